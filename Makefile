@@ -1,0 +1,85 @@
+# Every command builds .venv from nothing first, with the versions that constraints.txt was tested
+# with. PYTHON=/path/to/python3.12 chooses the interpreter.
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint format constraints clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+PYTHON ?=
+SOURCES := blocks tasks flows tests benchmarks
+
+# Twice quiet: pip warns of every place where a package is not, but errors are still shown.
+INSTALL := $(BIN)/python -m pip install -q -q --disable-pip-version-check -c constraints.txt
+
+# A failed import of LightGBM is nearly always the one library that its wheel does not bring.
+CHECK := $(BIN)/python -c 'import lightgbm' || { \
+	echo 'LightGBM needs the GNU OpenMP library: apt-get install libgomp1' >&2; exit 1; }
+
+help:
+	@echo 'make demo         train 100 models on a made-up retail table, and use them'
+	@echo 'make test         lint, then all tests'
+	@echo 'make lint         ruff, import contracts, mypy'
+	@echo 'make format       let ruff rewrite the code'
+	@echo 'make constraints  write constraints.txt anew from what pip finds today'
+	@echo 'make clean        remove .venv, caches and what the demo wrote'
+
+demo: $(VENV)/base.stamp
+	@$(BIN)/partwise demo
+
+test: lint
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/dev.stamp
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/lint-imports --no-cache > $(VENV)/contracts.log || { cat $(VENV)/contracts.log; exit 1; }
+	@$(BIN)/mypy --no-error-summary
+	@echo 'lint: ruff, import contracts and mypy are content'
+
+format: $(VENV)/dev.stamp
+	@$(BIN)/ruff check --fix --quiet .
+	@$(BIN)/ruff format .
+
+# Two stamps on one environment: the demo needs less than half of what the tests need.
+$(VENV)/base.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
+	@echo 'installing partwise into $(VENV) (about a minute the first time)'
+	@$(INSTALL) -e .
+	@$(CHECK)
+	@touch $@
+
+$(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
+	@echo 'installing partwise and its test tools into $(VENV) (about three minutes the first time)'
+	@$(INSTALL) -e '.[cuda,torch,dev]'
+	@$(CHECK)
+	@touch $(VENV)/base.stamp $@
+
+$(VENV)/python.stamp:
+	@for python in $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14); do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			"$$python" -m venv --clear $(VENV) && touch $@ && exit 0; exit 1; \
+		fi; \
+	done; \
+	echo 'partwise needs Python 3.11 or newer: install it, or name one with PYTHON=...' >&2; exit 1
+
+# What a release index without local builds gives to the oldest Python that we support, since newer
+# releases of many packages drop it. Held back: torch, to what the tests ran with.
+HELD := torch==2.13.0
+define LIST_VERSIONS
+import json, sys
+found = [item["metadata"] for item in json.load(sys.stdin)["install"]]
+pins = [f"{item['name']}=={item['version']}" for item in found if item["name"] != "partwise"]
+print(*sorted(pins, key=str.lower), sep="\n")
+endef
+export LIST_VERSIONS
+constraints: $(VENV)/python.stamp
+	@PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= PIP_FIND_LINKS= $(BIN)/python -m pip install \
+		-q -q --disable-pip-version-check --dry-run --ignore-installed --report $(VENV)/report.json \
+		'.[cuda,torch,dev]' $(HELD)
+	@$(BIN)/python -c "$$LIST_VERSIONS" < $(VENV)/report.json > constraints.txt
+
+clean:
+	@rm -rf $(VENV) demo dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,174 @@
+"""The rules of the house: what imports what, what ships, how long things grow."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+ROOMS = ("blocks", "tasks", "flows")
+FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+
+# Rooms that work on Dask workers start fast and know nothing of those who call them.
+WORKER_ROOMS = ("data", "partitions", "runs", "serdes", "trainers")
+NOT_ON_IMPORT = (
+    *("prefect", "partwise.blocks", "partwise.flows"),
+    *("torch", "xgboost", "lightgbm", "keras", "pandas", "polars", "s3fs"),
+)
+PRELOADED = ("cloudpickle", "distributed", "fsspec", "numpy", "pyarrow.dataset", "pydantic")
+IMPORT_EACH = """
+import importlib, os, sys, traceback, warnings
+preloaded, forbidden, names = (argument.split(",") for argument in sys.argv[1:])
+for name in preloaded:
+    importlib.import_module(name)
+before = set(sys.modules)
+warnings.simplefilter("error")
+for name in names:
+    if os.fork() == 0:
+        try:
+            importlib.import_module(name)
+            if found := sorted((set(forbidden) & set(sys.modules)) - before):
+                raise ImportError(f"{name} imports {', '.join(found)}")
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+sys.exit(any(os.wait()[1] for _ in names))
+"""
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(("partwise", *(part for part in parts if part != "__init__")))
+
+
+def _modules_of(folder: str) -> list[str]:
+    return [_module(path) for path in FILES if path.is_relative_to(ROOT / folder)]
+
+
+def _run_python(code: str, *arguments: str, **options: Any) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+@pytest.mark.parametrize("room", WORKER_ROOMS)
+def test_each_module_for_workers_imports_first_and_light(room):
+    names = _modules_of(f"tasks/{room}")
+    assert names
+    _run_python(IMPORT_EACH, ",".join(PRELOADED), ",".join(NOT_ON_IMPORT), ",".join(names))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_package_holds_links_to_the_rooms(room):
+    assert (ROOT / "partwise" / room).readlink() == Path("..") / room
+
+
+def test_no_module_is_imported_by_a_bare_name():
+    bare = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in [*FILES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+        for node in ast.walk(ast.parse(path.read_text()))
+        for name in _imported(node)
+        if name.split(".")[0] in ROOMS
+    ]
+    assert bare == []
+
+
+def _imported(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=60)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+def test_the_wheel_holds_the_package_and_nothing_else(wheel):
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    expected = {f"partwise/{path.relative_to(ROOT)}" for path in FILES}
+    assert names == expected | {"partwise/__init__.py", "partwise/py.typed"}
+
+
+def test_the_installed_package_imports_without_a_warning(wheel, tmp_path):
+    zipfile.ZipFile(wheel).extractall(tmp_path)
+    names = [_module(path) for path in FILES]
+    code = (
+        "import sys, warnings, importlib, prefect, distributed; warnings.simplefilter('error');"
+        "modules = [importlib.import_module(name) for name in sys.argv[1:]];"
+        "print(*{module.__file__.split('/partwise/')[0] for module in modules})"
+    )
+    output = _run_python(
+        code, *names, env={**os.environ, "PYTHONPATH": str(tmp_path)}, cwd=tmp_path
+    )
+    assert output.strip() == str(tmp_path)
+
+
+LONGEST_MODULE = 400
+LONGEST_BODY = 60
+LONGER_FOR_A_REASON: dict[str, str] = {}
+
+
+def test_modules_and_functions_stay_short():
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in FILES}
+    too_long = {name: lines for name, lines in lengths.items() if lines > LONGEST_MODULE}
+    for path in FILES:
+        for name, lines in _function_bodies(path):
+            if lines > LONGEST_BODY:
+                too_long[f"{path.relative_to(ROOT)}:{name}"] = lines
+
+    assert too_long.keys() == LONGER_FOR_A_REASON.keys(), too_long
+
+
+def _function_bodies(path: Path) -> Iterator[tuple[str, int]]:
+    """Each function's name and the lines of its body, docstring left out."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+            yield node.name, body[-1].end_lineno - body[0].lineno + 1 if body else 0
+
+
+def test_no_file_says_where_packages_come_from():
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("this is no git checkout")
+    # In pieces, since this file is looked at as well.
+    places = re.compile("|".join(["py" + r"pi\.org", "python" + "hosted", "index" + "-url"]))
+    found = [
+        name
+        for name in listed.stdout.splitlines()
+        if (ROOT / name).is_file() and places.search((ROOT / name).read_text(errors="replace"))
+    ]
+    assert found == []
+
+
+def test_constraints_are_versions_only():
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+
+
+def test_deployments_name_flows_that_exist():
+    document = yaml.safe_load((ROOT / "prefect.yaml").read_text())
+    deployments = document["deployments"]
+    assert len(deployments) == 3
+    code = (
+        "import sys; from prefect.flows import load_flow_from_entrypoint as load;"
+        "print(*[load(name).name for name in sys.argv[1:]])"
+    )
+    output = _run_python(code, *(deployment["entrypoint"] for deployment in deployments))
+    assert output.split() == ["train-models", "run-inference", "map-partitions"]
