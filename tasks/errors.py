@@ -1,0 +1,132 @@
+"""Every error that partwise raises, in one tree.
+
+    PartwiseError
+    ├── InputError (ValueError)            what the caller gave cannot be used; nothing was written
+    │   ├── SourceError                    rows cannot be read, or there are none
+    │   ├── ColumnError                    a column is missing, twice, or of an unfit type
+    │   ├── NullKeyError                   a key is null under the policy "error"
+    │   ├── KeyClassError                  keys are of another class than in the run they meet
+    │   ├── RunIdError                     a run ID that is no safe name
+    │   ├── FunctionError                  a function or trainer that cannot be sent to the workers
+    │   └── SerdeError                     no serde for a type of model, or one that is not allowed
+    ├── StoreError (OSError)               the artifact store cannot be reached, read or written
+    ├── RunExistsError (FileExistsError)   the run ID is taken
+    ├── RunNotFoundError (LookupError)     no run of that ID in the store
+    ├── RunBusyError                       another process works on the run
+    ├── RunFormatError (ValueError)        a document of an unknown or broken format
+    ├── PartitionNotFoundError (KeyError)  the run has no such partition
+    ├── ArtifactNotFoundError (LookupError)  the partition has no such artifact
+    ├── ModelNotFound (LookupError)        a partition of an inference run has no trained model
+    ├── IntegrityError                     bytes differ from their checksum
+    ├── ClusterError                       the Dask cluster cannot be reached, or went away
+    ├── RunFailed                          none done, or the failure budget was exceeded
+    └── RunCancelled                       the run was cancelled; what was committed is kept
+
+A message is one sentence or two: what failed, which run or partition, the value seen, what to do.
+"""
+
+from typing import Any
+
+
+class PartwiseError(Exception):
+    """Base of every error that partwise raises."""
+
+
+class InputError(PartwiseError, ValueError):
+    """What the caller gave cannot be used; nothing was written."""
+
+
+class SourceError(InputError):
+    """Rows cannot be read from the source, or it has none."""
+
+
+class ColumnError(InputError):
+    """A column is missing, stands there twice, or has a type that does not fit."""
+
+
+class NullKeyError(InputError):
+    """A partition key is null under the policy "error"."""
+
+
+class KeyClassError(InputError):
+    """Partition keys are of another class than those of the run that they meet."""
+
+
+class RunIdError(InputError):
+    """A run ID that is not a safe name on every store."""
+
+
+class FunctionError(InputError):
+    """A function or trainer that cannot be found, or cannot be sent to the workers."""
+
+
+class SerdeError(InputError):
+    """No serde for this type of model, or one that the caller did not allow."""
+
+
+class StoreError(PartwiseError, OSError):
+    """The artifact store cannot be reached, read or written."""
+
+
+class RunExistsError(PartwiseError, FileExistsError):
+    """The run ID is taken."""
+
+
+class RunNotFoundError(PartwiseError, LookupError):
+    """The store holds no run of this ID."""
+
+
+class RunBusyError(PartwiseError):
+    """Another process is at work on this run."""
+
+
+class RunFormatError(PartwiseError, ValueError):
+    """A document on the store is broken, or of a format that this release does not know."""
+
+
+class PartitionNotFoundError(PartwiseError, KeyError):
+    """The run has no partition of this key."""
+
+    def __str__(self) -> str:
+        return str(self.args[0]) if self.args else ""
+
+
+class ArtifactNotFoundError(PartwiseError, LookupError):
+    """The partition has no artifact of this name."""
+
+
+class ModelNotFound(PartwiseError, LookupError):  # noqa: N818 (the name users see in the ledger)
+    """A partition of an inference run for which the training run has no model."""
+
+
+class IntegrityError(PartwiseError):
+    """Bytes read from the store differ from their checksum."""
+
+
+class ClusterError(PartwiseError):
+    """The Dask cluster cannot be reached, or went away."""
+
+
+class _RunEndedError(PartwiseError):
+    """A run that ended without success; carries its handle.
+
+    Args:
+        message: What happened, and what to do.
+        run: The `Run`: what was committed can be read from it.
+    """
+
+    def __init__(self, message: str, run: Any) -> None:
+        super().__init__(message, run)
+        self.message = message
+        self.run = run
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class RunFailed(_RunEndedError):  # noqa: N818 (a status, not a mistake)
+    """No partition was done, or the failure budget was exceeded."""
+
+
+class RunCancelled(_RunEndedError):  # noqa: N818 (a status, not a mistake)
+    """The run was cancelled; what was committed is kept, and a resume goes on from there."""
