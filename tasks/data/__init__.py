@@ -1,0 +1,5 @@
+"""Rows: sources as streams of Arrow batches, keys, shards and what the user's function gets."""
+
+from partwise.tasks.data.connector import DataConnector
+
+__all__ = ["DataConnector"]

@@ -1,0 +1,176 @@
+"""How columns are stored in a spill: plain values, and codes into one growing dictionary.
+
+Batches of one source can carry different dictionaries. A stream that replaced them would write
+each dictionary once per shard and batch, and the IPC file format refuses such batches altogether.
+So dictionary columns are spilled as int32 codes into one dictionary for the whole source: it is
+written once at the end, and every partition sees the same categories, as in a pandas groupby.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.tasks.errors import ColumnError, SourceError
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain_storage(field.type))
+
+
+def plain_storage(data_type: pa.DataType) -> pa.DataType:
+    """The type without views, run-length encodings and dictionaries, however deep they stand."""
+    kind = pa.types
+    if kind.is_dictionary(data_type) or kind.is_run_end_encoded(data_type):
+        return plain_storage(data_type.value_type)
+    if kind.is_string_view(data_type):
+        return pa.string()
+    if kind.is_binary_view(data_type):
+        return pa.binary()
+    if kind.is_struct(data_type):
+        return pa.struct([_plain_field(data_type.field(i)) for i in range(data_type.num_fields)])
+    if kind.is_map(data_type):
+        return pa.map_(_plain_field(data_type.key_field), _plain_field(data_type.item_field))
+    if kind.is_fixed_size_list(data_type):
+        return pa.list_(_plain_field(data_type.value_field), data_type.list_size)
+    if kind.is_large_list(data_type):
+        return pa.large_list(_plain_field(data_type.value_field))
+    if kind.is_list(data_type):
+        return pa.list_(_plain_field(data_type.value_field))
+    return data_type
+
+
+def _keeps_dictionary(data_type: pa.DataType) -> bool:
+    return pa.types.is_dictionary(data_type) and not pa.types.is_nested(data_type.value_type)
+
+
+def readable_type(data_type: pa.DataType) -> pa.DataType:
+    """The type as a source delivers it: dictionaries of plain values, and else plain ones.
+
+    Views and run-length encodings cannot be taken from, filtered or written to every format.
+    """
+    if not _keeps_dictionary(data_type):
+        return plain_storage(data_type)
+    values = plain_storage(data_type.value_type)
+    if values == data_type.value_type:
+        return data_type
+    return pa.dictionary(data_type.index_type, values, ordered=data_type.ordered)
+
+
+class ColumnStorage:
+    """Brings the batches of a source into the form in which they are spilled.
+
+    Args:
+        schema: The schema of the source.
+
+    Raises:
+        ColumnError: A column is a union, which Arrow can neither take from nor join.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._values: dict[int, pa.Array] = {}
+        self._last: dict[int, tuple[pa.Array, pa.Array]] = {}
+        fields, shown = [], []
+        for index, field in enumerate(schema):
+            plain = plain_storage(field.type)
+            if pa.types.is_union(plain):
+                raise ColumnError(
+                    f"Column {field.name!r} of type {plain} cannot be sharded: leave it out of "
+                    "columns, or cast it to one type."
+                )
+            if _keeps_dictionary(field.type):
+                self._values[index] = pa.array([], plain)
+                fields.append(field.with_type(pa.int32()))
+                plain = pa.dictionary(pa.int32(), plain, ordered=field.type.ordered)
+            else:
+                fields.append(field.with_type(plain))
+            shown.append(field.with_type(plain))
+        self.stored_schema = pa.schema(fields)
+        """What is spilled: int32 where the source has dictionaries."""
+        self.shown_schema = pa.schema(shown, metadata=schema.metadata)
+        """What readers of the sorted shards see."""
+
+    def store(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Turn a batch of the source into one of `stored_schema`.
+
+        Raises:
+            SourceError: A column of the batch does not have the type that the schema promised.
+        """
+        arrays = []
+        for index, field in enumerate(self.stored_schema):
+            array = batch.column(index)
+            if index in self._values:
+                arrays.append(self._codes(index, array))
+            elif array.type == field.type:
+                arrays.append(array)
+            else:
+                arrays.append(self._plain(array, field))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.stored_schema)
+
+    def _plain(self, array: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            if pa.types.is_run_end_encoded(array.type):
+                array = pc.run_end_decode(array)
+            return array.cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+            raise SourceError(
+                f"Column {field.name!r} of type {array.type} cannot be stored as {field.type}: "
+                f"{exc}; cast it to a plain type first."
+            ) from exc
+
+    def _codes(self, index: int, array: pa.Array) -> pa.Array:
+        """The codes of one column in the dictionary of the whole source, which grows."""
+        dictionary = array.dictionary
+        seen, mapping = self._last.get(index, (None, None))
+        if seen is None or not (seen is dictionary or seen.equals(dictionary)):
+            values = self._values[index]
+            plain = dictionary.cast(values.type)
+            mapping = pc.index_in(plain, value_set=values)
+            if mapping.null_count:
+                new = plain.filter(mapping.is_null()).drop_null().unique()
+                self._values[index] = values = pa.concat_arrays([values, new])
+                # A null in a dictionary is a null of the column.
+                mapping = pc.index_in(plain, value_set=values, skip_nulls=True)
+            self._last[index] = (dictionary, mapping)
+        return mapping.take(array.indices)
+
+    def show_keys(self, stored: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """The columns `names` of a stored batch, with values in place of codes."""
+        arrays: list[Any] = []
+        for name in names:
+            index = self.schema.get_field_index(name)
+            array = stored.column(index)
+            if index in self._values:
+                array = pa.DictionaryArray.from_arrays(array, self._values[index])
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+    def dictionaries(self) -> pa.RecordBatch:
+        """A batch of no rows in `shown_schema` that carries the dictionaries."""
+        arrays: list[Any] = [
+            pa.DictionaryArray.from_arrays(
+                pa.array([], pa.int32()), self._values[index], ordered=field.type.ordered
+            )
+            if index in self._values
+            else pa.array([], field.type)
+            for index, field in enumerate(self.shown_schema)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.shown_schema)
+
+
+def show(stored: pa.RecordBatch, dictionaries: pa.RecordBatch) -> pa.RecordBatch:
+    """Turn stored rows back into what the source had: codes into dictionary columns.
+
+    Args:
+        stored: A batch of `ColumnStorage.stored_schema`.
+        dictionaries: What `ColumnStorage.dictionaries` returned when all batches were stored.
+    """
+    arrays: Sequence[Any] = [
+        pa.DictionaryArray.from_arrays(array, known.dictionary, ordered=known.type.ordered)
+        if isinstance(known, pa.DictionaryArray)
+        else array
+        for array, known in zip(stored.columns, dictionaries.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=dictionaries.schema)

@@ -1,0 +1,292 @@
+"""Finding the files that a path, glob, directory or URL stands for."""
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Literal
+from urllib.parse import unquote
+
+import pyarrow as pa
+from pyarrow import fs as pafs
+
+from partwise.tasks.errors import SourceError
+
+Format = Literal["parquet", "csv", "ipc"]
+
+_SUFFIXES: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".arrow": "ipc",
+    ".arrows": "ipc",
+    ".ipc": "ipc",
+    ".feather": "ipc",
+}
+_PROTOCOLS = ("s3", "gs", "gcs", "abfs", "az")
+_GLOB = frozenset("*?[")
+_INTEGER = re.compile(r"-?[0-9]{1,18}").fullmatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """One file of a source."""
+
+    path: str
+    """An absolute path, or a URL."""
+
+    format: Format
+    """By its suffix."""
+
+    base: str
+    """The directory that the caller named: `key=value` parts below it are columns."""
+
+    size_bytes: int
+    """Its size."""
+
+    version: str
+    """What changes when it is written again: mtime in ns, or the store's etag."""
+
+    filesystem: Any = None
+    """The fsspec file system of a URL, None for a local path."""
+
+    def open(self) -> pa.NativeFile:
+        """Open it for reading at any position; a local file is memory-mapped."""
+        if self.filesystem is None:
+            return pa.memory_map(self.path)
+        return _arrow_filesystem(self.filesystem).open_input_file(self.bare_path())
+
+    def open_stream(self) -> pa.NativeFile:
+        """Open it for reading from front to end, decompressed if its name ends in .gz."""
+        compression = "gzip" if self.path.lower().endswith(".gz") else None
+        filesystem = pafs.LocalFileSystem()
+        if self.filesystem is not None:
+            filesystem = _arrow_filesystem(self.filesystem)
+        return filesystem.open_input_stream(self.bare_path(), compression=compression)
+
+    def check_unchanged(self) -> None:
+        """Raise `SourceError` when the file was replaced since it was found."""
+        now = _version(self.filesystem, self.bare_path(), self.path)
+        if now != (self.size_bytes, self.version):
+            raise SourceError(
+                f"File {self.path!r} changed while it was in use: run again with files at rest."
+            )
+
+    def bare_path(self) -> str:
+        """The path as its file system knows it."""
+        if self.filesystem is None:
+            return self.path
+        return str(self.filesystem._strip_protocol(self.path))
+
+
+def _arrow_filesystem(filesystem: Any) -> pafs.FileSystem:
+    return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
+
+
+def _version(filesystem: Any, path: str, shown: str) -> tuple[int, str]:
+    try:
+        if filesystem is None:
+            stat = os.stat(path)
+            return stat.st_size, str(stat.st_mtime_ns)
+        info = filesystem.info(path)
+    except OSError as exc:
+        raise SourceError(f"File {shown!r} cannot be read: {exc.strerror or exc}.") from exc
+    marks = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
+    return int(info["size"]), str(next((info[m] for m in marks if info.get(m)), ""))
+
+
+def _format(path: str) -> Format | None:
+    name = path.lower()
+    return next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), None)
+
+
+def _hidden(relative: str) -> bool:
+    """Whether a path below a directory is a leftover or marker, such as _SUCCESS or .crc files."""
+    parts = PurePosixPath(relative).parts
+    return any(part.startswith((".", "_")) and "=" not in part for part in parts)
+
+
+def _in_directory(base: str, found: list[str], shown: str) -> list[str]:
+    """The data files among those below a directory, sorted; they must be of one format."""
+    visible = [path for path in found if not _hidden(path[len(base) :].lstrip("/"))]
+    files = sorted(path for path in visible if _format(path))
+    formats = sorted({str(_format(path)) for path in files})
+    if not files:
+        raise SourceError(f"Directory {shown!r} holds no file that ends in {', '.join(_SUFFIXES)}.")
+    if len(formats) > 1:
+        raise SourceError(
+            f"Directory {shown!r} holds files of several formats ({', '.join(formats)}): "
+            "name one kind with a glob, such as '*.parquet'."
+        )
+    return files
+
+
+def _glob_base(pattern: str) -> str:
+    """The part of a glob in front of its first wildcard, up to a slash."""
+    first = next(index for index, char in enumerate(pattern) if char in _GLOB)
+    return pattern[:first].rpartition("/")[0] or "/"
+
+
+def _walk_error(error: OSError) -> None:
+    raise SourceError(f"Directory {error.filename!r} cannot be read: {error.strerror}.") from error
+
+
+def _local_files(path: str) -> tuple[str, list[str]]:
+    """The base and the files of a local path, directory or glob."""
+    if os.path.isfile(path):
+        return os.path.dirname(path), [path]
+    if os.path.isdir(path):
+        found = [
+            os.path.join(folder, name)
+            for folder, _folders, names in os.walk(path, onerror=_walk_error)
+            for name in names
+        ]
+        return path, _in_directory(path, found, path)
+    if not _GLOB.intersection(path):
+        raise SourceError(f"There is no file or directory {path!r}.")
+    base = _glob_base(path)
+    matches = sorted(glob.glob(path, recursive=True))
+    visible = [match for match in matches if not _hidden(match[len(base) :].lstrip("/"))]
+    files = [match for match in visible if os.path.isfile(match)]
+    if not files:
+        raise SourceError(f"No file matches {path!r}.")
+    return base, files
+
+
+def _remote_files(url: str) -> tuple[Any, str, list[str]]:
+    """The file system, base and files of a URL."""
+    protocol = url.partition("://")[0]
+    if "::" in url or protocol not in _PROTOCOLS:
+        raise SourceError(
+            f"Sources at {url!r} are not read: use a local path or one of the protocols "
+            f"{', '.join(_PROTOCOLS)}, without chains."
+        )
+    if "@" in url.removeprefix(f"{protocol}://").partition("/")[0] and protocol != "abfs":
+        raise SourceError(
+            "The URL of a source holds a user or password: give credentials by the environment."
+        )
+    import fsspec
+
+    try:
+        filesystem, path = fsspec.core.url_to_fs(  # type: ignore[no-untyped-call]
+            url, use_listings_cache=False, skip_instance_cache=True
+        )
+        if _GLOB.intersection(path):
+            found = sorted(filesystem.glob(path))
+            base = _glob_base(path)
+            files = [file for file in found if not _hidden(file[len(base) :].lstrip("/"))]
+        elif filesystem.isfile(path):
+            base, files = path.rpartition("/")[0], [path]
+        else:
+            base, files = path, filesystem.find(path)
+            files = _in_directory(path, files, url) if files else []
+    except ImportError as exc:
+        raise SourceError(f"Sources at {url!r} need another package: {exc}.") from exc
+    except SourceError:
+        raise
+    except Exception as exc:  # every store has its own exceptions
+        raise SourceError(f"{url!r} cannot be listed: {type(exc).__name__}: {exc}.") from exc
+    if not files:
+        raise SourceError(f"There is no file at {url!r}.")
+    return filesystem, base, files
+
+
+def absolute_path(path: str | os.PathLike[str]) -> str:
+    """The path or URL as another process would have to name it."""
+    text = os.fspath(path)
+    if not text.strip():
+        raise SourceError(f"The path of the source is {text!r}: name a file or directory.")
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    if "://" in text:
+        return text
+    return os.path.abspath(os.path.expanduser(text))
+
+
+def find_files(paths: Sequence[str]) -> list[FoundFile]:
+    """Find the files behind absolute paths, directories, globs and URLs.
+
+    Returns:
+        The files in the order of `paths`, sorted within a directory or glob.
+
+    Raises:
+        SourceError: Nothing is there, a file is named twice, or a suffix is unknown.
+    """
+    found: dict[str, FoundFile] = {}
+    for path in paths:
+        filesystem: Any = None
+        if "://" in path:
+            filesystem, base, names = _remote_files(path)
+        else:
+            base, names = _local_files(path)
+        for name in names:
+            shown = name if filesystem is None else str(filesystem.unstrip_protocol(name))
+            form = _format(name)
+            if form is None:
+                raise SourceError(
+                    f"The format of file {shown!r} cannot be told by its name: it must end in one "
+                    f"of {', '.join(_SUFFIXES)}."
+                )
+            if shown in found:
+                raise SourceError(
+                    f"File {shown!r} is named twice by the source: its rows would count twice."
+                )
+            size, version = _version(filesystem, name, shown)
+            found[shown] = FoundFile(
+                path=shown,
+                format=form,
+                base=base,
+                size_bytes=size,
+                version=version,
+                filesystem=filesystem,
+            )
+    files = list(found.values())
+    formats = sorted({file.format for file in files})
+    if len(formats) > 1:
+        raise SourceError(
+            f"The source mixes files of several formats ({', '.join(formats)}): use one."
+        )
+    return files
+
+
+def _path_values(file: FoundFile) -> dict[str, str | None]:
+    below = PurePosixPath(file.bare_path()[len(file.base) :]).parent
+    pairs = [part.partition("=") for part in below.parts if "=" in part]
+    return {
+        unquote(name): None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
+        for name, _, value in pairs
+    }
+
+
+def hive_columns(files: Sequence[FoundFile]) -> tuple[pa.Schema, list[dict[str, Any]]]:
+    """The columns that stand in directory names such as `year=2014`.
+
+    They are integers where every value is one, else text.
+
+    Returns:
+        Their schema, and for each file its values by name.
+
+    Raises:
+        SourceError: The files' directories name different columns.
+    """
+    values: list[dict[str, Any]] = [dict(_path_values(file)) for file in files]
+    names = list(values[0])
+    for file, found in zip(files, values, strict=True):
+        if list(found) != names:
+            raise SourceError(
+                f"The directories of file {file.path!r} name the columns {list(found)}, those of "
+                f"{files[0].path!r} {names}: lay all files out alike."
+            )
+    fields = []
+    for name in names:
+        known = [found[name] for found in values if found[name] is not None]
+        if known and all(_INTEGER(value) for value in known):
+            fields.append(pa.field(name, pa.int64()))
+            for found in values:
+                found[name] = None if found[name] is None else int(found[name])
+        else:
+            fields.append(pa.field(name, pa.string()))
+    return pa.schema(fields), values

@@ -1,0 +1,239 @@
+"""What the tests share: their environment, and one of each server, started when first needed.
+
+Prefect reads its settings on import, so the environment is set when pytest imports this file.
+"""
+
+import functools
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import HealthCheck, settings
+
+TEMP_DIR = Path(tempfile.mkdtemp(prefix="partwise-tests-"))
+SESSION_MARK = "PARTWISE_TEST_SESSION"
+SERVER_START_TIMEOUT_S = 120.0
+SERVERS = ExitStack()
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+PREFECT_PORT = _free_port()
+
+# A person's own Prefect server, profile and cloud keys are none of our business.
+for name in [name for name in os.environ if name.startswith(("PREFECT_", "AWS_", "DASK_"))]:
+    del os.environ[name]
+os.environ |= {
+    SESSION_MARK: uuid.uuid4().hex,
+    "DO_NOT_TRACK": "1",
+    "PREFECT_API_URL": f"http://127.0.0.1:{PREFECT_PORT}/api",
+    "PREFECT_HOME": str(TEMP_DIR / "prefect"),
+    "PREFECT_LOGGING_LEVEL": "WARNING",
+    "PREFECT_LOGGING_TO_API_ENABLED": "false",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": str(int(SERVER_START_TIMEOUT_S)),
+    "AWS_ACCESS_KEY_ID": "testing",
+    "AWS_SECRET_ACCESS_KEY": "testing",
+    "AWS_DEFAULT_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": os.devnull,
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+}
+
+# A shell without job control has what it starts in the background ignore Ctrl-C, for good.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples on every machine, and no verdict on how fast it is.
+settings.register_profile(
+    "partwise",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("partwise")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run files without servers first, so that a plain mistake shows within seconds."""
+    rank = {"dask_client": 1, "s3_endpoint_url": 1, "prefect_server": 2}
+    ranks: dict[Path, int] = {}
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        ranks[item.path] = max([ranks.get(item.path, 0), *(rank.get(name, 0) for name in names)])
+    items.sort(key=lambda item: ranks[item.path])
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not _has_gpu():
+        pytest.skip("there is no GPU here")
+
+
+@functools.cache
+def _has_gpu() -> bool:
+    try:
+        import pynvml
+    except ImportError:
+        return False
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    return bool(pynvml.nvmlDeviceGetCount())
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the server that takes longest while the tests that need none are run."""
+    if session.config.option.collectonly:
+        return
+    if any("prefect_server" in getattr(item, "fixturenames", ()) for item in session.items):
+        _start_prefect()
+
+
+def pytest_unconfigure() -> None:
+    SERVERS.close()
+    shutil.rmtree(TEMP_DIR, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_outlives_the_tests() -> Iterator[None]:
+    """Fail the session when it leaves a process behind, wherever its parent went."""
+    yield
+    SERVERS.close()
+    deadline = time.monotonic() + 5
+    while left := _marked_processes():
+        if time.monotonic() > deadline:
+            pytest.fail(f"processes outlive the tests: {left}")
+        time.sleep(0.1)
+
+
+def _marked_processes() -> list[str]:
+    mark = os.environ[SESSION_MARK]
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        command = " ".join(process.info["cmdline"] or ())
+        # Python's own helper ends with the interpreter that started it.
+        if process.pid == os.getpid() or "resource_tracker" in command:
+            continue
+        try:
+            if process.environ().get(SESSION_MARK) == mark:
+                found.append(f"{process.pid} {command}")
+        except psutil.Error:
+            continue
+    return found
+
+
+@contextmanager
+def _process(name: str, command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
+    with (TEMP_DIR / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _await_answer(process: subprocess.Popen[bytes], name: str, url: str) -> None:
+    deadline = time.monotonic() + SERVER_START_TIMEOUT_S
+    while not _answers(url):
+        if process.poll() is not None or time.monotonic() > deadline:
+            log = (TEMP_DIR / f"{name}.log").read_text()
+            pytest.fail(f"no answer at {url} from {name}:\n{log}")
+        time.sleep(0.05)
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as response:
+            return bool(response.status == 200)
+    except OSError:
+        return False
+
+
+@functools.cache
+def _start_prefect() -> subprocess.Popen[bytes]:
+    command = ["prefect", "server", "start", "--no-ui", "--host", "127.0.0.1"]
+    return SERVERS.enter_context(_process("prefect", [*command, "--port", str(PREFECT_PORT)]))
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[str]:
+    """The API URL of a real Prefect server, which PREFECT_API_URL names already."""
+    from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY, temporary_settings
+
+    api_url = os.environ["PREFECT_API_URL"]
+    _await_answer(_start_prefect(), "prefect", f"{api_url}/health")
+    # A flow run that sends them waits for a thread at its end that wakes once a second.
+    with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
+        yield api_url
+
+
+@pytest.fixture(scope="session")
+def s3_endpoint_url() -> str:
+    """The endpoint of an S3 server on this machine; its keys are in the environment."""
+    port = _free_port()
+    url = f"http://127.0.0.1:{port}"
+    command = ["moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = SERVERS.enter_context(_process("moto", command))
+    _await_answer(process, "moto", f"{url}/moto-api/data.json")
+    return url
+
+
+@pytest.fixture
+def s3_store_url(s3_endpoint_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL of a fresh bucket, on the endpoint that the environment names for this test."""
+    import boto3
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_endpoint_url)
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    client = boto3.client("s3")
+    client.create_bucket(Bucket=bucket)
+    client.close()
+    return f"s3://{bucket}"
+
+
+@pytest.fixture(scope="session")
+def dask_client():
+    """A client of two workers, each a process with one thread, for the whole session."""
+    from partwise.blocks import LocalCluster
+
+    with LocalCluster(workers=2).client() as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def bike_trips() -> Path:
+    """The table of real bike trips; tests that use it are skipped where it is absent."""
+    checkout = Path(__file__).resolve().parents[1]
+    folder = Path(os.environ.get("PARTWISE_TEST_DATA", checkout.parent / "shared" / "data"))
+    path = folder / "bike_trips.parquet"
+    if not path.exists():
+        pytest.skip(f"{path} is absent; PARTWISE_TEST_DATA names the folder that holds it")
+    return path
