@@ -1,0 +1,243 @@
+"""Objects in a directory of a POSIX file system, written so that no reader sees half of one.
+
+A commit writes a temporary file in the target's own directory, flushes it to disk, gives it its
+name in one step, and flushes the directory: after a crash or a power cut there is the old object,
+or the new one. fsspec's local file system writes in place and never flushes, so this is our own.
+"""
+
+import contextlib
+import ctypes
+import errno
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+
+TEMPORARY_PREFIX = ".tmp-"
+"""Names that start so are unfinished writes, for a `Store` to hide; a killed process leaves one."""
+
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
+_ATTEMPTS = 20
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+
+
+class LocalObjects:
+    """The objects under one directory.
+
+    Paths are checked by the `Store`; symbolic links below the root are refused here. Errors are
+    those of the operating system; a missing object is a `FileNotFoundError`.
+
+    Args:
+        root: Absolute path of the directory, which need not exist yet.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = os.path.realpath(root)
+
+    def locate(self, path: str) -> str:
+        """Return the absolute path of an object, on the way to which there is no symbolic link."""
+        target = os.path.join(self._root, path)
+        folder = os.path.dirname(target)
+        if os.path.realpath(folder) != folder:
+            raise OSError(errno.ELOOP, "a folder on its way is a symbolic link", path)
+        return target
+
+    def read(self, path: str) -> bytes:
+        """Return a whole object."""
+        with self._opened(path) as descriptor, os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read()
+
+    def read_range(self, path: str, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset`, or as many as there are."""
+        parts: list[bytes] = []
+        with self._opened(path) as descriptor:
+            while size > 0 and (part := os.pread(descriptor, size, offset)):
+                parts.append(part)
+                offset += len(part)
+                size -= len(part)
+        return b"".join(parts)
+
+    def size(self, path: str) -> int:
+        """Return the size of an object in bytes."""
+        try:
+            status = os.lstat(self.locate(path))
+        except NotADirectoryError as error:
+            raise FileNotFoundError(path) from error
+        if not stat.S_ISREG(status.st_mode):
+            raise FileNotFoundError(path)
+        return status.st_size
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write an object, in place of the one that may be there."""
+        self._commit(path, data, os.replace)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write an object, or raise FileExistsError if there is one."""
+        self._commit(path, data, _link)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield the path of every object whose path starts with `prefix`."""
+        folder, _, start = prefix.rpartition("/")
+        yield from self._walk(folder, start)
+
+    def list_folder(self, folder: str) -> Iterator[str]:
+        """Yield the names directly under a folder."""
+        for entry in self._entries(folder):
+            yield entry.name
+
+    def delete(self, path: str) -> None:
+        """Delete an object, if it is there, and the folders that are empty without it."""
+        target = self.locate(path)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(target)
+        self._prune(os.path.dirname(target))
+
+    def delete_folder(self, folder: str) -> None:
+        """Delete everything under a folder, unfinished writes too."""
+        target = self._locate_folder(folder)
+        for attempt in range(_ATTEMPTS):
+            try:
+                shutil.rmtree(target)
+            except (FileNotFoundError, NotADirectoryError):
+                if not os.path.isdir(target):
+                    break  # and not just a file in it that another process deleted
+            except OSError as error:
+                # Another process wrote into it.
+                if error.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                break
+        self._prune(os.path.dirname(target))
+
+    def missing_folders(self) -> list[str]:
+        """Return the root and the directories above it that do not exist yet, deepest first."""
+        missing, folder = [], self._root
+        while not os.path.lexists(folder):
+            missing.append(folder)
+            folder = os.path.dirname(folder)
+        return missing
+
+    def _locate_folder(self, folder: str) -> str:
+        return os.path.dirname(self.locate(os.path.join(folder, "any name")))
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        try:
+            descriptor = os.open(self.locate(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except NotADirectoryError as error:
+            raise FileNotFoundError(path) from error
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise FileNotFoundError(path)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+        try:
+            with os.scandir(self._locate_folder(folder)) as entries:
+                return list(entries)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def _walk(self, folder: str, start: str) -> Iterator[str]:
+        for entry in self._entries(folder):
+            if not entry.name.startswith(start):
+                continue
+            path = f"{folder}/{entry.name}" if folder else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                yield from self._walk(path, "")
+            elif entry.is_file(follow_symlinks=False):
+                yield path
+
+    def _commit(self, path: str, data: bytes, publish: Callable[[str, str], None]) -> None:
+        target = self.locate(path)
+        folder = os.path.dirname(target)
+        for attempt in range(_ATTEMPTS):
+            temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
+            try:
+                _make_folders(folder)
+                _write_temporary(temporary, data)
+                publish(temporary, target)
+                break
+            except FileNotFoundError:
+                # Another process deleted the folder, or its last object and so the folder.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+            finally:
+                # Still there after a link, and after any error.
+                with contextlib.suppress(OSError):
+                    os.unlink(temporary)
+        with contextlib.suppress(FileNotFoundError):
+            _flush_folder(folder)
+
+    def _prune(self, folder: str) -> None:
+        # As on an object store, a folder is there as long as something is in it.
+        while folder.startswith(self._root + os.sep):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return
+            folder = os.path.dirname(folder)
+
+
+def _write_temporary(temporary: str, data: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o666)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _link(temporary: str, target: str) -> None:
+    """Give a file its name, unless the name is taken: FileExistsError."""
+    try:
+        os.link(temporary, target, follow_symlinks=False)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        _rename_without_replacing(temporary, target)
+
+
+def _rename_without_replacing(temporary: str, target: str) -> None:
+    """Do as `_link` on file systems without hard links (FAT, SMB and some FUSE mounts)."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    source, goal = os.fsencode(temporary), os.fsencode(target)
+    if rename is None:
+        code = errno.ENOSYS
+    elif rename(_AT_FDCWD, source, _AT_FDCWD, goal, _RENAME_NOREPLACE) == 0:
+        return
+    else:
+        code = ctypes.get_errno()
+    if code in (errno.EINVAL, errno.ENOSYS):
+        reason = "its file system can create no file exclusively; choose a directory on another one"
+        raise OSError(errno.EOPNOTSUPP, reason, target)
+    raise OSError(code, os.strerror(code), target)
+
+
+def _make_folders(folder: str) -> None:
+    if os.path.isdir(folder):
+        return
+    parent = os.path.dirname(folder)
+    _make_folders(parent)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
+    _flush_folder(parent)
+
+
+def _flush_folder(folder: str) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems cannot, and need not.
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,60 @@
+"""The files of rows that inference and map functions returned: without doubles, for any reader."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.tasks.runs.ledger import read_table, write_table
+from partwise.tasks.runs.manifest import run_path
+from partwise.tasks.runs.store import Store
+
+
+def rewrite_partial_files(
+    store: Store, run_id: str, ledger: pa.Table, rename: Callable[[str], str]
+) -> pa.Table:
+    """Write anew each output file that holds more than the rows of a ledger.
+
+    A file can hold rows of partitions that another execution of the shard, or a later generation,
+    did again.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        ledger: Some rows of a ledger.
+        rename: Gives the new file of an old one, both relative to the run.
+
+    Returns:
+        The ledger, with the places of the output rows as they are now.
+    """
+    for name in sorted(set(ledger["rows_file"].drop_null().to_pylist())):
+        chosen = pc.equal(ledger["rows_file"], name).fill_null(False)
+        offsets = ledger["rows_offset"].filter(chosen).to_numpy()
+        counts = ledger["rows_count"].filter(chosen).to_numpy()
+        if int(counts.sum()) == ledger["rows_in_file"].filter(chosen)[0].as_py():
+            continue
+        path = run_path(run_id, name)
+        rows = read_table(store.read(path), path)
+        spans = [np.arange(o, o + c) for o, c in zip(offsets, counts, strict=True)]
+        taken = rows.take(pa.array(np.concatenate(spans)))
+        store.create(run_path(run_id, rename(name)), write_table(taken))
+        moved = {
+            "rows_file": pa.repeat(rename(name), len(offsets)),
+            "rows_offset": pa.array(np.cumsum(counts) - counts, pa.int64()),
+            "rows_in_file": pa.repeat(pa.scalar(taken.num_rows, pa.int64()), len(offsets)),
+        }
+        mask = chosen.combine_chunks()
+        for column, values in moved.items():
+            place = ledger.schema.get_field_index(column)
+            replaced = pc.replace_with_mask(ledger[column].combine_chunks(), mask, values)
+            ledger = ledger.set_column(place, column, replaced)
+    return ledger
+
+
+def unreferenced_outputs(store: Store, run_id: str, ledger: pa.Table, folder: str) -> list[str]:
+    """Return the paths of the output files to which no row of the ledger refers."""
+    referenced = {
+        run_path(run_id, name) for name in ledger["rows_file"].drop_null().unique().to_pylist()
+    }
+    return [path for path in store.list(run_path(run_id, folder) + "/") if path not in referenced]

@@ -1,0 +1,195 @@
+"""Objects in a bucket or container, through fsspec.
+
+One object is one request, and appears whole or not at all. What fsspec's file systems do beyond
+that is avoided: they are never opened for writing (an exception inside commits half an object, and
+an empty file overwrites another), and their caches are off (other processes write there too).
+"""
+
+import contextlib
+import errno
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_TAKEN = {"PreconditionFailed", "412", "BlobAlreadyExists"}
+_RACES = {"ConditionalRequestConflict", "409"}
+_OUT_OF_RANGE = {"InvalidRange", "416"}
+_RACE_ATTEMPTS = 5
+
+SECRET_OPTIONS: Mapping[str, frozenset[str]] = {
+    "s3": frozenset({"key", "secret", "token"}),
+    "gs": frozenset({"token"}),
+    "abfs": frozenset(
+        {
+            "account_name",
+            "account_key",
+            "sas_token",
+            "connection_string",
+            "tenant_id",
+            "client_id",
+            "client_secret",
+        }
+    ),
+}
+"""The credentials that each protocol takes, by the names of its fsspec file system."""
+
+
+def open_filesystem(
+    protocol: str,
+    credentials: Mapping[str, str],
+    *,
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
+) -> Any:
+    """Build the fsspec file system of a store.
+
+    Build it in the process that uses it: its thread and connections do not survive a fork.
+    """
+    import fsspec
+
+    options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}
+    options |= credentials
+    match protocol:
+        case "s3":
+            options["config_kwargs"] = {"connect_timeout": 5, "read_timeout": 60}
+            options["endpoint_url"] = endpoint_url
+            options["client_kwargs"] = {"region_name": region} if region else {}
+            if profile:
+                options["profile"] = profile
+        case "gs" if endpoint_url:
+            options["endpoint_url"] = endpoint_url
+    build: Any = fsspec.filesystem
+    filesystem = build(protocol, **options)
+    # Each is five of botocore's: what does not answer is an error in a minute, not in five.
+    filesystem.retries = 3
+    return filesystem
+
+
+class RemoteObjects:
+    """The objects under one prefix of a bucket or container.
+
+    Args:
+        filesystem: An fsspec file system.
+        protocol: The protocol it was built for.
+        root: Bucket, and prefix if any, without protocol.
+    """
+
+    def __init__(self, filesystem: Any, protocol: str, root: str) -> None:
+        self._filesystem = filesystem
+        self._protocol = protocol
+        self._root = root
+
+    def read(self, path: str) -> bytes:
+        """Return a whole object."""
+        try:
+            # From offset 0 it is one request; without, s3fs asks for the size first.
+            return bytes(self._filesystem.cat_file(self._full(path), start=0))
+        except OSError as error:
+            if error_code(error) in _OUT_OF_RANGE and self.size(path) == 0:
+                return b""
+            raise
+
+    def read_range(self, path: str, offset: int, size: int) -> bytes:
+        """Return `size` bytes from `offset`, or as many as there are."""
+        try:
+            return bytes(
+                self._filesystem.cat_file(self._full(path), start=offset, end=offset + size)
+            )
+        except OSError as error:
+            if error_code(error) in _OUT_OF_RANGE:
+                return b""
+            raise
+
+    def size(self, path: str) -> int:
+        """Return the size of an object in bytes."""
+        info = self._filesystem.info(self._full(path))
+        if info["type"] != "file":
+            raise FileNotFoundError(path)
+        return int(info["size"])
+
+    def write(self, path: str, data: bytes) -> None:
+        """Write an object, in place of the one that may be there."""
+        try:
+            self._filesystem.pipe_file(self._full(path), data)
+        except FileNotFoundError as error:
+            # The answer that completes an upload in parts may get lost; asked again, it is unknown.
+            if error_code(error) != "NoSuchUpload" or self.read(path) != data:
+                raise
+
+    def create(self, path: str, data: bytes) -> None:
+        """Write an object, or raise FileExistsError if there is one.
+
+        It is also raised if our own request succeeded and its answer was lost.
+        """
+        option = {"overwrite": False} if self._protocol == "abfs" else {"mode": "create"}
+        for attempt in range(_RACE_ATTEMPTS):
+            try:
+                self._filesystem.pipe_file(self._full(path), data, **option)
+                return
+            except FileExistsError:
+                raise
+            except Exception as error:
+                code = error_code(error)
+                if code in _TAKEN | {"NoSuchUpload"}:
+                    raise FileExistsError(errno.EEXIST, "there is one", path) from error
+                if code not in _RACES or attempt == _RACE_ATTEMPTS - 1:
+                    raise
+            # Two conditional writes met: AWS answers 409 to one, which is to ask again.
+            time.sleep(0.1 * 2**attempt)
+
+    def list_prefix(self, prefix: str) -> Iterator[str]:
+        """Yield the path of every object whose path starts with `prefix`."""
+        folder = prefix.rstrip("/").rpartition("/")[0]
+        start = prefix.removeprefix(f"{folder}/")
+        base = f"{self._root}/{folder}" if folder else self._root
+        with _nothing_there():
+            for name in self._filesystem.find(base, prefix=start):
+                path = str(name).removeprefix(f"{self._root}/")
+                if path.startswith(prefix) and not path.endswith("/"):
+                    yield path
+
+    def list_folder(self, folder: str) -> Iterator[str]:
+        """Yield the names directly under a folder."""
+        base = f"{self._root}/{folder}" if folder else self._root
+        with _nothing_there():
+            for name in self._filesystem.ls(base, detail=False):
+                head, _, last = str(name).rstrip("/").rpartition("/")
+                if head == base:
+                    yield last
+
+    def delete(self, path: str) -> None:
+        """Delete an object, if it is there."""
+        with contextlib.suppress(FileNotFoundError):
+            self._filesystem.rm_file(self._full(path))
+
+    def delete_folder(self, folder: str) -> None:
+        """Delete everything under a folder."""
+        paths = [self._full(path) for path in self.list_prefix(f"{folder}/")]
+        if paths:
+            self._filesystem.rm(paths)
+
+    def _full(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+
+def error_code(error: BaseException | None) -> str:
+    """Return the code that the service gave for an error, as "NoSuchBucket", or else ""."""
+    while error is not None:
+        response = getattr(error, "response", None)
+        if isinstance(response, Mapping):
+            return str(response.get("Error", {}).get("Code", ""))
+        code = getattr(error, "error_code", None) or getattr(error, "code", None)
+        if code:
+            return str(code)
+        error = error.__cause__
+    return ""
+
+
+@contextlib.contextmanager
+def _nothing_there() -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        if error_code(error) == "NoSuchBucket":
+            raise

@@ -1,0 +1,97 @@
+"""Bundles: any zip tool opens them, and each artifact is one range of bytes."""
+
+import io
+import random
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partwise.tasks.errors import IntegrityError
+from partwise.tasks.runs.bundle import BundleWriter, content_file, decode, read_local_artifact
+
+CONTENTS = st.one_of(
+    st.binary(max_size=2000),
+    st.binary(min_size=1, max_size=5).map(lambda part: part * 1000),
+)
+
+
+@given(st.lists(CONTENTS, max_size=8))
+@settings(max_examples=50)
+def test_each_artifact_is_where_the_ledger_says(contents) -> None:
+    writer = BundleWriter("bundles/x.zip")
+    artifacts = [
+        writer.add(f"partition-{i}", "model.bin", content, "own")
+        for i, content in enumerate(contents)
+    ]
+    assert writer.is_empty is (not contents)
+    data = writer.close()
+    for artifact, content in zip(artifacts, contents, strict=True):
+        stored = data[artifact.offset : artifact.offset + artifact.stored_bytes]
+        assert decode(stored, artifact, "it") == content
+    if contents:
+        with zipfile.ZipFile(io.BytesIO(data)) as opened:
+            assert opened.testzip() is None
+            found = {name: opened.read(name) for name in opened.namelist()}
+        assert found == {f"partition-{i}/model.bin": c for i, c in enumerate(contents)}
+
+
+def test_text_is_deflated_and_noise_is_not() -> None:
+    writer = BundleWriter("bundles/x.zip")
+    text = writer.add("a", "model.txt", b"tree " * 1000, "lightgbm")
+    noise = writer.add("a", "model.bin", random.Random(0).randbytes(5000), "own")
+    assert (text.compression, noise.compression) == ("deflate", "stored")
+    assert text.stored_bytes < 200 < noise.stored_bytes == 5000
+    assert writer.size_bytes > 5000
+
+
+def test_equal_content_makes_equal_bundles() -> None:
+    def make() -> bytes:
+        writer = BundleWriter("bundles/x.zip")
+        writer.add("a", "model.txt", b"tree " * 1000, "")
+        return writer.close()
+
+    assert make() == make()
+
+
+@pytest.mark.parametrize("content", [b"tree " * 1000, bytes(range(250))])
+def test_damaged_bytes_are_never_returned(content) -> None:
+    writer = BundleWriter("bundles/x.zip")
+    artifact = writer.add("a", "model.txt", content, "")
+    data = writer.close()
+    stored = data[artifact.offset : artifact.offset + artifact.stored_bytes]
+    for place in range(len(stored)):
+        damaged = stored[:place] + bytes([stored[place] ^ 1]) + stored[place + 1 :]
+        with pytest.raises(
+            IntegrityError, match=r"'model.txt' of it differs .* bundles/x.zip.*resume the run"
+        ):
+            decode(damaged, artifact, "it")
+    for cut in (stored[:-1], b""):
+        with pytest.raises(IntegrityError, match="differs"):
+            decode(cut, artifact, "it")
+
+
+def test_an_artifact_of_a_local_file_is_a_file_of_its_own(tmp_path) -> None:
+    writer = BundleWriter("bundles/x.zip")
+    writer.add("a", "first.txt", b"first", "")
+    artifact = writer.add("a", "second.txt", b"second " * 100, "")
+    path = tmp_path / "x.zip"
+    path.write_bytes(writer.close())
+    with read_local_artifact(str(path), artifact.offset, artifact) as name:
+        assert name.endswith("/second.txt")
+        with open(name, "rb") as file:
+            assert file.read() == b"second " * 100
+    path.write_bytes(path.read_bytes()[: artifact.offset + 3])
+    with (
+        pytest.raises(IntegrityError, match="differs"),
+        read_local_artifact(str(path), artifact.offset, artifact),
+    ):
+        pass
+
+
+def test_a_content_file_goes_when_it_was_read() -> None:
+    with content_file(b"x", "model.ubj") as name:
+        assert name.endswith("/model.ubj")
+    assert not Path(name).exists()

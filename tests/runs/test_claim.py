@@ -1,0 +1,105 @@
+"""Beginning work on a run: under one identity, one process at a time."""
+
+from pathlib import Path
+
+import pytest
+
+from partwise.tasks.data.keys import KeyClass, KeyColumn
+from partwise.tasks.errors import InputError, KeyClassError, RunBusyError, RunExistsError
+from partwise.tasks.runs.claim import Claim, Identity, Intent
+
+INTENT = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint="c")
+KEY = KeyColumn(name="key", key_class=KeyClass.STRING)
+
+
+@pytest.fixture
+def ended(make_run):
+    """A complete run of one partition."""
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.0))
+    return make_run.end(1)
+
+
+def identity(**changes) -> Identity:
+    return Identity(**({"run_id": "run", "kind": "map", "key_columns": (KEY,)} | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"kind": "train"}, InputError, "exists with kind 'map', and this call has 'train'"),
+        (
+            {"key_columns": (KeyColumn(name="store", key_class=KeyClass.STRING),)},
+            InputError,
+            r"exists with partition_by \['key'\], and this call has \['store'\]",
+        ),
+        ({"training_run_id": "t"}, InputError, "exists with training_run_id None"),
+        (
+            {"key_columns": (KeyColumn(name="key", key_class=KeyClass.INTEGER),)},
+            KeyClassError,
+            "'key'.*string.*integer|'key'.*integer.*string",
+        ),
+    ],
+)
+@pytest.mark.parametrize("on_existing", ["resume", "overwrite"])
+def test_a_run_keeps_its_identity(ended, on_existing, changes, error, message) -> None:
+    with (
+        pytest.raises(error, match=message) as refused,
+        Claim(ended.store, identity(**changes), on_existing),
+    ):
+        pass
+    assert "\n" not in str(refused.value)
+    assert ended.refresh().generation == 1
+
+
+def test_a_claim_is_released_and_the_next_begins_another_generation(ended) -> None:
+    for generation in (2, 3):
+        with Claim(ended.store, identity(), "resume") as claim:
+            with (
+                pytest.raises(RunBusyError, match="this very process"),
+                Claim(ended.store, identity(), "resume"),
+            ):
+                pass
+            claim.begin(n_shards=0, intent=INTENT)
+            assert claim.generation == generation
+            assert claim.compatible == tuple(range(1, generation))
+    with (
+        pytest.raises(RunExistsError, match=r"'run' exists in .*IN_PROGRESS"),
+        Claim(ended.store, identity(), "error"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("history", "compatible"),
+    [
+        ([("resume", "c")], (1, 2)),
+        ([("resume", "other")], (1,)),
+        ([("overwrite", "c")], (2,)),
+        ([("resume", None), ("resume", "c")], (1, 3)),
+        ([("overwrite", "other"), ("resume", "c")], (3,)),
+        ([("resume", "c"), ("overwrite", "c"), ("resume", "c")], (3, 4)),
+    ],
+)
+def test_generations_of_the_same_code_count_back_to_an_overwrite(
+    ended, make_run, history, compatible
+) -> None:
+    for on_existing, code in history:
+        make_run.begin(on_existing, code)
+        make_run.leave()
+    with Claim(ended.store, identity(), "resume") as claim:
+        assert claim.earlier_generations(INTENT) == compatible
+    with Claim(ended.store, identity(), "overwrite") as claim:
+        assert claim.earlier_generations(INTENT) == ()
+
+
+def test_an_error_is_not_hidden_by_a_store_that_fails_too(ended) -> None:
+    lease = Path(ended.path, "lease")
+
+    def work() -> None:
+        lease.rename(lease.with_name("away"))
+        lease.touch()
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError), Claim(ended.store, identity(), "resume"):
+        work()

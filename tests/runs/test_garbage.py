@@ -1,0 +1,94 @@
+"""What `partwise runs gc` deletes: all that no ledger row refers to, and nothing else."""
+
+import pyarrow as pa
+import pytest
+
+from partwise.blocks import RemoteCluster
+from partwise.flows import map_partitions
+from partwise.tasks.errors import RunBusyError, RunNotFoundError
+from partwise.tasks.partitions import ExecutionOptions
+from partwise.tasks.runs import Run
+from partwise.tasks.runs.garbage import collect_garbage
+from partwise.tasks.runs.lease import Lease
+from partwise.tasks.runs.manifest import run_path
+from partwise.tasks.runs.store import Store
+
+
+def with_factor(factor: int):
+    def function(data, context):
+        context.upload(f"{context.key} times {factor}", "note.txt")
+        return {"value": [context.key * factor]}
+
+    return function
+
+
+@pytest.fixture
+def call(prefect_server, dask_client, tmp_path):
+    cluster = RemoteCluster(address=dask_client.scheduler.address, shares_filesystem=True)
+
+    def run(factor: int, on_existing: str = "error", keys: int = 6) -> Run:
+        return map_partitions(
+            pa.table({"key": list(range(keys))}),
+            "key",
+            with_factor(factor),
+            run_id="run",
+            store=tmp_path,
+            on_existing_artifacts=on_existing,
+            execution=ExecutionOptions(n_shards=2),
+            cluster=cluster,
+        )
+
+    return run
+
+
+def test_a_fresh_run_has_no_garbage(call) -> None:
+    run = call(1)
+    assert collect_garbage(run.store, "run", dry_run=False) == []
+
+
+def test_an_overwritten_generation_goes_and_the_run_stays_whole(call) -> None:
+    call(1)
+    run = call(2, "overwrite")
+    before = run.store.list("runs/run/")
+    planned = collect_garbage(run.store, "run", dry_run=True)
+    assert run.store.list("runs/run/") == before
+    assert planned
+    assert all(size > 0 for _, size in planned)
+    assert collect_garbage(run.store, "run", dry_run=False) == planned
+    left = run.refresh()
+    assert not {path for path, _ in planned} & set(left.store.list("runs/run/"))
+    assert left.artifact(3, "note.txt") == b"3 times 2"
+    assert sorted(left.predictions()["value"].to_pylist()) == [0, 2, 4, 6, 8, 10]
+    assert collect_garbage(run.store, "run", dry_run=True) == []
+    again = call(2, "resume")
+    assert (again.kept, again.executed) == (6, 0)
+
+
+def test_what_a_resume_kept_stays(call) -> None:
+    call(1)
+    call(1, "resume", keys=8)
+    collect_garbage(Store.parse(call(1, "resume", keys=8).store.url), "run", dry_run=False)
+    run = call(1, "resume", keys=9)
+    assert (run.kept, run.executed) == (8, 1)
+    assert [run.artifact(key, "note.txt") for key in (0, 8)] == [b"0 times 1", b"8 times 1"]
+
+
+def test_nothing_is_deleted_while_somebody_works_on_the_run(call) -> None:
+    run = call(1)
+    with (
+        Lease.acquire(run.store, run_path("run")),
+        pytest.raises(RunBusyError, match="run"),
+    ):
+        collect_garbage(run.store, "run", dry_run=False)
+
+
+def test_of_an_unfinished_run_only_scratch_goes(call) -> None:
+    run = call(1)
+    run.store.delete("runs/run/summary.json")
+    run.store.write("runs/run/scratch/token/rows", b"spilled")
+    assert collect_garbage(run.store, "run", dry_run=False) == [("runs/run/scratch/token/rows", 7)]
+
+
+def test_an_unknown_run_is_named(tmp_path) -> None:
+    with pytest.raises(RunNotFoundError, match="nope"):
+        collect_garbage(Store.parse(tmp_path), "nope", dry_run=True)

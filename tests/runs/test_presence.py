@@ -1,0 +1,69 @@
+"""Whether what a ledger refers to is on the store."""
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partwise.tasks.runs.bundle import StoredArtifact
+from partwise.tasks.runs.ledger import LedgerRow, segment_table
+from partwise.tasks.runs.presence import are_there, bundles_of, files_there, is_whole
+
+BUNDLES = ["bundles/0.zip", "bundles/1.zip", "bundles/2.zip"]
+OUTPUTS = ["outputs/0.parquet", "outputs/1.parquet"]
+ROWS = st.tuples(
+    st.lists(st.sampled_from(BUNDLES), max_size=2), st.none() | st.sampled_from(OUTPUTS)
+)
+
+
+def artifact(bundle: str) -> StoredArtifact:
+    return StoredArtifact(
+        filename="x",
+        bundle=bundle,
+        offset=0,
+        size_bytes=1,
+        stored_bytes=1,
+        compression="stored",
+        sha256="",
+        serde="",
+    )
+
+
+@given(st.lists(ROWS, max_size=8), st.sets(st.sampled_from(BUNDLES + OUTPUTS)), st.integers(0, 3))
+@settings(max_examples=60)
+def test_a_row_is_there_when_all_its_files_are(rows, files, start) -> None:
+    ledger = segment_table(
+        pa.table({"key": pa.array([str(i) for i in range(len(rows))], pa.string())}),
+        [
+            LedgerRow(
+                partition_id=str(i),
+                shard=0,
+                generation=1,
+                status="DONE",
+                rows=1,
+                artifacts=tuple(map(artifact, bundles)),
+                rows_file=output,
+            )
+            for i, (bundles, output) in enumerate(rows)
+        ],
+    )
+    rows, ledger = rows[start:], ledger.slice(start)
+    assert bundles_of(ledger) == {bundle for bundles, _ in rows for bundle in bundles}
+    assert are_there(ledger, files).to_pylist() == [
+        files >= set(bundles) and (output is None or output in files) for bundles, output in rows
+    ]
+
+
+def test_a_run_is_whole_until_one_of_its_files_is_gone(make_run) -> None:
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.0), ("b", "FAILED", 2.0))
+    run = make_run.end(2)
+    files = files_there(run.store, "run", "map")
+    assert files == files_there(run.store, "run", "map", shard=0)
+    assert files_there(run.store, "run", "map", shard=1) == set()
+    assert is_whole(run)
+    for name in [*files, "ledger.parquet"]:
+        content = run.store.read(f"runs/run/{name}")
+        run.store.delete(f"runs/run/{name}")
+        assert not is_whole(run.refresh())
+        run.store.write(f"runs/run/{name}", content)
+    assert is_whole(run.refresh())

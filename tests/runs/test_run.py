@@ -1,0 +1,319 @@
+"""What a run shows: complete or not, seen from elsewhere, with damaged and missing objects."""
+
+import json
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+from partwise.tasks.errors import (
+    ArtifactNotFoundError,
+    IntegrityError,
+    KeyClassError,
+    ModelNotFound,
+    PartitionNotFoundError,
+    PartwiseError,
+    RunFormatError,
+    RunIdError,
+    RunNotFoundError,
+)
+from partwise.tasks.partitions import RunStatus
+from partwise.tasks.runs import Run
+from partwise.tasks.runs.listing import list_runs
+
+DONE = [("a", "DONE", 1.0), ("b", "DONE", 2.0), ("c", "FAILED", 3.0)]
+
+
+@pytest.fixture
+def run(make_run) -> Run:
+    """A complete run with two partitions done and one failed."""
+    make_run.begin()
+    make_run.commit(*DONE[:2])
+    make_run.commit(DONE[2])
+    return make_run.end(3)
+
+
+def statuses(run: Run) -> dict[str, str]:
+    rows = run.partitions.select(["key", "status"]).to_pydict()
+    return dict(zip(rows["key"], rows["status"], strict=True))
+
+
+def folder(run: Run) -> Path:
+    return Path(run.path)
+
+
+def test_a_complete_run_tells_what_became_of_it(run) -> None:
+    run = run.refresh()
+    assert run.status is RunStatus.PARTIAL_FAILURE
+    assert (run.kind, run.generation, run.executed, run.kept) == ("map", 1, 3, 0)
+    assert statuses(run) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
+    assert run.partitions["value"].to_pylist() == [1.0, 2.0, 3.0]
+    assert run.artifact("a", "note.txt") == b"a 1.0"
+    assert run.artifact("b", "note.txt", lambda path: Path(path).read_text()) == "b 2.0"
+    assert run.artifacts("c") == []
+    assert run.logs("a") == ""
+    assert run.predictions(["value"])["value"].to_pylist() == [1.0, 2.0]
+    [failure] = run.failures().to_pylist()
+    assert (failure["error_type"], failure["error_message"]) == ("ValueError", "bad c")
+    assert failure["count"] == 1
+    assert "PARTIAL_FAILURE" in repr(run)
+
+
+def test_another_process_sees_the_same(run, run_python) -> None:
+    script = (
+        "import json, sys; from partwise.tasks.runs import Run; run = Run.open('run', sys.argv[1]);"
+        "print(json.dumps([run.status, run.counts, run.artifact('a', 'note.txt').decode()]))"
+    )
+    assert run_python(script, run.store.url) == ["PARTIAL_FAILURE", run.counts, "a 1.0"]
+
+
+def test_what_is_asked_for_and_not_there_is_named(run) -> None:
+    with pytest.raises(PartitionNotFoundError, match=r"^The run 'run' has no partition 'x'\.$"):
+        run.artifacts("x")
+    with pytest.raises(KeyClassError, match=r"1"):
+        run.artifacts(1)
+    with pytest.raises(ArtifactNotFoundError, match=r"no artifact 'x.txt'; it has note.txt\."):
+        run.artifact("a", "x.txt")
+    with pytest.raises(ModelNotFound, match=r"'c' of the run 'run' is FAILED.*bad c"):
+        run.model("c")
+    with pytest.raises(RunNotFoundError, match=r"no run 'rum' in .* \(some of those there: run\)"):
+        Run.open("rum", run.store)
+    for unsafe in ("../run", "run/", ""):
+        with pytest.raises(RunIdError, match=r"not a safe name"):
+            Run.open(unsafe, run.store)
+    assert list_runs(run.store) == ["run"]
+
+
+def test_an_unfinished_run_shows_what_is_committed(make_run) -> None:
+    make_run.begin()
+    run = make_run.open()
+    assert (run.status, run.counts, run.partitions.num_rows) == (RunStatus.IN_PROGRESS, {}, 0)
+    assert run.predictions().num_rows == 0
+    make_run.commit(*DONE)
+    assert run.counts == {}, "a handle remembers what it has read"
+    run = run.refresh()
+    assert (run.status, run.executed, run.summary) == (RunStatus.IN_PROGRESS, 3, None)
+    assert statuses(run) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
+    assert run.artifact("b", "note.txt") == b"b 2.0"
+    assert run.predictions()["value"].to_pylist() == [1.0, 2.0]
+    with pytest.raises(PartitionNotFoundError, match=r"no partition 'x' yet\."):
+        run.artifacts("x")
+    make_run.leave()
+
+
+def test_a_run_that_was_only_claimed_is_empty_and_can_be_begun(make_run) -> None:
+    make_run.begin()
+    make_run.leave()
+    run = make_run.open()
+    (folder(run) / "generations/0001.json").unlink()
+    run = run.refresh()
+    assert (run.generation, run.status, run.counts) == (0, RunStatus.IN_PROGRESS, {})
+    make_run.begin()
+    make_run.commit(*DONE)
+    assert make_run.end(3).generation == 1
+
+
+def test_what_lacks_its_ledger_is_not_committed(make_run) -> None:
+    make_run.begin()
+    make_run.commit(DONE[0])
+    lost = make_run.commit(*DONE[1:])
+    run = make_run.open()
+    # As after a crash before the last step: bundle and output file are there.
+    (folder(run) / f"ledger/00000-{lost}-001.parquet").unlink()
+    run = run.refresh()
+    assert statuses(run) == {"a": "DONE"}
+    assert run.predictions()["key"].to_pylist() == ["a"]
+    make_run.commit(*DONE[1:])
+    run = make_run.end(3)
+    assert statuses(run) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
+    # Its output rows would be there twice for anybody who reads the folder.
+    assert not (folder(run) / f"outputs/00000-{lost}-001.parquet").exists()
+
+
+def test_strange_files_do_no_harm(run, make_run) -> None:
+    root = folder(run)
+    for name in ("generations/0001 copy.json", "generations/x", "ledger/notes.txt", "x.json"):
+        (root / name).write_text("?")
+    (root.parent / "a.txt").touch()
+    (root.parent / "empty").mkdir()
+    (root / "bundles/00000-g0009deadbeef-001.zip").write_bytes(b"?")
+    assert statuses(run.refresh()) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
+    assert list_runs(run.store) == ["run"]
+    make_run.begin()
+    (root / "ledger/.tmp-1").touch()
+    make_run.commit(*DONE)
+    assert statuses(make_run.open()) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
+    assert make_run.end(3).generation == 2
+
+
+def test_of_two_executions_each_partition_counts_once(make_run) -> None:
+    make_run.begin()
+    make_run.commit(("a", "FAILED", 0.0), ("b", "DONE", 2.0))
+    make_run.commit(("a", "DONE", 1.0), ("b", "FAILED", 0.0), ("c", "FAILED", 3.0))
+    make_run.commit(("b", "DONE", 5.0))
+    assert statuses(make_run.open()) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
+    run = make_run.end(3)
+    assert run.counts == {"DONE": 2, "FAILED": 1}
+    assert run.artifact("b", "note.txt") == b"b 5.0"
+    assert run.predictions().sort_by("key")["value"].to_pylist() == [1.0, 5.0]
+
+
+def test_an_ending_that_does_not_add_up_is_no_ending(make_run) -> None:
+    make_run.begin()
+    make_run.commit(*DONE)
+    with pytest.raises(IntegrityError, match=r"'run' has 3 partitions, and its shards have 4; .*"):
+        make_run.end(4)
+    make_run.leave()
+    assert make_run.open().status is RunStatus.IN_PROGRESS
+
+
+def test_a_resume_is_unfinished_until_its_own_summary_is_there(run, make_run) -> None:
+    before = run.refresh()
+    _ = run.ledger
+    make_run.begin("overwrite")
+    assert make_run.open().status is RunStatus.IN_PROGRESS
+    make_run.commit(("a", "DONE", 9.0))
+    # As the next generation writes it a moment before its summary.
+    (folder(run) / "ledger.parquet").write_bytes(b"?")
+    with pytest.raises(RunFormatError, match=r"'run' was worked on since .*; open it again"):
+        _ = before.ledger
+    assert statuses(make_run.open()) == {"a": "DONE"}
+    assert statuses(run) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
+    run = make_run.end(1)
+    assert (run.counts, run.generation) == ({"DONE": 1}, 2)
+    assert run.predictions()["value"].to_pylist() == [9.0]
+
+
+def test_kept_rows_say_which_generation_ran_them(run, make_run) -> None:
+    earlier = run.ledger.filter(pc.equal(run.ledger["status"], "DONE"))
+    make_run.begin()
+    make_run.commit(("c", "DONE", 3.0), carried=earlier)
+    run = make_run.end(3)
+    assert (run.executed, run.kept) == (1, 2)
+    assert run.partitions["generation"].to_pylist() == [1, 1, 2]
+    assert run.predictions().sort_by("key")["value"].to_pylist() == [1.0, 2.0, 3.0]
+
+
+def edit(run: Run, name: str, change) -> None:
+    path = folder(run) / name
+    path.write_bytes(change(path.read_bytes()))
+
+
+def flip(content: bytes) -> bytes:
+    place = len(content) // 4
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+def half(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def newer(content: bytes) -> bytes:
+    return json.dumps({**json.loads(content), "format_version": 7}).encode()
+
+
+@pytest.mark.parametrize("name", ["run.json", "summary.json"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (half, "is not a JSON document"),
+        (newer, "has format version 7, and this release reads up to 1; install a newer"),
+    ],
+)
+def test_a_document_that_cannot_be_read_is_named(run, name, change, message) -> None:
+    edit(run, name, change)
+    with pytest.raises(RunFormatError, match=f"^run/{name} {message}"):
+        _ = Run.open("run", run.store).status
+
+
+def test_a_generation_that_cannot_be_read_is_named(run) -> None:
+    edit(run, "generations/0001.json", newer)
+    with pytest.raises(RunFormatError, match=r"^run/generations/0001.json has format version 7"):
+        run.read_generation_document()
+    (folder(run) / "generations/0001.json").unlink()
+    with pytest.raises(RunFormatError, match=r"'run' lacks its generations/0001.json"):
+        run.read_generation_document()
+
+
+@pytest.mark.parametrize("change", [flip, half])
+def test_a_ledger_that_was_changed_is_named(run, change) -> None:
+    edit(run, "ledger.parquet", change)
+    with pytest.raises(
+        IntegrityError, match=r"^ledger.parquet of the run 'run' differs .* resume the run"
+    ):
+        _ = run.refresh().partitions
+
+
+def test_a_ledger_that_is_gone_is_named(run) -> None:
+    (folder(run) / "ledger.parquet").unlink()
+    with pytest.raises(IntegrityError, match=r"^ledger.parquet of the run 'run' is gone; resume"):
+        _ = run.refresh().partitions
+
+
+def test_a_ledger_segment_that_was_changed_is_named(make_run) -> None:
+    make_run.begin()
+    token = make_run.commit(*DONE)
+    edit(make_run.open(), f"ledger/00000-{token}-001.parquet", half)
+    with pytest.raises(RunFormatError, match=rf"runs/run/ledger/00000-{token}.* no readable"):
+        _ = make_run.open().partitions
+    make_run.leave()
+
+
+def test_a_bundle_that_was_changed_is_named(run) -> None:
+    run = run.refresh()
+    [artifact] = run.stored_artifacts(run.partition_id("a"))
+
+    def hurt(content: bytes) -> bytes:
+        return content.replace(b"a 1.0", b"a 1.1")
+
+    edit(run, artifact.bundle, hurt)
+    with pytest.raises(
+        IntegrityError, match=rf"'note.txt' of .*'a' of the run 'run' .* {artifact.bundle}"
+    ):
+        run.artifact("a", "note.txt")
+    assert run.artifact("b", "note.txt") == b"b 2.0"
+    edit(run, artifact.bundle, lambda content: content[: artifact.offset + 2])
+    with pytest.raises(IntegrityError, match=rf"runs/run/{artifact.bundle} .* ends before"):
+        run.artifact("a", "note.txt")
+    (folder(run) / artifact.bundle).unlink()
+    with pytest.raises(IntegrityError, match=r"'run' is gone with 'note.txt'; resume the run"):
+        run.artifact("a", "note.txt")
+
+
+def test_output_rows_that_were_changed_are_named(run) -> None:
+    [path] = (folder(run) / "outputs").iterdir()
+    content = path.read_bytes()
+    path.write_bytes(half(content))
+    with pytest.raises(RunFormatError, match=rf"^run/outputs/{path.name} is no readable Parquet"):
+        run.predictions()
+    path.unlink()
+    with pytest.raises(
+        IntegrityError, match=rf"^outputs/{path.name} of the run 'run' is gone; resume the run"
+    ):
+        run.predictions()
+
+
+def test_a_folder_that_was_renamed_or_copied_is_not_the_run(run) -> None:
+    folder(run).rename(folder(run).with_name("other"))
+    with pytest.raises(RunFormatError, match=r"other/run.json is that of the run 'run'; .*renamed"):
+        Run.open("other", run.store)
+    with pytest.raises(RunNotFoundError):
+        Run.open("run", run.store)
+
+
+def show_all(run: Run) -> None:
+    run = run.refresh()
+    _ = run.partitions
+    run.read_generation_document()
+
+
+def test_every_error_is_one_line(run) -> None:
+    for name in ("run.json", "summary.json", "ledger.parquet", "generations/0001.json"):
+        saved = (folder(run) / name).read_bytes()
+        for change in (half, lambda content: b"", lambda content: b"\0" * 100):
+            (folder(run) / name).write_bytes(change(saved))
+            with pytest.raises(PartwiseError) as refused:
+                show_all(run)
+            assert "\n" not in str(refused.value)
+            assert len(str(refused.value)) < 400
+        (folder(run) / name).write_bytes(saved)
