@@ -1,0 +1,59 @@
+"""Keras models in the .keras format."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from partwise.tasks.errors import SerdeError
+
+# Before, `safe_mode=True` could be made to run code (CVE-2025-49655, CVE-2026-1462).
+_SAFE_VERSION = (3, 13, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KerasSerde:
+    """Reads with `safe_mode=True`; the backend is the one that KERAS_BACKEND names."""
+
+    classes: tuple[type, ...] = ()
+    """Your own layers and models, where they are not registered with Keras."""
+    filename: str = "model.keras"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", tuple(self.classes))  # a list, where JSON held it
+        if not self.filename.endswith(".keras"):
+            raise SerdeError(f"KerasSerde(filename={self.filename!r}) has to end in .keras.")
+
+    def write(self, model: Any, file_path: str) -> None:
+        """Write a Keras model.
+
+        Raises:
+            SerdeError: It is no Keras model.
+        """
+        import keras
+
+        if not isinstance(model, keras.Model):
+            raise SerdeError(f"KerasSerde writes a keras.Model, not a {type(model).__name__}.")
+        model.save(file_path)
+
+    def read(self, file_path: str) -> Any:
+        """Return the model.
+
+        Raises:
+            SerdeError: The file needs classes that are not given or code that is not safe, or this
+                Keras has no safe mode that holds.
+        """
+        import keras
+
+        if tuple(int(part) for part in keras.__version__.split(".")[:3]) < _SAFE_VERSION:
+            needed = ".".join(str(part) for part in _SAFE_VERSION)
+            raise SerdeError(
+                f"Keras {keras.__version__} cannot read models safely: install keras>={needed}."
+            )
+        known = {keras.saving.get_registered_name(given): given for given in self.classes}
+        try:
+            return keras.saving.load_model(file_path, custom_objects=known, safe_mode=True)
+        except (TypeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            raise SerdeError(
+                f"Keras does not read the model safely: {reason} If it has layers of your own, "
+                "pass serde=KerasSerde(classes=(...)) with them."
+            ) from error

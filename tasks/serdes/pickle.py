@@ -1,0 +1,29 @@
+"""Any model, by pickle: only where the caller asks for it."""
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PickleSerde:
+    """Writes any Python object, with classes and functions of the main script by value.
+
+    Reading a pickle runs whatever code it holds. It is therefore never chosen for you, neither
+    when a model is written nor when it is read: use it for models whose origin you trust.
+    """
+
+    filename: str = "model.pkl"
+
+    def write(self, model: Any, file_path: str) -> None:
+        """Write the model."""
+        with Path(file_path).open("wb") as file:
+            cloudpickle.dump(model, file)  # type: ignore[no-untyped-call]
+
+    def read(self, file_path: str) -> Any:
+        """Return the model, running whatever code the file holds."""
+        with Path(file_path).open("rb") as file:
+            return pickle.load(file)  # noqa: S301 (the caller passed this serde)
