@@ -1,0 +1,82 @@
+import lightgbm
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import xgboost
+
+from partwise.tasks.data import DataConnector
+from partwise.tasks.errors import ColumnError, InputError
+from partwise.tasks.partitions.context import PartitionContext
+from partwise.tasks.trainers import default_predict
+
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame({"unit price": RNG.normal(size=80), "n": np.arange(80) % 7})
+LABELS = FRAME["unit price"] * 2 + FRAME["n"]
+PARAMS = {"num_threads": 1, "verbosity": -1, "min_data_in_leaf": 3}
+
+
+def predict(model, frame=FRAME):
+    data = DataConnector(pa.Table.from_pandas(frame, preserve_index=False))
+    return default_predict(data, model, PartitionContext())
+
+
+def bare_lightgbm(frame=FRAME, **settings):
+    return lightgbm.train(PARAMS, lightgbm.Dataset(frame, LABELS, **settings), 5)
+
+
+def bare_xgboost(frame=FRAME):
+    matrix = xgboost.DMatrix(frame, LABELS, nthread=1)
+    return xgboost.train({"nthread": 1}, matrix, num_boost_round=5)
+
+
+def test_columns_are_taken_by_name():
+    extra = FRAME[["n", "unit price"]].assign(store="a")
+    model = bare_lightgbm()
+    assert "unit_price" in model.feature_name()
+    np.testing.assert_array_equal(predict(model, extra), model.predict(FRAME))
+    model = bare_xgboost()
+    np.testing.assert_array_equal(predict(model, extra), model.predict(xgboost.DMatrix(FRAME)))
+
+
+@pytest.mark.parametrize("train", [bare_lightgbm, bare_xgboost])
+def test_missing_columns_are_named(train):
+    with pytest.raises(ColumnError, match=r"lacks features of the model: 'n'; there are 'unit pr"):
+        predict(train(), FRAME[["unit price"]])
+
+
+@pytest.mark.parametrize("train", [bare_lightgbm, bare_xgboost])
+def test_text_is_no_number(train):
+    with pytest.raises(ColumnError, match=r"column 'n' is .*string, but numbers are needed"):
+        predict(train(), FRAME.assign(n="1"))
+
+
+def test_integer_categories_without_a_frame():
+    model = bare_lightgbm(categorical_feature=["n"])
+    np.testing.assert_array_equal(predict(model), model.predict(FRAME))
+
+
+def test_a_model_without_names_is_refused():
+    model = xgboost.train({"nthread": 1}, xgboost.DMatrix(FRAME.to_numpy(), LABELS))
+    with pytest.raises(InputError, match="no feature names: train it with them, or pass predict="):
+        predict(model)
+    with pytest.raises(ColumnError, match="'Column_0', 'Column_1'"):
+        predict(bare_lightgbm(FRAME.to_numpy()))
+
+
+def test_models_with_feature_names_predict_from_a_frame():
+    class Model:
+        feature_names_in_ = np.array(["n", "unit price"], dtype=object)
+
+        def predict(self, frame):
+            assert [*frame.columns] == ["n", "unit price"]
+            return frame["n"].to_numpy()
+
+    np.testing.assert_array_equal(predict(Model()), FRAME["n"])
+    with pytest.raises(ColumnError, match="lacks features of the model: 'n'"):
+        predict(Model(), FRAME[["unit price"]])
+
+
+def test_other_models_need_a_function():
+    with pytest.raises(InputError, match=r"A builtins.dict does not say .* pass predict="):
+        predict({"a": 1})
