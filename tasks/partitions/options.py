@@ -1,0 +1,79 @@
+"""How a run is executed: retries, limits, budgets, granularity."""
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ExecutionOptions(BaseModel):
+    """How partitions are executed. The defaults suit most runs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", title="Execution options")
+
+    max_retries: int = Field(
+        default=1,
+        ge=0,
+        description="How often a failed partition is tried again, after the others of its shard. "
+        "One that ran out of its time or memory is not.",
+    )
+    retry_backoff_s: float = Field(
+        default=0.5,
+        ge=0,
+        description="Seconds between a failure and its first retry; doubled for each further one.",
+    )
+    partition_timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        description="Seconds after which a partition is stopped from outside. None: no limit.",
+    )
+    partition_memory_bytes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Anonymous memory at which a partition is stopped from outside. "
+        "None: its share of four fifths of the machine.",
+    )
+    fail_fast: bool = Field(
+        default=False, description="Stop the run at the first partition that failed for good."
+    )
+    max_failed: int | None = Field(
+        default=None, ge=0, description="Stop the run when more partitions than this have failed."
+    )
+    max_failed_fraction: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="Stop the run when more than this fraction of all partitions has failed.",
+    )
+    n_shards: int | None = Field(
+        default=None,
+        ge=1,
+        le=4096,
+        description="Shards to divide the partitions into. "
+        "None: chosen from rows, bytes and workers.",
+    )
+    first_segment_s: float = Field(
+        default=30.0,
+        gt=0,
+        description="Seconds of work on a shard after which the first segment is committed; "
+        "the interval doubles up to ten minutes.",
+    )
+    worker_attempts: int = Field(
+        default=3,
+        ge=1,
+        description="How often a shard is started when workers die under it, before its "
+        "partitions are INTERNAL_ERROR.",
+    )
+
+    def failure_budget(self, partitions: int) -> int | None:
+        """Return how many of `partitions` may fail before the run is stopped; None: any number.
+
+        Example:
+            >>> ExecutionOptions(max_failed_fraction=0.1).failure_budget(50)
+            5
+        """
+        budgets = []
+        if self.fail_fast:
+            budgets.append(0)
+        if self.max_failed is not None:
+            budgets.append(self.max_failed)
+        if self.max_failed_fraction is not None:
+            budgets.append(int(self.max_failed_fraction * partitions))
+        return min(budgets, default=None)

@@ -1,0 +1,195 @@
+"""Files that the driver makes for workers: on a disk that they share, or by way of the store."""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.tasks.errors import StoreError
+from partwise.tasks.partitions.assignment import StagedFile
+from partwise.tasks.runs.bundle import artifact_from_row
+from partwise.tasks.runs.manifest import SCRATCH, run_path
+from partwise.tasks.runs.store import Store
+
+GAP_BYTES = 1 << 20
+"""Models of one bundle that lie closer than this are read in one request."""
+
+LARGEST_READ_BYTES = 64 << 20
+
+
+class Stage:
+    """The driver's folder for what it hands to workers; gone when the execution ends.
+
+    Args:
+        directory: A folder on this machine.
+        store: The artifact store; used where workers do not see the folder.
+        run_id: The run.
+        token: The execution's.
+        shared: Whether the workers see this machine's disk.
+    """
+
+    def __init__(
+        self, directory: Path, store: Store, run_id: str, token: str, *, shared: bool
+    ) -> None:
+        self.directory = directory
+        self._store = store
+        self._folder = run_path(run_id, SCRATCH, token)
+        self._shared = shared
+
+    def hand_over(self, path: str) -> StagedFile:
+        """Make a file of the folder reachable for workers."""
+        if self._shared:
+            return StagedFile(path=path, where="disk")
+        name = f"{self._folder}/{os.path.basename(path)}"
+        self._store.create(name, Path(path).read_bytes())
+        return StagedFile(path=name, where="store")
+
+    def write(self, name: str, content: bytes) -> StagedFile:
+        """Make a file of this content reachable for workers."""
+        path = self.directory / name
+        path.write_bytes(content)
+        return self.hand_over(str(path))
+
+    def close(self) -> None:
+        """Remove the folder, and what went by way of the store."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if not self._shared:
+            # The run has come to its end; what stays here is left to `partwise runs gc`.
+            with contextlib.suppress(StoreError):
+                self._store.delete_folder(self._folder)
+
+
+def fetch(staged: StagedFile, store: Store, directory: str) -> str:
+    """Return the local path of a staged file, read from the store at most once per folder."""
+    if staged.where == "disk":
+        return staged.path
+    path = os.path.join(directory, os.path.basename(staged.path))
+    if not os.path.exists(path):
+        temporary = f"{path}.{secrets.token_hex(4)}"
+        Path(temporary).write_bytes(store.read(staged.path))
+        os.replace(temporary, path)
+    return path
+
+
+def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
+    """Return where the models of a training run are, a table for each shard.
+
+    Args:
+        ledger: The training run's.
+
+    Returns:
+        Tables of the columns partition_id and those of an artifact.
+    """
+    lists = ledger["artifacts"].combine_chunks()
+    if isinstance(lists, pa.ChunkedArray):
+        lists = pa.concat_arrays(lists.chunks)
+    parents = lists.value_parent_indices()
+    flat = pa.Table.from_struct_array(lists.flatten())
+    flat = flat.append_column("partition_id", ledger["partition_id"].take(parents))
+    flat = flat.append_column("shard", ledger["shard"].take(parents))
+    models = flat.filter(pa.compute.not_equal(flat["serde"], ""))
+    models = models.sort_by(
+        [("shard", "ascending"), ("bundle", "ascending"), ("offset", "ascending")]
+    )
+    shards = models["shard"].to_numpy()
+    found: dict[int, pa.Table] = {}
+    start = 0
+    for stop in range(1, len(shards) + 1):
+        if stop == len(shards) or shards[stop] != shards[start]:
+            found[int(shards[start])] = models.slice(start, stop - start).drop_columns(["shard"])
+            start = stop
+    return found
+
+
+def models_fingerprint(models: Mapping[int, pa.Table]) -> str:
+    """Return what two equal sets of trained models have in common, wherever they are stored."""
+    pairs = [
+        pair
+        for table in models.values()
+        for pair in zip(table["partition_id"].to_pylist(), table["sha256"].to_pylist(), strict=True)
+    ]
+    return hashlib.sha256(repr(sorted(pairs)).encode()).hexdigest()
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    """Return a table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def locate_models(
+    table_path: str, store: Store, training_run_id: str, partition_ids: list[str], directory: str
+) -> list[tuple[str, str, int, dict[str, Any]]]:
+    """Give each partition the local file and offset where its model's bytes stand.
+
+    On a local store these are the bundles themselves. From a bucket they are read here, neighbours
+    in one request, into one file.
+
+    Returns:
+        (partition_id, path, offset, artifact) of those that have a model.
+    """
+    wanted = set(partition_ids)
+    rows = [row for row in _read(table_path).to_pylist() if row["partition_id"] in wanted]
+    names = [row.pop("partition_id") for row in rows]
+    artifacts = [asdict(artifact_from_row(row)) for row in rows]
+    located: list[tuple[str, str, int, dict[str, Any]]] = []
+    paths = {row["bundle"]: run_path(training_run_id, row["bundle"]) for row in rows}
+    if all(store.local_path(path) is not None for path in paths.values()):
+        for name, artifact in zip(names, artifacts, strict=True):
+            bundle = store.local_path(paths[artifact["bundle"]]) or ""
+            located.append((name, bundle, artifact["offset"], artifact))
+        return located
+    target = os.path.join(directory, "models")
+    with open(target, "wb") as file:
+        for start, stop in _neighbours(artifacts):
+            first, last = artifacts[start], artifacts[stop - 1]
+            size = last["offset"] + last["stored_bytes"] - first["offset"]
+            base = file.tell() - first["offset"]
+            with contextlib.suppress(FileNotFoundError):
+                file.write(store.read_range(paths[first["bundle"]], first["offset"], size))
+            located += [
+                (names[i], target, base + artifacts[i]["offset"], artifacts[i])
+                for i in range(start, stop)
+            ]
+    return located
+
+
+def model_checksums(table_path: str) -> dict[str, str]:
+    """Return the sha256 of each partition's trained model, by partition_id."""
+    table = _read(table_path)
+    names, checksums = table["partition_id"].to_pylist(), table["sha256"].to_pylist()
+    return dict(zip(names, checksums, strict=True))
+
+
+def _read(table_path: str) -> pa.Table:
+    with pa.ipc.open_stream(Path(table_path).read_bytes()) as reader:
+        return reader.read_all()
+
+
+def _neighbours(artifacts: list[dict[str, Any]]) -> list[tuple[int, int]]:
+    """Divide artifacts, sorted by bundle and offset, into spans that are read at once."""
+    spans: list[tuple[int, int]] = []
+    start = 0
+    for i in range(1, len(artifacts) + 1):
+        if i < len(artifacts):
+            first, before, here = artifacts[start], artifacts[i - 1], artifacts[i]
+            end = before["offset"] + before["stored_bytes"]
+            if (
+                here["bundle"] == first["bundle"]
+                and here["offset"] - end <= GAP_BYTES
+                and here["offset"] + here["stored_bytes"] - first["offset"] <= LARGEST_READ_BYTES
+            ):
+                continue
+        spans.append((start, i))
+        start = i
+    return spans if artifacts else []
