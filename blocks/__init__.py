@@ -1,0 +1,6 @@
+"""What exists outside partwise and how to reach it: saved, typed Prefect blocks."""
+
+from partwise.blocks.artifact_store import ArtifactStore
+from partwise.blocks.clusters import CudaCluster, LocalCluster, RemoteCluster
+
+__all__ = ["ArtifactStore", "LocalCluster", "CudaCluster", "RemoteCluster"]

@@ -1,0 +1,73 @@
+"""Where runs are kept: any folder or bucket that fsspec reaches.
+
+A block holds what a person saves in Prefect; the flows turn it into the plain, secret-free value
+that workers receive.
+"""
+
+from prefect.blocks.core import Block
+from pydantic import Field, HttpUrl, SecretStr, model_validator
+
+
+class ArtifactStore(Block):
+    """A folder or bucket in which runs are kept.
+
+    Leave the secrets empty to use what the environment of the workers offers (environment
+    variables, a profile, or the role of the machine): nothing secret then passes through Prefect.
+
+    Raises:
+        ValueError: Only one half of the pair of access keys was given.
+
+    Example:
+        Load a saved store and list its runs' folder:
+        ```python
+        from partwise.blocks import ArtifactStore
+
+        store = ArtifactStore.load("BLOCK_NAME")
+        print(store.url)
+        ```
+    """
+
+    _block_type_name = "Artifact Store"
+    _block_type_slug = "artifact-store"
+    _documentation_url = HttpUrl("https://filesystem-spec.readthedocs.io/en/latest/")
+    _logo_url = HttpUrl(
+        "https://raw.githubusercontent.com/PrefectHQ/prefect/420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/filesystem.png"
+    )
+
+    url: str = Field(
+        default="artifacts",
+        min_length=1,
+        title="URL",
+        description=(
+            "A folder, or a URL such as s3://bucket/folder, gs://bucket/folder or az://container."
+        ),
+    )
+    endpoint_url: str | None = Field(
+        default=None,
+        title="Endpoint URL",
+        description="The address of a service that speaks S3 but is not Amazon's own.",
+    )
+    region: str | None = Field(default=None, description="The region of the bucket.")
+    profile: str | None = Field(
+        default=None,
+        description="The profile in the workers' own credentials file that opens the store.",
+    )
+    access_key_id: SecretStr | None = Field(
+        default=None,
+        title="Access key ID",
+        description="The public half of an access key. Empty: what the workers' environment has.",
+    )
+    secret_access_key: SecretStr | None = Field(
+        default=None,
+        title="Secret access key",
+        description="The secret half of an access key. Given exactly when the key ID is.",
+    )
+
+    @model_validator(mode="after")
+    def _keys_come_in_pairs(self) -> "ArtifactStore":
+        if (self.access_key_id is None) != (self.secret_access_key is None):
+            given, missing = "access_key_id", "secret_access_key"
+            if self.access_key_id is None:
+                given, missing = missing, given
+            raise ValueError(f"{given} was given without {missing}; give both, or neither.")
+        return self

@@ -1,0 +1,55 @@
+"""Prefect's own demands on every block, and what ours promise beyond them."""
+
+import re
+
+import pytest
+from prefect.blocks.core import Block
+from prefect.testing.standard_test_suites.blocks import BlockStandardTestSuite
+from pydantic import SecretStr, ValidationError
+
+from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
+
+
+@pytest.mark.parametrize("block", [ArtifactStore, CudaCluster, LocalCluster, RemoteCluster])
+class TestEveryBlock(BlockStandardTestSuite):
+    @pytest.fixture
+    def block(self, request: pytest.FixtureRequest) -> type[Block]:
+        return request.param
+
+    def test_has_a_valid_image(self, block: type[Block]) -> None:
+        # The suite would fetch it; a commit in the address keeps it what it was.
+        assert re.fullmatch(r"https://.*/[0-9a-f]{40}/.*\.png", str(block._logo_url))
+
+    def test_has_a_readable_slug(self, block: type[Block]) -> None:
+        assert re.fullmatch(r"[a-z]+-[a-z]+", block._block_type_slug)
+
+
+def test_secrets_of_a_store_are_saved_but_never_shown(prefect_server):
+    store = ArtifactStore(
+        url="s3://bucket/runs",
+        access_key_id=SecretStr("canary-id"),
+        secret_access_key=SecretStr("canary-secret"),
+    )
+    store.save("secrets", overwrite=True)
+
+    loaded = ArtifactStore.load("secrets")
+
+    assert loaded.url == "s3://bucket/runs"
+    assert loaded.secret_access_key.get_secret_value() == "canary-secret"
+    assert "canary" not in repr(loaded) + str(loaded.model_dump())
+
+
+@pytest.mark.parametrize("given", ["access_key_id", "secret_access_key"])
+def test_half_a_pair_of_keys_is_refused(given):
+    with pytest.raises(ValidationError, match=f"{given} was given without .*; give both"):
+        ArtifactStore(url="s3://bucket", **{given: "AKIA"})
+
+
+def test_blocks_load_as_what_was_saved(prefect_server):
+    for saved in (
+        LocalCluster(workers=3, memory_limit_bytes=10**9),
+        CudaCluster(devices="0,1"),
+        RemoteCluster(address="tcp://127.0.0.1:8786", shares_filesystem=True),
+    ):
+        saved.save("kept", overwrite=True)
+        assert type(saved).load("kept").model_dump() == saved.model_dump()

@@ -1,0 +1,236 @@
+"""Real clusters: what they listen on, what they leave behind, what they refuse."""
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import dask
+import distributed
+import psutil
+import pytest
+from distributed.security import Security
+from pydantic import ValidationError
+
+from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster, cluster_start
+
+
+def test_a_local_cluster_has_one_thread_a_worker_and_our_settings():
+    with LocalCluster(workers=2).client() as client:
+        workers = client.scheduler_info()["workers"].values()
+        wanted = client.run(dask.config.get, "distributed.worker.memory.pause")
+        allowed = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.allowed_failures)
+
+    assert [worker["nthreads"] for worker in workers] == [1, 1]
+    assert set(wanted.values()) == {False}
+    assert allowed == 10
+    assert dask.config.get("distributed.scheduler.allowed-failures") == 3
+
+
+def test_a_local_cluster_listens_on_the_loopback_address_only_and_leaves_nothing(monkeypatch):
+    with LocalCluster(workers=1).client() as client:
+        processes = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
+        listening = [
+            connection.laddr
+            for process in [*processes, psutil.Process()]
+            for connection in process.net_connections()
+            if connection.status == psutil.CONN_LISTEN
+        ]
+        assert client.submit(sum, [1, 2]).result() == 3
+
+    assert {address.ip for address in listening} == {"127.0.0.1"}
+    assert 8787 not in {address.port for address in listening}
+    assert not any(process.is_running() for process in processes)
+
+
+def test_an_error_in_the_body_closes_the_cluster():
+    pids = []
+
+    def body():
+        with LocalCluster(workers=1).client() as client:
+            pids.append(client.submit(os.getpid).result())
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        body()
+
+    assert pids
+    assert not psutil.pid_exists(pids[0])
+
+
+def test_a_cluster_that_cannot_close_is_ended(monkeypatch):
+    monkeypatch.setattr(cluster_start, "CLOSE_TIMEOUT_S", 0.5)
+    with LocalCluster(workers=1).client() as client:
+        pid = client.submit(os.getpid).result()
+        os.kill(pid, signal.SIGSTOP)
+
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(pid) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(pid)
+
+
+def test_dask_is_silent_unless_its_configuration_says_otherwise(caplog):
+    caplog.set_level(logging.INFO)
+    with LocalCluster(workers=1).client() as client:
+        assert isinstance(client.submit(int, "x").exception(), ValueError)
+    assert [record.name for record in caplog.records if record.name.startswith("distr")] == []
+
+    with dask.config.set({"logging.distributed": "info"}), LocalCluster(workers=1).client():
+        pass
+    assert "distributed.scheduler" in {record.name for record in caplog.records}
+
+
+INTERRUPTED = """
+import time
+from partwise.blocks import LocalCluster
+
+if __name__ == "__main__":
+    try:
+        with LocalCluster(workers=1).client() as client:
+            print("ready", flush=True)
+            time.sleep(60)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def test_an_interrupt_of_the_whole_process_group_prints_no_traceback(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(INTERRUPTED)
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=30)
+
+    assert output == "interrupted\n"
+    assert process.returncode == 0
+
+
+def test_a_remote_cluster_is_left_running(dask_client):
+    address = dask_client.scheduler.address
+    with RemoteCluster(address=f" {address}/ ").client() as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+
+    assert client.status == "closed"
+    assert dask_client.submit(sum, [3, 4]).result() == 7
+
+
+def test_a_scheduler_that_does_not_answer_is_named():
+    block = RemoteCluster(address="tcp://127.0.0.1:9", connect_timeout_s=0.3)
+    with (
+        pytest.raises(ConnectionError, match=r"No Dask scheduler answered at tcp://127.0.0.1:9"),
+        block.client(),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("host", ["10.0.0.1", "scheduler.example.org", "[fe80::1]", "0.0.0.0"])
+def test_plaintext_to_another_machine_is_refused(host):
+    address = f"tcp://{host}:8786"
+    with pytest.raises(ValidationError, match=r"is in plaintext: .* Give a tls:// address"):
+        RemoteCluster(address=address)
+    assert RemoteCluster(address=address, allow_plaintext=True).address == address
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "localhost", "[::1]"])
+def test_plaintext_on_this_machine_is_allowed(host):
+    assert RemoteCluster(address=f"tcp://{host}:8786").shares_filesystem is False
+
+
+@pytest.mark.parametrize(
+    "address", ["", "8786", "host:8786", "ucx://host:8786", "tls://host", "tls://:1", "tcp://h:x"]
+)
+def test_what_is_no_scheduler_address_is_refused(address):
+    with pytest.raises(ValidationError, match="is no address of a Dask scheduler: write tls://"):
+        RemoteCluster(address=address)
+
+
+def test_tls_needs_its_three_files():
+    with pytest.raises(ValidationError, match="needs tls_cert_file, tls_key_file as well"):
+        RemoteCluster(address="tls://host:1", tls_ca_file="ca.pem")
+
+    block = RemoteCluster(
+        address="tls://host:1", tls_ca_file="/none.pem", tls_cert_file="c", tls_key_file="k"
+    )
+    with pytest.raises(FileNotFoundError, match=r"TLS file '/none.pem' .* correct"), block.client():
+        pass
+
+
+def test_a_remote_cluster_speaks_tls(tmp_path):
+    security = Security.temporary()
+    # One self-signed certificate is its own authority.
+    (tmp_path / "cert.pem").write_text(security.tls_client_cert)
+    (tmp_path / "key.pem").write_text(security.tls_client_key)
+    with distributed.LocalCluster(
+        n_workers=1, processes=False, security=security, dashboard_address="127.0.0.1:0"
+    ) as cluster:
+        block = RemoteCluster(
+            address=cluster.scheduler_address,
+            tls_ca_file=str(tmp_path / "cert.pem"),
+            tls_cert_file=str(tmp_path / "cert.pem"),
+            tls_key_file=str(tmp_path / "key.pem"),
+        )
+        assert block.address.startswith("tls://")
+        with block.client() as client:
+            assert client.submit(sum, [1, 2]).result() == 3
+
+
+def test_a_cuda_cluster_without_a_gpu_says_so(monkeypatch):
+    pytest.importorskip("dask_cuda")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "no-such-device")
+    with (
+        pytest.raises(ConnectionError, match=r"CudaCluster cannot use GPUs on this machine .*nvid"),
+        CudaCluster().client(),
+    ):
+        pass
+
+
+def test_a_cuda_cluster_without_its_extra_names_it(monkeypatch):
+    for name in ("dask_cuda", "dask_cuda.local_cuda_cluster"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with (
+        pytest.raises(ImportError, match=r"needs the extra 'cuda'.*pip install 'partwise\[cuda\]'"),
+        CudaCluster().client(),
+    ):
+        pass
+
+
+def test_names_of_gpus_are_checked():
+    assert CudaCluster(devices="0, GPU-8f6c, MIG-1").devices == "0, GPU-8f6c, MIG-1"
+    with pytest.raises(ValidationError, match="pattern"):
+        CudaCluster(devices="0; rm")
+
+
+def test_each_worker_of_a_cuda_cluster_has_a_gpu_of_its_own(monkeypatch):
+    """dask-cuda itself, told of two GPUs; only what needs a driver is made up."""
+    cluster = pytest.importorskip("dask_cuda.local_cuda_cluster")
+    from dask_cuda import utils, worker_common
+
+    monkeypatch.setenv("DASK_CUDA_TEST_DISABLE_DEVICE_SPECIFIC", "1")
+    monkeypatch.setattr(utils, "get_n_gpus", lambda: 2)
+    monkeypatch.setattr(cluster, "nvml_device_index", lambda i, devices: i)
+    monkeypatch.setattr(worker_common, "get_cpu_affinity", lambda i: os.sched_getaffinity(0))
+    with CudaCluster().client() as client:
+        seen = client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
+        interrupts = client.run(signal.getsignal, signal.SIGINT)
+        threads = client.nthreads()
+
+    assert sorted(seen.values()) == ["0,1", "1,0"]
+    assert set(interrupts.values()) == {signal.SIG_IGN}
+    assert set(threads.values()) == {1}
+
+
+@pytest.mark.gpu
+def test_a_cuda_cluster_gives_each_worker_its_own_gpu():
+    with CudaCluster().client() as client:
+        seen = client.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"].split(",")[0])
+    assert len(set(seen.values())) == len(seen)
