@@ -1,0 +1,120 @@
+"""The flow's own cost per partition: a no-op function over many small partitions.
+
+    python benchmarks/overhead.py [--partitions 100000] [--rows 100] [--workers 2]
+
+Prints what `map_partitions` takes beside a pandas groupby loop and joblib over pandas groups, all
+in one run, with the memory of driver and scheduler (one process here), and what was written.
+"""
+
+import argparse
+import logging
+import resource
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from partwise.blocks import LocalCluster
+from partwise.flows import map_partitions
+from partwise.tasks.partitions import ExecutionOptions
+
+
+def make_source(path: Path, partitions: int, rows: int) -> None:
+    """Write a Parquet file of shuffled rows."""
+    generator = np.random.default_rng(0)
+    keys = generator.permutation(np.repeat(np.arange(partitions), rows))
+    columns = {f"x{i}": generator.random(len(keys)) for i in range(4)}
+    pq.write_table(pa.table({"key": keys, **columns}), path)
+
+
+def do_nothing(data: Any, context: Any) -> None:
+    """Stand for a function that costs nothing."""
+
+
+def timed(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the seconds that a call took, and its result."""
+    began = time.perf_counter()
+    result = function()
+    return time.perf_counter() - began, result
+
+
+@contextmanager
+def peak_memory() -> Iterator[list[int]]:
+    """Give a list whose last element is this process's highest resident memory, in bytes."""
+    peaks = [0]
+    done = threading.Event()
+
+    def sample() -> None:
+        while not done.wait(0.05):
+            pages = int(Path("/proc/self/statm").read_text().split()[1])
+            peaks.append(max(peaks[-1], pages * resource.getpagesize()))
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield peaks
+    finally:
+        done.set()
+        thread.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--partitions", type=int, default=100_000)
+    parser.add_argument("--rows", type=int, default=100)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--shards", type=int, default=None)
+    arguments = parser.parse_args()
+    logging.disable(logging.INFO)
+
+    def show(name: str, seconds: float) -> None:
+        each = seconds / arguments.partitions * 1e6
+        print(f"{name:<20} {seconds:6.1f} s = {each:.0f} us a partition")
+
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "rows.parquet")
+        make_source(source, arguments.partitions, arguments.rows)
+        with peak_memory() as peaks:
+            total, run = timed(
+                lambda: map_partitions(
+                    str(source),
+                    "key",
+                    do_nothing,
+                    store=Path(folder, "store"),
+                    cluster=LocalCluster(workers=arguments.workers),
+                    execution=ExecutionOptions(n_shards=arguments.shards),
+                )
+            )
+        stages = run.summary.stages
+        seconds = (run.summary.finished_at - run.summary.started_at).total_seconds()
+        files = [path for path in Path(folder, "store").rglob("*") if path.is_file()]
+        written = sum(path.stat().st_size for path in files) / 1e6
+        print(f"{arguments.partitions:,} partitions of {arguments.rows} rows: {dict(run.counts)}")
+        print(f"partwise, in all     {total:6.1f} s: {stages}")
+        show("  after sharding", seconds - stages["cluster"] - stages["load"])
+        print(f"  driver, scheduler  {peaks[-1] >> 20:6d} MiB resident at most")
+        print(f"  written            {len(files):6d} objects, {written:.1f} MB")
+
+        frame = pd.read_parquet(source)
+        loop, _ = timed(lambda: [do_nothing(part, None) for _, part in frame.groupby("key")])
+        show("pandas groupby loop", loop)
+        parallel = joblib.Parallel(n_jobs=arguments.workers)
+        spent, _ = timed(
+            lambda: parallel(
+                joblib.delayed(do_nothing)(part, None) for _, part in frame.groupby("key")
+            )
+        )
+        show("joblib", spent)
+
+
+if __name__ == "__main__":
+    main()

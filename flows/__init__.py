@@ -1,0 +1,41 @@
+"""What people start: flows that compose the tasks, and the command line.
+
+A flow is imported when it is first asked for: Prefect and Dask take seconds, which help texts and
+lists of runs do without.
+"""
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from partwise.flows.map_partitions import map_partitions
+    from partwise.flows.run_inference import run_inference
+    from partwise.flows.train_models import train_models
+
+__all__ = ["map_partitions", "run_inference", "train_models"]
+
+
+class _Flows(ModuleType):
+    """A package in which a flow stands in the place of the module that it is named like."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Python sets a module as an attribute of its package once it is imported.
+        if name in __all__ and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As cloudpickle does with plain modules, where a user's function refers to one.
+        return importlib.import_module, (self.__name__,)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    importlib.import_module(f"{__name__}.{name}")
+    return globals()[name]
+
+
+sys.modules[__name__].__class__ = _Flows

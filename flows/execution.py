@@ -1,0 +1,335 @@
+"""What every flow does around its step: claim the run, shard the rows, run the shards, complete."""
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from distributed import Client
+from prefect import Task
+from prefect.exceptions import TerminationSignal
+from prefect.futures import wait
+from prefect.logging import get_run_logger
+
+from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
+from partwise.flows.progress import listeners
+from partwise.tasks.data.params import spill_params
+from partwise.tasks.data.shards import Spill, default_n_shards, read_shard_keys
+from partwise.tasks.data.sources import Source
+from partwise.tasks.errors import ClusterError, InputError
+from partwise.tasks.load_partitions import load_partitions
+from partwise.tasks.partitions.assignment import (
+    Execution,
+    ShardAssignment,
+    ShardReceipt,
+    work_file,
+)
+from partwise.tasks.partitions.child_process import end_marked
+from partwise.tasks.partitions.credentials import StoreCredentials
+from partwise.tasks.partitions.driver import CANCELLED, Driver
+from partwise.tasks.partitions.options import ExecutionOptions
+from partwise.tasks.partitions.outcomes import PartitionStatus
+from partwise.tasks.partitions.payload import name_of, pack_work
+from partwise.tasks.partitions.staging import Stage, table_bytes
+from partwise.tasks.partitions.work import Work
+from partwise.tasks.partitions.workplace import workplace
+from partwise.tasks.runs import Run
+from partwise.tasks.runs.claim import Claim, Identity, Intent, OnExisting
+from partwise.tasks.runs.completion import (
+    Ending,
+    UnfinishedShard,
+    complete_run,
+    settle_unchanged,
+)
+from partwise.tasks.runs.store import Store, set_credentials
+
+Cluster = LocalCluster | CudaCluster | RemoteCluster
+NullKeys = Literal["error", "drop", "keep"]
+DEFAULT_EXECUTION = ExecutionOptions()
+CANCEL_TIMEOUT_S = 10.0
+MOST_GROUPS = 64
+"""Prefect task runs of a flow run, at most, besides the one that loads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All that a flow knows before it touches a row."""
+
+    identity: Identity
+    store: ArtifactStore | str | Path
+    source: Source
+    work: Work
+    function: Any
+    """The user's function or trainer."""
+    intent: Intent
+    seed: int
+    params: Any
+    null_keys: NullKeys
+    on_existing: OnExisting
+    options: ExecutionOptions
+    cluster: Cluster | None
+    n_shards: int | None = None
+    """That of the training run, which the shards must meet."""
+    models: dict[int, pa.Table] | None = None
+
+
+@dataclass(slots=True)
+class _Clock:
+    """Seconds of each stage."""
+
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.stages[name] = time.monotonic() - began
+
+
+def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
+    """Carry out a plan, and return the run as it then stands in the store.
+
+    Args:
+        plan: What is to be done.
+        step: The Prefect task that runs a group of shards.
+    """
+    clock = _Clock()
+    logger = get_run_logger()
+    run_id = plan.identity.run_id
+    payload = pack_work(plan.work, name_of(plan.function))
+    opened = open_store(plan.store)
+    store, cluster = opened.store, plan.cluster or LocalCluster()
+    store.check_writable()
+    with ExitStack() as stack:
+        claim = stack.enter_context(Claim(store, plan.identity, plan.on_existing))
+        if claim.is_settled(plan.intent):
+            claim.begin(n_shards=0, intent=plan.intent)
+            logger.info("Run %s: nothing changed, all partitions are done; 0 to run.", run_id)
+            return settle_unchanged(claim, clock.started_at)
+        token = secrets.token_hex(6)
+        directory = stack.enter_context(workplace())
+        with clock.stage("cluster"):
+            stack.callback(end_marked, token)
+            client = stack.enter_context(connect(cluster))
+            if opened.credentials:
+                client.register_plugin(StoreCredentials(store.url, opened.credentials))
+        n_shards = choose_n_shards(plan, claim, client)
+        with clock.stage("load"):
+            spill = load(plan, n_shards, directory / "rows")
+        logger.info(
+            "Run %s: %s rows in %s partitions, %d shards.",
+            run_id,
+            f"{spill.rows:,}",
+            f"{spill.partitions:,}",
+            len(spill.shards),
+        )
+        (directory / "stage").mkdir()
+        shared = cluster.shares_filesystem
+        stage = Stage(directory / "stage", store, run_id, token, shared=shared)
+        params = spill_params(plan.params, plan.identity.key_columns, n_shards, directory / "stage")
+        claim.begin(n_shards=n_shards, intent=plan.intent)
+        if reason := claim.why_nothing_counts(plan.intent):
+            logger.warning("Run %s: %s", run_id, reason)
+        stack.callback(stage.close)
+        execution = Execution(
+            token=token,
+            run_id=run_id,
+            kind=plan.identity.kind,
+            generation=claim.generation,
+            store=store,
+            key_columns=plan.identity.key_columns,
+            seed=plan.seed,
+            training_run_id=plan.identity.training_run_id,
+            compatible=claim.compatible,
+            options=plan.options,
+            slots_per_host=slots_per_host(client),
+            work=stage.write(work_file(token), payload),
+        )
+        assignments = assign(plan, execution, spill, stage, params)
+        with clock.stage(plan.identity.kind):
+            driver, receipts = drive(plan, client, execution, assignments, spill, step)
+        with clock.stage("complete"):
+            return complete_run(claim, describe_ending(plan, spill, driver, receipts, clock))
+
+
+@contextmanager
+def connect(cluster: Cluster) -> Iterator[Client]:
+    """Give a client of the cluster, which stands for the time of the block.
+
+    Raises:
+        ClusterError: It cannot be started or reached.
+    """
+    with ExitStack() as stack:
+        try:
+            client = stack.enter_context(cluster.client())
+        except (OSError, ImportError, ValueError, RuntimeError) as error:
+            raise ClusterError(f"The {type(cluster).__name__} is not to be had: {error}") from error
+        yield client
+
+
+def slots_per_host(client: Client) -> int:
+    """Return how many partitions run at once on the busiest machine of a cluster."""
+    slots: Counter[str] = Counter()
+    for worker in client.scheduler_info(n_workers=-1)["workers"].values():
+        slots[worker["host"]] += worker["nthreads"]
+    return max(slots.values(), default=1)
+
+
+def choose_n_shards(plan: Plan, claim: Claim, client: Client) -> int:
+    """Return the number of shards: the run's own, the training run's, the caller's, or a default.
+
+    Raises:
+        InputError: The caller asks for another number than the run has.
+    """
+    fixed = claim.existing.document.n_shards if claim.existing else plan.n_shards
+    wanted = plan.options.n_shards
+    if fixed is not None and wanted is not None and wanted != fixed:
+        raise InputError(
+            f"execution.n_shards is {wanted}, and the run {plan.identity.run_id!r} needs {fixed}, "
+            "as it was begun with or as its training run has; leave n_shards out."
+        )
+    if fixed or wanted:
+        return fixed or wanted or 1
+    about = plan.source.description()
+    slots = sum(client.nthreads().values())
+    return default_n_shards(about.rows, about.size_bytes, slots)
+
+
+def load(plan: Plan, n_shards: int, directory: Path) -> Spill:
+    """Shard the rows, and see that the trainer can do with them.
+
+    Raises:
+        ColumnError: A column that the trainer needs has no value at all.
+    """
+    spill: Spill = load_partitions(
+        plan.source, plan.identity.key_columns, n_shards, str(directory), plan.null_keys
+    )
+    if hasattr(plan.function, "check"):
+        names = tuple(column.name for column in plan.identity.key_columns)
+        plan.function.check(spill.schema, spill.empty_columns, names)
+    return spill
+
+
+def assign(
+    plan: Plan, execution: Execution, spill: Spill, stage: Stage, params: Mapping[int, str]
+) -> list[ShardAssignment]:
+    """Return what the workers are handed, a value for each shard."""
+    models = {
+        number: stage.write(f"models-{number:05d}.arrow", table_bytes(table))
+        for number, table in (plan.models or {}).items()
+    }
+    return [
+        ShardAssignment(
+            execution=execution,
+            spill=shard,
+            rows=stage.hand_over(shard.path),
+            params=stage.hand_over(params[shard.number]) if shard.number in params else None,
+            models=models.get(shard.number),
+        )
+        for shard in spill.shards
+    ]
+
+
+def drive(
+    plan: Plan,
+    client: Client,
+    execution: Execution,
+    assignments: list[ShardAssignment],
+    spill: Spill,
+    step: Task[..., list[ShardReceipt]],
+) -> tuple[Driver, list[ShardReceipt]]:
+    """Run all shards, as Prefect task runs over groups of them."""
+    with (
+        listeners(plan.identity.run_id, spill.partitions) as heard_by,
+        Driver(client, execution, assignments, spill.partitions, heard_by) as driver,
+    ):
+        futures = [step.submit(group, driver) for group in driver.groups(MOST_GROUPS)]
+        try:
+            wait(futures)
+        except (KeyboardInterrupt, TerminationSignal):
+            driver.stop(CANCELLED)
+            wait(futures, timeout=CANCEL_TIMEOUT_S)
+        receipts = [receipt for future in futures for receipt in future.result()]
+    return driver, receipts
+
+
+def describe_ending(
+    plan: Plan, spill: Spill, driver: Driver, receipts: Sequence[ShardReceipt], clock: _Clock
+) -> Ending:
+    """Put together how the execution ended."""
+    by_shard = {receipt.shard: receipt for receipt in receipts}
+    unfinished = []
+    partitions = sum(receipt.partitions for receipt in receipts)
+    for shard in spill.shards:
+        receipt = by_shard.get(shard.number)
+        if receipt is not None and receipt.complete:
+            continue
+        keys = read_shard_keys(shard, plan.identity.key_columns)
+        partitions += keys.num_rows if receipt is None else 0
+        lost = driver.lost.get(shard.number)
+        unfinished.append(
+            UnfinishedShard(
+                shard=shard.number,
+                keys=keys,
+                status=PartitionStatus.INTERNAL_ERROR if lost else PartitionStatus.CANCELLED,
+                reason=lost or driver.stopped or CANCELLED,
+            )
+        )
+    failed = sum(receipt.counts.get(PartitionStatus.FAILED.value, 0) for receipt in receipts)
+    return Ending(
+        partitions=partitions,
+        unfinished=tuple(unfinished),
+        stopped=driver.stopped or driver.exceeds_budget(failed),
+        rows=spill.rows,
+        dropped_rows=spill.dropped_rows,
+        started_at=clock.started_at,
+        stages=clock.stages,
+    )
+
+
+@dataclass(frozen=True)
+class OpenedStore:
+    """A store, and the keys that its block holds."""
+
+    store: Store
+    credentials: Mapping[str, str] = field(repr=False)
+
+
+def open_store(store: ArtifactStore | str | Path) -> OpenedStore:
+    """Return the store that a caller names; a block's keys are kept in this process.
+
+    Raises:
+        InputError: The URL is not allowed.
+    """
+    if not isinstance(store, ArtifactStore):
+        return OpenedStore(Store.parse(store), {})
+    opened = Store.parse(
+        store.url, endpoint_url=store.endpoint_url, region=store.region, profile=store.profile
+    )
+    if store.access_key_id is None or store.secret_access_key is None:
+        return OpenedStore(opened, {})
+    keys = {
+        "key": store.access_key_id.get_secret_value(),
+        "secret": store.secret_access_key.get_secret_value(),
+    }
+    set_credentials(opened.url, keys)
+    return OpenedStore(opened, keys)
+
+
+def new_run_id(kind: str) -> str:
+    """Return a run ID for a caller who gave none: kind, UTC time and chance.
+
+    Example:
+        >>> new_run_id("train")  # doctest: +SKIP
+        'train-20261121-031500-9f3a'
+    """
+    return f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

@@ -1,0 +1,149 @@
+"""The flow that infers every partition with its trained model."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from partwise.blocks import ArtifactStore
+from partwise.flows.calls import describe_intent
+from partwise.flows.execution import (
+    DEFAULT_EXECUTION,
+    Cluster,
+    NullKeys,
+    Plan,
+    execute,
+    new_run_id,
+    open_store,
+)
+from partwise.flows.run_flow import run_flow
+from partwise.tasks.data.filters import Filter
+from partwise.tasks.data.keys import key_columns
+from partwise.tasks.data.sources import open_source
+from partwise.tasks.infer_partitions import infer_partitions, plan_inference
+from partwise.tasks.partitions import ExecutionOptions
+from partwise.tasks.partitions.staging import models_fingerprint
+from partwise.tasks.runs import Run
+from partwise.tasks.runs.claim import Identity, OnExisting
+from partwise.tasks.runs.manifest import check_run_id
+from partwise.tasks.serdes import ModelSerde
+
+
+@run_flow(name="run-inference", opaque=("data", "params"))
+def run_inference(
+    data: Any,
+    partition_by: str | Sequence[str],
+    training_run_id: str,
+    predict: str | Callable[..., Any] | None = None,
+    *,
+    run_id: str = "",
+    store: ArtifactStore | str | Path = "artifacts",
+    serde: ModelSerde | None = None,
+    keep_columns: list[str] | None = None,
+    on_missing_model: Literal["fail", "skip"] = "fail",
+    params: Any = None,
+    filter: Filter | None = None,  # noqa: A002 (the word of every reader of tables)
+    columns: list[str] | None = None,
+    null_keys: NullKeys = "error",
+    seed: int = 0,
+    version: str | None = None,
+    on_existing_artifacts: OnExisting = "error",
+    execution: ExecutionOptions = DEFAULT_EXECUTION,
+    cluster: Cluster | None = None,
+) -> Run:
+    """Infer every partition with its own model of a training run, and keep the predictions.
+
+    A partition without a model is FAILED with ModelNotFound, alone. Predictions are Parquet files
+    in the run's folder `predictions`, the key columns first.
+
+    Example:
+        >>> run = run_inference("new.parquet", "store", training_run_id="sales-1")  # doctest: +SKIP
+        >>> run.predictions().to_pandas()  # doctest: +SKIP
+
+    Args:
+        data: Where the rows come from: a Parquet, CSV or Arrow IPC file, glob, folder or URL; a
+            pyarrow Table; a pandas or polars frame; or a list of these.
+        partition_by: The key column, or a list of them. Rows of equal keys are a partition.
+        training_run_id: The run of train_models, in the same store, whose models are used.
+        predict: "package.module:function", or a function of (data: DataConnector, model, context:
+            PartitionContext) that returns rows: an array, a frame, a mapping of columns, a Result
+            of one of these, or a Skip. None: the model's own prediction, as "prediction".
+        run_id: A name for the run: letters, digits, "-" and "_". Empty: one is made up.
+        store: The artifact store: a folder, a URL such as s3://bucket/folder, or a block.
+        serde: Reads models that no native serde wrote. Nothing is unpickled unless this is a
+            PickleSerde.
+        keep_columns: Columns of the rows to keep beside the predictions, such as a date.
+        on_missing_model: What becomes of a partition without a model: "fail", or "skip".
+        params: Parameters for single partitions, found in context.params: a table with the key
+            columns, or a mapping of key to mapping.
+        filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
+        columns: Columns to read. None: all.
+        null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
+        seed: Every partition's own seed is derived from this one and its key.
+        version: Your own word for the version of your code, which a resume compares in place of
+            looking at the code.
+        on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
+            keep the partitions whose rows, code, settings and params are those of a finished one.
+        execution: Retries, limits, failure budget, shards.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster.
+
+    Returns:
+        The run. Its status is SUCCESS or PARTIAL_FAILURE.
+
+    Raises:
+        InputError: An argument cannot be used; nothing was written.
+        RunNotFoundError: There is no such training run.
+        RunExistsError: The run exists, and on_existing_artifacts is "error".
+        RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
+        RunCancelled: The run was cancelled; what was committed is kept.
+    """
+    run_id = check_run_id(run_id or new_run_id("infer"))
+    training = Run.open(training_run_id, open_store(store).store)
+    source = open_source(data, columns=columns, filter=filter)
+    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    keys = key_columns(source.schema, names)
+    work, models = plan_inference(
+        training,
+        keys,
+        source.schema,
+        predict=predict,
+        serde=serde,
+        keep_columns=keep_columns or (),
+        on_missing_model=on_missing_model,
+    )
+    intent = describe_intent(
+        "run_inference",
+        source.description(),
+        {
+            "partition_by": names,
+            "training_run_id": training_run_id,
+            "predict": predict,
+            "serde": serde,
+            "keep_columns": keep_columns,
+            "on_missing_model": on_missing_model,
+            "params": params,
+            "null_keys": null_keys,
+            "seed": seed,
+            "execution": execution,
+        },
+        version,
+        models_fingerprint(models),
+    )
+    plan = Plan(
+        identity=Identity(
+            run_id=run_id, kind="infer", key_columns=keys, training_run_id=training_run_id
+        ),
+        store=store,
+        source=source,
+        work=work,
+        function=work.predict,
+        intent=intent,
+        seed=seed,
+        params=params,
+        null_keys=null_keys,
+        on_existing=on_existing_artifacts,
+        options=execution,
+        cluster=cluster,
+        n_shards=training.document.n_shards,
+        models=models,
+    )
+    return execute(plan, infer_partitions)

@@ -1,0 +1,175 @@
+"""What a resume compares: which changes of a call are other code, and which other inputs."""
+
+import itertools
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pytest
+
+from partwise.flows.calls import describe_intent
+from partwise.tasks.data.sources import open_source
+from partwise.tasks.partitions import ExecutionOptions
+from partwise.tasks.partitions.staging import models_fingerprint
+from partwise.tasks.runs.claim import Intent
+from partwise.tasks.serdes import LightGBMSerde, PickleSerde
+from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
+
+SCALE = 1.0
+TABLE = pa.table({"key": ["a", "b"], "y": [1.0, 2.0]})
+
+
+def intent(version: str | None = None, models: str | None = None, **changes) -> Intent:
+    arguments = {
+        "partition_by": ["key"],
+        "trainer": LightGBMTrainer(label="y"),
+        "serde": None,
+        "params": None,
+        "null_keys": "error",
+        "seed": 0,
+        "execution": ExecutionOptions(),
+    }
+    data = changes.pop("data", TABLE)
+    source = open_source(data).description()
+    return describe_intent("train_models", source, arguments | changes, version, models)
+
+
+def with_helper(factor: float):
+    def helper(value: float) -> float:
+        return value * factor
+
+    def fit(data, context):
+        return helper(1.0) * SCALE
+
+    return fit
+
+
+def with_constant(constant: float):
+    return (lambda data, context: 1.0) if constant == 1 else (lambda data, context: 2.0)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"trainer": with_constant(1)}, {"trainer": with_constant(2)}),
+        ({"trainer": with_helper(1)}, {"trainer": with_helper(2)}),
+        ({"trainer": with_helper(1)}, {"trainer": LightGBMTrainer(label="y")}),
+        ({}, {"trainer": LightGBMTrainer(label="y", rounds=7)}),
+        ({}, {"trainer": XGBoostTrainer(label="y")}),
+        ({}, {"seed": 1}),
+        ({}, {"serde": LightGBMSerde()}),
+        ({"serde": PickleSerde()}, {"serde": PickleSerde(filename="other.pkl")}),
+    ],
+)
+def test_other_code_settings_serde_or_seed(before, after) -> None:
+    first, second = intent(**before), intent(**before | after)
+    assert first.code_fingerprint == intent(**before).code_fingerprint
+    assert first.code_fingerprint != second.code_fingerprint
+    assert None not in (first.code_fingerprint, second.code_fingerprint)
+    assert first.inputs_fingerprint == second.inputs_fingerprint
+
+
+def test_another_global(monkeypatch) -> None:
+    before = intent(trainer=with_helper(1)).code_fingerprint
+    monkeypatch.setitem(globals(), "SCALE", 2.0)
+    assert intent(trainer=with_helper(1)).code_fingerprint != before
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"params": {"a": {"depth": 1}}},
+        {"params": pa.table({"key": ["a"], "depth": [1]})},
+        {"null_keys": "drop"},
+        {"models": "other"},
+        {"data": TABLE.slice(1)},
+    ],
+)
+def test_other_inputs(change) -> None:
+    first, second = intent(models="these"), intent(**{"models": "these", **change})
+    assert first.inputs_fingerprint == intent(models="these").inputs_fingerprint
+    assert first.inputs_fingerprint != second.inputs_fingerprint
+    assert None not in (first.inputs_fingerprint, second.inputs_fingerprint)
+    assert first.code_fingerprint == second.code_fingerprint
+
+
+def test_how_partitions_are_executed_is_neither() -> None:
+    first, second = intent(), intent(execution=ExecutionOptions(max_retries=5))
+    assert (first.code_fingerprint, first.inputs_fingerprint) == (
+        second.code_fingerprint,
+        second.inputs_fingerprint,
+    )
+
+
+def test_params_in_another_order_are_the_same() -> None:
+    one = {"a": {"depth": 1, "rate": 0.5}, "b": {"depth": 2}}
+    other = {"b": {"depth": 2}, "a": {"rate": 0.5, "depth": 1}}
+    assert intent(params=one).inputs_fingerprint == intent(params=other).inputs_fingerprint
+
+
+def test_params_that_cannot_be_compared_are_never_the_same() -> None:
+    assert intent(params={"a": {"loss": lambda value: value}}).inputs_fingerprint is None
+
+
+def test_code_that_cannot_be_compared_is_named() -> None:
+    numbers = itertools.count()
+
+    def fit(data, context):
+        return next(numbers)
+
+    found = intent(trainer=fit)
+    assert found.code_fingerprint is None
+    assert "numbers" in " ".join(found.code_unknown)
+    assert intent(trainer=fit, version="1").code_fingerprint is not None
+
+
+@dataclass(frozen=True)
+class OwnSerde:
+    filename: str = "model.bin"
+
+    def write(self, model, file_path):
+        raise NotImplementedError
+
+    def read(self, file_path):
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    ("change", "same"),
+    [
+        ({"trainer": with_constant(2)}, True),
+        ({"version": "2"}, False),
+        ({"seed": 1}, False),
+        ({"serde": OwnSerde(filename="other.bin")}, False),
+        ({"serde": PickleSerde(filename="model.bin")}, False),
+    ],
+)
+def test_a_version_stands_for_the_code_but_not_for_settings(change, same) -> None:
+    call = {"trainer": with_constant(1), "serde": OwnSerde(), "version": "1"}
+    first, second = intent(**call), intent(**call | change)
+    assert (first.code_fingerprint == second.code_fingerprint) is same
+
+
+def test_a_version_does_not_hide_the_settings_of_a_trainer() -> None:
+    first = intent(version="1")
+    assert first.code_fingerprint == intent(version="1").code_fingerprint
+    changed = intent(version="1", trainer=LightGBMTrainer(label="y", rounds=7))
+    assert first.code_fingerprint != changed.code_fingerprint
+
+
+def test_models_are_compared_by_content_wherever_they_lie() -> None:
+    def models(*rows: tuple[str, str, str]) -> pa.Table:
+        names = ["partition_id", "sha256", "bundle"]
+        return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+
+    one = {0: models(("a", "1", "x.zip"), ("b", "2", "x.zip")), 1: models(("c", "3", "y.zip"))}
+    other = {1: models(("c", "3", "z.zip")), 0: models(("b", "2", "z.zip"), ("a", "1", "x.zip"))}
+    changed = {0: one[0], 1: models(("c", "4", "y.zip"))}
+    assert models_fingerprint(one) == models_fingerprint(other) != models_fingerprint(changed)
+    assert models_fingerprint(one) != models_fingerprint({0: one[0]})
+
+
+def test_another_release_of_a_trainers_library_is_other_code(monkeypatch) -> None:
+    before = intent()
+    monkeypatch.setattr("importlib.metadata.version", lambda name: f"{name} of tomorrow")
+    assert intent().code_fingerprint != before.code_fingerprint
+    assert intent(trainer=with_helper(2.0)).code_fingerprint is not None

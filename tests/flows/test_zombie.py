@@ -1,0 +1,255 @@
+"""A shard executed twice at once, and two drivers on one run: nothing is lost or there twice."""
+
+import os
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import distributed
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+
+from partwise.flows import map_partitions
+from partwise.tasks.data.keys import key_columns
+from partwise.tasks.data.shards import spill_shards
+from partwise.tasks.data.sources import open_source
+from partwise.tasks.errors import RunBusyError, RunExistsError, StoreError
+from partwise.tasks.partitions import ExecutionOptions, RunStatus
+from partwise.tasks.partitions.assignment import Execution, ShardAssignment, work_file
+from partwise.tasks.partitions.payload import pack_work
+from partwise.tasks.partitions.staging import Stage
+from partwise.tasks.partitions.work import MapWork
+from partwise.tasks.partitions.worker import end_execution, run_shard
+from partwise.tasks.runs import Run
+from partwise.tasks.runs.claim import Claim, Identity, Intent
+from partwise.tasks.runs.completion import Ending, complete_run
+from partwise.tasks.runs.store import Store
+
+PARTITIONS = 24
+SHARDS = 2
+ROWS = pa.table(
+    {
+        "key": [key for key in range(PARTITIONS) for _ in range(2)],
+        "y": [float(i) for i in range(2 * PARTITIONS)],
+    }
+)
+EXPECTED = [
+    {"key": key, "y": float(2 * key + i), "twice": 2.0 * (2 * key + i)}
+    for key in range(PARTITIONS)
+    for i in range(2)
+]
+INTENT = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint="c")
+
+
+@dataclass
+class Begun:
+    """A run that is begun as a flow begins it; its shards are not handed out yet."""
+
+    claim: Claim
+    assignments: list[ShardAssignment]
+    store: Store
+    partitions: int
+
+    def complete(self) -> Run:
+        ending = Ending(
+            partitions=self.partitions,
+            unfinished=(),
+            stopped=None,
+            rows=ROWS.num_rows,
+            dropped_rows=0,
+            started_at=datetime.now(UTC),
+            stages={},
+        )
+        return complete_run(self.claim, ending)
+
+
+@contextmanager
+def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
+    path = str(folder)
+
+    def rows(data, context):
+        with open(f"{path}/calls", "a") as file:
+            file.write(f"{context.key}\n")
+        time.sleep(nap_s)
+        while os.path.exists(f"{path}/hold-{os.getppid()}"):
+            time.sleep(0.02)
+        context.upload(str(context.key), "key.txt")
+        return {"y": data.to_numpy("y"), "twice": 2 * data.to_numpy("y")}
+
+    store = Store.parse(folder / "store")
+    columns = key_columns(ROWS.schema, ["key"])
+    folder.mkdir(exist_ok=True)
+    spill = spill_shards(open_source(ROWS), columns, SHARDS, str(folder / "rows"))
+    token = secrets.token_hex(6)
+    with Claim(store, Identity(run_id="run", kind="map", key_columns=columns), "resume") as claim:
+        claim.begin(n_shards=SHARDS, intent=INTENT)
+        (folder / "stage").mkdir(exist_ok=True)
+        stage = Stage(folder / "stage", store, "run", token, shared=True)
+        work = pack_work(MapWork(function=rows, key_columns=("key",)), "rows")
+        execution = Execution(
+            token=token,
+            run_id="run",
+            kind="map",
+            generation=claim.generation,
+            store=store,
+            key_columns=columns,
+            seed=0,
+            training_run_id=None,
+            compatible=claim.compatible,
+            options=ExecutionOptions(first_segment_s=0.1),
+            slots_per_host=2,
+            work=stage.write(work_file(token), work),
+        )
+        assignments = [
+            ShardAssignment(
+                execution=execution,
+                spill=shard,
+                rows=stage.hand_over(shard.path),
+                params=None,
+                models=None,
+            )
+            for shard in spill.shards
+        ]
+        try:
+            yield Begun(claim, assignments, store, spill.partitions)
+        finally:
+            client.run(end_execution, token)
+            assert not any(client.run(list_folders).values())
+
+
+def list_folders(dask_worker: distributed.Worker) -> list[str]:
+    """Return what executions have left on a worker."""
+    return [name for name in os.listdir(dask_worker.local_directory) if "partwise-" in name]
+
+
+def calls_of(folder: Path) -> Counter[int]:
+    path = folder / "calls"
+    return Counter(map(int, path.read_text().split())) if path.exists() else Counter()
+
+
+def submit(client, assignment: ShardAssignment, worker: str) -> distributed.Future:
+    key = f"{assignment.number}-{secrets.token_hex(4)}"
+    return client.submit(run_shard, assignment, key=key, workers=[worker], pure=False)
+
+
+def check(run: Run) -> None:
+    run = run.refresh()
+    assert run.status is RunStatus.SUCCESS
+    assert run.counts == {"DONE": PARTITIONS}
+    assert run.partitions["key"].to_pylist() == list(range(PARTITIONS))
+    for key in range(PARTITIONS):
+        assert run.artifact(key, "key.txt") == str(key).encode()
+    order = [("key", "ascending"), ("y", "ascending")]
+    assert run.predictions().sort_by(order).to_pylist() == EXPECTED
+    everything = pyarrow.dataset.dataset(f"{run.path}/outputs", format="parquet").to_table()
+    assert everything.sort_by(order).to_pylist() == EXPECTED
+
+
+def test_a_shard_executed_twice_at_once_loses_and_doubles_nothing(dask_client, tmp_path) -> None:
+    workers = list(dask_client.scheduler_info()["workers"])[:2]
+    with begun(dask_client, tmp_path, nap_s=0.03) as run:
+        twice = [
+            submit(dask_client, assignment, worker)
+            for assignment in run.assignments
+            for worker in workers
+        ]
+        for future in twice:
+            assert future.result().complete
+        ended = run.complete()
+    counted = calls_of(tmp_path)
+    assert max(counted.values()) == 2, "they were to overlap"
+    assert set(counted) == set(range(PARTITIONS))
+    check(ended)
+    # A later resume goes by what is left of the two.
+    with begun(dask_client, tmp_path, nap_s=0.03) as run:
+        for future in [submit(dask_client, one, workers[0]) for one in run.assignments]:
+            future.result()
+        check(run.complete())
+
+
+def test_a_zombie_that_ends_after_the_run_writes_nothing_more(dask_client, tmp_path) -> None:
+    pids = dask_client.run(os.getpid)
+    [(slow, slow_pid), (fast, _)] = list(pids.items())[:2]
+    with begun(dask_client, tmp_path, nap_s=0.05) as run:
+        [first, second] = run.assignments
+        submit(dask_client, second, fast).result()
+        started = calls_of(tmp_path).total()
+        zombie = submit(dask_client, first, slow)
+        while calls_of(tmp_path).total() < started + 4:
+            time.sleep(0.01)
+        hold = tmp_path / f"hold-{slow_pid}"
+        hold.touch()
+        submit(dask_client, first, fast).result()
+        ended = run.complete()
+        files = run.store.list("runs/run/")
+        hold.unlink()
+        distributed.wait(zombie)
+        assert isinstance(zombie.exception(), RunBusyError)
+        assert run.store.list("runs/run/") == files
+    check(ended)
+
+
+def test_a_shard_after_one_that_the_store_refused_is_its_own(dask_client, tmp_path) -> None:
+    worker = next(iter(dask_client.scheduler_info()["workers"]))
+    with begun(dask_client, tmp_path, nap_s=0.05) as run:
+        [first, second] = run.assignments
+        obstacle = Path(run.store.url, "runs/run/ledger")
+        obstacle.touch()
+        refused = submit(dask_client, first, worker)
+        assert isinstance(refused.exception(), StoreError)
+        obstacle.unlink()
+        # The child process is still busy with the first one, of which it was not heard to the end.
+        for assignment in (second, first):
+            submit(dask_client, assignment, worker).result()
+        check(run.complete())
+
+
+def test_a_second_driver_is_refused_while_the_first_works(cluster, tmp_path) -> None:
+    flag = tmp_path / "go"
+    path = str(flag)
+
+    def wait_for_flag(data, context):
+        while not os.path.exists(path):
+            time.sleep(0.02)
+
+    def start(**arguments) -> Run:
+        given = {"run_id": "one", "store": tmp_path / "store", "cluster": cluster}
+        return map_partitions(ROWS, "key", wait_for_flag, **(given | arguments))
+
+    ended: list[Run] = []
+    first = threading.Thread(target=lambda: ended.append(start()))
+    first.start()
+    try:
+        generation = tmp_path / "store/runs/one/generations/0001.json"
+        while not generation.exists():
+            time.sleep(0.02)
+        with pytest.raises(RunBusyError, match="one is worked on by process"):
+            start(on_existing_artifacts="resume")
+        with pytest.raises(RunBusyError, match="one is worked on by process"):
+            start(on_existing_artifacts="overwrite")
+        with pytest.raises(RunExistsError, match=r"'one' exists in .*IN_PROGRESS"):
+            start()
+        assert Run.open("one", tmp_path / "store").generation == 1
+    finally:
+        flag.touch()
+        first.join()
+    assert ended[0].status is RunStatus.SUCCESS
+    assert ended[0].generation == 1
+
+
+def test_two_drivers_that_begin_a_new_run_at_once(tmp_path) -> None:
+    identity = Identity(run_id="new", kind="map", key_columns=key_columns(ROWS.schema, ["key"]))
+    store = Store.parse(tmp_path)
+    with Claim(store, identity, "error") as first, Claim(store, identity, "resume") as second:
+        first.begin(n_shards=2, intent=INTENT)
+        with pytest.raises(RunExistsError, match="'new' was claimed by another process"):
+            second.begin(n_shards=3, intent=INTENT)
+    assert Run.open("new", store).document.n_shards == 2
+    assert Run.open("new", store).generation == 1
