@@ -235,3 +235,17 @@ def test_a_file_of_another_format_is_refused(version) -> None:
     pq.write_table(ledger([row("a")]).replace_schema_metadata(metadata), sink)
     with pytest.raises(RunFormatError, match=r"^x has format version .*; install a newer"):
         read_table(sink.getvalue(), "x")
+
+
+def test_reading_starts_no_threads(tmp_path, run_python) -> None:
+    """One that still held the file's bytes as the process ended aborted it, now and then."""
+    path = tmp_path / "ledger.parquet"
+    path.write_bytes(write_table(segment_table(pa.table({"k": ["a"]}), [row("a")])))
+    script = (
+        "import json, os, sys; from pathlib import Path\n"
+        "from partwise.tasks.runs.ledger import read_table\n"
+        "content = Path(sys.argv[1]).read_bytes()\n"
+        "before = len(os.listdir('/proc/self/task')); table = read_table(content, 'ledger')\n"
+        "print(json.dumps([table.num_rows, len(os.listdir('/proc/self/task')) - before]))"
+    )
+    assert run_python(script, path) == [1, 0]
