@@ -240,7 +240,8 @@ def run_flow(name: str, arguments: Mapping[str, Any]) -> int:
         try:
             run: Run = call_flow(name, arguments)
         except (RunFailed, RunCancelled) as error:
-            print_run(error.run)
+            if error.run is not None:
+                print_run(error.run)
             raise
         except (KeyboardInterrupt, TerminationSignal):
             # Before the run had begun, or for the second time.

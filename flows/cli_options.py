@@ -17,6 +17,7 @@ from partwise.tasks.errors import InputError
 if TYPE_CHECKING:
     from partwise.flows.execution import Cluster
     from partwise.tasks.partitions import ExecutionOptions
+    from partwise.tasks.runs.manifest import RunKind
     from partwise.tasks.trainers import (
         HoldoutByTime,
         HoldoutFraction,
@@ -95,9 +96,9 @@ class RunOptions:
     version: str | None = None
     """Your own word for the version of your code, compared by a resume in place of the code."""
 
-    def arguments(self, kind: str) -> dict[str, Any]:
+    def arguments(self, kind: "RunKind") -> dict[str, Any]:
         """Return the arguments of a flow that say the same; a run of this kind has its name now."""
-        from partwise.flows.execution import new_run_id
+        from partwise.flows.run_ids import new_run_id
 
         return {
             "run_id": self.run_id or new_run_id(kind),

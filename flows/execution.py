@@ -323,13 +323,3 @@ def open_store(store: ArtifactStore | str | Path) -> OpenedStore:
     }
     set_credentials(opened.url, keys)
     return OpenedStore(opened, keys)
-
-
-def new_run_id(kind: str) -> str:
-    """Return a run ID for a caller who gave none: kind, UTC time and chance.
-
-    Example:
-        >>> new_run_id("train")  # doctest: +SKIP
-        'train-20261121-031500-9f3a'
-    """
-    return f"{kind}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

@@ -6,7 +6,7 @@ from typing import Any
 
 from partwise.blocks import ArtifactStore
 from partwise.flows.calls import describe_intent
-from partwise.flows.execution import DEFAULT_EXECUTION, Cluster, NullKeys, Plan, execute, new_run_id
+from partwise.flows.execution import DEFAULT_EXECUTION, Cluster, NullKeys, Plan, execute
 from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.filters import Filter
 from partwise.tasks.data.keys import key_columns
@@ -16,10 +16,9 @@ from partwise.tasks.map_partitions import plan_mapping
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
-from partwise.tasks.runs.manifest import check_run_id
 
 
-@run_flow(name="map-partitions", opaque=("data", "params"))
+@run_flow(name="map-partitions", kind="map", opaque=("data", "params"))
 def map_partitions(
     data: Any,
     partition_by: str | Sequence[str],
@@ -73,7 +72,6 @@ def map_partitions(
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
-    run_id = check_run_id(run_id or new_run_id("map"))
     source = open_source(data, columns=columns, filter=filter)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)

@@ -4,36 +4,40 @@ import functools
 import inspect
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, NoReturn, ParamSpec
+from typing import Any, ParamSpec
 
 import httpx
-import pyarrow.compute as pc
 from prefect import Flow
 from prefect.client.schemas.objects import State
-from prefect.exceptions import ParameterTypeError
+from prefect.context import FlowRunContext
+from prefect.exceptions import ParameterTypeError, TerminationSignal
 from prefect.settings import (
     PREFECT_CLIENT_MAX_RETRIES,
     PREFECT_SERVER_ANALYTICS_ENABLED,
     PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
     temporary_settings,
 )
-from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from pydantic import BaseModel, ValidationError
 
+from partwise.flows.announcement import announce
 from partwise.flows.prefect_server import forget_unsent, start_embedded_server
+from partwise.flows.run_ids import fill_in, run_id_of_flow_run
+from partwise.flows.states import interrupted, result_of, state_of
 from partwise.tasks.errors import InputError, RunCancelled, RunFailed
-from partwise.tasks.partitions.outcomes import PartitionStatus, RunStatus
 from partwise.tasks.runs import Run
+from partwise.tasks.runs.manifest import RunKind
 
 TASK_THREADS = 16
 LARGEST_PARAMETER_BYTES = 32 << 10
 MOST_MISTAKES = 4
 """Told of in one message."""
+TRAINING_RUN_ID = "training_run_id"
 
 _THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=TASK_THREADS)
 
@@ -59,10 +63,13 @@ class RunFlow(Flow[P, Any]):
     Args:
         fn: The flow function; returns a `Run`.
         name: The flow's name.
+        kind: What its runs do.
         opaque: Parameters that hold data.
     """
 
-    def __init__(self, fn: Callable[P, Run], name: str, opaque: Sequence[str]) -> None:
+    def __init__(
+        self, fn: Callable[P, Run], name: str, kind: RunKind, opaque: Sequence[str]
+    ) -> None:
         self._opaque = tuple(opaque)
         signature = inspect.signature(fn)
 
@@ -72,16 +79,25 @@ class RunFlow(Flow[P, Any]):
             for key, value in bound.arguments.items():
                 if isinstance(value, _Opaque):
                     bound.arguments[key] = value.value
-            run = fn(*bound.args, **bound.kwargs)
+            run_id = _run_id(bound.arguments, kind)
+            bound.arguments["run_id"] = run_id
+            if "{" in (bound.arguments.get(TRAINING_RUN_ID) or ""):
+                template = bound.arguments[TRAINING_RUN_ID]
+                bound.arguments[TRAINING_RUN_ID] = run_id_of_flow_run(template, "train")
+            try:
+                run = fn(*bound.args, **bound.kwargs)
+            except (KeyboardInterrupt, TerminationSignal):
+                return interrupted(run_id)
             ended = _ended.get()
             if ended is not None:
                 ended.append(run)
+            announce(run)
             return state_of(run)
 
         super().__init__(
             fn=body,
             name=name,
-            flow_run_name=_flow_run_name,
+            flow_run_name=lambda: _run_id(_parameters(), kind),
             task_runner=_THREADS,
             persist_result=False,
         )
@@ -116,7 +132,7 @@ class RunFlow(Flow[P, Any]):
             run_id = ended[-1].run_id
             logger.warning("Prefect's server went away before the run %s ended: %s", run_id, error)
             forget_unsent()
-            return _result_of(ended[-1])
+            return result_of(ended[-1])
         finally:
             _ended.reset(token)
 
@@ -124,30 +140,42 @@ class RunFlow(Flow[P, Any]):
         """Validate all parameters but those that hold data.
 
         Raises:
-            InputError: One is of a wrong type, or none of the choices.
+            InputError: One is unknown, of a wrong type, or none of the choices.
+            RunIdError: The run ID, or what its template comes to, is no safe name.
         """
+        known = inspect.signature(self.fn).parameters
+        if unknown := [repr(key) for key in parameters if key not in known]:
+            raise InputError(
+                f"{self.name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}."
+            )
         kept = {key: value for key, value in parameters.items() if isinstance(value, _Opaque)}
         blank = {key: None if key in kept else value for key, value in parameters.items()}
         try:
-            return {**super().validate_parameters(blank), **kept}
+            valid = {**super().validate_parameters(blank), **kept}
         except ParameterTypeError as error:
             raise InputError(_describe_mistakes(self.name, error)) from None
+        if valid.get("run_id"):
+            fill_in(valid["run_id"], datetime.now(UTC))
+        return valid
 
     def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters as Prefect may store them: small plain values, or a type's name."""
         return {key: _stored(value) for key, value in parameters.items()}
 
 
-def run_flow(name: str, opaque: Sequence[str]) -> Callable[[Callable[P, Run]], "RunFlow[P]"]:
+def run_flow(
+    name: str, kind: RunKind, opaque: Sequence[str]
+) -> Callable[[Callable[P, Run]], "RunFlow[P]"]:
     """Decorate a function that returns a `Run` as a flow.
 
     Args:
         name: The flow's name in Prefect.
+        kind: What its runs do.
         opaque: Parameters that hold data, which Prefect should neither walk through nor store.
     """
 
     def decorate(fn: Callable[P, Run]) -> RunFlow[P]:
-        return RunFlow(fn, name, opaque)
+        return RunFlow(fn, name, kind, opaque)
 
     return decorate
 
@@ -188,10 +216,13 @@ def _stored(value: Any) -> Any:
     return value if len(text) <= LARGEST_PARAMETER_BYTES else f"<{type(value).__name__}>"
 
 
-def _flow_run_name() -> str:
-    from prefect.runtime import flow_run
+def _parameters() -> Mapping[str, Any]:
+    context = FlowRunContext.get()
+    return {} if context is None else context.parameters or {}
 
-    return str(flow_run.parameters.get("run_id") or flow_run.flow_name)
+
+def _run_id(parameters: Mapping[str, Any], kind: RunKind) -> str:
+    return run_id_of_flow_run(parameters.get("run_id") or "", kind)
 
 
 @contextmanager
@@ -206,50 +237,3 @@ def _settings() -> Iterator[None]:
     }
     with temporary_settings(set_defaults=wanted):
         yield
-
-
-def state_of(run: Run) -> State[Any]:
-    """Return the Prefect state that a run ends its flow run in.
-
-    SUCCESS is Completed; PARTIAL_FAILURE is Completed with that name; FAILURE is Failed; CANCELLED
-    is Cancelled. The latter two hold an error, which calling the flow raises.
-    """
-    message = "" if run.summary is None else run.summary.message
-    match run.status:
-        case RunStatus.FAILURE:
-            return Failed(name="FAILURE", message=message, data=RunFailed(_explain(run), run))
-        case RunStatus.CANCELLED:
-            return Cancelled(message=message, data=RunCancelled(_explain(run), run))
-        case RunStatus.SUCCESS:
-            return Completed(message=message, data=run)
-        case status:
-            return Completed(name=status.value, message=message, data=run)
-
-
-def _result_of(run: Run) -> Run:
-    match run.status:
-        case RunStatus.FAILURE:
-            _raise(RunFailed(_explain(run), run))
-        case RunStatus.CANCELLED:
-            _raise(RunCancelled(_explain(run), run))
-    return run
-
-
-def _raise(error: Exception) -> NoReturn:
-    # What went wrong between us and the server is beside the point by now.
-    raise error from None
-
-
-def _explain(run: Run) -> str:
-    """Return a sentence with the first causes."""
-    message = "" if run.summary is None else run.summary.message
-    causes = [
-        f"{row['count']} x {row['error_type']}: {' '.join(row['error_message'].split())[:300]}"
-        for row in run.failures().slice(0, 3).to_pylist()
-    ]
-    lost = pc.equal(run.partitions["status"], PartitionStatus.INTERNAL_ERROR.value)
-    reasons = run.partitions["reason"].filter(lost).to_pylist()
-    if reasons:
-        causes.append(f"{len(reasons)} x INTERNAL_ERROR: {' '.join(reasons[0].split())[:300]}")
-    tail = f" First causes: {'; '.join(causes)}" if causes else ""
-    return f"The run {run.run_id!r} ended with {message}{tail}"

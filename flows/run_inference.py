@@ -12,7 +12,6 @@ from partwise.flows.execution import (
     NullKeys,
     Plan,
     execute,
-    new_run_id,
     open_store,
 )
 from partwise.flows.run_flow import run_flow
@@ -24,11 +23,10 @@ from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.partitions.staging import models_fingerprint
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
-from partwise.tasks.runs.manifest import check_run_id
 from partwise.tasks.serdes import ModelSerde
 
 
-@run_flow(name="run-inference", opaque=("data", "params"))
+@run_flow(name="run-inference", kind="infer", opaque=("data", "params"))
 def run_inference(
     data: Any,
     partition_by: str | Sequence[str],
@@ -96,7 +94,6 @@ def run_inference(
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
-    run_id = check_run_id(run_id or new_run_id("infer"))
     training = Run.open(training_run_id, open_store(store).store)
     source = open_source(data, columns=columns, filter=filter)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)

@@ -6,7 +6,7 @@ from typing import Any
 
 from partwise.blocks import ArtifactStore
 from partwise.flows.calls import describe_intent
-from partwise.flows.execution import DEFAULT_EXECUTION, Cluster, NullKeys, Plan, execute, new_run_id
+from partwise.flows.execution import DEFAULT_EXECUTION, Cluster, NullKeys, Plan, execute
 from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.filters import Filter
 from partwise.tasks.data.keys import key_columns
@@ -14,13 +14,12 @@ from partwise.tasks.data.sources import open_source
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
-from partwise.tasks.runs.manifest import check_run_id
 from partwise.tasks.serdes import ModelSerde
 from partwise.tasks.train_partitions import plan_training, train_partitions
 from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
 
 
-@run_flow(name="train-models", opaque=("data", "params"))
+@run_flow(name="train-models", kind="train", opaque=("data", "params"))
 def train_models(
     data: Any,
     partition_by: str | Sequence[str],
@@ -76,7 +75,6 @@ def train_models(
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
-    run_id = check_run_id(run_id or new_run_id("train"))
     source = open_source(data, columns=columns, filter=filter)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)

@@ -112,7 +112,8 @@ class _RunEndedError(PartwiseError):
 
     Args:
         message: What happened, and what to do.
-        run: The `Run`: what was committed can be read from it.
+        run: The `Run`: what was committed can be read from it. None when a run was cancelled
+            before its partitions ran.
     """
 
     def __init__(self, message: str, run: Any) -> None:

@@ -1,0 +1,74 @@
+"""The Prefect states that runs end in, and what they tell whoever looks at a flow run."""
+
+from typing import Any, NoReturn
+
+import pyarrow.compute as pc
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled, Completed, Failed
+
+from partwise.tasks.errors import RunCancelled, RunFailed
+from partwise.tasks.partitions.outcomes import PartitionStatus, RunStatus
+from partwise.tasks.runs import Run
+
+
+def state_of(run: Run) -> State[Any]:
+    """Return the Prefect state that a run ends its flow run in.
+
+    SUCCESS is Completed; PARTIAL_FAILURE is Completed with that name; FAILURE is Failed; CANCELLED
+    is Cancelled. The latter two hold an error, which calling the flow raises.
+    """
+    message = "" if run.summary is None else run.summary.message
+    match run.status:
+        case RunStatus.FAILURE:
+            causes = _explain(run)
+            return Failed(name="FAILURE", message=causes, data=RunFailed(causes, run))
+        case RunStatus.CANCELLED:
+            return Cancelled(message=message, data=RunCancelled(_explain(run), run))
+        case RunStatus.SUCCESS:
+            return Completed(message=message, data=run)
+        case status:
+            return Completed(name=status.value, message=message, data=run)
+
+
+def result_of(run: Run) -> Run:
+    """Return a run, or raise what calling a flow raises for it.
+
+    Raises:
+        RunFailed: It ended with FAILURE.
+        RunCancelled: It was cancelled.
+    """
+    match run.status:
+        case RunStatus.FAILURE:
+            _raise(RunFailed(_explain(run), run))
+        case RunStatus.CANCELLED:
+            _raise(RunCancelled(_explain(run), run))
+    return run
+
+
+def interrupted(run_id: str) -> State[Any]:
+    """Return the state of a flow run that was cancelled before or after its partitions ran."""
+    message = (
+        f"The run {run_id!r} was interrupted. What is committed is kept; the same call with "
+        "on_existing_artifacts='resume' goes on with it."
+    )
+    return Cancelled(message=message, data=RunCancelled(message, None))
+
+
+def _raise(error: Exception) -> NoReturn:
+    # What went wrong between us and the server is beside the point by now.
+    raise error from None
+
+
+def _explain(run: Run) -> str:
+    """Return a sentence with the first causes."""
+    message = "" if run.summary is None else run.summary.message
+    causes = [
+        f"{row['count']} x {row['error_type']}: {' '.join(row['error_message'].split())[:300]}"
+        for row in run.failures().slice(0, 3).to_pylist()
+    ]
+    lost = pc.equal(run.partitions["status"], PartitionStatus.INTERNAL_ERROR.value)
+    reasons = run.partitions["reason"].filter(lost).to_pylist()
+    if reasons:
+        causes.append(f"{len(reasons)} x INTERNAL_ERROR: {' '.join(reasons[0].split())[:300]}")
+    tail = f" First causes: {'; '.join(causes)}" if causes else ""
+    return f"The run {run.run_id!r} ended with {message}{tail}"
