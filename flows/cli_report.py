@@ -1,9 +1,7 @@
 """How the command line shows a run and its partitions: aligned for people, JSON for programs."""
 
 import base64
-import csv
 import datetime as dt
-import io
 import json
 import math
 import os
@@ -22,6 +20,7 @@ from partwise.tasks.partitions.outcomes import PartitionStatus, RunStatus
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.ledger import KEY_PREFIX, show
 from partwise.tasks.runs.store import Store
+from partwise.tasks.runs.texts import duration, key_text, number, shortened
 
 STYLES: dict[str, str] = {
     "SUCCESS": "green",
@@ -213,7 +212,7 @@ def failure_groups(run: Run, most: int = MOST_GROUPS, samples: int = MOST_SAMPLE
     causes: dict[tuple[str, str], str] = {}
     for row in failed_rows(run):
         group = (row["status"], row["error_fingerprint"] or row["reason"] or "")
-        groups.setdefault(group, []).append(key_text(run, row))
+        groups.setdefault(group, []).append(row_key(run, row))
         causes.setdefault(group, cause(row))
     ordered = sorted(groups, key=lambda group: -len(groups[group]))
     texts = []
@@ -246,37 +245,9 @@ def cause(row: Mapping[str, Any]) -> str:
     return shortened(row["reason"] or row["status"])
 
 
-def key_text(run: Run, row: Mapping[str, Any]) -> str:
+def row_key(run: Run, row: Mapping[str, Any]) -> str:
     """Return the key of a ledger's row as `--key` takes it."""
-    values = [value_text(row[f"{KEY_PREFIX}{column.name}"]) for column in run.key_columns]
-    if len(values) == 1:
-        return values[0]
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(values)
-    return line.getvalue()
-
-
-def value_text(value: Any) -> str:
-    """Return a key's value as `--key` takes it."""
-    match value:
-        case None:
-            return "null"
-        case bytes():
-            return value.hex()
-        case bool():
-            return str(value).lower()
-        case dt.timedelta():
-            return f"{value.total_seconds():g}"
-        case dt.date() | dt.time():
-            return value.isoformat()
-        case _:
-            return str(value)
-
-
-def shortened(text: str, most: int = 200) -> str:
-    """Return the text in one line, cut where it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= most else f"{line[:most]}..."
+    return key_text([row[f"{KEY_PREFIX}{column.name}"] for column in run.key_columns])
 
 
 def shown(value: Any) -> str:
@@ -294,36 +265,6 @@ def shown(value: Any) -> str:
             return value.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
         case _:
             return str(value)
-
-
-def number(value: float) -> str:
-    """Return four significant digits, never in powers of ten where plain digits do."""
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as a person says them.
-
-    Example:
-        >>> duration(4.21), duration(75), duration(7200)
-        ('4.2 s', '1 min 15 s', '2 h 00 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest:02d} s"
-    return f"{minutes // 60} h {minutes % 60:02d} min"
-
-
-def size(size_bytes: int) -> str:
-    """Return bytes in a unit that gives few digits."""
-    value = float(size_bytes)
-    for unit in ("B", "KB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1000
-    return f"{value:.1f} TB"
 
 
 def _counts(run: Run) -> Text:

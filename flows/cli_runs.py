@@ -19,6 +19,7 @@ from partwise.tasks.partitions.outcomes import RunStatus
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.listing import list_runs
 from partwise.tasks.runs.store import Store
+from partwise.tasks.runs.texts import size
 
 READERS = 8
 
@@ -156,9 +157,9 @@ def gc(
         return 0
     out = report.console()
     for path, size_bytes in found:
-        out.print(f"{report.size(size_bytes):>10}  {path}", markup=False)
+        out.print(f"{size(size_bytes):>10}  {path}", markup=False)
     verb = "would be deleted" if dry_run else "deleted"
-    total = report.size(sum(size_bytes for _, size_bytes in found))
+    total = size(sum(size_bytes for _, size_bytes in found))
     out.print(f"{len(found):,} files of {run_id} {verb}, {total}", markup=False)
     return 0
 
@@ -231,9 +232,7 @@ def _show_partition(run: Run, text: str, logs: bool, as_json: bool) -> None:
         return
     fields = {name: report.shown(value) for name, value in row.items() if value is not None}
     if artifacts:
-        fields["artifacts"] = "\n".join(
-            f"{a.filename} ({report.size(a.size_bytes)})" for a in artifacts
-        )
+        fields["artifacts"] = "\n".join(f"{a.filename} ({size(a.size_bytes)})" for a in artifacts)
     report.print_fields(fields)
     if has_log:
         report.console().print("--logs prints what it wrote")

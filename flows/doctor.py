@@ -19,6 +19,7 @@ from partwise.flows import cli_report as report
 from partwise.flows.cli_options import ClusterOptions, StoreUrl
 from partwise.tasks.errors import PartwiseError
 from partwise.tasks.runs.store import Store
+from partwise.tasks.runs.texts import duration, shortened, size
 
 CONNECT_TIMEOUT_S = 5.0
 FEWEST_FILES = 1024
@@ -110,9 +111,7 @@ def _versions() -> Iterator[Finding]:
             importlib.import_module(name)
         except (ImportError, OSError) as error:
             remedy = "LightGBM and XGBoost need the GNU OpenMP library: apt-get install libgomp1"
-            yield Finding(
-                what=name, verdict="bad", text=report.shortened(str(error)), remedy=remedy
-            )
+            yield Finding(what=name, verdict="bad", text=shortened(str(error)), remedy=remedy)
 
 
 def compare_version(requirement: Requirement, optional: bool) -> Finding | None:
@@ -137,14 +136,14 @@ def _machine() -> Iterator[Finding]:
     from distributed.system import MEMORY_LIMIT
 
     yield Finding(what="CPUs", verdict="good", text=f"{CPU_COUNT}, each with a worker by default")
-    yield Finding(what="memory", verdict="good", text=report.size(MEMORY_LIMIT or 0))
+    yield Finding(what="memory", verdict="good", text=size(MEMORY_LIMIT or 0))
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
     little = free < LEAST_SPILL_BYTES
     yield Finding(
         what="disk",
         verdict="neutral" if little else "good",
-        text=f"{report.size(free)} free in {folder}, where rows are sharded",
+        text=f"{size(free)} free in {folder}, where rows are sharded",
         remedy="set TMPDIR to a folder with room for the source, twice" if little else "",
     )
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -167,7 +166,7 @@ def _gpus() -> Finding:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
         texts = [
             f"{pynvml.nvmlDeviceGetName(handle)} "
-            f"({report.size(pynvml.nvmlDeviceGetMemoryInfo(handle).total)})"
+            f"({size(pynvml.nvmlDeviceGetMemoryInfo(handle).total)})"
             for handle in handles
         ]
         driver = pynvml.nvmlSystemGetDriverVersion()
@@ -202,7 +201,7 @@ def _cluster(options: ClusterOptions, store: Store | None) -> Iterator[Finding]:
             client.submit(os.getpid).result()
             workers = len(client.scheduler_info(n_workers=-1)["workers"])
             where = cluster.address if isinstance(cluster, RemoteCluster) else "this machine"
-            seconds = report.duration(time.monotonic() - began)
+            seconds = duration(time.monotonic() - began)
             text = f"{where}: {workers} of its workers answered within {seconds}"
             yield Finding(what="cluster", verdict="good", text=text)
             if isinstance(cluster, RemoteCluster):

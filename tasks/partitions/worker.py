@@ -106,7 +106,7 @@ class _ShardRun:
         self._worker = worker
         self._directory = directory
         self._began = time.monotonic()
-        self._host = socket.gethostname()
+        self._host = f"{socket.gethostname()}/{worker.name}"
         self._earlier_logs: dict[int, bytes] = {}
         self._shared = _directory(worker, self._execution.token)
         os.makedirs(self._shared, exist_ok=True)

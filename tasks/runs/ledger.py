@@ -5,7 +5,7 @@ fixed and explicit: metrics are one map column, which readers see as columns of 
 """
 
 import io
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
@@ -80,6 +80,7 @@ class LedgerRow:
     """Highest sample of anonymous memory; None where it ran shorter than the sampling takes."""
     finished_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     host: str | None = None
+    """Who did the work: "<host name>/<name of the Dask worker>"."""
     reason: str | None = None
     error_type: str | None = None
     error_message: str | None = None
@@ -204,7 +205,7 @@ def show(table: pa.Table) -> pa.Table:
         columns[_free_name(short, KEY_PREFIX, {*ours, *columns})] = table[name]
     for name in ours:
         columns[name] = table[name]
-    for metric, values in _metric_columns(table["metrics"]).items():
+    for metric, values in _metric_columns(table).items():
         columns[_free_name(metric, METRIC_PREFIX, columns)] = values
     return pa.table(columns)
 
@@ -242,23 +243,41 @@ def _free_name(name: str, prefix: str, taken: Container[str]) -> str:
     return name
 
 
-def _metric_columns(column: pa.ChunkedArray) -> dict[str, pa.Array]:
-    """Pivot a map column: one float64 column per key, null where a row has none."""
-    metrics = column.combine_chunks()
+def metric_values(table: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Yield each metric of a ledger, by name: its name, the rows that have it, their values.
+
+    Args:
+        table: A ledger of n rows.
+
+    Yields:
+        The name; row numbers of shape (m,), ascending; float64 values of shape (m,).
+    """
+    metrics = table["metrics"].combine_chunks()
     if isinstance(metrics, pa.ChunkedArray):
         metrics = pa.concat_arrays(metrics.chunks)
+    if not len(metrics):
+        return
     lengths = np.diff(metrics.offsets.to_numpy())
     row_of = np.repeat(np.arange(len(metrics)), lengths)
     start, stop = metrics.offsets[0].as_py(), metrics.offsets[-1].as_py()
     names = metrics.keys[start:stop].dictionary_encode()
     values = metrics.items[start:stop].to_numpy(zero_copy_only=False)
     codes = names.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(names.dictionary)))
+    found = names.dictionary.to_pylist()
+    for code in sorted(range(len(found)), key=found.__getitem__):
+        chosen = order[ends[code - 1] if code else 0 : ends[code]]
+        yield found[code], row_of[chosen], values[chosen]
+
+
+def _metric_columns(table: pa.Table) -> dict[str, pa.Array]:
+    """Pivot the metrics: one float64 column for each, null where a row has none."""
     columns = {}
-    for code, name in enumerate(names.dictionary.to_pylist()):
-        chosen = codes == code
-        dense = np.zeros(len(metrics))
-        missing = np.ones(len(metrics), dtype=bool)
-        dense[row_of[chosen]] = values[chosen]
-        missing[row_of[chosen]] = False
+    for name, rows, values in metric_values(table):
+        dense = np.zeros(table.num_rows)
+        missing = np.ones(table.num_rows, dtype=bool)
+        dense[rows] = values
+        missing[rows] = False
         columns[name] = pa.array(dense, mask=missing)
-    return dict(sorted(columns.items()))
+    return columns

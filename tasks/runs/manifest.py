@@ -9,6 +9,8 @@
         predictions/, outputs/  rows that inference and map functions returned, named likewise
         ledger.parquet          the consolidated ledger
         summary.json            last; absent, or of an older generation: the run is not complete
+        report.html             for people, of the newest generation that was complete when it was
+                                written (it says which); nothing but a browser reads it
 
 Every document carries `format_version`; a newer one than this release knows is refused by name.
 """
@@ -29,6 +31,7 @@ RUNS = "runs"
 RUN_DOCUMENT = "run.json"
 SUMMARY_DOCUMENT = "summary.json"
 LEDGER_FILE = "ledger.parquet"
+REPORT_FILE = "report.html"
 BUNDLES = "bundles"
 LEDGER = "ledger"
 SCRATCH = "scratch"
