@@ -16,6 +16,7 @@ from prefect import Task
 from prefect.exceptions import TerminationSignal
 from prefect.futures import wait
 from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
 
 from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
 from partwise.flows.progress import listeners
@@ -110,7 +111,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
     store, cluster = opened.store, plan.cluster or LocalCluster()
     store.check_writable()
     with ExitStack() as stack:
-        claim = stack.enter_context(Claim(store, plan.identity, plan.on_existing))
+        claim = stack.enter_context(Claim(store, plan.identity, plan.on_existing, flow_run.id))
         if claim.is_settled(plan.intent):
             claim.begin(n_shards=0, intent=plan.intent)
             logger.info("Run %s: nothing changed, all partitions are done; 0 to run.", run_id)

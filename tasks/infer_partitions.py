@@ -6,6 +6,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.logging import get_run_logger
 
 from partwise.tasks.data.keys import KeyColumn, check_key_classes
 from partwise.tasks.errors import ColumnError, InputError, ModelNotFound
@@ -27,7 +28,7 @@ from partwise.tasks.trainers.predict import default_predict
 )
 def infer_partitions(group: ShardGroup, driver: Driver) -> list[ShardReceipt]:
     """Infer the partitions of some shards on the cluster, and wait for them."""
-    return driver.run_shards(group.numbers)
+    return driver.run_shards(group.numbers, get_run_logger())
 
 
 def plan_inference(

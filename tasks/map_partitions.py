@@ -5,6 +5,7 @@ from typing import Any
 
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.logging import get_run_logger
 
 from partwise.tasks.data.keys import KeyColumn
 from partwise.tasks.partitions.assignment import ShardReceipt
@@ -21,7 +22,7 @@ from partwise.tasks.trainers import resolve_trainer
 )
 def map_partitions(group: ShardGroup, driver: Driver) -> list[ShardReceipt]:
     """Call the function for the partitions of some shards on the cluster, and wait for them."""
-    return driver.run_shards(group.numbers)
+    return driver.run_shards(group.numbers, get_run_logger())
 
 
 def plan_mapping(function: str | Callable[..., Any], key_columns: Sequence[KeyColumn]) -> MapWork:

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.logging import get_run_logger
 
 from partwise.tasks.data.keys import KeyColumn
 from partwise.tasks.partitions.assignment import ShardReceipt
@@ -23,7 +24,7 @@ from partwise.tasks.trainers import resolve_trainer
 )
 def train_partitions(group: ShardGroup, driver: Driver) -> list[ShardReceipt]:
     """Train the partitions of some shards on the cluster, and wait for them."""
-    return driver.run_shards(group.numbers)
+    return driver.run_shards(group.numbers, get_run_logger())
 
 
 def plan_training(

@@ -77,6 +77,14 @@ class ShardReceipt:
     complete: bool
     """Whether every partition of the shard has a committed row."""
 
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count:,} {name}" for name, count in sorted(self.counts.items()))
+        kept = f", {self.kept:,} kept from before" if self.kept else ""
+        return (
+            f"shard {self.shard}: {self.partitions:,} partitions in {self.seconds:.1f} s "
+            f"({counts or 'none finished'}{kept})"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureGroup:

@@ -26,6 +26,7 @@ LOOK_S = 0.5
 NO_WORKERS_S = 120.0
 """Without a worker for so long, a run gives up."""
 
+Logger = logging.Logger | logging.LoggerAdapter[logging.Logger]
 logger = logging.getLogger(__name__)
 
 
@@ -148,10 +149,14 @@ class Driver:
             for part in parts
         ]
 
-    def run_shards(self, numbers: Sequence[int]) -> list[ShardReceipt]:
+    def run_shards(self, numbers: Sequence[int], log: Logger) -> list[ShardReceipt]:
         """Have shards run, and wait for them; callable from several threads at once.
 
         A shard whose worker dies is started again, a few times; it goes on from what it committed.
+
+        Args:
+            numbers: Those to run.
+            log: Hears of each shard that came to its end.
 
         Raises:
             ClusterError: The cluster is gone, or has had no worker for two minutes.
@@ -163,9 +168,10 @@ class Driver:
             done = self._await(pending)
             for future in done:
                 number = pending.pop(future)
-                receipt = self._receive(future, number)
+                receipt = self._receive(future, number, log)
                 future.release()
                 if receipt is not None:
+                    log.info("%s", receipt)
                     receipts.append(receipt)
                 elif starts[number] < self._execution.options.worker_attempts and not self.stopped:
                     pending[self._submit(number, starts)] = number
@@ -181,13 +187,15 @@ class Driver:
             pure=False,
         )
 
-    def _receive(self, future: Future[ShardReceipt], number: int) -> ShardReceipt | None:
+    def _receive(
+        self, future: Future[ShardReceipt], number: int, log: Logger
+    ) -> ShardReceipt | None:
         """Return the receipt of a shard, or None when it failed as a whole."""
         try:
             receipt = future.result()
         except Exception as error:
             self.lost[number] = f"{type(error).__name__}: {error}"[:500]
-            logger.warning("shard %d did not come to its end: %s", number, self.lost[number])
+            log.warning("shard %d did not come to its end: %s", number, self.lost[number])
             return None
         self.lost.pop(number, None)
         return receipt

@@ -71,6 +71,8 @@ class Claim:
     store: Store
     identity: Identity
     on_existing: OnExisting
+    flow_run_id: str | None = None
+    """Of the Prefect flow run at work. What it began itself, it resumes, whatever on_existing."""
     existing: Run | None = field(init=False, default=None)
     generation: int = field(init=False, default=0)
     compatible: tuple[int, ...] = field(init=False, default=())
@@ -103,6 +105,8 @@ class Claim:
             run = Run.open(wanted.run_id, self.store)
         except RunNotFoundError:
             return None
+        if self._is_own(run):
+            self.on_existing = "resume"
         if self.on_existing == "error":
             raise RunExistsError(
                 f"The run {wanted.run_id!r} exists in {self.store.url} ({run.status.value}); pass "
@@ -124,6 +128,12 @@ class Claim:
                 )
         check_key_classes(run.key_columns, wanted.key_columns, f"the run {wanted.run_id!r}")
         return run
+
+    def _is_own(self, run: Run) -> bool:
+        """Whether the flow run at work began the newest generation, and is begun once more."""
+        if self.flow_run_id is None or run.generation == 0:
+            return False
+        return run.read_generation_document().flow_run_id == self.flow_run_id
 
     def earlier_generations(self, intent: Intent) -> tuple[int, ...]:
         """Return the generations whose DONE partitions count: same code, not overwritten since."""
@@ -196,6 +206,7 @@ class Claim:
             environment=describe_environment(),
             started_at=datetime.now(UTC),
             owner=f"{socket.gethostname()}:{os.getpid()}",
+            flow_run_id=self.flow_run_id,
         )
         path = run_path(self.identity.run_id, generation_file(self.generation))
         self.store.create(path, document.to_bytes())

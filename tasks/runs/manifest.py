@@ -161,6 +161,8 @@ class GenerationDocument(_Document):
     environment: dict[str, str]
     started_at: datetime
     owner: str
+    flow_run_id: str | None = None
+    """The Prefect flow run that began it: begun again, it goes on with its own run."""
 
 
 class SummaryDocument(_Document):
