@@ -15,7 +15,7 @@ from cyclopts import Group, Parameter
 from partwise.tasks.errors import InputError
 
 if TYPE_CHECKING:
-    from partwise.flows.execution import Cluster
+    from partwise.flows.parameters import Cluster
     from partwise.tasks.partitions import ExecutionOptions
     from partwise.tasks.runs.manifest import RunKind
     from partwise.tasks.trainers import (

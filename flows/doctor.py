@@ -188,7 +188,7 @@ def _store(url: str) -> tuple[Store | None, Finding]:
 
 def _cluster(options: ClusterOptions, store: Store | None) -> Iterator[Finding]:
     from partwise.blocks import LocalCluster, RemoteCluster
-    from partwise.flows.execution import connect
+    from partwise.flows.connections import connect
 
     cluster = options.build()
     if isinstance(cluster, LocalCluster):

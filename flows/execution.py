@@ -2,13 +2,12 @@
 
 import secrets
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from distributed import Client
@@ -18,12 +17,13 @@ from prefect.futures import wait
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
+from partwise.flows.connections import connect, open_cluster, open_store, slots_per_host
+from partwise.flows.parameters import ClusterParameter, NullKeys, StoreParameter
 from partwise.flows.progress import listeners
 from partwise.tasks.data.params import spill_params
 from partwise.tasks.data.shards import Spill, default_n_shards, read_shard_keys
 from partwise.tasks.data.sources import Source
-from partwise.tasks.errors import ClusterError, InputError
+from partwise.tasks.errors import InputError
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.partitions.assignment import (
     Execution,
@@ -48,11 +48,7 @@ from partwise.tasks.runs.completion import (
     complete_run,
     settle_unchanged,
 )
-from partwise.tasks.runs.store import Store, set_credentials
 
-Cluster = LocalCluster | CudaCluster | RemoteCluster
-NullKeys = Literal["error", "drop", "keep"]
-DEFAULT_EXECUTION = ExecutionOptions()
 CANCEL_TIMEOUT_S = 10.0
 MOST_GROUPS = 64
 """Prefect task runs of a flow run, at most, besides the one that loads."""
@@ -63,7 +59,7 @@ class Plan:
     """All that a flow knows before it touches a row."""
 
     identity: Identity
-    store: ArtifactStore | str | Path
+    store: StoreParameter
     source: Source
     work: Work
     function: Any
@@ -74,7 +70,7 @@ class Plan:
     null_keys: NullKeys
     on_existing: OnExisting
     options: ExecutionOptions
-    cluster: Cluster | None
+    cluster: ClusterParameter
     n_shards: int | None = None
     """That of the training run, which the shards must meet."""
     models: dict[int, pa.Table] | None = None
@@ -108,7 +104,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
     run_id = plan.identity.run_id
     payload = pack_work(plan.work, name_of(plan.function))
     opened = open_store(plan.store)
-    store, cluster = opened.store, plan.cluster or LocalCluster()
+    store, cluster = opened.store, open_cluster(plan.cluster)
     store.check_writable()
     with ExitStack() as stack:
         claim = stack.enter_context(Claim(store, plan.identity, plan.on_existing, flow_run.id))
@@ -160,29 +156,6 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
             driver, receipts = drive(plan, client, execution, assignments, spill, step)
         with clock.stage("complete"):
             return complete_run(claim, describe_ending(plan, spill, driver, receipts, clock))
-
-
-@contextmanager
-def connect(cluster: Cluster) -> Iterator[Client]:
-    """Give a client of the cluster, which stands for the time of the block.
-
-    Raises:
-        ClusterError: It cannot be started or reached.
-    """
-    with ExitStack() as stack:
-        try:
-            client = stack.enter_context(cluster.client())
-        except (OSError, ImportError, ValueError, RuntimeError) as error:
-            raise ClusterError(f"The {type(cluster).__name__} is not to be had: {error}") from error
-        yield client
-
-
-def slots_per_host(client: Client) -> int:
-    """Return how many partitions run at once on the busiest machine of a cluster."""
-    slots: Counter[str] = Counter()
-    for worker in client.scheduler_info(n_workers=-1)["workers"].values():
-        slots[worker["host"]] += worker["nthreads"]
-    return max(slots.values(), default=1)
 
 
 def choose_n_shards(plan: Plan, claim: Claim, client: Client) -> int:
@@ -295,32 +268,3 @@ def describe_ending(
         started_at=clock.started_at,
         stages=clock.stages,
     )
-
-
-@dataclass(frozen=True)
-class OpenedStore:
-    """A store, and the keys that its block holds."""
-
-    store: Store
-    credentials: Mapping[str, str] = field(repr=False)
-
-
-def open_store(store: ArtifactStore | str | Path) -> OpenedStore:
-    """Return the store that a caller names; a block's keys are kept in this process.
-
-    Raises:
-        InputError: The URL is not allowed.
-    """
-    if not isinstance(store, ArtifactStore):
-        return OpenedStore(Store.parse(store), {})
-    opened = Store.parse(
-        store.url, endpoint_url=store.endpoint_url, region=store.region, profile=store.profile
-    )
-    if store.access_key_id is None or store.secret_access_key is None:
-        return OpenedStore(opened, {})
-    keys = {
-        "key": store.access_key_id.get_secret_value(),
-        "secret": store.secret_access_key.get_secret_value(),
-    }
-    set_credentials(opened.url, keys)
-    return OpenedStore(opened, keys)

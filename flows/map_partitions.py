@@ -1,14 +1,21 @@
 """The flow that calls a function for every partition."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
-
-from partwise.blocks import ArtifactStore
 from partwise.flows.calls import describe_intent
-from partwise.flows.execution import DEFAULT_EXECUTION, Cluster, NullKeys, Plan, execute
+from partwise.flows.execution import Plan, execute
+from partwise.flows.parameters import (
+    DEFAULT_EXECUTION,
+    ClusterParameter,
+    ColumnsParameter,
+    DataParameter,
+    FilterParameter,
+    FunctionParameter,
+    NullKeys,
+    ParamsParameter,
+    PartitionBy,
+    StoreParameter,
+    VersionParameter,
+)
 from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.filters import Filter
 from partwise.tasks.data.keys import key_columns
 from partwise.tasks.data.sources import open_source
 from partwise.tasks.map_partitions import map_partitions as map_some_partitions
@@ -20,21 +27,21 @@ from partwise.tasks.runs.claim import Identity, OnExisting
 
 @run_flow(name="map-partitions", kind="map", opaque=("data", "params"))
 def map_partitions(
-    data: Any,
-    partition_by: str | Sequence[str],
-    function: str | Callable[..., Any],
+    data: DataParameter,
+    partition_by: PartitionBy,
+    function: FunctionParameter,
     *,
     run_id: str = "",
-    store: ArtifactStore | str | Path = "artifacts",
-    params: Any = None,
-    filter: Filter | None = None,  # noqa: A002 (the word of every reader of tables)
-    columns: list[str] | None = None,
+    store: StoreParameter = "artifacts",
+    params: ParamsParameter = None,
+    filter: FilterParameter = None,  # noqa: A002 (the word of every reader of tables)
+    columns: ColumnsParameter = None,
     null_keys: NullKeys = "error",
     seed: int = 0,
-    version: str | None = None,
+    version: VersionParameter = None,
     on_existing_artifacts: OnExisting = "error",
     execution: ExecutionOptions = DEFAULT_EXECUTION,
-    cluster: Cluster | None = None,
+    cluster: ClusterParameter = None,
 ) -> Run:
     """Call a function for every partition, and keep what it returns and uploads as a run.
 
@@ -48,8 +55,11 @@ def map_partitions(
         partition_by: The key column, or a list of them. Rows of equal keys are a partition.
         function: "package.module:function", or a function of (data: DataConnector, context:
             PartitionContext) that returns None, rows, a Result of rows, or a Skip.
-        run_id: A name for the run: letters, digits, "-" and "_". Empty: one is made up.
-        store: The artifact store: a folder, a URL such as s3://bucket/folder, or a block.
+        run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
+            for the time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for
+            that of a time zone. Empty: a name is made up.
+        store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
+            block, or the name of one that is saved, such as artifact-store/prod.
         params: Parameters for single partitions, found in context.params: a table with the key
             columns, or a mapping of key to mapping.
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
@@ -61,7 +71,8 @@ def map_partitions(
         on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
             keep the partitions whose rows, code, settings and params are those of a finished one.
         execution: Retries, limits, failure budget, shards.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
+            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
 
     Returns:
         The run. Its status is SUCCESS or PARTIAL_FAILURE.

@@ -1,21 +1,25 @@
 """The flow that infers every partition with its trained model."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from partwise.blocks import ArtifactStore
 from partwise.flows.calls import describe_intent
-from partwise.flows.execution import (
+from partwise.flows.connections import open_store
+from partwise.flows.execution import Plan, execute
+from partwise.flows.parameters import (
     DEFAULT_EXECUTION,
-    Cluster,
+    ClusterParameter,
+    ColumnsParameter,
+    DataParameter,
+    FilterParameter,
     NullKeys,
-    Plan,
-    execute,
-    open_store,
+    ParamsParameter,
+    PartitionBy,
+    PredictParameter,
+    SerdeParameter,
+    StoreParameter,
+    VersionParameter,
 )
 from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.filters import Filter
 from partwise.tasks.data.keys import key_columns
 from partwise.tasks.data.sources import open_source
 from partwise.tasks.infer_partitions import infer_partitions, plan_inference
@@ -23,30 +27,30 @@ from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.partitions.staging import models_fingerprint
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
-from partwise.tasks.serdes import ModelSerde
+from partwise.tasks.serdes import resolve_serde
 
 
 @run_flow(name="run-inference", kind="infer", opaque=("data", "params"))
 def run_inference(
-    data: Any,
-    partition_by: str | Sequence[str],
+    data: DataParameter,
+    partition_by: PartitionBy,
     training_run_id: str,
-    predict: str | Callable[..., Any] | None = None,
+    predict: PredictParameter = None,
     *,
     run_id: str = "",
-    store: ArtifactStore | str | Path = "artifacts",
-    serde: ModelSerde | None = None,
-    keep_columns: list[str] | None = None,
+    store: StoreParameter = "artifacts",
+    serde: SerdeParameter = None,
+    keep_columns: ColumnsParameter = None,
     on_missing_model: Literal["fail", "skip"] = "fail",
-    params: Any = None,
-    filter: Filter | None = None,  # noqa: A002 (the word of every reader of tables)
-    columns: list[str] | None = None,
+    params: ParamsParameter = None,
+    filter: FilterParameter = None,  # noqa: A002 (the word of every reader of tables)
+    columns: ColumnsParameter = None,
     null_keys: NullKeys = "error",
     seed: int = 0,
-    version: str | None = None,
+    version: VersionParameter = None,
     on_existing_artifacts: OnExisting = "error",
     execution: ExecutionOptions = DEFAULT_EXECUTION,
-    cluster: Cluster | None = None,
+    cluster: ClusterParameter = None,
 ) -> Run:
     """Infer every partition with its own model of a training run, and keep the predictions.
 
@@ -61,14 +65,18 @@ def run_inference(
         data: Where the rows come from: a Parquet, CSV or Arrow IPC file, glob, folder or URL; a
             pyarrow Table; a pandas or polars frame; or a list of these.
         partition_by: The key column, or a list of them. Rows of equal keys are a partition.
-        training_run_id: The run of train_models, in the same store, whose models are used.
+        training_run_id: The run of train_models, in the same store, whose models are used. The
+            scheduled time can stand in it as in run_id.
         predict: "package.module:function", or a function of (data: DataConnector, model, context:
             PartitionContext) that returns rows: an array, a frame, a mapping of columns, a Result
             of one of these, or a Skip. None: the model's own prediction, as "prediction".
-        run_id: A name for the run: letters, digits, "-" and "_". Empty: one is made up.
-        store: The artifact store: a folder, a URL such as s3://bucket/folder, or a block.
-        serde: Reads models that no native serde wrote. Nothing is unpickled unless this is a
-            PickleSerde.
+        run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
+            for the time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for
+            that of a time zone. Empty: a name is made up.
+        store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
+            block, or the name of one that is saved, such as artifact-store/prod.
+        serde: Reads models that no native serde wrote: a serde, or the name of a built-in one.
+            Nothing is unpickled unless this is a PickleSerde, or "pickle".
         keep_columns: Columns of the rows to keep beside the predictions, such as a date.
         on_missing_model: What becomes of a partition without a model: "fail", or "skip".
         params: Parameters for single partitions, found in context.params: a table with the key
@@ -82,7 +90,8 @@ def run_inference(
         on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
             keep the partitions whose rows, code, settings and params are those of a finished one.
         execution: Retries, limits, failure budget, shards.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
+            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
 
     Returns:
         The run. Its status is SUCCESS or PARTIAL_FAILURE.
@@ -95,6 +104,7 @@ def run_inference(
         RunCancelled: The run was cancelled; what was committed is kept.
     """
     training = Run.open(training_run_id, open_store(store).store)
+    chosen_serde = resolve_serde(serde)
     source = open_source(data, columns=columns, filter=filter)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)
@@ -103,7 +113,7 @@ def run_inference(
         keys,
         source.schema,
         predict=predict,
-        serde=serde,
+        serde=chosen_serde,
         keep_columns=keep_columns or (),
         on_missing_model=on_missing_model,
     )
@@ -114,7 +124,7 @@ def run_inference(
             "partition_by": names,
             "training_run_id": training_run_id,
             "predict": predict,
-            "serde": serde,
+            "serde": chosen_serde,
             "keep_columns": keep_columns,
             "on_missing_model": on_missing_model,
             "params": params,

@@ -1,42 +1,49 @@
 """The flow that trains one model per partition."""
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
-
-from partwise.blocks import ArtifactStore
 from partwise.flows.calls import describe_intent
-from partwise.flows.execution import DEFAULT_EXECUTION, Cluster, NullKeys, Plan, execute
+from partwise.flows.execution import Plan, execute
+from partwise.flows.parameters import (
+    DEFAULT_EXECUTION,
+    ClusterParameter,
+    ColumnsParameter,
+    DataParameter,
+    FilterParameter,
+    NullKeys,
+    ParamsParameter,
+    PartitionBy,
+    SerdeParameter,
+    StoreParameter,
+    TrainerParameter,
+    VersionParameter,
+)
 from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.filters import Filter
 from partwise.tasks.data.keys import key_columns
 from partwise.tasks.data.sources import open_source
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
-from partwise.tasks.serdes import ModelSerde
+from partwise.tasks.serdes import resolve_serde
 from partwise.tasks.train_partitions import plan_training, train_partitions
-from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
 
 
 @run_flow(name="train-models", kind="train", opaque=("data", "params"))
 def train_models(
-    data: Any,
-    partition_by: str | Sequence[str],
-    trainer: LightGBMTrainer | XGBoostTrainer | str | Callable[..., Any],
+    data: DataParameter,
+    partition_by: PartitionBy,
+    trainer: TrainerParameter,
     *,
     run_id: str = "",
-    store: ArtifactStore | str | Path = "artifacts",
-    serde: ModelSerde | None = None,
-    params: Any = None,
-    filter: Filter | None = None,  # noqa: A002 (the word of every reader of tables)
-    columns: list[str] | None = None,
+    store: StoreParameter = "artifacts",
+    serde: SerdeParameter = None,
+    params: ParamsParameter = None,
+    filter: FilterParameter = None,  # noqa: A002 (the word of every reader of tables)
+    columns: ColumnsParameter = None,
     null_keys: NullKeys = "error",
     seed: int = 0,
-    version: str | None = None,
+    version: VersionParameter = None,
     on_existing_artifacts: OnExisting = "error",
     execution: ExecutionOptions = DEFAULT_EXECUTION,
-    cluster: Cluster | None = None,
+    cluster: ClusterParameter = None,
 ) -> Run:
     """Train one model per partition, and keep them as a run.
 
@@ -50,9 +57,13 @@ def train_models(
         partition_by: The key column, or a list of them. Rows of equal keys are a partition.
         trainer: A trainer with its settings, "package.module:function", or a function of
             (data: DataConnector, context: PartitionContext) returning a model, Result or Skip.
-        run_id: A name for the run: letters, digits, "-" and "_". Empty: one is made up.
-        store: The artifact store: a folder, a URL such as s3://bucket/folder, or a block.
-        serde: How models become files. None: the native format of each model's library.
+        run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
+            for the time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for
+            that of a time zone. Empty: a name is made up.
+        store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
+            block, or the name of one that is saved, such as artifact-store/prod.
+        serde: How models become files: a serde, or the name of a built-in one such as "pickle".
+            None: the native format of each model's library.
         params: Parameters for single partitions, found in context.params: a table with the key
             columns, or a mapping of key to mapping.
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
@@ -64,7 +75,8 @@ def train_models(
         on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
             keep the partitions whose rows, code, settings and params are those of a finished one.
         execution: Retries, limits, failure budget, shards.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
+            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
 
     Returns:
         The run. Its status is SUCCESS or PARTIAL_FAILURE.
@@ -75,17 +87,18 @@ def train_models(
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
+    chosen_serde = resolve_serde(serde)
     source = open_source(data, columns=columns, filter=filter)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)
-    work = plan_training(trainer, serde, source.schema, keys)
+    work = plan_training(trainer, chosen_serde, source.schema, keys)
     intent = describe_intent(
         "train_models",
         source.description(),
         {
             "partition_by": names,
             "trainer": trainer,
-            "serde": serde,
+            "serde": chosen_serde,
             "params": params,
             "null_keys": null_keys,
             "seed": seed,

@@ -1,6 +1,7 @@
 """How a run is executed: retries, limits, budgets, granularity."""
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
 
 class ExecutionOptions(BaseModel):
@@ -9,40 +10,51 @@ class ExecutionOptions(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", title="Execution options")
 
     max_retries: int = Field(
+        title="Retries",
         default=1,
         ge=0,
         description="How often a failed partition is tried again, after the others of its shard. "
         "One that ran out of its time or memory is not.",
     )
     retry_backoff_s: float = Field(
+        title="Pause before a retry (s)",
         default=0.5,
         ge=0,
         description="Seconds between a failure and its first retry; doubled for each further one.",
     )
-    partition_timeout_s: float | None = Field(
+    partition_timeout_s: float | SkipJsonSchema[None] = Field(
+        title="Time limit of a partition (s)",
         default=None,
         gt=0,
         description="Seconds after which a partition is stopped from outside. None: no limit.",
     )
-    partition_memory_bytes: int | None = Field(
+    partition_memory_bytes: int | SkipJsonSchema[None] = Field(
+        title="Memory limit of a partition (bytes)",
         default=None,
         gt=0,
         description="Anonymous memory at which a partition is stopped from outside. "
         "None: its share of four fifths of the machine.",
     )
     fail_fast: bool = Field(
-        default=False, description="Stop the run at the first partition that failed for good."
+        title="Stop at the first failure",
+        default=False,
+        description="Stop the run at the first partition that failed for good.",
     )
-    max_failed: int | None = Field(
-        default=None, ge=0, description="Stop the run when more partitions than this have failed."
+    max_failed: int | SkipJsonSchema[None] = Field(
+        title="Failed partitions allowed",
+        default=None,
+        ge=0,
+        description="Stop the run when more partitions than this have failed.",
     )
-    max_failed_fraction: float | None = Field(
+    max_failed_fraction: float | SkipJsonSchema[None] = Field(
+        title="Fraction of failed partitions allowed",
         default=None,
         ge=0,
         le=1,
         description="Stop the run when more than this fraction of all partitions has failed.",
     )
-    n_shards: int | None = Field(
+    n_shards: int | SkipJsonSchema[None] = Field(
+        title="Shards",
         default=None,
         ge=1,
         le=4096,
@@ -50,12 +62,14 @@ class ExecutionOptions(BaseModel):
         "None: chosen from rows, bytes and workers.",
     )
     first_segment_s: float = Field(
+        title="First commit after (s)",
         default=30.0,
         gt=0,
         description="Seconds of work on a shard after which the first segment is committed; "
         "the interval doubles up to ten minutes.",
     )
     worker_attempts: int = Field(
+        title="Starts of a shard",
         default=3,
         ge=1,
         description="How often a shard is started when workers die under it, before its "

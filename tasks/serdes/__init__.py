@@ -24,6 +24,7 @@ __all__ = [
     "TorchSerde",
     "XGBoostSerde",
     "library_of",
+    "resolve_serde",
     "serde_by_name",
     "serde_for",
     "serde_name",
@@ -80,6 +81,19 @@ def serde_for(model: Any) -> ModelSerde:
             "XGBoost, PyTorch or Keras."
         )
     return SERDES[name]()
+
+
+def resolve_serde(serde: ModelSerde | str | None) -> ModelSerde | None:
+    """Return the serde that a caller gives, by the name of a built-in one where it is a text.
+
+    Raises:
+        SerdeError: There is no built-in serde of this name.
+    """
+    if not isinstance(serde, str):
+        return serde
+    if serde not in SERDES:
+        raise SerdeError(f"There is no serde {serde!r}; those by name are {', '.join(SERDES)}.")
+    return SERDES[serde]()
 
 
 def serde_name(serde: ModelSerde) -> str:

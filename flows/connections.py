@@ -1,0 +1,114 @@
+"""What a call names outside of us, opened: its artifact store, and its Dask cluster."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from distributed import Client
+from prefect.blocks.core import Block
+from pydantic import ValidationError
+
+from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
+from partwise.flows.parameters import Cluster, ClusterParameter, StoreParameter
+from partwise.tasks.errors import ClusterError, InputError
+from partwise.tasks.runs.store import Store, set_credentials
+
+_CLUSTERS = (LocalCluster, CudaCluster, RemoteCluster)
+_ADDRESSES = ("tcp://", "tls://")
+
+
+@dataclass(frozen=True)
+class OpenedStore:
+    """A store, and the keys that its block holds."""
+
+    store: Store
+    credentials: Mapping[str, str] = field(repr=False)
+
+
+def open_store(store: StoreParameter) -> OpenedStore:
+    """Return the store that a caller names; a block's keys are kept in this process.
+
+    Raises:
+        InputError: The URL is not allowed, or no block has this name.
+    """
+    if isinstance(store, str) and store.startswith(f"{ArtifactStore.get_block_type_slug()}/"):
+        store = _load(ArtifactStore, store)
+    if not isinstance(store, ArtifactStore):
+        return OpenedStore(Store.parse(store), {})
+    opened = Store.parse(
+        store.url, endpoint_url=store.endpoint_url, region=store.region, profile=store.profile
+    )
+    if store.access_key_id is None or store.secret_access_key is None:
+        return OpenedStore(opened, {})
+    keys = {
+        "key": store.access_key_id.get_secret_value(),
+        "secret": store.secret_access_key.get_secret_value(),
+    }
+    set_credentials(opened.url, keys)
+    return OpenedStore(opened, keys)
+
+
+def open_cluster(cluster: ClusterParameter) -> Cluster:
+    """Return the cluster that a caller names; none: the cores of this machine.
+
+    Args:
+        cluster: A block, the name of one that is saved ("cuda-cluster/big"), or the address of a
+            scheduler ("tcp://10.0.0.7:8786").
+
+    Raises:
+        InputError: The text is none of these, or no block has this name.
+    """
+    if not cluster:
+        return LocalCluster()
+    if not isinstance(cluster, str):
+        return cluster
+    if cluster.startswith(_ADDRESSES):
+        try:
+            return RemoteCluster(address=cluster)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise InputError(f"The cluster {cluster!r} cannot be used: {reason}") from error
+    slugs = {kind.get_block_type_slug(): kind for kind in _CLUSTERS}
+    kind = slugs.get(cluster.partition("/")[0])
+    if kind is None:
+        raise InputError(
+            f"The cluster {cluster!r} is no block's name ({', '.join(slugs)}, each with /<name>) "
+            "and no scheduler's address (tcp://... or tls://...)."
+        )
+    loaded: Cluster = _load(kind, cluster)
+    return loaded
+
+
+def _load(kind: type[Block], name: str) -> Any:
+    try:
+        return kind.load(name.partition("/")[2])
+    except ValueError as error:
+        raise InputError(
+            f"No block {name!r} can be loaded ({error}); `prefect block ls` lists those that are "
+            "saved."
+        ) from error
+
+
+@contextmanager
+def connect(cluster: Cluster) -> Iterator[Client]:
+    """Give a client of the cluster, which stands for the time of the block.
+
+    Raises:
+        ClusterError: It cannot be started or reached.
+    """
+    with ExitStack() as stack:
+        try:
+            client = stack.enter_context(cluster.client())
+        except (OSError, ImportError, ValueError, RuntimeError) as error:
+            raise ClusterError(f"The {type(cluster).__name__} is not to be had: {error}") from error
+        yield client
+
+
+def slots_per_host(client: Client) -> int:
+    """Return how many partitions run at once on the busiest machine of a cluster."""
+    slots: Counter[str] = Counter()
+    for worker in client.scheduler_info(n_workers=-1)["workers"].values():
+        slots[worker["host"]] += worker["nthreads"]
+    return max(slots.values(), default=1)

@@ -1,0 +1,48 @@
+"""The types of flow parameters: what a caller may pass, and what Prefect's forms show for it.
+
+A form is made of a parameter's JSON schema: `SkipJsonSchema` hides what only Python can pass (a
+path, a function, None), so that the form has no tab for it.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
+from partwise.tasks.data.filters import Filter
+from partwise.tasks.partitions.options import ExecutionOptions
+from partwise.tasks.serdes import ModelSerde
+from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
+
+_TEXT = {"type": "string"}
+_TEXTS = {"type": "array", "items": _TEXT}
+
+Nothing = SkipJsonSchema[None]
+Function = SkipJsonSchema[Callable[..., Any]]
+
+DataParameter = Annotated[
+    Any, WithJsonSchema({"anyOf": [_TEXT | {"title": "Path"}, _TEXTS | {"title": "Paths"}]})
+]
+PartitionBy = Annotated[
+    str | Sequence[str],
+    WithJsonSchema({"anyOf": [_TEXT | {"title": "Column"}, _TEXTS | {"title": "Columns"}]}),
+]
+TrainerParameter = LightGBMTrainer | XGBoostTrainer | str | Function
+FunctionParameter = str | Function
+PredictParameter = str | Function | Nothing
+StoreParameter = ArtifactStore | str | SkipJsonSchema[Path]
+Cluster = LocalCluster | CudaCluster | RemoteCluster
+ClusterParameter = Cluster | str | Nothing
+SerdeParameter = Annotated[ModelSerde | str | None, WithJsonSchema(_TEXT)]
+ParamsParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
+FilterParameter = Annotated[
+    Filter | None, WithJsonSchema({"type": "array", "items": {"type": "array"}})
+]
+ColumnsParameter = list[str] | Nothing
+VersionParameter = str | Nothing
+NullKeys = Literal["error", "drop", "keep"]
+
+DEFAULT_EXECUTION = ExecutionOptions()
