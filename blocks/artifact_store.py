@@ -15,7 +15,7 @@ class ArtifactStore(Block):
     variables, a profile, or the role of the machine): nothing secret then passes through Prefect.
 
     Raises:
-        ValueError: Only one half of the pair of access keys was given.
+        ValueError: Only one half of the pair of access keys was given, or asterisks for a secret.
 
     Example:
         Load a saved store and list its runs' folder:
@@ -70,4 +70,11 @@ class ArtifactStore(Block):
             if self.access_key_id is None:
                 given, missing = missing, given
             raise ValueError(f"{given} was given without {missing}; give both, or neither.")
+        secret = self.secret_access_key
+        if secret is not None and not secret.get_secret_value().strip("*"):
+            raise ValueError(
+                "secret_access_key is a row of asterisks, which Prefect puts in place of secrets "
+                "where a block itself is passed to run_deployment; pass the block's name instead, "
+                "such as 'artifact-store/prod'."
+            )
         return self

@@ -140,14 +140,9 @@ class RunFlow(Flow[P, Any]):
         """Validate all parameters but those that hold data.
 
         Raises:
-            InputError: One is unknown, of a wrong type, or none of the choices.
+            InputError: One is of a wrong type, or none of the choices.
             RunIdError: The run ID, or what its template comes to, is no safe name.
         """
-        known = inspect.signature(self.fn).parameters
-        if unknown := [repr(key) for key in parameters if key not in known]:
-            raise InputError(
-                f"{self.name} has no parameter {', '.join(unknown)}; it has {', '.join(known)}."
-            )
         kept = {key: value for key, value in parameters.items() if isinstance(value, _Opaque)}
         blank = {key: None if key in kept else value for key, value in parameters.items()}
         try:
