@@ -315,7 +315,8 @@ def built(kind: Callable[..., T], **settings: Any) -> T:
     except ValidationError as error:
         first = error.errors()[0]
         reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-        place = [str(part) for part in first["loc"]]
+        # For a union, pydantic puts the branches' own names between those of the fields.
+        place = [str(part) for part in first["loc"] if str(part).isidentifier()]
         if not place:
             raise InputError(f"{reason}.") from error
         seen = f" (it is {first['input']!r})" if first["type"] != "missing" else ""

@@ -30,12 +30,23 @@ PartitionBy = Annotated[
     str | Sequence[str],
     WithJsonSchema({"anyOf": [_TEXT | {"title": "Column"}, _TEXTS | {"title": "Columns"}]}),
 ]
-TrainerParameter = LightGBMTrainer | XGBoostTrainer | str | Function
+TrainerParameter = (
+    LightGBMTrainer
+    | XGBoostTrainer
+    | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})]
+    | Function
+)
 FunctionParameter = str | Function
 PredictParameter = str | Function | Nothing
-StoreParameter = ArtifactStore | str | SkipJsonSchema[Path]
+StoreParameter = (
+    ArtifactStore
+    | Annotated[str, WithJsonSchema(_TEXT | {"title": "Folder or URL"})]
+    | SkipJsonSchema[Path]
+)
 Cluster = LocalCluster | CudaCluster | RemoteCluster
-ClusterParameter = Cluster | str | Nothing
+ClusterParameter = (
+    Cluster | Annotated[str, WithJsonSchema(_TEXT | {"title": "Name or address"})] | Nothing
+)
 SerdeParameter = Annotated[ModelSerde | str | None, WithJsonSchema(_TEXT)]
 ParamsParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
 FilterParameter = Annotated[

@@ -1,5 +1,7 @@
 """How a run is executed: retries, limits, budgets, granularity."""
 
+from typing import Annotated
+
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
@@ -22,16 +24,14 @@ class ExecutionOptions(BaseModel):
         ge=0,
         description="Seconds between a failure and its first retry; doubled for each further one.",
     )
-    partition_timeout_s: float | SkipJsonSchema[None] = Field(
+    partition_timeout_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
         title="Time limit of a partition (s)",
         default=None,
-        gt=0,
         description="Seconds after which a partition is stopped from outside. None: no limit.",
     )
-    partition_memory_bytes: int | SkipJsonSchema[None] = Field(
+    partition_memory_bytes: Annotated[int, Field(gt=0)] | SkipJsonSchema[None] = Field(
         title="Memory limit of a partition (bytes)",
         default=None,
-        gt=0,
         description="Anonymous memory at which a partition is stopped from outside. "
         "None: its share of four fifths of the machine.",
     )
@@ -40,24 +40,19 @@ class ExecutionOptions(BaseModel):
         default=False,
         description="Stop the run at the first partition that failed for good.",
     )
-    max_failed: int | SkipJsonSchema[None] = Field(
+    max_failed: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = Field(
         title="Failed partitions allowed",
         default=None,
-        ge=0,
         description="Stop the run when more partitions than this have failed.",
     )
-    max_failed_fraction: float | SkipJsonSchema[None] = Field(
+    max_failed_fraction: Annotated[float, Field(ge=0, le=1)] | SkipJsonSchema[None] = Field(
         title="Fraction of failed partitions allowed",
         default=None,
-        ge=0,
-        le=1,
         description="Stop the run when more than this fraction of all partitions has failed.",
     )
-    n_shards: int | SkipJsonSchema[None] = Field(
+    n_shards: Annotated[int, Field(ge=1, le=4096)] | SkipJsonSchema[None] = Field(
         title="Shards",
         default=None,
-        ge=1,
-        le=4096,
         description="Shards to divide the partitions into. "
         "None: chosen from rows, bytes and workers.",
     )

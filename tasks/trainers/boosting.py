@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic.json_schema import SkipJsonSchema
 
 from partwise.tasks.data.key_classes import names_in_words
 from partwise.tasks.errors import ColumnError, InputError
@@ -25,6 +26,7 @@ from partwise.tasks.trainers.features import (
 )
 from partwise.tasks.trainers.holdout import Holdout, HoldoutFraction
 from partwise.tasks.trainers.metrics import METRICS, Task
+from partwise.tasks.trainers.schema import drop_example
 
 if TYPE_CHECKING:
     from partwise.tasks.data.connector import DataConnector
@@ -67,7 +69,7 @@ class Fit:
 class BoostingTrainer(BaseModel):
     """The settings and steps that LightGBM and XGBoost share."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=drop_example)
 
     label: str = Field(
         title="Label",
@@ -100,9 +102,8 @@ class BoostingTrainer(BaseModel):
         description="The rows that are not trained on, from which the metrics are computed. "
         "None: all rows are trained on, and there are no such metrics.",
     )
-    early_stopping_rounds: int | None = Field(
+    early_stopping_rounds: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
-        ge=1,
         title="Early stopping rounds",
         description="Stop when the holdout has not improved for so many rounds, and keep the best "
         "one. The holdout's metrics are then a little too good.",
