@@ -17,6 +17,7 @@ from partwise.flows.parameters import (
 )
 from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.keys import key_columns
+from partwise.tasks.data.params import given_params
 from partwise.tasks.data.sources import open_source
 from partwise.tasks.map_partitions import map_partitions as map_some_partitions
 from partwise.tasks.map_partitions import plan_mapping
@@ -33,15 +34,15 @@ def map_partitions(
     *,
     run_id: str = "",
     store: StoreParameter = "artifacts",
-    params: ParamsParameter = None,
-    filter: FilterParameter = None,  # noqa: A002 (the word of every reader of tables)
-    columns: ColumnsParameter = None,
+    params: ParamsParameter = "",
+    filter: FilterParameter = (),  # noqa: A002 (the word of every reader of tables)
+    columns: ColumnsParameter = (),
     null_keys: NullKeys = "error",
     seed: int = 0,
-    version: VersionParameter = None,
+    version: VersionParameter = "",
     on_existing_artifacts: OnExisting = "error",
     execution: ExecutionOptions = DEFAULT_EXECUTION,
-    cluster: ClusterParameter = None,
+    cluster: ClusterParameter = "",
 ) -> Run:
     """Call a function for every partition, and keep what it returns and uploads as a run.
 
@@ -61,9 +62,9 @@ def map_partitions(
         store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
             block, or the name of one that is saved, such as artifact-store/prod.
         params: Parameters for single partitions, found in context.params: a table with the key
-            columns, or a mapping of key to mapping.
+            columns, the path of one, or a mapping of key to mapping.
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
-        columns: Columns to read. None: all.
+        columns: Columns to read. None given: all.
         null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
         seed: Every partition's own seed is derived from this one and its key.
         version: Your own word for the version of your code, which a resume compares in place of
@@ -83,7 +84,8 @@ def map_partitions(
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
-    source = open_source(data, columns=columns, filter=filter)
+    source = open_source(data, columns=columns or None, filter=filter or None)
+    partition_params = given_params(params)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)
     work = plan_mapping(function, keys)
@@ -93,12 +95,12 @@ def map_partitions(
         {
             "partition_by": names,
             "function": function,
-            "params": params,
+            "params": partition_params,
             "null_keys": null_keys,
             "seed": seed,
             "execution": execution,
         },
-        version,
+        version or None,
     )
     plan = Plan(
         identity=Identity(run_id=run_id, kind="map", key_columns=keys),
@@ -108,7 +110,7 @@ def map_partitions(
         function=work.function,
         intent=intent,
         seed=seed,
-        params=params,
+        params=partition_params,
         null_keys=null_keys,
         on_existing=on_existing_artifacts,
         options=execution,

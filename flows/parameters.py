@@ -1,7 +1,8 @@
 """The types of flow parameters: what a caller may pass, and what Prefect's forms show for it.
 
 A form is made of a parameter's JSON schema: `SkipJsonSchema` hides what only Python can pass (a
-path, a function, None), so that the form has no tab for it.
+path, a function, None), so that the form has no tab for it. Where nothing need be given the default
+is empty, never None: a form sends its defaults, and for none of its fields could that be null.
 """
 
 from collections.abc import Callable, Sequence
@@ -48,11 +49,21 @@ ClusterParameter = (
     Cluster | Annotated[str, WithJsonSchema(_TEXT | {"title": "Name or address"})] | Nothing
 )
 SerdeParameter = Annotated[ModelSerde | str | None, WithJsonSchema(_TEXT)]
-ParamsParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
+ParamsParameter = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _TEXT | {"title": "Path of a table"},
+                {"type": "object", "title": "By key"},
+            ]
+        }
+    ),
+]
 FilterParameter = Annotated[
     Filter | None, WithJsonSchema({"type": "array", "items": {"type": "array"}})
 ]
-ColumnsParameter = list[str] | Nothing
+ColumnsParameter = Annotated[Sequence[str] | None, WithJsonSchema(_TEXTS)]
 VersionParameter = str | Nothing
 NullKeys = Literal["error", "drop", "keep"]
 

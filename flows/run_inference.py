@@ -21,6 +21,7 @@ from partwise.flows.parameters import (
 )
 from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.keys import key_columns
+from partwise.tasks.data.params import given_params
 from partwise.tasks.data.sources import open_source
 from partwise.tasks.infer_partitions import infer_partitions, plan_inference
 from partwise.tasks.partitions import ExecutionOptions
@@ -35,22 +36,22 @@ def run_inference(
     data: DataParameter,
     partition_by: PartitionBy,
     training_run_id: str,
-    predict: PredictParameter = None,
+    predict: PredictParameter = "",
     *,
     run_id: str = "",
     store: StoreParameter = "artifacts",
-    serde: SerdeParameter = None,
-    keep_columns: ColumnsParameter = None,
+    serde: SerdeParameter = "",
+    keep_columns: ColumnsParameter = (),
     on_missing_model: Literal["fail", "skip"] = "fail",
-    params: ParamsParameter = None,
-    filter: FilterParameter = None,  # noqa: A002 (the word of every reader of tables)
-    columns: ColumnsParameter = None,
+    params: ParamsParameter = "",
+    filter: FilterParameter = (),  # noqa: A002 (the word of every reader of tables)
+    columns: ColumnsParameter = (),
     null_keys: NullKeys = "error",
     seed: int = 0,
-    version: VersionParameter = None,
+    version: VersionParameter = "",
     on_existing_artifacts: OnExisting = "error",
     execution: ExecutionOptions = DEFAULT_EXECUTION,
-    cluster: ClusterParameter = None,
+    cluster: ClusterParameter = "",
 ) -> Run:
     """Infer every partition with its own model of a training run, and keep the predictions.
 
@@ -69,7 +70,7 @@ def run_inference(
             scheduled time can stand in it as in run_id.
         predict: "package.module:function", or a function of (data: DataConnector, model, context:
             PartitionContext) that returns rows: an array, a frame, a mapping of columns, a Result
-            of one of these, or a Skip. None: the model's own prediction, as "prediction".
+            of one of these, or a Skip. Empty: the model's own prediction, as "prediction".
         run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
             for the time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for
             that of a time zone. Empty: a name is made up.
@@ -80,9 +81,9 @@ def run_inference(
         keep_columns: Columns of the rows to keep beside the predictions, such as a date.
         on_missing_model: What becomes of a partition without a model: "fail", or "skip".
         params: Parameters for single partitions, found in context.params: a table with the key
-            columns, or a mapping of key to mapping.
+            columns, the path of one, or a mapping of key to mapping.
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
-        columns: Columns to read. None: all.
+        columns: Columns to read. None given: all.
         null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
         seed: Every partition's own seed is derived from this one and its key.
         version: Your own word for the version of your code, which a resume compares in place of
@@ -105,14 +106,15 @@ def run_inference(
     """
     training = Run.open(training_run_id, open_store(store).store)
     chosen_serde = resolve_serde(serde)
-    source = open_source(data, columns=columns, filter=filter)
+    source = open_source(data, columns=columns or None, filter=filter or None)
+    partition_params = given_params(params)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)
     work, models = plan_inference(
         training,
         keys,
         source.schema,
-        predict=predict,
+        predict=predict or None,
         serde=chosen_serde,
         keep_columns=keep_columns or (),
         on_missing_model=on_missing_model,
@@ -123,16 +125,16 @@ def run_inference(
         {
             "partition_by": names,
             "training_run_id": training_run_id,
-            "predict": predict,
+            "predict": predict or None,
             "serde": chosen_serde,
-            "keep_columns": keep_columns,
+            "keep_columns": list(keep_columns or ()) or None,
             "on_missing_model": on_missing_model,
-            "params": params,
+            "params": partition_params,
             "null_keys": null_keys,
             "seed": seed,
             "execution": execution,
         },
-        version,
+        version or None,
         models_fingerprint(models),
     )
     plan = Plan(
@@ -145,7 +147,7 @@ def run_inference(
         function=work.predict,
         intent=intent,
         seed=seed,
-        params=params,
+        params=partition_params,
         null_keys=null_keys,
         on_existing=on_existing_artifacts,
         options=execution,

@@ -18,6 +18,7 @@ from partwise.flows.parameters import (
 )
 from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.keys import key_columns
+from partwise.tasks.data.params import given_params
 from partwise.tasks.data.sources import open_source
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.runs import Run
@@ -34,16 +35,16 @@ def train_models(
     *,
     run_id: str = "",
     store: StoreParameter = "artifacts",
-    serde: SerdeParameter = None,
-    params: ParamsParameter = None,
-    filter: FilterParameter = None,  # noqa: A002 (the word of every reader of tables)
-    columns: ColumnsParameter = None,
+    serde: SerdeParameter = "",
+    params: ParamsParameter = "",
+    filter: FilterParameter = (),  # noqa: A002 (the word of every reader of tables)
+    columns: ColumnsParameter = (),
     null_keys: NullKeys = "error",
     seed: int = 0,
-    version: VersionParameter = None,
+    version: VersionParameter = "",
     on_existing_artifacts: OnExisting = "error",
     execution: ExecutionOptions = DEFAULT_EXECUTION,
-    cluster: ClusterParameter = None,
+    cluster: ClusterParameter = "",
 ) -> Run:
     """Train one model per partition, and keep them as a run.
 
@@ -63,11 +64,11 @@ def train_models(
         store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
             block, or the name of one that is saved, such as artifact-store/prod.
         serde: How models become files: a serde, or the name of a built-in one such as "pickle".
-            None: the native format of each model's library.
+            Empty: the native format of each model's library.
         params: Parameters for single partitions, found in context.params: a table with the key
-            columns, or a mapping of key to mapping.
+            columns, the path of one, or a mapping of key to mapping.
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
-        columns: Columns to read. None: all.
+        columns: Columns to read. None given: all.
         null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
         seed: Every partition's own seed is derived from this one and its key.
         version: Your own word for the version of your code, which a resume compares in place of
@@ -88,7 +89,8 @@ def train_models(
         RunCancelled: The run was cancelled; what was committed is kept.
     """
     chosen_serde = resolve_serde(serde)
-    source = open_source(data, columns=columns, filter=filter)
+    source = open_source(data, columns=columns or None, filter=filter or None)
+    partition_params = given_params(params)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)
     work = plan_training(trainer, chosen_serde, source.schema, keys)
@@ -99,12 +101,12 @@ def train_models(
             "partition_by": names,
             "trainer": trainer,
             "serde": chosen_serde,
-            "params": params,
+            "params": partition_params,
             "null_keys": null_keys,
             "seed": seed,
             "execution": execution,
         },
-        version,
+        version or None,
     )
     plan = Plan(
         identity=Identity(run_id=run_id, kind="train", key_columns=keys),
@@ -114,7 +116,7 @@ def train_models(
         function=work.function,
         intent=intent,
         seed=seed,
-        params=params,
+        params=partition_params,
         null_keys=null_keys,
         on_existing=on_existing_artifacts,
         options=execution,

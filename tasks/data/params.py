@@ -19,13 +19,30 @@ import pyarrow as pa
 from partwise.tasks.data.key_classes import KeyClass, KeyColumn, key_columns, names_in_words
 from partwise.tasks.data.key_values import plain_value
 from partwise.tasks.data.keys import Key, hash_keys, normalize_keys, partition_id, partition_ids
-from partwise.tasks.data.sources import table_of
+from partwise.tasks.data.sources import open_source, table_of
 from partwise.tasks.errors import ColumnError, InputError, KeyClassError, SourceError
 
 _SCHEMA = pa.schema(
     [("partition_id", pa.string()), ("fingerprint", pa.string()), ("values", pa.large_binary())]
 )
 _PLAIN_TYPES = frozenset({bool, bytes, float, int, str, type(None)})
+
+
+def given_params(params: Any) -> Any:
+    """Return per-partition parameters as `spill_params` takes them, read where they are a path.
+
+    Args:
+        params: A table, frame or mapping; the path or URL of a file of one; empty or None for none.
+
+    Raises:
+        SourceError: The file cannot be read.
+    """
+    if isinstance(params, str | os.PathLike):
+        if not str(params):
+            return None
+        source = open_source(params)
+        return pa.Table.from_batches(source.batches(), source.schema)
+    return None if isinstance(params, Mapping) and not params else params
 
 
 def spill_params(

@@ -1,15 +1,25 @@
 """How a run is executed: retries, limits, budgets, granularity."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 from pydantic.json_schema import SkipJsonSchema
+
+from partwise.tasks.json_schema import for_forms
 
 
 class ExecutionOptions(BaseModel):
     """How partitions are executed. The defaults suit most runs."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", title="Execution options")
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", title="Execution options", json_schema_extra=for_forms
+    )
 
     max_retries: int = Field(
         title="Retries",
@@ -70,6 +80,11 @@ class ExecutionOptions(BaseModel):
         description="How often a shard is started when workers die under it, before its "
         "partitions are INTERNAL_ERROR.",
     )
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what has no limit: a form would send a null that it cannot have."""
+        return {name: value for name, value in write(self).items() if value is not None}
 
     def failure_budget(self, partitions: int) -> int | None:
         """Return how many of `partitions` may fail before the run is stopped; None: any number.

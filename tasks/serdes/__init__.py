@@ -84,13 +84,15 @@ def serde_for(model: Any) -> ModelSerde:
 
 
 def resolve_serde(serde: ModelSerde | str | None) -> ModelSerde | None:
-    """Return the serde that a caller gives, by the name of a built-in one where it is a text.
+    """Return the serde that a caller gives: itself, or the name of a built-in one; "" is none.
 
     Raises:
         SerdeError: There is no built-in serde of this name.
     """
     if not isinstance(serde, str):
         return serde
+    if not serde:
+        return None
     if serde not in SERDES:
         raise SerdeError(f"There is no serde {serde!r}; those by name are {', '.join(SERDES)}.")
     return SERDES[serde]()

@@ -14,6 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from partwise.tasks.data.key_classes import names_in_words
 from partwise.tasks.errors import ColumnError, InputError
+from partwise.tasks.json_schema import for_forms
 from partwise.tasks.partitions.outcomes import Result, Skip
 from partwise.tasks.trainers.features import (
     Categories,
@@ -26,7 +27,6 @@ from partwise.tasks.trainers.features import (
 )
 from partwise.tasks.trainers.holdout import Holdout, HoldoutFraction
 from partwise.tasks.trainers.metrics import METRICS, Task
-from partwise.tasks.trainers.schema import drop_example
 
 if TYPE_CHECKING:
     from partwise.tasks.data.connector import DataConnector
@@ -69,7 +69,7 @@ class Fit:
 class BoostingTrainer(BaseModel):
     """The settings and steps that LightGBM and XGBoost share."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=drop_example)
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=for_forms)
 
     label: str = Field(
         title="Label",

@@ -10,7 +10,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from partwise.tasks.data.key_classes import names_in_words
 from partwise.tasks.errors import ColumnError
-from partwise.tasks.trainers.schema import drop_example
+from partwise.tasks.json_schema import for_forms
 
 _DEFAULT_FRACTION = 0.2
 
@@ -64,7 +64,7 @@ class HoldoutByTime(BaseModel):
     """
 
     model_config = ConfigDict(
-        extra="forbid", frozen=True, title="Holdout by time", json_schema_extra=drop_example
+        extra="forbid", frozen=True, title="Holdout by time", json_schema_extra=for_forms
     )
 
     kind: Literal["time"] = Field(
