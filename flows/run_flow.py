@@ -28,8 +28,8 @@ from pydantic import BaseModel, ValidationError
 from partwise.flows.announcement import announce
 from partwise.flows.prefect_server import forget_unsent, start_embedded_server
 from partwise.flows.run_ids import fill_in, run_id_of_flow_run
-from partwise.flows.states import interrupted, result_of, state_of
-from partwise.tasks.errors import InputError, RunCancelled, RunFailed
+from partwise.flows.states import interrupted, refused, result_of, state_of
+from partwise.tasks.errors import InputError, PartwiseError, RunCancelled, RunFailed
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.manifest import RunKind
 
@@ -88,6 +88,8 @@ class RunFlow(Flow[P, Any]):
                 run = fn(*bound.args, **bound.kwargs)
             except (KeyboardInterrupt, TerminationSignal):
                 return interrupted(run_id)
+            except PartwiseError as error:
+                return refused(error)
             ended = _ended.get()
             if ended is not None:
                 ended.append(run)

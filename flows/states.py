@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Completed, Failed
 
-from partwise.tasks.errors import RunCancelled, RunFailed
+from partwise.tasks.errors import PartwiseError, RunCancelled, RunFailed
 from partwise.tasks.partitions.outcomes import PartitionStatus, RunStatus
 from partwise.tasks.runs import Run
 
@@ -52,6 +52,14 @@ def interrupted(run_id: str) -> State[Any]:
         "on_existing_artifacts='resume' goes on with it."
     )
     return Cancelled(message=message, data=RunCancelled(message, None))
+
+
+def refused(error: PartwiseError) -> State[Any]:
+    """Return the state of a flow run that ends with an error of ours, which says all in a sentence.
+
+    Its traceback would fill the log with forty lines that tell nobody more.
+    """
+    return Failed(message=str(error), data=error.with_traceback(None))
 
 
 def _raise(error: Exception) -> NoReturn:
