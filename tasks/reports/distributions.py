@@ -62,11 +62,11 @@ _LOW_IS_WORST = frozenset(
 )
 _QUANTILES = {
     "lowest": 0.0,
-    "5 %": 0.05,
-    "25 %": 0.25,
+    "5%": 0.05,
+    "25%": 0.25,
     "median": 0.5,
-    "75 %": 0.75,
-    "95 %": 0.95,
+    "75%": 0.75,
+    "95%": 0.95,
     "highest": 1.0,
 }
 
@@ -157,7 +157,7 @@ def describe_distribution(
     scale = _axis(values) if differ else None
     if scale is not None:
         bins = _bins(values, scale, text)
-        ticks = tuple(scale.ticks(text, 4))
+        ticks = tuple(scale.ticks(text, 5))
     return Distribution(
         name=name,
         count=count,

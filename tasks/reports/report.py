@@ -16,7 +16,6 @@ from typing import Any
 import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
-from markupsafe import Markup
 
 from partwise.tasks.errors import InputError
 from partwise.tasks.partitions.outcomes import PartitionStatus
@@ -140,7 +139,7 @@ _PICTURES |= {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), 0xFFFE, 0xFFFF]
 
 def _visible(value: Any) -> Any:
     """Return a text with pictures of its control characters; markup and numbers as they are."""
-    if isinstance(value, str) and not isinstance(value, Markup):
+    if isinstance(value, str) and not hasattr(value, "__html__"):
         return value.translate(_PICTURES)
     return value
 

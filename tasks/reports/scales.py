@@ -59,7 +59,7 @@ class Scale:
         for step in _CLOCK_STEPS_S:
             if self.high > most * 20 and self.high / step <= most:
                 values = np.arange(0, self.high, step)
-                return self._label(values, lambda value: duration(value) if value else "0")
+                return self._label(values, _clock_text)
         return self._label(_round_values(self, most), lambda value: f"{value:.10g} s")
 
     def _label(self, values: np.ndarray, text: Callable[[float], str]) -> list[Tick]:
@@ -114,21 +114,27 @@ def seconds_text(seconds: float) -> str:
     return f"{seconds:.3g} s" if seconds < 59.95 else duration(seconds)
 
 
+def _clock_text(seconds: float) -> str:
+    return duration(seconds).removesuffix(" 00 s").removesuffix(" 00 min") if seconds else "0"
+
+
 def _round_values(scale: Scale, most: int) -> np.ndarray:
-    rough = (scale.high - scale.low) / most
-    power = 10.0 ** math.floor(math.log10(rough)) if rough > 1e-300 else 0.0
-    step = next((power * factor for factor in (1, 2, 5, 10) if power * factor >= rough), 0.0)
-    first = math.ceil(scale.low / step) if step else 0
-    values = (first + np.arange(most + 1)) * step
-    values = np.array([float(f"{value:.12g}") for value in values])
-    return values[(values >= scale.low) & (values <= scale.high)]
+    """Return the multiples of 1, 2 or 5 of a power of ten that are on an axis, at most `most`."""
+    span = scale.high - scale.low
+    power = 10.0 ** math.floor(math.log10(span / most)) if span > 1e-290 else 0.0
+    for step in (power, 2 * power, 5 * power, 10 * power, 20 * power):
+        first = math.ceil(scale.low / step) if step else 0
+        last = math.floor(scale.high / step) if step else 0
+        if last - first < most:
+            # Rounded, since 3 * 0.1 is not 0.3.
+            return np.array([float(f"{n * step:.12g}") for n in range(first, last + 1)])
+    return np.array([])
 
 
 def _log_values(scale: Scale, most: int) -> np.ndarray:
-    first, last = math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high))
-    if last - first <= most // 2:
-        values = np.array([f * 10.0**p for p in range(first, last + 1) for f in (1, 3)])
-    else:
-        every = -(-(last - first) // most)
-        values = np.array([10.0**p for p in range(first, last + 1, every)])
-    return values[(values >= scale.low) & (values <= scale.high)]
+    powers = [p for p in range(-320, 309) if scale.low <= 10.0**p <= scale.high]
+    if len(powers) * 2 <= most:
+        first, last = math.floor(math.log10(scale.low)), math.ceil(math.log10(scale.high))
+        values = np.array([f * 10.0**p for p in range(first, last) for f in (1, 3)])
+        return values[(values >= scale.low) & (values <= scale.high)]
+    return np.array([10.0**p for p in powers[:: -(-len(powers) // most)]])
