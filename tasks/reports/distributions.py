@@ -190,10 +190,13 @@ def _axis(values: np.ndarray) -> Scale | None:
     last = len(values) - 1
     first, second = float(values[round(0.01 * last)]), float(values[round(0.99 * last)])
     if first > 0 and math.log10(second) - math.log10(first) > 2:
-        low = max(low, first / 10) or first
-        return Scale(low=low, high=second * 10 if high / 10 > second else high, is_log=True)
+        far = (second / first) ** 0.5
+        low = low if low * far * far >= first else first / far
+        high = high if high <= second * far * far else second * far
+        return Scale(low=low, high=high, is_log=True)
     if span := second - first:
-        return Scale(low=max(low, first - span / 2), high=min(high, second + span / 2))
+        low = low if low >= first - span else first - span / 2
+        high = high if high <= second + span else second + span / 2
     return Scale(low=low, high=high)
 
 

@@ -89,9 +89,10 @@ def describe_skew(ledger: pa.Table, key_of: Callable[[int], str]) -> Skew | None
 
     others = np.setdiff1d(np.arange(len(places)), slowest)
     if len(others) > MOST_DOTS - SLOWEST:
-        # Those of most rows, which are an end of the picture, and others by chance.
-        chosen = np.random.default_rng(0).permutation(len(others))[: MOST_DOTS - SLOWEST - 1]
-        others = np.union1d(others[chosen], others[rows[others].argmax()])
+        # The one of most rows, which is an end of the picture, and others by chance.
+        largest = others[rows[others].argmax()]
+        drawn = np.random.default_rng(0).permutation(others[others != largest])
+        others = np.sort([largest, *drawn[: MOST_DOTS - SLOWEST - 1]])
     total, median = float(seconds.sum()), float(np.median(seconds))
     return Skew(
         partitions=len(places),
