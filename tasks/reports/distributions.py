@@ -12,6 +12,7 @@ from partwise.tasks.reports.scales import Scale, Tick
 from partwise.tasks.runs.texts import number
 
 NAMED = 3  # partitions at each end
+MOST_BINS = 40
 Worst = Literal["lowest", "highest"]
 
 _HIGH_IS_WORST = frozenset(
@@ -114,6 +115,11 @@ class Distribution:
     odd: tuple[tuple[str, int, tuple[str, ...]], ...]
     """Values that are no numbers: which, how many partitions, some of their keys."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether one value says it all."""
+        return self.constant is not None and not self.odd
+
 
 def worst_end(name: str) -> Worst | None:
     """Return which end of a metric is bad, as far as its name tells; None: it does not.
@@ -156,7 +162,8 @@ def describe_distribution(
     ticks: tuple[Tick, ...] = ()
     scale = _axis(values) if differ else None
     if scale is not None:
-        bins = _bins(values, scale, text)
+        scale, has_bar_each = _whole_axis(values, scale)
+        bins = _bins(values, scale, has_bar_each, text)
         ticks = tuple(scale.ticks(text, 5))
     return Distribution(
         name=name,
@@ -200,13 +207,22 @@ def _axis(values: np.ndarray) -> Scale | None:
     return Scale(low=low, high=high)
 
 
-def _bins(values: np.ndarray, scale: Scale, text: Callable[[float], str]) -> tuple[Bin, ...]:
-    count = int(np.clip(2 * len(values) ** (1 / 3) + 4, 8, 40))
+def _whole_axis(values: np.ndarray, scale: Scale) -> tuple[Scale, bool]:
+    """Give a few whole numbers a bar each: return their axis, and whether they are that."""
     first, last = math.ceil(scale.low), math.floor(scale.high)
-    whole = not scale.is_log and 1 <= last - first < 40 and bool(np.all(values == np.round(values)))
-    if whole:
-        count = last - first + 1
-        scale = Scale(low=first - 0.5, high=last + 0.5)
+    is_few = not scale.is_log and 1 <= last - first < MOST_BINS
+    if is_few and bool(np.all(values == np.round(values))):
+        return Scale(low=first - 0.5, high=last + 0.5), True
+    return scale, False
+
+
+def _bins(
+    values: np.ndarray, scale: Scale, has_bar_each: bool, text: Callable[[float], str]
+) -> tuple[Bin, ...]:
+    """Count sorted values along an axis."""
+    count = int(np.clip(2 * len(values) ** (1 / 3) + 4, 8, MOST_BINS))
+    if has_bar_each:
+        count = round(scale.high - scale.low)
     places = np.minimum((scale.share(values) * count).astype(int), count - 1)
     counts = np.bincount(places, minlength=count)
     edges = scale.edges(count)
@@ -217,7 +233,7 @@ def _bins(values: np.ndarray, scale: Scale, text: Callable[[float], str]) -> tup
         is_open = bool((i == 0 and below) or (i == count - 1 and above))
         start, stop = float(edges[i]), float(edges[i + 1])
         label = f"{text(start)} to {text(stop)}"
-        if whole:
+        if has_bar_each:
             label = text(float(round((start + stop) / 2)))
         if is_open:
             label = f"up to {text(stop)}" if i == 0 else f"{text(start)} and more"

@@ -102,7 +102,7 @@ def render_report(run: Run) -> str:
             head=_head(run),
             failures=describe_causes(ledger, _WRONG, key_of),
             not_done=describe_causes(ledger, _NOT_DONE, key_of),
-            metrics=metrics[:MOST_METRICS],
+            metrics=[metric for metric in metrics if not metric.is_plain][:MOST_METRICS],
             metric_rows=metrics,
             n_metrics=n_metrics,
             memory=_memory(ledger, key_of),
@@ -125,6 +125,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        "count": _count,
         "duration": duration,
         "seconds": seconds_text,
         "utc": lambda moment: moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
@@ -142,6 +143,10 @@ def _visible(value: Any) -> Any:
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return value.translate(_PICTURES)
     return value
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def _key_reader(run: Run, ledger: pa.Table) -> Callable[[int], str]:

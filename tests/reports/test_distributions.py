@@ -90,6 +90,13 @@ def test_values_over_many_sizes_have_a_logarithmic_axis() -> None:
 def test_whole_numbers_have_a_bar_each() -> None:
     found = describe([1, 1, 2, 4])
     assert [(bar.text, bar.count) for bar in found.bins] == [("1", 2), ("2", 1), ("3", 0), ("4", 1)]
+    assert [(tick.text, tick.at) for tick in found.ticks] == [
+        ("1", 12.5),
+        ("2", 37.5),
+        ("3", 62.5),
+        ("4", 87.5),
+    ]
+    assert found.median_at == 37.5
 
 
 @given(st.lists(FINITE, min_size=1, max_size=20))
