@@ -17,6 +17,8 @@ from tests.reports.conftest import LedgerMaker, at
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = "/usr/bin/chromium"
+# Within a container: as root, and with little shared memory.
+ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 VIEWS = [(width, scheme) for width in (1280, 400) for scheme in ("light", "dark")]
 LONG = "a-key-without-any-blank-" * 12
 
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def browser() -> Iterator[sync_api.Browser]:
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
 
