@@ -17,6 +17,7 @@ class Page(HTMLParser):
         self.mistakes: list[str] = []
         self.texts: list[str] = []
         self._open: list[str] = []
+        self._in_picture = 0  # how many of the open elements are, or are in, one with role="img"
         self.feed(html)
         self.close()
         self.mistakes += [f"<{tag}> is never closed" for tag in self._open]
@@ -26,8 +27,11 @@ class Page(HTMLParser):
         if len(names) != len(set(names)):
             self.mistakes.append(f"<{tag}> has an attribute twice: {names}")
         self.elements.append((tag, dict(attrs)))
+        if tag == "svg" and not self._in_picture and dict(attrs).get("role") != "img":
+            self.mistakes.append("<svg> without a text for those who do not see it")
         if tag not in VOID:
             self._open.append(tag)
+            self._in_picture += bool(self._in_picture) or dict(attrs).get("role") == "img"
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.elements.append((tag, dict(attrs)))
@@ -37,6 +41,7 @@ class Page(HTMLParser):
             self.mistakes.append(f"</{tag}> closes {self._open[-1:]}")
         else:
             self._open.pop()
+            self._in_picture -= bool(self._in_picture)
 
     def handle_data(self, data: str) -> None:
         if "style" not in self._open:

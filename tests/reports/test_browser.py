@@ -20,7 +20,7 @@ CHROMIUM = "/usr/bin/chromium"
 # Within a container: as root, and with little shared memory.
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 VIEWS = [(width, scheme) for width in (1280, 400) for scheme in ("light", "dark")]
-LONG = "a-key-without-any-blank-" * 12
+LONG = "a_key_without_any_blank_" * 12
 
 pytestmark = pytest.mark.skipif(
     shutil.which(CHROMIUM) is None, reason="there is no chromium: apt-get install chromium"
