@@ -32,6 +32,7 @@ from partwise.tasks.runs.texts import duration, key_text, shortened, size
 
 MOST_METRICS = 40  # drawn
 MOST_METRIC_ROWS = 300  # in the table of all metrics
+MOST_CAUSES = 6  # shown at once; others can be unfolded
 KEY_CHARS = 300
 _NAME_CHARS = 100
 _KINDS = {"train": "training run", "infer": "inference run", "map": "map run"}
@@ -108,6 +109,7 @@ def render_report(run: Run) -> str:
             memory=_memory(ledger, key_of),
             timeline=describe_timeline(ledger),
             most_lanes=MOST_LANES,
+        most_causes=MOST_CAUSES,
             skew=describe_skew(ledger, key_of),
             settings=describe_settings(run),
         )
