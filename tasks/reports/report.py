@@ -109,7 +109,7 @@ def render_report(run: Run) -> str:
             memory=_memory(ledger, key_of),
             timeline=describe_timeline(ledger),
             most_lanes=MOST_LANES,
-        most_causes=MOST_CAUSES,
+            most_causes=MOST_CAUSES,
             skew=describe_skew(ledger, key_of),
             settings=describe_settings(run),
         )

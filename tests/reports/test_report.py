@@ -2,7 +2,6 @@
 
 import json
 import time
-from datetime import timedelta
 
 import pyarrow.parquet as pq
 import pytest
@@ -239,11 +238,11 @@ def test_a_hundred_thousand_partitions_stay_small_and_quick(make_ledger) -> None
     ]
     run = make_ledger.complete(rows).refresh()
     assert run.ledger.num_rows == count
-    began = time.monotonic()
+    began = time.process_time()
     html = render_report(run)
-    took = time.monotonic() - began
+    took = time.process_time() - began
     assert len(html.encode()) < 3_000_000
-    assert took < 15, timedelta(seconds=took)
+    assert took < 15  # seconds; 2 on an idle machine
     page = check(html)
     assert len(page.of("circle")) == 1500
     assert "25,000 partitions went wrong, in 1,250 ways" in page.text
