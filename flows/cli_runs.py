@@ -70,6 +70,7 @@ def show(
     failures: bool = False,
     key: str | None = None,
     logs: bool = False,
+    in_browser: Annotated[bool, Parameter(name="--open")] = False,
     store: StoreUrl = "artifacts",
     as_json: Json = False,
 ) -> int:
@@ -80,6 +81,7 @@ def show(
         failures: List every partition that failed, by cause.
         key: One partition: its key, with commas between several columns, or its partition_id.
         logs: With --key: print what the partition wrote while it ran.
+        in_browser: Open the run's report in a browser.
         store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
         as_json: Print a JSON object: of the run, the partition, or each failed partition.
     """
@@ -87,8 +89,14 @@ def show(
         raise InputError("--logs prints the log of one partition: name it with --key.")
     if failures and key is not None:
         raise InputError("--failures lists partitions, and --key shows one: give one of them.")
+    if in_browser and (failures or key is not None or as_json):
+        raise InputError("--open shows the report of the whole run: give it by itself.")
     run = Run.open(run_id, store)
-    if key is not None:
+    if in_browser:
+        from partwise.flows.cli_open import open_report
+
+        open_report(run)
+    elif key is not None:
         _show_partition(run, key, logs, as_json)
     elif failures:
         _show_failures(run, as_json)

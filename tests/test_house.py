@@ -16,9 +16,10 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("blocks", "tasks", "flows")
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
+TEMPLATES = [ROOT / "tasks" / "reports" / name for name in ("report.html.j2", "report.css")]
 
 # Rooms that work on Dask workers start fast and know nothing of those who call them.
-WORKER_ROOMS = ("data", "partitions", "runs", "serdes", "trainers")
+WORKER_ROOMS = ("data", "partitions", "reports", "runs", "serdes", "trainers")
 NOT_ON_IMPORT = (
     *("prefect", "partwise.blocks", "partwise.flows"),
     *("torch", "xgboost", "lightgbm", "keras", "pandas", "polars", "s3fs"),
@@ -101,7 +102,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    expected = {f"partwise/{path.relative_to(ROOT)}" for path in FILES}
+    expected = {f"partwise/{path.relative_to(ROOT)}" for path in [*FILES, *TEMPLATES]}
     assert names == expected | {"partwise/__init__.py", "partwise/py.typed"}
 
 

@@ -3,7 +3,11 @@
 import io
 import json
 import re
+import shutil
+import socket
 import sys
+import urllib.request
+import webbrowser
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from datetime import date, timedelta
@@ -20,6 +24,7 @@ from partwise.blocks import RemoteCluster
 from partwise.flows import train_models
 from partwise.flows.cli import main
 from partwise.tasks.partitions import Skip
+from partwise.tasks.reports import write_report
 from partwise.tasks.runs import Run
 
 STORES = [f"s{i}" for i in range(8)]
@@ -417,3 +422,55 @@ def test_the_version_and_help_are_printed() -> None:
         ended = partwise(*command.split(), "--help")
         assert ended.code == 0
         assert f"Usage: partwise {command} " in ended.out
+
+
+@pytest.fixture
+def browser(monkeypatch) -> list[str]:
+    """What a browser was asked to open."""
+    asked: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", lambda url: asked.append(url) or True)
+    return asked
+
+
+def test_a_report_is_made_for_the_browser_and_opened(store, mixed_run, browser) -> None:
+    words = ["runs", "show", mixed_run, "--open", "--store", store]
+    ended = partwise(*words)
+    assert (ended.code, ended.err) == (0, "")
+    (url,) = browser
+    path = Path(urllib.request.url2pathname(url.removeprefix("file://")))
+    assert ended.out == f"report: {path}\n"
+    text = path.read_text()
+    assert "mixed" in text
+    assert "not enough" in text or "ValueError" in text
+    assert not path.is_relative_to(store)
+    shutil.rmtree(path.parent)
+
+
+def test_the_report_in_a_local_store_is_opened_as_it_lies_there(
+    store, mixed_run, browser, monkeypatch
+) -> None:
+    run = Run.open(mixed_run, store)
+    path = write_report(run)
+    try:
+        words = ["runs", "show", mixed_run, "--open", "--store", store]
+        assert partwise(*words).out == f"report: {path}\n"
+        assert browser == [Path(path).as_uri()]
+        monkeypatch.setattr(webbrowser, "open", lambda url: False)
+        ended = partwise(*words)
+        assert (ended.code, ended.err) == (0, "")
+        assert ended.out == f"report: {path}  (no browser could be opened here: copy it to one)\n"
+    finally:
+        run.store.delete("runs/mixed/report.html")
+
+
+@pytest.mark.parametrize("word", ["--failures", "--json", "--key=s3"])
+def test_open_is_given_by_itself(store, mixed_run, browser, word) -> None:
+    ended = partwise("runs", "show", mixed_run, "--open", word, "--store", store)
+    assert ended.code == 2
+    assert ended.error.startswith("--open shows the report of the whole run")
+    assert browser == []
+
+
+def test_the_ledger_names_the_workers(store, mixed_run) -> None:
+    hosts = Run.open(mixed_run, store).partitions["host"].to_pylist()
+    assert all(re.fullmatch(rf"{re.escape(socket.gethostname())}/.+", host) for host in hosts)

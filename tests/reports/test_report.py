@@ -1,0 +1,254 @@
+"""The report as a whole: any run gives a file that is whole, safe, small and says what is so."""
+
+import json
+import time
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partwise.tasks.errors import InputError
+from partwise.tasks.reports import render_report, write_report
+from partwise.tasks.reports.report import read_report
+from partwise.tasks.runs.garbage import collect_garbage
+from partwise.tasks.runs.manifest import REPORT_FILE, run_path
+from tests.reports.conftest import at
+from tests.reports.page import check
+
+EVIL = "<script>alert('x')</script> & \"quoted\" </style><b>"
+
+
+def done(key, **more):
+    row = {"key": key, "rows": 10, "seconds": 0.5, "host": "vm/0", "metrics": {"rmse": 1.0}}
+    return row | more
+
+
+def failed(key, message="bad", fingerprint="f", **more):
+    return done(
+        key,
+        status="FAILED",
+        error_type="package.BadError",
+        error_message=message,
+        error_fingerprint=fingerprint,
+        metrics={},
+        **more,
+    )
+
+
+def test_the_headline_says_what_the_run_came_to(make_ledger) -> None:
+    run = make_ledger.complete([done("a"), done("b"), failed("c")])
+    page = check(render_report(run))
+    assert "partwise training run run PARTIAL FAILURE" in page.text
+    assert "Partitions 3 Rows 30 Took" in page.text
+    assert "2 DONE 66.7% 1 FAILED 33.3%" in page.text
+    assert "1.5 s cluster 500 ms load 8 s train" in page.text
+    assert run.path in page.text
+
+
+def test_a_message_or_key_is_text_and_never_markup(make_ledger) -> None:
+    rows = [done(EVIL, metrics={EVIL: 1.0}), failed(f"{EVIL} 2", EVIL), failed("c", EVIL * 40, "g")]
+    rows.append(done("d", status="SKIPPED", reason=EVIL, host=EVIL, metrics={EVIL: 2.0}))
+    call = {"flow": EVIL, EVIL: [EVIL], "deep": {EVIL: {"x": EVIL}}}
+    html = render_report(make_ledger.complete(rows, call=call))
+    page = check(html)
+    assert "<script" not in html
+    assert page.text.count(EVIL) > 8
+
+
+def test_control_characters_are_shown_as_pictures(make_ledger) -> None:
+    page = check(render_report(make_ledger.complete([failed("a\x00b", "red \x1b[31m\x7f\n2nd")])))
+    assert "a␀b" in page.text
+    assert "red ␛[31m␡ 2nd" in page.text
+
+
+def test_the_same_complete_run_gives_the_same_report(make_ledger) -> None:
+    run = make_ledger.complete([done(f"k{i}", seconds=i / 7) for i in range(2000)])
+    assert render_report(run) == render_report(run.refresh())
+
+
+def lost(key):
+    reason = "the worker died"
+    return done(key, status="INTERNAL_ERROR", reason=reason, rows=None, seconds=None, host=None)
+
+
+ODD_RUNS = {
+    "one partition": [done("a")],
+    "all skipped": [done("a", status="SKIPPED", reason="few rows", metrics={}, seconds=None)],
+    "all failed": [failed("a"), failed("b")],
+    "all lost": [lost("a"), lost("b")],
+    "cancelled": [
+        done("a"),
+        lost("b") | {"status": "CANCELLED", "reason": "cancelled"},
+    ],
+    "no times": [done("a", seconds=None, rows=None, host=None)],
+    "no hosts": [done("a", host=None), done("b", host=None)],
+    "odd numbers": [
+        done("a", metrics={"x": float("nan"), "y": float("inf"), "z": 1e308}),
+        done("b", metrics={"x": 1.0, "y": float("-inf"), "z": -1e308}),
+        done("c", metrics={"x": 5e-324, "w": 1.0}, rows=0, seconds=0.0),
+        done("d", metrics={"x": 1.0000000000000002}, rows=10**12, seconds=1e6),
+    ],
+    "long keys": [done("ü" * 150), done("x" * 300), done("Zürich 東京 \u202e"), done("")],
+    "a null key": [done(None), done("a")],
+    "an empty failure": [failed("a", ""), failed("b", None, None)],
+}
+
+
+@pytest.mark.parametrize("rows", ODD_RUNS.values(), ids=ODD_RUNS.keys())
+def test_odd_runs_have_a_report(make_ledger, rows) -> None:
+    run = make_ledger.complete(rows, "cancelled" if rows[-1].get("status") == "CANCELLED" else None)
+    page = check(render_report(run))
+    assert run.status.value.replace("_", " ") in page.text
+    for row in rows:
+        if row.get("reason"):
+            assert row["reason"] in page.text
+    assert "nan" not in page.text.split()
+
+
+def test_values_that_are_no_numbers_are_told_apart(make_ledger) -> None:
+    page = check(render_report(make_ledger.complete(ODD_RUNS["odd numbers"])))
+    assert "1 not a number: a" in page.text
+    assert "1 +infinite: a" in page.text
+    assert "1 -infinite: b" in page.text
+
+
+def test_keys_of_several_columns_read_as_the_command_line_takes_them(make_ledgers) -> None:
+    maker = make_ledgers(names=("store", "day"))
+    rows = [failed(("Basel, SBB", at(0).date())), failed(("Bern", at(86400).date()))]
+    page = check(render_report(maker.complete(rows)))
+    assert '"Basel, SBB",2026-11-21' in page.text
+    assert "Bern,2026-11-22" in page.text
+    assert "store (string), day (date)" in page.text
+
+
+def test_a_run_at_work_shows_what_is_committed(make_ledger) -> None:
+    run = make_ledger.leave([done("a"), failed("b")])
+    page = check(render_report(run))
+    assert "IN PROGRESS The run is at work, or its process died." in page.text
+    assert "Partitions so far 2" in page.text
+    with pytest.raises(InputError, match="'run' is not complete"):
+        write_report(run)
+
+
+def test_a_run_that_only_began_has_a_report(make_ledger) -> None:
+    run = make_ledger.leave([])
+    assert "Partitions so far 0" in check(render_report(run)).text
+    run.store.delete("runs/run/generations/0001.json")
+    page = check(render_report(run.refresh()))
+    assert "its process ended before it wrote down its call" in page.text
+
+
+def test_settings_fingerprints_and_generations_are_shown(make_ledger) -> None:
+    make_ledger.complete([done("a")], code_fingerprint="d" * 64)
+    call = {"flow": "train_models", "arguments": {"trainer": {"rounds": 7}, "serde": None}}
+    run = make_ledger.complete([done("a")], call=call, code_fingerprint=None)
+    page = check(render_report(run))
+    assert "flow train_models trainer. rounds 7 Not set: serde" in page.text
+    assert "code unknown: counts as changed" in page.text
+    assert "2 2026-" in page.text
+    assert "dddddddddddd" in page.text
+    assert f"python {run.read_generation_document().environment['python']}" in page.text
+
+
+def test_a_call_that_is_not_known_says_why(make_ledger) -> None:
+    run = make_ledger.complete([done("a")], call_obstacle="the data is a frame in memory")
+    assert "It cannot be told: the data is a frame in memory." in check(render_report(run)).text
+
+
+def test_the_report_lies_beside_the_run_until_a_newer_generation_ends(make_ledger) -> None:
+    run = make_ledger.complete([done("a")])
+    assert read_report(run) is None
+    path = write_report(run)
+    assert path == f"{run.path}/report.html"
+    first = run.store.read(run_path("run", REPORT_FILE))
+    assert read_report(run) == first == render_report(run).encode()
+    assert read_report(make_ledger.leave([done("a")])) is None
+    second = make_ledger.complete([done("a"), done("b")])
+    assert run.store.read(run_path("run", REPORT_FILE)) == first
+    assert read_report(second) is None
+    write_report(second)
+    assert "Partitions 2" in check((read_report(second) or b"").decode()).text
+
+
+def test_tidying_leaves_the_report_alone(make_ledger) -> None:
+    make_ledger.complete([done("a")])
+    run = make_ledger.complete([done("a")])
+    write_report(run)
+    deleted = collect_garbage(run.store, "run", dry_run=False)
+    assert deleted
+    assert read_report(run.refresh()) is not None
+    assert pq.read_table(run.store.local_path("runs/run/ledger.parquet")).num_rows == 1
+
+
+def test_a_kept_partition_counts_as_kept_and_its_timeline_is_told_apart(make_ledger) -> None:
+    make_ledger.complete([done("a")])
+    run = make_ledger.complete([done("a", generation=1), done("b", status="SKIPPED", seconds=None)])
+    page = check(render_report(run))
+    assert "1 run, 1 kept from before" in page.text
+    assert "this is generation 1, the newest that did anything" in page.text
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "key": st.text(st.characters(exclude_categories=["Cs"]), max_size=40),
+                "status": st.sampled_from(["DONE", "FAILED", "SKIPPED", "INTERNAL_ERROR"]),
+                "shard": st.integers(0, 3),
+                "rows": st.none() | st.integers(0, 2**40),
+                "seconds": st.none() | st.floats(0, 1e7),
+                "host": st.sampled_from([None, "a/0", "a/1", "b/tcp://1.2.3.4:5"]),
+                "peak_memory_bytes": st.none() | st.integers(0, 2**50),
+                "finished_at": st.integers(0, 10**6).map(at),
+                "reason": st.none() | st.text(st.characters(exclude_categories=["Cs"])),
+                "error_fingerprint": st.sampled_from([None, "f", "g"]),
+                "metrics": st.dictionaries(st.sampled_from(["rmse", "r2", "x"]), st.floats()),
+            }
+        ),
+        min_size=1,
+        max_size=30,
+        unique_by=lambda row: row["key"],
+    )
+)
+def test_any_ledger_has_a_whole_report(make_ledgers, rows) -> None:
+    check(render_report(make_ledgers().complete(rows)))
+
+
+def test_a_hundred_thousand_partitions_stay_small_and_quick(make_ledger) -> None:
+    count = 100_000
+    metrics = {f"metric {EVIL} {i}": 0.0 for i in range(60)}
+    rows = [
+        done(
+            f"{EVIL * 5} {i}",
+            seconds=0.001 + i % 977 / 100,
+            rows=1 + i % 4999,
+            shard=i % 20_000,
+            host=f"node-{i % 300}/{i % 7}",
+            finished_at=at(i / 9),
+            peak_memory_bytes=i * 1000,
+            metrics={name: (i * 7919 % 1009) / (j + 1) for j, name in enumerate(metrics)}
+            if i % 50 == 0
+            else {"rmse": i % 101},
+        )
+        if i % 4
+        else failed(f"{EVIL * 5} {i}", f"{EVIL * 40} {i}", f"{i % 5000:012x}", shard=i % 20_000)
+        for i in range(count)
+    ]
+    run = make_ledger.complete(rows).refresh()
+    assert run.ledger.num_rows == count
+    began = time.process_time()
+    html = render_report(run)
+    took = time.process_time() - began
+    assert len(html.encode()) < 3_000_000
+    assert took < 15  # seconds; 2 on an idle machine
+    page = check(html)
+    assert len(page.of("circle")) == 1500
+    assert "25,000 partitions went wrong, in 1,250 ways" in page.text
+
+
+def test_what_other_programs_read_of_a_report_is_its_generation(make_ledger) -> None:
+    meta = check(render_report(make_ledger.complete([done("a")]))).of("meta")
+    assert {"name": "partwise-generation", "content": "1 complete"} in meta
+    assert json.dumps(meta).count("http") == 1  # http-equiv: nothing is loaded from anywhere
