@@ -40,6 +40,7 @@ from partwise.tasks.partitions.payload import name_of, pack_work
 from partwise.tasks.partitions.staging import Stage, table_bytes
 from partwise.tasks.partitions.work import Work
 from partwise.tasks.partitions.workplace import workplace
+from partwise.tasks.publish_report import publish_report
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.tasks.runs.completion import (
@@ -111,7 +112,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
         if claim.is_settled(plan.intent):
             claim.begin(n_shards=0, intent=plan.intent)
             logger.info("Run %s: nothing changed, all partitions are done; 0 to run.", run_id)
-            return settle_unchanged(claim, clock.started_at)
+            return published(settle_unchanged(claim, clock.started_at))
         token = secrets.token_hex(6)
         directory = stack.enter_context(workplace())
         with clock.stage("cluster"):
@@ -155,7 +156,14 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
         with clock.stage(plan.identity.kind):
             driver, receipts = drive(plan, client, execution, assignments, spill, step)
         with clock.stage("complete"):
-            return complete_run(claim, describe_ending(plan, spill, driver, receipts, clock))
+            run = complete_run(claim, describe_ending(plan, spill, driver, receipts, clock))
+        return published(run)
+
+
+def published(run: Run) -> Run:
+    """Have the run's report and artifacts made; without them it is complete all the same."""
+    publish_report(run, return_state=True)
+    return run
 
 
 def choose_n_shards(plan: Plan, claim: Claim, client: Client) -> int:

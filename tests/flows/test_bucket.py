@@ -104,6 +104,7 @@ def test_train_resume_and_infer_in_a_bucket(
         "ledger": SHARDS,
         "ledger.parquet": 1,
         "summary.json": 1,
+        "report.html": 1,
     }
 
     changed = {3: 30.0, 4: 40.0}

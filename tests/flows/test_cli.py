@@ -432,7 +432,8 @@ def browser(monkeypatch) -> list[str]:
     return asked
 
 
-def test_a_report_is_made_for_the_browser_and_opened(store, mixed_run, browser) -> None:
+def test_a_report_that_is_lost_is_made_for_the_browser(store, mixed_run, browser) -> None:
+    Run.open(mixed_run, store).store.delete(f"runs/{mixed_run}/report.html")
     words = ["runs", "show", mixed_run, "--open", "--store", store]
     ended = partwise(*words)
     assert (ended.code, ended.err) == (0, "")

@@ -1,0 +1,143 @@
+"""The last step of every flow: what a person looks at, in the run's folder and in Prefect's UI."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from prefect import task
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+
+from partwise.tasks.partitions.outcomes import PartitionStatus
+from partwise.tasks.reports import write_report
+from partwise.tasks.runs.ledger import metric_values
+from partwise.tasks.runs.run import Run
+from partwise.tasks.runs.texts import duration, number, shortened
+
+MOST_KINDS = 100
+"""Kinds of failures in the table of Prefect's UI; the report and the ledger have all."""
+MOST_METRICS = 20
+
+
+@task(
+    name="publish-report",
+    task_run_name="publish report",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def publish_report(run: Run) -> None:
+    """Write report.html, and create the artifacts of the flow run: a summary, and its failures.
+
+    Args:
+        run: A run whose summary is written.
+
+    Raises:
+        StoreError: The report cannot be written.
+    """
+    report = write_report(run)
+    create_markdown_artifact(
+        key=f"{flow_run.flow_name}-summary",
+        markdown=describe_run(run, report),
+        description=f"How the run {run.run_id} ended.",
+    )
+    failures = failure_rows(run)
+    if failures:
+        create_table_artifact(
+            key=f"{flow_run.flow_name}-failures",
+            table=failures,
+            description=f"Failures of the run {run.run_id}, equal ones in one row, most first.",
+        )
+
+
+def describe_run(run: Run, report: str) -> str:
+    """Return how a run ended, as Markdown.
+
+    Args:
+        run: A run whose summary is written.
+        report: Where its report lies.
+    """
+    summary = run.summary
+    if summary is None:
+        raise ValueError(f"the run {run.run_id!r} has no summary yet")
+    seconds = (summary.finished_at - summary.started_at).total_seconds()
+    stages = ", ".join(f"{name} {duration(taken)}" for name, taken in summary.stages.items())
+    parts = [
+        f"# {run.run_id}: {run.status.value}",
+        _text(summary.message),
+        _table(("status", "partitions"), sorted(run.counts.items())),
+        f"{summary.rows:,} rows in {duration(seconds)}" + (f" ({stages})" if stages else "") + ".",
+    ]
+    metrics = list(_metrics(run.ledger))
+    if metrics:
+        parts += ["## Metrics", _table(("metric", "lowest", "median", "highest"), metrics)]
+    causes = run.failures().slice(0, 3).to_pylist()
+    if causes:
+        rows = [
+            (row["count"], row["error_type"], shortened(row["error_message"])) for row in causes
+        ]
+        parts += ["## First causes", _table(("partitions", "error", "message"), rows)]
+    where = f"--store '{run.store.url}'"
+    parts += [
+        "## Where it lies",
+        f"- Folder: [{_text(run.path)}]({_link(run.path)})",
+        f"- Report: [{_text(report)}]({_link(report)})",
+        f"- From a shell: `partwise runs show {run.run_id} {where} --open`",
+    ]
+    return "\n\n".join(parts)
+
+
+def failure_rows(run: Run) -> list[dict[str, Any]]:
+    """Return the failures of a run for a table: one row for each kind, and for lost partitions."""
+    rows = [
+        {
+            "partitions": group["count"],
+            "error": group["error_type"],
+            "message": shortened(group["error_message"]),
+            "such as": ", ".join(group["sample"]),
+            "fingerprint": group["error_fingerprint"],
+        }
+        for group in run.failures().slice(0, MOST_KINDS).to_pylist()
+    ]
+    lost = run.ledger.filter(
+        pc.equal(run.ledger["status"], PartitionStatus.INTERNAL_ERROR.value)
+    ).select(["partition_id", "reason"])
+    if lost.num_rows:
+        rows.append(
+            {
+                "partitions": lost.num_rows,
+                "error": PartitionStatus.INTERNAL_ERROR.value,
+                "message": shortened(lost["reason"][0].as_py() or ""),
+                "such as": ", ".join(lost["partition_id"].slice(0, 5).to_pylist()),
+                "fingerprint": "",
+            }
+        )
+    return rows
+
+
+def _metrics(ledger: pa.Table) -> Iterator[tuple[str, str, str, str]]:
+    """Yield name, lowest, median and highest value of each metric."""
+    for name, _, values in islice(metric_values(ledger), MOST_METRICS):
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            low, middle, high = np.quantile(finite, [0, 0.5, 1])
+            yield name, number(low), number(middle), number(high)
+
+
+def _table(heads: tuple[str, ...], rows: Iterable[Iterable[Any]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "\n".join("| " + " | ".join(_text(str(cell)) for cell in line) + " |" for line in lines)
+
+
+def _text(text: str) -> str:
+    """Return a user's text so that Markdown and HTML leave it as it is."""
+    for sign in "\\`*_[]<>|":
+        text = text.replace(sign, f"\\{sign}")
+    return " ".join(text.split())
+
+
+def _link(path: str) -> str:
+    return (f"file://{path}" if path.startswith("/") else path).replace(" ", "%20")
