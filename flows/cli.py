@@ -1,4 +1,4 @@
-"""The command line `partwise`: train, infer and map, look at runs, see whether a machine is fit.
+"""The command line `partwise`: train, infer and map, look at runs, start and deploy to Prefect.
 
 Exit codes: 0 success, 1 failure, 2 a call that cannot be carried out as it stands, 3 some of the
 partitions failed, 130 interrupted. Results go to stdout; news, warnings and errors to stderr, an
@@ -76,6 +76,21 @@ app.command(
     "partwise.flows.doctor:doctor",
     name="doctor",
     help="See whether this machine, a store and a cluster are fit for work.",
+)
+app.command(
+    "partwise.flows.cli_services:up",
+    name="up",
+    help="Start a Prefect server and a worker here, and deploy prefect.yaml.",
+)
+app.command(
+    "partwise.flows.cli_services:down",
+    name="down",
+    help="End the server and the worker that `up` started here.",
+)
+app.command(
+    "partwise.flows.cli_services:deploy",
+    name="deploy",
+    help="Deploy prefect.yaml to the Prefect server that PREFECT_API_URL names.",
 )
 
 

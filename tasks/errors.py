@@ -19,6 +19,7 @@
     ├── ModelNotFound (LookupError)        a partition of an inference run has no trained model
     ├── IntegrityError                     bytes differ from their checksum
     ├── ClusterError                       the Dask cluster cannot be reached, or went away
+    ├── ServiceError                       a Prefect server or worker does not start, or refuses
     ├── RunFailed                          none done, or the failure budget was exceeded
     └── RunCancelled                       the run was cancelled; what was committed is kept
 
@@ -105,6 +106,10 @@ class IntegrityError(PartwiseError):
 
 class ClusterError(PartwiseError):
     """The Dask cluster cannot be reached, or went away."""
+
+
+class ServiceError(PartwiseError):
+    """A Prefect server or worker does not start, or refuses what it is asked."""
 
 
 class _RunEndedError(PartwiseError):
