@@ -32,7 +32,7 @@ LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 4200
 SERVER_START_S = 180.0
 WORKER_START_S = 120.0
-SERVER_STOP_S = 10.0
+SERVICE_STOP_S = 10.0
 WORKER_STOP_S = 25.0
 """To cancel a run takes up to ten seconds, and then its Dask cluster is closed."""
 POLL_S = 0.1
@@ -276,23 +276,40 @@ def flow_runs_at_work(services: Services) -> dict[str, list[psutil.Process]]:
 
 
 def end_worker(services: Services, timeout_s: float = WORKER_STOP_S) -> set[str]:
-    """End the worker and its flow runs: first they may cancel their work, then they are killed.
+    """End the worker and its flow runs: they may cancel their work first, then they are killed.
 
     Returns:
         The IDs of the flow runs that were at work, be it that they ended in order or not.
     """
+    first = _first(services, "worker")
+    for process in first:
+        # A worker that is asked to end kills its flow runs, and one that is not takes new ones.
+        with suppress(psutil.Error):
+            process.suspend()
+    try:
+        seen = _end_flow_runs(services, timeout_s)
+    finally:
+        for process in first:
+            with suppress(psutil.Error):
+                process.terminate()
+                process.resume()
+    _await_end(services, "worker", SERVICE_STOP_S)
+    return seen
+
+
+def _end_flow_runs(services: Services, timeout_s: float) -> set[str]:
     seen: set[str] = set()
     asked: set[int] = set()
     deadline = time.monotonic() + timeout_s
-    while processes := services.processes("worker"):
-        if time.monotonic() > deadline:
-            _kill(processes)
-            continue
-        flow_runs = flow_runs_at_work(services)
+    while flow_runs := flow_runs_at_work(services):
         seen |= flow_runs.keys()
-        # A first signal only, since a second one means "at once" to a worker and to a flow run.
-        # Only to the uppermost process of each, which knows in which order the rest has to end.
-        for process in (*_first(services, "worker"), *map(_uppermost, flow_runs.values())):
+        for processes in flow_runs.values():
+            if time.monotonic() > deadline:
+                _kill(processes)
+                continue
+            # The one that knows in which order the others have to end; a second signal would mean
+            # to end at once.
+            process = _uppermost(processes)
             if process.pid not in asked:
                 asked.add(process.pid)
                 with suppress(psutil.Error):
@@ -301,14 +318,19 @@ def end_worker(services: Services, timeout_s: float = WORKER_STOP_S) -> set[str]
     return seen
 
 
-def end_server(services: Services, timeout_s: float = SERVER_STOP_S) -> None:
+def end_server(services: Services) -> None:
     """End the server, if it is ours."""
     for process in _first(services, "server"):
         with suppress(psutil.Error):
             process.terminate()
+    _await_end(services, "server", SERVICE_STOP_S)
+
+
+def _await_end(services: Services, role: Role, timeout_s: float) -> None:
+    """Wait until a service and all that it started is gone; kill what is left of it."""
     deadline = time.monotonic() + timeout_s
-    while processes := services.processes("server"):
-        if time.monotonic() > deadline or not services.is_alive("server"):
+    while processes := services.processes(role):
+        if time.monotonic() > deadline or not services.is_alive(role):
             _kill(processes)
         time.sleep(POLL_S)
 
