@@ -30,6 +30,8 @@ FUNCTIONS = '''
 import time
 from pathlib import Path
 
+HERE = Path(__file__).parent
+
 
 def first_row(data, context):
     return data.to_arrow().slice(0, 1).select(["y"])
@@ -37,9 +39,9 @@ def first_row(data, context):
 
 def wait_for_word(data, context):
     """Partition 0 is done at once, the others when a file says so."""
-    Path("waiting").mkdir(exist_ok=True)
-    Path("waiting", str(context.key)).touch()
-    while context.key and not Path("go").exists():
+    (HERE / "waiting").mkdir(exist_ok=True)
+    (HERE / "waiting" / str(context.key)).touch()
+    while context.key and not (HERE / "go").exists():
         time.sleep(0.05)
     return {"rows": [data.num_rows]}
 '''

@@ -201,19 +201,19 @@ def test_a_finished_training_run_starts_its_inference(production: Production) ->
 
 
 @pytest.fixture
-def every_two_seconds(production: Production) -> Iterator[None]:
+def due_in_three_seconds(production: Production) -> Iterator[None]:
     """A schedule of train-models/nightly that does not wait for the night."""
     client = production.client
     nightly = client.read_deployment_by_name("train-models/nightly")
     anchor = datetime.now(UTC) + timedelta(seconds=3)
     schedule = IntervalSchedule(interval=timedelta(days=1), anchor_date=anchor)
-    [(added)] = client.create_deployment_schedules(nightly.id, [(schedule, True)])
+    [added] = client.create_deployment_schedules(nightly.id, [(schedule, True)])
     yield
     client.delete_deployment_schedule(nightly.id, added.id)
 
 
 def test_a_schedule_starts_a_run_named_by_its_time(
-    production: Production, every_two_seconds
+    production: Production, due_in_three_seconds
 ) -> None:
     def ended() -> list[FlowRun]:
         runs = runs_of(production, "train-models/nightly")
