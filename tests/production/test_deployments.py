@@ -101,9 +101,9 @@ def test_each_flow_is_started_by_the_api(production: Production, trained: Run) -
 
 
 def test_a_wrong_type_is_refused_before_a_flow_run_is_made(production: Production) -> None:
+    parameters = {**production.small("", function="mine:first_row"), "run_id": 7}
     with pytest.raises(PrefectHTTPStatusError, match="run_id"):
-        parameters = production.small("x", function="mine:first_row")
-        production.run("map-partitions/on-demand", {**parameters, "run_id": 7})
+        production.run("map-partitions/on-demand", parameters)
 
 
 CALLER = """
