@@ -36,8 +36,11 @@ DASK_SETTINGS: dict[str, Any] = {
     "distributed.worker.memory.pause": False,
 }
 
-# Ctrl-C in a terminal reaches every process of its group, but only the driver should answer to it.
-_IGNORE_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+# Ctrl-C in a terminal reaches every process of its group, and so does the SIGTERM by which Prefect
+# cancels a flow run: but only the driver should answer, and have the workers commit what they have.
+_LEAVE_THE_GROUP = (
+    "import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN); os.setpgid(0, 0)"
+)
 
 _prepare = spawn.get_preparation_data
 _counting = threading.Lock()
@@ -57,7 +60,7 @@ def start_options(dashboard_address: str) -> dict[str, Any]:
         # port 8787, and warns when another cluster has it.
         "dashboard_address": dashboard_address or "127.0.0.1:0",
         "scheduler_kwargs": {"dashboard": bool(dashboard_address)},
-        "preload": [_IGNORE_INTERRUPTS],
+        "preload": [_LEAVE_THE_GROUP],
         "silence_logs": False if _wants_logs() else logging.CRITICAL,
     }
 
