@@ -4,11 +4,12 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format constraints clean
+.PHONY: help demo up down test test-slow lint format constraints clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?=
+PORT ?=
 SOURCES := blocks tasks flows tests benchmarks
 
 # Twice quiet: pip warns of every place where a package is not, but errors are still shown.
@@ -20,17 +21,29 @@ CHECK := $(BIN)/python -c 'import lightgbm' || { \
 
 help:
 	@echo 'make demo         train 100 models on a made-up retail table, and use them'
+	@echo 'make up           start a Prefect server and a worker here, and deploy prefect.yaml (PORT=4200)'
+	@echo 'make down         end what make up started'
 	@echo 'make test         lint, then all tests'
+	@echo 'make test-slow    what takes minutes: PostgreSQL under load, a machine that dies'
 	@echo 'make lint         ruff, import contracts, mypy'
 	@echo 'make format       let ruff rewrite the code'
 	@echo 'make constraints  write constraints.txt anew from what pip finds today'
-	@echo 'make clean        remove .venv, caches and what the demo wrote'
+	@echo 'make clean        remove .venv, caches and what the demo and make up wrote'
 
 demo: $(VENV)/base.stamp
 	@$(BIN)/partwise demo
 
+up: $(VENV)/base.stamp
+	@$(BIN)/partwise up $(if $(PORT),--port $(PORT))
+
+down: $(VENV)/base.stamp
+	@$(BIN)/partwise down
+
 test: lint
 	@$(BIN)/python -m pytest
+
+test-slow: $(VENV)/dev.stamp
+	@$(BIN)/python -m pytest -m slow -s -o faulthandler_timeout=900
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check --quiet .
@@ -81,5 +94,5 @@ constraints: $(VENV)/python.stamp
 	@$(BIN)/python -c "$$LIST_VERSIONS" < $(VENV)/report.json > constraints.txt
 
 clean:
-	@rm -rf $(VENV) demo dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) demo dist .partwise .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,12 +1,9 @@
 """A Prefect server and a worker as people have them: started by `partwise up`, all deployed."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from prefect.client.orchestration import get_client
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from partwise.flows.demo_data import write_demo_table
 from tests.production.project import Production, Project
@@ -28,19 +25,8 @@ def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]
     made = Project.create(folder, PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS="2")
     (folder / "demo").mkdir()
     write_demo_table(folder / "demo" / "sales.parquet")
-    api_url = f"http://127.0.0.1:{made.port}/api"
-    with ExitStack() as stack:
-        stack.callback(made.down)
-        made.up()
-        stack.enter_context(temporary_settings(updates={PREFECT_API_URL: api_url}))
-        client = stack.enter_context(get_client(sync_client=True))
-        yield Production(
-            project=made,
-            client=client,
-            folder=folder,
-            api_url=api_url,
-            ui_url=api_url.removesuffix("/api"),
-        )
+    with Production.of(made) as started:
+        yield started
 
 
 @pytest.fixture

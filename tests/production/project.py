@@ -7,7 +7,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,9 @@ from uuid import UUID
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
-from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from partwise.flows.services import Services
 
@@ -126,6 +128,24 @@ class Production:
     folder: Path
     api_url: str
     ui_url: str
+
+    @classmethod
+    @contextmanager
+    def of(cls, project: Project) -> Iterator["Production"]:
+        """Start it, and end it with the block."""
+        api_url = f"http://127.0.0.1:{project.port}/api"
+        with ExitStack() as stack:
+            stack.callback(project.down)
+            project.up()
+            stack.enter_context(temporary_settings(updates={PREFECT_API_URL: api_url}))
+            client = stack.enter_context(get_client(sync_client=True))
+            yield cls(
+                project=project,
+                client=client,
+                folder=project.folder,
+                api_url=api_url,
+                ui_url=api_url.removesuffix("/api"),
+            )
 
     @property
     def store(self) -> str:
