@@ -11,7 +11,6 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import pytest
-import yaml
 from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterDeploymentId,
@@ -24,7 +23,7 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 from partwise.flows.deploying import CRASH_AUTOMATION
 from partwise.tasks.partitions import PartitionStatus, RunStatus
 from partwise.tasks.runs import Run
-from tests.production.project import ROOT, Production, processes_of, wait_until
+from tests.production.project import Production, processes_of, wait_until
 
 DEPLOYMENTS = (
     "train-models/on-demand",
@@ -62,11 +61,6 @@ def test_every_deployment_is_there_and_described(production: Production) -> None
 def test_deploying_again_makes_nothing_twice(production: Production) -> None:
     client, before = production.client, ids(production)
     [automation] = client.read_automations_by_name(CRASH_AUTOMATION)
-    [schedule] = client.read_deployment_schedules(before["train-models/nightly"])
-    client.update_deployment_schedule(before["train-models/nightly"], schedule.id, active=True)
-    # As a person who starts the machine again: the switch stays where it was put.
-    assert "30 2 * * * Europe/Amsterdam, on" in production.project.up()
-    # As one who has changed the file: it has its say.
     said = production.project.cli("deploy")
     assert "30 2 * * * Europe/Amsterdam, off" in said
     assert "event (run-inference after train-models/nightly), on" in said
@@ -176,32 +170,6 @@ def test_cancelling_keeps_what_was_committed_and_leaves_no_process(production: P
     wait_until(lambda: not processes_of(flow_run), "its processes to end", timeout_s=10)
 
 
-def test_a_finished_training_run_starts_its_inference(production: Production) -> None:
-    """By an event such as a run of train-models/nightly emits at its end."""
-    parameters = yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"][3]["parameters"]
-    training = {**parameters, "run_id": "night", "cluster": {"workers": 1}}
-    training["trainer"] = {**training["trainer"], "rounds": 5}
-    ended = production.wait(production.run("train-models/on-demand", training))
-    assert ended.state_name == "Completed", ended.state
-    resource = {
-        "prefect.resource.id": "partwise.run.night",
-        "partwise.kind": "train",
-        "partwise.status": "FAILURE",
-        "partwise.deployment": "train-models/nightly",
-    }
-    payload = {"run_id": "night", "kind": "train", "status": "SUCCESS", "store": "demo/artifacts"}
-    emit_event("partwise.run.completed", resource, payload={**payload, "run_id": "bad-night"})
-    resource["partwise.status"] = "SUCCESS"
-    emit_event("partwise.run.completed", resource, payload=payload)
-    [inference] = wait_until(
-        lambda: runs_of(production, "run-inference/after-training"), "inference to be started"
-    )
-    assert inference.parameters["training_run_id"] == "night"
-    assert production.wait(inference.id).state_name == "Completed"
-    run = Run.open("night-used", production.folder / "demo" / "artifacts")
-    assert run.counts == {"DONE": 100}
-
-
 @pytest.fixture
 def soon(production: Production) -> Iterator[Callable[[], None]]:
     """A schedule of train-models/nightly that does not wait for the night; call it to end it."""
@@ -220,13 +188,20 @@ def soon(production: Production) -> Iterator[Callable[[], None]]:
     end()
 
 
-def test_a_schedule_starts_a_run_named_by_its_time(
+def test_a_schedule_starts_a_run_named_by_its_time_and_that_its_inference(
     production: Production, soon: Callable[[], None]
 ) -> None:
     def begun() -> list[FlowRun]:
         runs = runs_of(production, "train-models/nightly")
         return [run for run in runs if run.state_name not in ("Scheduled", "Late")]
 
+    failed = {
+        "prefect.resource.id": "partwise.run.bad-night",
+        "partwise.kind": "train",
+        "partwise.status": "FAILURE",
+        "partwise.deployment": "train-models/nightly",
+    }
+    emit_event("partwise.run.completed", failed, payload={"run_id": "bad-night"})
     run = wait_until(begun, "the scheduled run to begin")[0]
     soon()
     run = production.wait(run.id)
@@ -236,14 +211,10 @@ def test_a_schedule_starts_a_run_named_by_its_time(
     assert run.name == name
     store = production.folder / "demo" / "artifacts"
     assert Run.open(name, store).status is RunStatus.SUCCESS
-    # Its end is an event, which starts the inference.
+    # Its end is an event, which starts the inference, as the end of a failed one does not.
     used = wait_until(
-        lambda: [
-            one
-            for one in runs_of(production, "run-inference/after-training")
-            if one.parameters["training_run_id"] == name
-        ],
-        "inference to be started",
+        lambda: runs_of(production, "run-inference/after-training"), "inference to be started"
     )
+    assert [one.parameters["training_run_id"] for one in used] == [name]
     assert production.wait(used[0].id).state_name == "Completed"
-    assert Run.open(f"{name}-used", store).status is RunStatus.SUCCESS
+    assert Run.open(f"{name}-used", store).counts == {"DONE": 100}

@@ -44,10 +44,9 @@ def test_a_port_that_is_taken_is_named_with_its_owner(project: Project) -> None:
 
 def test_without_a_prefect_yaml_it_says_where_to_get_one(project: Project) -> None:
     (project.folder / "prefect.yaml").unlink()
-    for command in ("up", "deploy"):
-        said = project.cli(command, code=2)
-        assert "There is no prefect.yaml in" in said
-        assert "pip installs none" in said
+    said = project.cli("up", code=2)
+    assert "There is no prefect.yaml in" in said
+    assert "pip installs none" in said
 
 
 def test_a_server_that_is_named_and_silent_is_not_replaced(project: Project) -> None:
@@ -89,10 +88,21 @@ def test_ctrl_c_in_mid_start_ends_what_was_started(project: Project) -> None:
     assert not path.exists()
 
 
-def test_up_twice_starts_nothing_twice(production: Production) -> None:
+def test_up_twice_starts_nothing_twice_and_leaves_schedules_as_they_were_switched(
+    production: Production,
+) -> None:
     before = production.project.services()
+    client = production.client
+    nightly = client.read_deployment_by_name("train-models/nightly").id
+    [schedule] = client.read_deployment_schedules(nightly)
+    assert not schedule.active
+    client.update_deployment_schedule(nightly, schedule.id, active=True)
     said = production.project.up()
     assert "runs already at" in said
+    assert "30 2 * * * Europe/Amsterdam, on" in said
+    [schedule] = client.read_deployment_schedules(nightly)
+    assert schedule.active
+    client.update_deployment_schedule(nightly, schedule.id, active=False)
     assert production.project.services() == before
     assert before.is_alive("server")
     assert before.is_alive("worker")
