@@ -19,7 +19,7 @@ from uuid import UUID
 import httpx
 import yaml
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
 from prefect.client.schemas.objects import DeploymentSchedule, StateType
 from prefect.client.schemas.responses import DeploymentResponse
@@ -141,6 +141,7 @@ def _deploy(
             for schedule in client.read_deployment_schedules(deployment.id)
         ]
         _run_prefect_deploy(project, api_url)
+        _close_schemas(client, project)
         if keeps_schedules:
             _restore_schedules(client, project, older)
         save_crash_automation(client)
@@ -209,6 +210,19 @@ def _ours(client: SyncPrefectClient, project: ProjectFile) -> list[DeploymentRes
         if (deployment.entrypoint or "", deployment.name) in places
     }
     return [found[place] for place in sorted(found)]
+
+
+def _close_schemas(client: SyncPrefectClient, project: ProjectFile) -> None:
+    """Have the server refuse unknown parameters, by name, when a flow run is asked for.
+
+    As Prefect deploys it lets them pass, and the flow run crashes before it can say anything.
+    """
+    for deployment in _ours(client, project):
+        if deployment.enforce_parameter_schema:
+            schema = {**(deployment.parameter_openapi_schema or {}), "additionalProperties": False}
+            client.update_deployment(
+                deployment.id, DeploymentUpdate(parameter_openapi_schema=schema)
+            )
 
 
 def _restore_schedules(

@@ -11,7 +11,12 @@ from partwise.tasks.data.shards import Spill, spill_shards
 from partwise.tasks.data.sources import Source
 
 
-@task(name="load-partitions", cache_policy=NO_CACHE, persist_result=False)
+@task(
+    name="load-partitions",
+    task_run_name="load partitions",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
 def load_partitions(
     source: Source,
     key_columns: Sequence[KeyColumn],

@@ -62,8 +62,11 @@ def test_elsewhere_than_in_a_terminal_there_are_plain_lines(
 ) -> None:
     ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.returncode == 3
-    (line,) = ended.stderr.splitlines()
-    assert line.startswith("Run r: 240 rows in 8 partitions, ")
+    rows, *failures = ended.stderr.splitlines()
+    assert rows.startswith("Run r: 240 rows in 8 partitions, ")
+    # The first of each kind.
+    assert failures
+    assert all(line.startswith("warning: Run r: partition ") for line in failures), failures
     lines = ended.stdout.splitlines()
     assert lines[0].startswith("r  PARTIAL_FAILURE in ")
     assert lines[-1] == "next: partwise runs show r --failures  (what failed, and where)"

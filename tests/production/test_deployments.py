@@ -58,6 +58,20 @@ def test_every_deployment_is_there_and_described(production: Production) -> None
     assert {"artifact-store", "local-cluster", "cuda-cluster", "remote-cluster"} <= types
 
 
+def test_an_unknown_parameter_is_refused_by_its_name(production: Production) -> None:
+    parameters = production.small("unknown", function="mine:first_row", n_stores=3)
+    with pytest.raises(PrefectHTTPStatusError, match="409") as caught:
+        production.run("map-partitions/on-demand", parameters)
+    assert "'n_stores' was unexpected" in caught.value.response.text
+
+
+def test_a_wrong_value_is_refused_by_its_field(production: Production) -> None:
+    parameters = production.small("wrong", function="mine:first_row", null_keys="maybe")
+    with pytest.raises(PrefectHTTPStatusError, match="409") as caught:
+        production.run("map-partitions/on-demand", parameters)
+    assert "null_keys" in caught.value.response.text
+
+
 def test_deploying_again_makes_nothing_twice(production: Production) -> None:
     client, before = production.client, ids(production)
     [automation] = client.read_automations_by_name(CRASH_AUTOMATION)
