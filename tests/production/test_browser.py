@@ -3,11 +3,13 @@
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from uuid import UUID
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from prefect.client.schemas.filters import (
     ArtifactFilter,
     ArtifactFilterFlowRunId,
@@ -20,7 +22,6 @@ from tests.production.project import Production, wait_until
 
 CHROMIUM = shutil.which("chromium")
 TIMEOUT_MS = 60_000
-TRAINER = {"kind": "lightgbm", "label": "y", "features": ["x"], "rounds": 2, "min_rows": 1}
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
 
@@ -49,7 +50,11 @@ def show(tmp_path: Path) -> Show:
     """Keep a picture of a page, in the folder of PARTWISE_SCREENSHOTS or that of the test."""
     folder = Path(os.environ.get("PARTWISE_SCREENSHOTS") or tmp_path)
     folder.mkdir(parents=True, exist_ok=True)
-    return lambda page, name: page.screenshot(path=folder / f"{name}.png", full_page=True) and None
+
+    def keep(page: Page, name: str) -> None:
+        page.screenshot(path=folder / f"{name}.png", full_page=True)
+
+    return keep
 
 
 def form_of(production: Production, deployment: str, *, version: str) -> str:
@@ -58,13 +63,21 @@ def form_of(production: Production, deployment: str, *, version: str) -> str:
 
 
 def submit(page: Page) -> None:
-    """Press the button until a flow run is made: SQLite may be busy, and browsers do not repeat."""
-    for _ in range(5):
-        with page.expect_response(lambda response: "create_flow_run" in response.url) as made:
-            page.get_by_role("button", name="Submit").click()
-        if made.value.status != 503:
-            break
-    assert made.value.status == 201, made.value.text()
+    """Press the button until a flow run is made.
+
+    After a refusal, Prefect's form uses the first press to look whether all is well now; and when
+    SQLite is busy its server answers 503, which no browser repeats.
+    """
+    for _ in range(6):
+        with suppress(PlaywrightTimeoutError):
+            with page.expect_response(
+                lambda response: "create_flow_run" in response.url, timeout=5_000
+            ) as made:
+                page.get_by_role("button", name="Submit").click()
+            if made.value.status == 201:
+                return
+            assert made.value.status == 503, made.value.text()
+    pytest.fail("no flow run was made")
 
 
 def flow_run_named(production: Production, run_id: str) -> UUID:
@@ -75,9 +88,9 @@ def flow_run_named(production: Production, run_id: str) -> UUID:
     return found.id
 
 
-def area(page: Page, label: str, number: int = 0) -> None:
+def area(page: Page, label: str) -> Locator:
     """The text field below a label."""
-    return page.get_by_text(label, exact=True).nth(number).locator("xpath=following::textarea[1]")
+    return page.get_by_text(label, exact=True).first.locator("xpath=following::textarea[1]")
 
 
 def test_a_person_trains_from_the_form(production: Production, page: Page, show: Show) -> None:
@@ -100,7 +113,6 @@ def test_a_person_trains_from_the_form(production: Production, page: Page, show:
     area(page, "Label").fill("y")
     area(page, "run_id (Optional)").fill("from-form")
     area(page, "store (Optional)").fill(str(production.folder / "form-store"))
-    expect(page.get_by_text("is a required property")).to_have_count(0)
     show(page, "form-filled")
     submit(page)
 
