@@ -74,6 +74,7 @@ settings.load_profile("partwise")
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run files without servers first, so that a plain mistake shows within seconds."""
     rank = {"dask_client": 1, "s3_endpoint_url": 1, "prefect_server": 2}
+    rank |= {"production": 3, "project": 3}
     ranks: dict[Path, int] = {}
     for item in items:
         names = getattr(item, "fixturenames", ())
