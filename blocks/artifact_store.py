@@ -35,7 +35,6 @@ class ArtifactStore(Block):
     )
 
     url: str = Field(
-        default="artifacts",
         min_length=1,
         title="URL",
         description=(
