@@ -17,6 +17,8 @@
     ├── PartitionNotFoundError (KeyError)  the run has no such partition
     ├── ArtifactNotFoundError (LookupError)  the partition has no such artifact
     ├── ModelNotFound (LookupError)        a partition of an inference run has no trained model
+    ├── ExportRefused                      a model that would not be exported rightly, by name
+    ├── ExportMismatch                     an export that does not give what its model gives
     ├── IntegrityError                     bytes differ from their checksum
     ├── ClusterError                       the Dask cluster cannot be reached, or went away
     ├── ServiceError                       a Prefect server or worker does not start, or refuses
@@ -26,6 +28,7 @@
 A message is one sentence or two: what failed, which run or partition, the value seen, what to do.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -98,6 +101,25 @@ class ArtifactNotFoundError(PartwiseError, LookupError):
 
 class ModelNotFound(PartwiseError, LookupError):  # noqa: N818 (the name users see in the ledger)
     """A partition of an inference run for which the training run has no model."""
+
+
+class ExportRefused(PartwiseError):  # noqa: N818 (the name users see in the ledger)
+    """A model, or an option for it, that this release cannot export rightly."""
+
+
+class ExportMismatch(PartwiseError):  # noqa: N818 (the name users see in the ledger)
+    """An export that does not take or give what its model does; nothing of it is published.
+
+    Args:
+        message: The findings, the first ones in full.
+        check: What did not hold: "values", "shape", "names", "opset" and so on.
+        metrics: The numbers of the comparison.
+    """
+
+    def __init__(self, message: str, check: str, metrics: Mapping[str, float]) -> None:
+        super().__init__(message)
+        self.check = check
+        self.metrics = dict(metrics)
 
 
 class IntegrityError(PartwiseError):

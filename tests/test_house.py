@@ -19,10 +19,13 @@ FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 TEMPLATES = [ROOT / "tasks" / "reports" / name for name in ("report.html.j2", "report.css")]
 
 # Rooms that work on Dask workers start fast and know nothing of those who call them.
-WORKER_ROOMS = ("data", "partitions", "reports", "runs", "serdes", "trainers")
+WORKER_ROOMS = (
+    *("data", "exporters", "partitions", "reports", "runs", "serdes", "trainers", "validation"),
+)
 NOT_ON_IMPORT = (
     *("prefect", "partwise.blocks", "partwise.flows"),
     *("torch", "xgboost", "lightgbm", "keras", "pandas", "polars", "s3fs"),
+    *("onnx", "onnxruntime", "onnxmltools", "sklearn"),
 )
 PRELOADED = ("cloudpickle", "distributed", "fsspec", "numpy", "pyarrow.dataset", "pydantic")
 IMPORT_EACH = """

@@ -1,0 +1,185 @@
+"""What an exported model takes and gives, as its metadata says; and rows as what it takes."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
+
+from partwise.tasks.data.key_classes import names_in_words
+from partwise.tasks.errors import ColumnError, InputError
+from partwise.tasks.trainers.features import feature_matrix
+
+Feeds = Mapping[str, np.ndarray]
+"""The inputs of a model by name, in the signature's order; text as arrays of `object`."""
+
+Outputs = dict[str, np.ndarray]
+"""The outputs of a model by name, in the signature's order."""
+
+MATRIX = "features"
+"""The name of the one input tensor."""
+
+METADATA_KEY = "partwise.signature"
+"""Under which an ONNX file's metadata, or a TorchScript's or .pt2's extra files, hold it."""
+
+SIGNATURE_FILE = "signature.json"
+_UNSEEN = "\ufffd unseen"
+
+
+class Tensor(BaseModel):
+    """An input or an output."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    dtype: str
+    """As numpy names it: "float32", "float64", "int64", "bool"; "string" for text."""
+    shape: tuple[int | None, ...]
+    """None: any size. The first is that of the batch."""
+
+
+class Feature(BaseModel):
+    """A column of the data as a feature."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    """The column's name."""
+    categories: tuple[str, ...] | tuple[int, ...] | tuple[float, ...] | None = None
+    """Of a categorical feature: a category's code is its place. None: a number."""
+
+
+class Signature(BaseModel):
+    """What an exported model takes and gives, and where it comes from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: int = 1
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    layout: Literal["tensor", "columns", "custom"]
+    """One matrix of all features, an input for each column, or what the user's function makes."""
+    features: tuple[Feature, ...] = ()
+    """In the model's order. None: the user's function makes the inputs."""
+    prediction: str
+    """The output that holds what the model's own `predict` gives."""
+    prediction_column: int | None = None
+    """Its column, where it is one of several: the probability of class 1."""
+    class_labels: tuple[int, ...] | tuple[str, ...] | None = None
+    """What the columns of probabilities stand for."""
+    model_type: str
+    """The model's type, such as "lightgbm.basic.Booster"."""
+    training_run_id: str = ""
+    partition_id: str = ""
+
+    def to_json(self) -> str:
+        """Return the signature as JSON."""
+        return self.model_dump_json()
+
+    def column_names(self) -> list[str]:
+        """Return the columns that rows need."""
+        return [feature.name for feature in self.features]
+
+    def predictions(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return of a model's outputs what its own `predict` would give."""
+        found = outputs[self.prediction]
+        return found if self.prediction_column is None else found[:, self.prediction_column]
+
+
+def feature_tensors(
+    features: Sequence[Feature],
+    dtype: Literal["float32", "float64"],
+    layout: Literal["tensor", "columns"],
+) -> tuple[Tensor, ...]:
+    """Return the inputs of a model of numbers: one matrix, or an input (n, 1) for each column.
+
+    In the layout "columns", a categorical feature whose categories are text takes text.
+    """
+    if layout == "tensor":
+        return (Tensor(name=MATRIX, dtype=dtype, shape=(None, len(features))),)
+    return tuple(
+        Tensor(
+            name=feature.name,
+            dtype="string" if _is_text(feature) else dtype,
+            shape=(None, 1),
+        )
+        for feature in features
+    )
+
+
+def feeds_of_rows(signature: Signature, rows: pa.Table) -> dict[str, np.ndarray]:
+    """Return rows as the inputs of a model.
+
+    Null and NaN are missing; so is a category that the model does not know.
+
+    Raises:
+        ColumnError: A column is missing, or its type does not fit.
+        InputError: The user's own function made the inputs when the model was exported.
+    """
+    if signature.layout == "custom":
+        raise InputError(
+            "The inputs of this export were made by a function of yours: pass predict=, which gets "
+            f"the model and runs it on {names_in_words([t.name for t in signature.inputs])}."
+        )
+    names = signature.column_names()
+    if missing := [name for name in names if name not in rows.column_names]:
+        raise ColumnError(
+            f"The data lacks features of the model: {names_in_words(missing)}; there are "
+            f"{names_in_words(rows.column_names)}."
+        )
+    categories = {
+        feature.name: list(feature.categories)
+        for feature in signature.features
+        if feature.categories is not None
+    }
+    return feeds_of_matrix(signature, feature_matrix(rows, names, categories))
+
+
+def feeds_of_matrix(signature: Signature, matrix: np.ndarray) -> dict[str, np.ndarray]:
+    """Return a matrix of features as the inputs of a model.
+
+    Args:
+        signature: Of the layouts "tensor" or "columns".
+        matrix: Shape (n, k), categories as their codes, NaN for what is missing. Where an input is
+            text, a code that is none of a category stands for a text that is none of them.
+    """
+    if signature.layout == "tensor":
+        (tensor,) = signature.inputs
+        return {tensor.name: np.ascontiguousarray(matrix, dtype=tensor.dtype)}
+    feeds: dict[str, np.ndarray] = {}
+    for place, (tensor, feature) in enumerate(
+        zip(signature.inputs, signature.features, strict=True)
+    ):
+        values = matrix[:, place]
+        if tensor.dtype == "string":
+            feeds[tensor.name] = _texts(values, [str(text) for text in feature.categories or ()])
+        else:
+            feeds[tensor.name] = np.ascontiguousarray(values, dtype=tensor.dtype)[:, None]
+    return feeds
+
+
+def matrix_of_feeds(signature: Signature, feeds: Feeds) -> np.ndarray:
+    """Return the inputs of a model as a matrix of features: the inverse of `feeds_of_matrix`."""
+    if signature.layout == "tensor":
+        return feeds[signature.inputs[0].name]
+    columns = []
+    for tensor, feature in zip(signature.inputs, signature.features, strict=True):
+        values = feeds[tensor.name][:, 0]
+        if tensor.dtype == "string":
+            codes = {str(text): code for code, text in enumerate(feature.categories or ())}
+            columns.append(np.array([codes.get(text, np.nan) for text in values], np.float64))
+        else:
+            columns.append(values)
+    return np.column_stack(columns)
+
+
+def _is_text(feature: Feature) -> bool:
+    return bool(feature.categories) and isinstance((feature.categories or ("",))[0], str)
+
+
+def _texts(codes: np.ndarray, categories: list[str]) -> np.ndarray:
+    known = np.array([*categories, _UNSEEN], dtype=object)
+    is_code = (codes >= 0) & (codes < len(categories)) & (codes == np.floor(codes))
+    places = np.where(is_code, codes, len(categories)).astype(np.int64)
+    return known[places][:, None]

@@ -1,0 +1,110 @@
+"""What an export is compared with, and what came of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from partwise.tasks.errors import ExportMismatch
+from partwise.tasks.exporters.options import ModelFormat
+from partwise.tasks.exporters.protocol import Tolerance
+from partwise.tasks.exporters.signature import Feeds, Signature
+from partwise.tasks.trainers.metrics import Task
+
+Check = Literal[
+    "load",  # it does not load, or the process that ran it died
+    "checker",  # onnx.checker refuses it
+    "opset",
+    "signature",  # its metadata are missing or say something else
+    "inputs",  # names, dtypes or sizes of inputs
+    "outputs",  # names, their order, or dtypes of outputs
+    "run",  # it does not run on a case
+    "shape",
+    "dtype",
+    "nan",  # NaN or infinities stand elsewhere
+    "values",
+    "labels",
+    "metric",
+    "vacuous",  # the reference says nothing: it is the same for all rows
+]
+
+MOST_TOLD = 3
+"""Findings in one message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Rows, and what the model itself gives for them."""
+
+    name: str
+    """Such as "held-out rows"."""
+    feeds: Feeds
+    expected: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricGate:
+    """How values that do differ are judged: by how well they predict the held-out rows."""
+
+    case: str
+    """The name of the case with the held-out rows."""
+    labels: np.ndarray | None
+    """Double, shape (n,); None: they are not known, and the model's own predictions are taken."""
+    task: Task
+    max_loss: float
+    """As a fraction of the model's own error."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What an exported file has to be."""
+
+    format: ModelFormat
+    signature: Signature
+    tolerance: Tolerance
+    opset: int | None = None
+    is_constant: bool = False
+    """Whether the model gives the same for all rows by its structure, so that a constant output is
+    no sign of a comparison that proves nothing."""
+    gate: MetricGate | None = None
+    """In place of the tolerance."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that does not hold."""
+
+    check: Check
+    message: str
+    """A sentence: what, where, how much and how many."""
+    case: str = ""
+    output: str = ""
+    max_difference: float | None = None
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of a comparison."""
+
+    findings: tuple[Finding, ...] = ()
+    """None: the export is right."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Numbers for the ledger: export_rows, export_cases, export_max_abs_diff,
+    export_max_rel_diff, export_differing and so on."""
+    notes: tuple[str, ...] = ()
+    """What is no mistake and should be known, such as an output that is the same for all rows."""
+
+    def check(self) -> None:
+        """Return when the export is right.
+
+        Raises:
+            ExportMismatch: It is not.
+        """
+        if not self.findings:
+            return
+        told = " ".join(finding.message for finding in self.findings[:MOST_TOLD])
+        more = len(self.findings) - MOST_TOLD
+        tail = f" And {more} more." if more > 0 else ""
+        raise ExportMismatch(told + tail, self.findings[0].check, self.metrics)
