@@ -12,7 +12,12 @@ from pydantic import ConfigDict, Field
 
 from partwise.tasks.errors import InputError
 from partwise.tasks.trainers.boosting import BoostingTrainer, Fit, TrainingData
-from partwise.tasks.trainers.features import feature_matrix, feature_names, find_columns
+from partwise.tasks.trainers.features import (
+    Categories,
+    feature_matrix,
+    feature_names,
+    find_columns,
+)
 from partwise.tasks.trainers.metrics import Task  # noqa: TC001
 
 if TYPE_CHECKING:
@@ -137,7 +142,22 @@ def predict_lightgbm(data: DataConnector, booster: Any) -> np.ndarray:
         InputError: Which columns are categorical cannot be told.
     """
     table = data.to_arrow()
-    columns = table.column_names
+    names, categories = features_of_booster(booster, table.column_names)
+    predictions: np.ndarray = booster.predict(feature_matrix(table, names, categories))
+    return predictions
+
+
+def features_of_booster(booster: Any, columns: Sequence[str]) -> tuple[list[str], Categories]:
+    """Return the columns of a Booster's features, in its order, and the categories of some.
+
+    Args:
+        booster: Trained by `LightGBMTrainer`, or by LightGBM itself with named features.
+        columns: Those of the data, in any order, among others.
+
+    Raises:
+        ColumnError: A feature is missing.
+        InputError: Which columns are categorical cannot be told.
+    """
     spellings = [
         feature_names(columns, _REFUSED_IN_NAMES),
         [re.sub(r"\s", "_", name) for name in columns],  # what LightGBM itself makes of spaces
@@ -151,5 +171,4 @@ def predict_lightgbm(data: DataConnector, booster: Any) -> np.ndarray:
             "Which columns of this LightGBM model are categorical cannot be told: pass predict=."
         )
     categories = dict(zip((names[place] for place in sorted(places or ())), lists, strict=False))
-    predictions: np.ndarray = booster.predict(feature_matrix(table, names, categories))
-    return predictions
+    return names, categories
