@@ -61,8 +61,7 @@ def link_of(trees: LightGBMTrees) -> Link:
     words = trees.objective.split()[1:]
     values = dict(word.split(":", 1) for word in words if ":" in word)
     if name in _AS_IT_IS:
-        is_square = "sqrt" in words and name != "huber"
-        return Link(function="signed_square" if is_square else "identity")
+        return Link(function="signed_square" if "sqrt" in words else "identity")
     if name in _EXPONENTIAL:
         return Link(function="exp")
     if name in _SIGMOID:

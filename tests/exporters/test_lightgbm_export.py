@@ -446,6 +446,28 @@ def test_columns_and_categories_are_taken_by_name(layout, tmp_path):
     assert set() < set(exported.description.thresholds[1]) <= set(range(4))
 
 
+@pytest.mark.parametrize("layout", ["tensor", "columns"])
+def test_a_frame_of_pandas_with_categories(layout, tmp_path):
+    zones, shelves = (FRAME[name].to_numpy(zero_copy_only=False) for name in ("zone [é]", "shelf"))
+    frame = pd.DataFrame(
+        {
+            "shelf": pd.Categorical(shelves),
+            "unit price": MATRIX[:, 0],
+            "zone é": pd.Categorical(zones),
+        }
+    )
+    model = lightgbm.LGBMClassifier(n_estimators=20, n_jobs=1, min_data_per_group=5, verbosity=-1)
+    model.fit(frame, np.array(["low", "high"])[TARGETS["binary"].astype(int)])
+    rows = pa.table({"unit price": MATRIX[:, 0], "zone é": zones, "shelf": shelves})
+    exported = Exported(model, tmp_path / "model.onnx", rows, inputs=layout)
+    found = exported.run(feeds_of_rows(exported.signature, rows))
+    np.testing.assert_array_equal(found["label"], model.predict(frame))
+    np.testing.assert_allclose(found["probabilities"], model.predict_proba(frame), atol=LIMIT)
+    categories = {feature.name: feature.categories for feature in exported.signature.features}
+    known = ("", "east side", "nörd", "süd")
+    assert categories == {"shelf": (10, 11, 12, 13), "unit price": None, "zone é": known}
+
+
 def test_a_column_named_like_an_output_is_refused_as_an_input_of_its_own(tmp_path):
     def trained(names):
         data = lightgbm.Dataset(MATRIX[:, :2], TARGET, feature_name=names)
