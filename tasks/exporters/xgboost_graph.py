@@ -1,0 +1,207 @@
+"""The ONNX graph of an XGBoost model: the trees by onnxmltools, and what stands around them."""
+
+from typing import Any
+
+import numpy as np
+
+from partwise.tasks.exporters.signature import MATRIX, Signature, Tensor
+from partwise.tasks.exporters.xgboost_trees import (
+    CLASSIFIERS,
+    base_margins,
+    class_count,
+    classes_of_trees,
+    learner_of,
+)
+
+OPSETS = range(9, 16)
+"""What onnxmltools (1.16) takes, and the operators used here are the same in."""
+
+_TREE_OPSET = 2
+"""Of ai.onnx.ml: the first in which LabelEncoder gives numbers for text."""
+
+
+def onnx_of_booster(booster: Any, signature: Signature, opset: int) -> Any:
+    """Return an `onnx.ModelProto` with the inputs and outputs of a signature.
+
+    Args:
+        booster: Of the trees that count, with an objective that `XGBoostOnnxExporter` allows.
+        signature: Of any layout.
+        opset: Of ONNX' default operators, one of `OPSETS`.
+    """
+    from onnx import helper
+
+    learner = learner_of(booster)
+    converted = _convert(booster, learner, opset)
+    graph = _Graph(signature)
+    matrix = graph.whole_codes(graph.matrix(), booster.feature_types or [])
+    raw = graph.trees(converted, matrix)
+    if (objective := learner["objective"]["name"]) not in CLASSIFIERS:
+        graph.add("Gather", [raw[0], graph.constant("first", 0)], ["prediction"], axis=1)
+    else:
+        graph.classify(raw[1], objective)
+    made = helper.make_graph(
+        graph.nodes,
+        "xgboost",
+        [_value_info(tensor) for tensor in signature.inputs],
+        [_value_info(tensor) for tensor in signature.outputs],
+        graph.initializers,
+    )
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", _TREE_OPSET)]
+    return helper.make_model(made, opset_imports=opsets, ir_version=converted.ir_version)
+
+
+def _convert(booster: Any, learner: dict[str, Any], opset: int) -> Any:
+    """Return what onnxmltools makes of a Booster, as an `onnx.ModelProto`."""
+    import xgboost
+    from onnxmltools.convert.common.data_types import FloatTensorType
+    from onnxmltools.convert.xgboost.convert import convert
+
+    copy = booster.copy()
+    n_features = copy.num_features()
+    copy.feature_names = [f"f{place}" for place in range(n_features)]
+    # Of types like "int", XGBoost dumps thresholds as whole numbers, whatever they are.
+    kinds = booster.feature_types or [""] * n_features
+    copy.feature_types = ["c" if kind == "c" else "float" for kind in kinds]
+    copy.set_attr(best_iteration=None, scikit_learn=None)
+    is_classifier = learner["objective"]["name"] in CLASSIFIERS
+    wrapper = xgboost.XGBClassifier() if is_classifier else xgboost.XGBRegressor()
+    wrapper.load_model(copy.save_raw())
+    # It takes the logarithm of base scores of 0 and 1; they are set below as they are.
+    with np.errstate(divide="ignore"):
+        converted = convert(
+            wrapper,
+            name="xgboost",
+            initial_types=[(MATRIX, FloatTensorType([None, n_features]))],
+            target_opset=opset,
+        )
+    if is_classifier:
+        (node,) = (n for n in converted.graph.node if n.op_type == "TreeEnsembleClassifier")
+        _set_attribute(node, "base_values", base_margins(learner).tolist())
+        if class_count(learner):
+            (trees,) = (a.ints for a in node.attribute if a.name == "class_treeids")
+            classes = classes_of_trees(np.array(trees, dtype=np.int64), learner)
+            _set_attribute(node, "class_ids", classes.tolist())
+    return converted
+
+
+def _set_attribute(node: Any, name: str, values: list[Any]) -> None:
+    from onnx import helper
+
+    others = [attribute for attribute in node.attribute if attribute.name != name]
+    del node.attribute[:]
+    node.attribute.extend([*others, helper.make_attribute(name, values)])
+
+
+def _value_info(tensor: Tensor) -> Any:
+    from onnx import TensorProto, helper
+
+    kinds = {
+        "float32": TensorProto.FLOAT,
+        "int64": TensorProto.INT64,
+        "string": TensorProto.STRING,
+    }
+    return helper.make_tensor_value_info(tensor.name, kinds[tensor.dtype], tensor.shape)
+
+
+class _Graph:
+    """Nodes and constants from the inputs of a signature to its outputs.
+
+    Args:
+        signature: What the graph takes and gives. No name within it is that of an input.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self.nodes: list[Any] = []
+        self.initializers: list[Any] = []
+        self._signature = signature
+        self._prefix = "_"
+        while any(tensor.name.startswith(self._prefix) for tensor in signature.inputs):
+            self._prefix += "_"
+
+    def add(self, operator: str, inputs: list[str], outputs: list[str], **attributes: Any) -> str:
+        """Add a node of ONNX' default operators and return its first output."""
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
+        return outputs[0]
+
+    def inner(self, name: str) -> str:
+        """Return a name within the graph."""
+        return self._prefix + name
+
+    def constant(self, name: str, value: Any) -> str:
+        """Add a constant, and return its name."""
+        from onnx import numpy_helper
+
+        full = self.inner(name)
+        self.initializers.append(numpy_helper.from_array(np.asarray(value), full))
+        return full
+
+    def matrix(self) -> str:
+        """Add what makes one matrix of the inputs, and return its name."""
+        if self._signature.layout != "columns":
+            return self._signature.inputs[0].name
+        columns = []
+        pairs = zip(self._signature.inputs, self._signature.features, strict=True)
+        for place, (tensor, feature) in enumerate(pairs):
+            name = tensor.name
+            if tensor.dtype == "string":
+                name = self.add(
+                    "LabelEncoder",
+                    [name],
+                    [self.inner(f"codes_{place}")],
+                    domain="ai.onnx.ml",
+                    keys_strings=list(feature.categories or ()),
+                    values_floats=[float(code) for code in range(len(feature.categories or ()))],
+                    default_float=float("nan"),
+                )
+            columns.append(name)
+        return self.add("Concat", columns, [self.inner("matrix")], axis=1)
+
+    def whole_codes(self, matrix: str, kinds: list[str]) -> str:
+        """Add what cuts codes of categories to whole numbers, as XGBoost itself does."""
+        is_code = np.array([[kind == "c" for kind in kinds]], dtype=bool)
+        if not is_code.any():
+            return matrix
+        whole = self.add("Floor", [matrix], [self.inner("whole")])
+        chosen = [self.constant("is_code", is_code), whole, matrix]
+        return self.add("Where", chosen, [self.inner("features")])
+
+    def trees(self, converted: Any, matrix: str) -> list[str]:
+        """Add the nodes of a converted model, and return the names of its outputs."""
+        names = {MATRIX: matrix}
+        for constant in converted.graph.initializer:
+            names[constant.name] = constant.name = self.inner(constant.name)
+            self.initializers.append(constant)
+        for node in converted.graph.node:
+            for made in node.output:
+                names[made] = self.inner(f"trees_{made}")
+            found = [names[name] for name in node.input], [names[name] for name in node.output]
+            del node.input[:], node.output[:], node.name
+            node.input.extend(found[0])
+            node.output.extend(found[1])
+            self.nodes.append(node)
+        return [names[output.name] for output in converted.graph.output]
+
+    def classify(self, raw: str, objective: str) -> None:
+        """Add the outputs "label" and "probabilities" after the scores of a classifier."""
+        if objective == "multi:softprob":
+            self.add("Identity", [raw], ["probabilities"])
+            self.add("ArgMax", [raw], ["label"], axis=1, keepdims=0)
+            return
+        if objective == "binary:hinge":
+            # Of hinge, onnxmltools gives only the second column rightly.
+            ones = self.add(
+                "Gather", [raw, self.constant("last", [1])], [self.inner("of_one")], axis=1
+            )
+            zeros = self.add(
+                "Sub", [self.constant("one", np.float32(1)), ones], [self.inner("of_zero")]
+            )
+            self.add("Concat", [zeros, ones], ["probabilities"], axis=1)
+        else:
+            self.add("Identity", [raw], ["probabilities"])
+        column = [raw, self.constant("second", 1)]
+        one = self.add("Gather", column, [self.inner("probability")], axis=1)
+        half = self.constant("half", np.float32(0.5))
+        is_one = self.add("Greater", [one, half], [self.inner("is_one")])
+        self.add("Cast", [is_one], ["label"], to=7)
