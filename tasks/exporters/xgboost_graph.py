@@ -171,13 +171,15 @@ class _Graph:
         """Add the nodes of a converted model, and return the names of its outputs."""
         names = {MATRIX: matrix}
         for constant in converted.graph.initializer:
-            names[constant.name] = constant.name = self.inner(constant.name)
+            names[constant.name] = self.inner(f"trees_{constant.name}")
+            constant.name = names[constant.name]
             self.initializers.append(constant)
         for node in converted.graph.node:
             for made in node.output:
                 names[made] = self.inner(f"trees_{made}")
             found = [names[name] for name in node.input], [names[name] for name in node.output]
-            del node.input[:], node.output[:], node.name
+            del node.input[:], node.output[:]
+            node.ClearField("name")
             node.input.extend(found[0])
             node.output.extend(found[1])
             self.nodes.append(node)

@@ -64,12 +64,17 @@ def read_forest(booster: Any) -> Forest:
     """Read the trees from XGBoost's JSON.
 
     Raises:
-        ExportRefused: There are no trees, or leaves that are no finite numbers.
+        ExportRefused: There are no trees, or leaves that are vectors or no finite numbers.
     """
     content = json.loads(bytes(booster.save_raw("json")))
     splits: list[list[np.ndarray]] = [[] for _ in range(booster.num_features())]
     largest, is_constant = [], True
     for tree in content["learner"]["gradient_booster"]["model"]["trees"]:
+        if int(tree["tree_param"]["size_leaf_vector"]) > 1:
+            raise ExportRefused(
+                "The leaves of the XGBoost model's trees are vectors (multi_output_tree), which are"
+                ' not exported to ONNX: train it with multi_strategy="one_output_per_tree".'
+            )
         leaves = _read_tree(tree, splits)
         largest.append(np.abs(leaves).max())
         is_constant = is_constant and bool((leaves == leaves[0]).all())
