@@ -1,5 +1,8 @@
 """The ONNX graph of an XGBoost model: the trees by onnxmltools, and what stands around them."""
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,9 @@ OPSETS = range(9, 16)
 
 _TREE_OPSET = 2
 """Of ai.onnx.ml: the first in which LabelEncoder gives numbers for text."""
+
+_LONGEST_PATH = 50_000
+"""Nodes on a path: those of a set of categories stand one below the other."""
 
 
 def onnx_of_booster(booster: Any, signature: Signature, opset: int) -> Any:
@@ -67,7 +73,7 @@ def _convert(booster: Any, learner: dict[str, Any], opset: int) -> Any:
     wrapper = xgboost.XGBClassifier() if is_classifier else xgboost.XGBRegressor()
     wrapper.load_model(copy.save_raw())
     # It takes the logarithm of base scores of 0 and 1; they are set below as they are.
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore"), _sets_of_categories():
         converted = convert(
             wrapper,
             name="xgboost",
@@ -82,6 +88,39 @@ def _convert(booster: Any, learner: dict[str, Any], opset: int) -> Any:
             classes = classes_of_trees(np.array(trees, dtype=np.int64), learner)
             _set_attribute(node, "class_ids", classes.tolist())
     return converted
+
+
+@contextmanager
+def _sets_of_categories() -> Iterator[None]:
+    """Have onnxmltools (1.16) write sets of many categories.
+
+    It makes a chain of nodes of a set, all with the same subtree below them, and then numbers nodes
+    along every path: of two features with 50 categories each, three trees took it minutes. With
+    each node numbered once the numbers are the same. It also calls itself for each node of a path.
+    """
+    from onnxmltools.convert.xgboost.operator_converters.XGBoost import XGBConverter
+
+    converter: Any = XGBConverter
+    own, own_limit = converter.__dict__["_remap_nodeid"], sys.getrecursionlimit()
+    converter._remap_nodeid = staticmethod(_node_numbers)
+    sys.setrecursionlimit(max(own_limit, _LONGEST_PATH))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(own_limit)
+        converter._remap_nodeid = own
+
+
+def _node_numbers(root: dict[str, Any]) -> dict[int, int]:
+    """Return the place of each node in the order that the tree is read in, parents first."""
+    numbers: dict[int, int] = {}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if node["nodeid"] not in numbers:
+            numbers[node["nodeid"]] = len(numbers)
+            waiting.extend(reversed(node.get("children", [])))
+    return numbers
 
 
 def _set_attribute(node: Any, name: str, values: list[Any]) -> None:
