@@ -10,6 +10,7 @@ import numpy as np
 from partwise.tasks.exporters.signature import MATRIX, Signature, Tensor
 from partwise.tasks.exporters.xgboost_trees import (
     CLASSIFIERS,
+    LONGEST_PATH,
     base_margins,
     class_count,
     classes_of_trees,
@@ -21,9 +22,6 @@ OPSETS = range(9, 16)
 
 _TREE_OPSET = 2
 """Of ai.onnx.ml: the first in which LabelEncoder gives numbers for text."""
-
-_LONGEST_PATH = 50_000
-"""Nodes on a path: those of a set of categories stand one below the other."""
 
 
 def onnx_of_booster(booster: Any, signature: Signature, opset: int) -> Any:
@@ -103,7 +101,7 @@ def _sets_of_categories() -> Iterator[None]:
     converter: Any = XGBConverter
     own, own_limit = converter.__dict__["_remap_nodeid"], sys.getrecursionlimit()
     converter._remap_nodeid = staticmethod(_node_numbers)
-    sys.setrecursionlimit(max(own_limit, _LONGEST_PATH))
+    sys.setrecursionlimit(own_limit + LONGEST_PATH)
     try:
         yield
     finally:

@@ -17,6 +17,10 @@ LOG_LINK = ("count:poisson", "reg:gamma", "reg:tweedie")
 """Objectives whose prediction is exp of the sum."""
 CLASSIFIERS = ("binary:logistic", "binary:hinge", "multi:softprob")
 
+LONGEST_PATH = 4000
+"""Nodes on a path in ONNX, where each category of a set is a node. onnxruntime (1.31) calls itself
+for each when it loads a tree, and with the usual stack of 8 MiB it died of 16,000, not of 8,000."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forest:
@@ -64,7 +68,8 @@ def read_forest(booster: Any) -> Forest:
     """Read the trees from XGBoost's JSON.
 
     Raises:
-        ExportRefused: There are no trees, or leaves that are vectors or no finite numbers.
+        ExportRefused: There are no trees, or leaves that are vectors or no finite numbers, or sets
+            of too many categories.
     """
     content = json.loads(bytes(booster.save_raw("json")))
     splits: list[list[np.ndarray]] = [[] for _ in range(booster.num_features())]
@@ -74,6 +79,12 @@ def read_forest(booster: Any) -> Forest:
             raise ExportRefused(
                 "The leaves of the XGBoost model's trees are vectors (multi_output_tree), which are"
                 ' not exported to ONNX: train it with multi_strategy="one_output_per_tree".'
+            )
+        if (path := _longest_path(tree)) > LONGEST_PATH:
+            raise ExportRefused(
+                f"The sets of categories of the XGBoost model would make a path of {path} nodes in "
+                f"ONNX, and {LONGEST_PATH} are what loads safely: lower max_cat_threshold or "
+                "max_depth, or give categorical features fewer categories."
             )
         leaves = _read_tree(tree, splits)
         largest.append(np.abs(leaves).max())
@@ -92,6 +103,22 @@ def read_forest(booster: Any) -> Forest:
         largest_leaves=np.array(largest, dtype=np.float64),
         is_constant=is_constant,
     )
+
+
+def _longest_path(tree: dict[str, Any]) -> int:
+    """Return the nodes on the longest path of a tree, with a node for each category of a set."""
+    if not tree["categories_nodes"]:
+        return 0  # Depth alone never makes it long.
+    sizes = dict(zip(tree["categories_nodes"], tree["categories_sizes"], strict=True))
+    left, right = tree["left_children"], tree["right_children"]
+    longest, waiting = 0, [(0, 0)]
+    while waiting:
+        node, above = waiting.pop()
+        longest = max(longest, above)
+        if left[node] >= 0:
+            below = above + sizes.get(node, 1)
+            waiting += [(left[node], below), (right[node], below)]
+    return longest
 
 
 def _read_tree(tree: dict[str, Any], splits: list[list[np.ndarray]]) -> np.ndarray:

@@ -9,6 +9,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import xgboost
+from onnxmltools.convert.xgboost.operator_converters.XGBoost import XGBConverter
 
 from partwise.tasks.data import DataConnector
 from partwise.tasks.errors import ColumnError, ExportRefused
@@ -316,6 +317,50 @@ def test_columns(as_text, tmp_path):
     np.testing.assert_allclose(
         exported.predictions(feeds), expected, atol=exported.description.tolerance.atol
     )
+
+
+def two_categorical_features(levels, **params):
+    codes = RNG.integers(0, levels, size=(2, 10 * levels)).astype(np.int32)
+    texts = pa.array([f"k{code}" for code in range(levels)])
+    columns = [pa.DictionaryArray.from_arrays(pa.array(column), texts) for column in codes]
+    rows = xgboost.DMatrix(
+        pa.table(columns, ["a", "b"]),
+        RNG.normal(size=levels)[codes].sum(axis=0),
+        enable_categorical=True,
+        nthread=1,
+    )
+    model = xgboost.train({"nthread": 1, "max_depth": 6, **params}, rows, 2)
+    return model, pa.table({"a": pa.array(["k0"]), "b": ["k1"]}), codes.T
+
+
+def test_sets_of_many_categories_below_one_another(tmp_path):
+    # onnxmltools itself takes hours for these.
+    model, table, codes = two_categorical_features(100)
+    exported = export(model, tmp_path, table)
+    feeds = feeds_of_matrix(exported.description.signature, codes.astype(np.float32))
+    expected = EXPORTER.predict(exported.model, exported.description.signature, feeds)
+    atol = exported.description.tolerance.atol
+    np.testing.assert_allclose(exported.predictions(feeds), expected["prediction"], atol=atol)
+    assert len(np.unique(expected["prediction"])) > 50
+
+
+def test_nodes_have_the_numbers_that_onnxmltools_gives_them(tmp_path, monkeypatch):
+    model, table = with_categories(8, max_cat_to_onehot=1)
+    ours, own = tmp_path / "ours", tmp_path / "own"
+    ours.mkdir()
+    own.mkdir()
+    numbers = XGBConverter._remap_nodeid
+    export(model, ours, table)
+    assert XGBConverter._remap_nodeid is numbers
+    monkeypatch.setattr("partwise.tasks.exporters.xgboost_graph._node_numbers", numbers)
+    export(model, own, table)
+    assert (ours / "model.onnx").read_bytes() == (own / "model.onnx").read_bytes()
+
+
+def test_sets_that_onnxruntime_would_die_of_are_refused(tmp_path):
+    model, table, _ = two_categorical_features(2200, max_cat_threshold=2200)
+    with pytest.raises(ExportRefused, match=r"path of \d+ nodes in ONNX.*lower max_cat_threshold"):
+        export(model, tmp_path, table)
 
 
 def test_names_within_the_graph_are_no_column(tmp_path):
