@@ -8,7 +8,8 @@ without a word was found by measuring, and is refused by name or put right:
   the best iteration for a number of trees; it tells a Booster's objective by its covers. So it gets
   a wrapper, made of a copy with other names and types and only the trees that `predict` uses.
 - It takes the base score for a margin where a binary model's first tree has no split, and mixes up
-  the classes of forests (num_parallel_tree). Both are attributes of the operator, which are set.
+  the classes of forests (num_parallel_tree); and a sum that does not begin with the base rounds
+  otherwise than XGBoost's. So the operator's base, leaves and classes are set anew.
 - onnxruntime tells the label of a binary model whose leaves are all positive by a margin above 0.5.
   So labels are made of the probabilities, as XGBoost itself does.
 - XGBoost cuts a category's code to a whole number, where ONNX compares it as it is. So codes are
@@ -205,18 +206,15 @@ def _tolerance(learner: dict[str, Any], largest_leaves: np.ndarray) -> Tolerance
 
     Each of n additions rounds by half an ulp of a partial sum at most, which is below S, the sum of
     the trees' largest leaves and the base: eps * S / 2 each. Roundings of both signs add up as
-    sqrt(n), and both sides round, in different orders: 2 * eps * sqrt(n) * S. Leaves of about an
-    ulp of S or less are rounded away with one sign, since XGBoost begins with the base and
-    onnxruntime ends with it: that is added. On models of 3 to 2,000 trees a quarter of it was used.
-    Probabilities have slopes up to 1/4 and 1/2; exp turns a difference into a relative one.
+    sqrt(n), and both sides may round differently: 2 * eps * sqrt(n) * S. With one thread both add
+    the same numbers in the same order, and differ by what exp and so on do. Probabilities have
+    slopes up to 1/4 and 1/2; exp turns a difference into a relative one.
     """
     margins = np.abs(base_margins(learner))
     classes = classes_of_trees(np.arange(len(largest_leaves)), learner)
     size = np.bincount(classes, largest_leaves).max() + margins[np.isfinite(margins)].max(initial=0)
-    ulp = float(np.finfo(np.float32).eps) * size
-    lost = np.where(largest_leaves < 4 * ulp, np.minimum(largest_leaves, ulp / 2), 0)
-    n_trees = np.bincount(classes).max()
-    spread = float(2 * ulp * np.sqrt(n_trees + 1) + np.bincount(classes, lost).max())
+    eps = float(np.finfo(np.float32).eps)
+    spread = float(2 * eps * np.sqrt(np.bincount(classes).max() + 1) * size)
     objective = learner["objective"]["name"]
     if objective in LOG_LINK:
         return Tolerance(atol=_LEAST_TOLERANCE, rtol=max(_LEAST_TOLERANCE, spread))

@@ -10,6 +10,7 @@ import numpy as np
 from partwise.tasks.exporters.signature import MATRIX, Signature, Tensor
 from partwise.tasks.exporters.xgboost_trees import (
     CLASSIFIERS,
+    LOG_LINK,
     LONGEST_PATH,
     base_margins,
     class_count,
@@ -22,6 +23,9 @@ OPSETS = range(9, 16)
 
 _TREE_OPSET = 2
 """Of ai.onnx.ml: the first in which LabelEncoder gives numbers for text."""
+
+_FLOAT, _INT64 = 1, 7
+"""Types as ONNX numbers them."""
 
 
 def onnx_of_booster(booster: Any, signature: Signature, opset: int) -> Any:
@@ -36,13 +40,14 @@ def onnx_of_booster(booster: Any, signature: Signature, opset: int) -> Any:
 
     learner = learner_of(booster)
     converted = _convert(booster, learner, opset)
+    (trees,) = (n for n in converted.graph.node if n.op_type.startswith("TreeEnsemble"))
+    _begin_with_base(trees, learner)
     graph = _Graph(signature)
-    matrix = graph.whole_codes(graph.matrix(), booster.feature_types or [])
-    raw = graph.trees(converted, matrix)
-    if (objective := learner["objective"]["name"]) not in CLASSIFIERS:
-        graph.add("Gather", [raw[0], graph.constant("first", 0)], ["prediction"], axis=1)
+    scores = graph.trees(trees, graph.whole_codes(graph.matrix(), booster.feature_types or []))
+    if (objective := learner["objective"]["name"]) in CLASSIFIERS:
+        graph.classify(scores, objective)
     else:
-        graph.classify(raw[1], objective)
+        graph.regress(scores, objective)
     made = helper.make_graph(
         graph.nodes,
         "xgboost",
@@ -70,22 +75,36 @@ def _convert(booster: Any, learner: dict[str, Any], opset: int) -> Any:
     is_classifier = learner["objective"]["name"] in CLASSIFIERS
     wrapper = xgboost.XGBClassifier() if is_classifier else xgboost.XGBRegressor()
     wrapper.load_model(copy.save_raw())
-    # It takes the logarithm of base scores of 0 and 1; they are set below as they are.
+    # It takes the logarithm of base scores of 0 and 1, which it has no use for here.
     with np.errstate(divide="ignore"), _sets_of_categories():
-        converted = convert(
+        return convert(
             wrapper,
             name="xgboost",
             initial_types=[(MATRIX, FloatTensorType([None, n_features]))],
             target_opset=opset,
         )
-    if is_classifier:
-        (node,) = (n for n in converted.graph.node if n.op_type == "TreeEnsembleClassifier")
-        _set_attribute(node, "base_values", base_margins(learner).tolist())
-        if class_count(learner):
-            (trees,) = (a.ints for a in node.attribute if a.name == "class_treeids")
-            classes = classes_of_trees(np.array(trees, dtype=np.int64), learner)
-            _set_attribute(node, "class_ids", classes.tolist())
-    return converted
+
+
+def _begin_with_base(trees: Any, learner: dict[str, Any]) -> None:
+    """Add the base to the leaves of each class's first tree, and say which class leaves are of.
+
+    XGBoost begins its sum with the base, onnxruntime ends with it. In float32 that matters: labels
+    of 1e6 +- 3 made a model whose leaves mend what was rounded away before; summed up by
+    themselves, those of 1,000 trees gave 28 more.
+    """
+    kind = "class" if trees.op_type == "TreeEnsembleClassifier" else "target"
+    lists = {a.name: a.ints or a.floats for a in trees.attribute}
+    places = np.array(lists[f"{kind}_treeids"], dtype=np.int64)
+    weights = np.array(lists[f"{kind}_weights"], dtype=np.float32)
+    classes = classes_of_trees(places, learner)
+    margins = np.broadcast_to(base_margins(learner), max(1, class_count(learner)))
+    for number, margin in enumerate(margins):
+        first = classes == number
+        first &= places == places[first].min()
+        weights[first] += margin
+    _set_attribute(trees, "base_values", [])
+    _set_attribute(trees, f"{kind}_weights", weights.tolist())
+    _set_attribute(trees, f"{kind}_ids", classes.tolist())
 
 
 @contextmanager
@@ -126,7 +145,9 @@ def _set_attribute(node: Any, name: str, values: list[Any]) -> None:
 
     others = [attribute for attribute in node.attribute if attribute.name != name]
     del node.attribute[:]
-    node.attribute.extend([*others, helper.make_attribute(name, values)])
+    node.attribute.extend(others)
+    if values:
+        node.attribute.append(helper.make_attribute(name, values))
 
 
 def _value_info(tensor: Tensor) -> Any:
@@ -204,43 +225,40 @@ class _Graph:
         chosen = [self.constant("is_code", is_code), whole, matrix]
         return self.add("Where", chosen, [self.inner("features")])
 
-    def trees(self, converted: Any, matrix: str) -> list[str]:
-        """Add the nodes of a converted model, and return the names of its outputs."""
-        names = {MATRIX: matrix}
-        for constant in converted.graph.initializer:
-            names[constant.name] = self.inner(f"trees_{constant.name}")
-            constant.name = names[constant.name]
-            self.initializers.append(constant)
-        for node in converted.graph.node:
-            for made in node.output:
-                names[made] = self.inner(f"trees_{made}")
-            found = [names[name] for name in node.input], [names[name] for name in node.output]
-            del node.input[:], node.output[:]
-            node.ClearField("name")
-            node.input.extend(found[0])
-            node.output.extend(found[1])
-            self.nodes.append(node)
-        return [names[output.name] for output in converted.graph.output]
+    def trees(self, node: Any, matrix: str) -> str:
+        """Add the operator of the trees, and return the name of what it gives last."""
+        outputs = [self.inner(f"trees_{place}") for place in range(len(node.output))]
+        del node.input[:], node.output[:]
+        node.ClearField("name")
+        node.input.append(matrix)
+        node.output.extend(outputs)
+        self.nodes.append(node)
+        return outputs[-1]
 
-    def classify(self, raw: str, objective: str) -> None:
-        """Add the outputs "label" and "probabilities" after the scores of a classifier."""
+    def regress(self, scores: str, objective: str) -> None:
+        """Add the output "prediction" after the sums of leaves."""
+        if objective in LOG_LINK:
+            scores = self.add("Exp", [scores], [self.inner("exp")])
+        self.add("Gather", [scores, self.constant("first", 0)], ["prediction"], axis=1)
+
+    def classify(self, scores: str, objective: str) -> None:
+        """Add the outputs "label" and "probabilities" after the scores of classes."""
         if objective == "multi:softprob":
-            self.add("Identity", [raw], ["probabilities"])
-            self.add("ArgMax", [raw], ["label"], axis=1, keepdims=0)
+            self.add("Identity", [scores], ["probabilities"])
+            self.add("ArgMax", [scores], ["label"], axis=1, keepdims=0)
             return
-        if objective == "binary:hinge":
-            # Of hinge, onnxmltools gives only the second column rightly.
-            ones = self.add(
-                "Gather", [raw, self.constant("last", [1])], [self.inner("of_one")], axis=1
-            )
-            zeros = self.add(
-                "Sub", [self.constant("one", np.float32(1)), ones], [self.inner("of_zero")]
-            )
-            self.add("Concat", [zeros, ones], ["probabilities"], axis=1)
-        else:
-            self.add("Identity", [raw], ["probabilities"])
-        column = [raw, self.constant("second", 1)]
-        one = self.add("Gather", column, [self.inner("probability")], axis=1)
-        half = self.constant("half", np.float32(0.5))
-        is_one = self.add("Greater", [one, half], [self.inner("is_one")])
-        self.add("Cast", [is_one], ["label"], to=7)
+        # Of hinge only the second column holds the sums, whatever the leaves are.
+        second = [scores, self.constant("second", [1])]
+        ones = self.add("Gather", second, [self.inner("second_column")], axis=1)
+        least = np.float32(0 if objective == "binary:hinge" else 0.5)
+        above = [ones, self.constant("least", least)]
+        is_one = self.add("Greater", above, [self.inner("is_one")])
+        labels = self.add("Cast", [is_one], [self.inner("labels")], to=_INT64)
+        self.add("Gather", [labels, self.constant("first", 0)], ["label"], axis=1)
+        if objective == "binary:logistic":
+            self.add("Identity", [scores], ["probabilities"])
+            return
+        ones = self.add("Cast", [is_one], [self.inner("ones")], to=_FLOAT)
+        zeros = [self.constant("one", np.float32(1)), ones]
+        columns = [self.add("Sub", zeros, [self.inner("zeros")]), ones]
+        self.add("Concat", columns, ["probabilities"], axis=1)
