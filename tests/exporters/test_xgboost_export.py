@@ -36,10 +36,6 @@ FRAME = pd.DataFrame(FEATURES, columns=["f3", "price", "größe", "f0"])
 ONES = np.ones(300)
 
 
-def column_names(n_features):
-    return [*NAMES, *(f"c{place}" for place in range(n_features - 4))]
-
-
 def booster(objective, labels, rounds=8, kinds=None, **params):
     names = [name.replace("[", "%5B").replace("]", "%5D") for name in NAMES]
     rows = xgboost.DMatrix(FEATURES, labels, feature_names=names, feature_types=kinds, nthread=1)
@@ -192,7 +188,7 @@ RIGHT = {
     "binary": lambda: booster("binary:logistic", BINARY),
     "binary, imbalanced": lambda: booster("binary:logistic", SUM > 5),
     "binary, base_score": lambda: booster("binary:logistic", BINARY, base_score=0.1),
-    "binary, small": lambda: booster("binary:logistic", BINARY[:300], 1, max_depth=1),
+    "binary, stump": lambda: booster("binary:logistic", BINARY, 1, max_depth=1),
     "binary, forests": lambda: booster("binary:logistic", BINARY, num_parallel_tree=3),
     "hinge": lambda: booster("binary:hinge", BINARY),
     "hinge, base_score": lambda: booster("binary:hinge", BINARY, base_score=0.9),
@@ -239,6 +235,36 @@ def test_what_is_right(case, tmp_path, capfd):
     np.testing.assert_array_equal(own, expected)
     assert exported.predictions(feeds).shape == expected.shape
     assert capfd.readouterr().err == ""  # onnxruntime warns there of shapes
+
+
+@pytest.mark.parametrize("case", ["squarederror", "early stopping, forests", "XGBRFRegressor"])
+def test_sums_of_leaves_are_equal_bit_by_bit(case, tmp_path):
+    exported = export(RIGHT[case](), tmp_path)
+    rows = adversarial(exported.description)
+    feeds = feeds_of_matrix(exported.description.signature, rows)
+    expected = EXPORTER.predict(exported.model, exported.description.signature, feeds)
+    np.testing.assert_array_equal(exported.run(feeds)["prediction"], expected["prediction"])
+
+
+@pytest.mark.parametrize("case", ["squarederror", "poisson", "binary", "softprob"])
+def test_the_tolerance_is_narrow(case, tmp_path):
+    tolerance = export(RIGHT[case](), tmp_path).description.tolerance
+    assert 1e-6 <= tolerance.atol + tolerance.rtol < 3e-5 * (100 if case == "squarederror" else 1)
+
+
+def test_labels_far_from_zero(tmp_path):
+    exported = export(booster("reg:squarederror", SUM + 1000, 200), tmp_path)
+    assert_right(exported)
+
+
+def test_timestamps_in_double(tmp_path):
+    seconds = 1.7e9 + np.arange(300) * 40
+    table = table_of().append_column("time", pa.array(seconds)).append_column("y", pa.array(SUM))
+    trainer = XGBoostTrainer(label="y", features=("time", "f0"), holdout=None, rounds=20)
+    model = trainer(DataConnector(table), PartitionContext()).model
+    exported = export(model, tmp_path, table)
+    feeds = feeds_of_rows(exported.description.signature, table)
+    np.testing.assert_array_equal(exported.predictions(feeds), native(model, table))
 
 
 @pytest.mark.parametrize(
@@ -500,6 +526,10 @@ REFUSED = {
         r"no feature names",
     ),
     "NaN": (lambda: booster("reg:tweedie", ONES * 0, 2), r"no finite numbers"),
+    "small leaves": (
+        lambda: booster("reg:squarederror", SUM + 1e6, 50),
+        r"so small beside its base of 1000001 .*label less its mean",
+    ),
     "no trees": (lambda: booster("reg:squarederror", SUM, 0), r"has no trees"),
 }
 
