@@ -81,7 +81,7 @@ class XGBoostOnnxExporter:
         _refuse_type(model)
         booster = used_booster(model)
         learner = learner_of(booster)
-        _refuselearner(model, learner)
+        _refuse_learner(model, learner)
         forest = read_forest(booster)
         return ModelDescription(
             signature=_signature(model, learner, rows, feeds, options),
@@ -173,7 +173,7 @@ def _refuse_type(model: Any) -> None:
         )
 
 
-def _refuselearner(model: Any, learner: dict[str, Any]) -> None:
+def _refuse_learner(model: Any, learner: dict[str, Any]) -> None:
     name = learner["gradient_booster"]["name"]
     if name != "gbtree":
         raise ExportRefused(
