@@ -183,28 +183,41 @@ def predict_xgboost(data: DataConnector, booster: Any) -> np.ndarray:
     import xgboost
 
     table = data.to_arrow()
-    if booster.feature_names is None:
-        raise InputError(
-            "The XGBoost model has no feature names: train it with them, or pass predict=."
-        )
-    columns = table.column_names
-    spellings = [feature_names(columns, _REFUSED_IN_NAMES)]
-    names = find_columns(booster.feature_names, columns, spellings)
-    kinds = booster.feature_types
-    lists = _kept_categories(booster) if "c" in (kinds or ()) else {}
-    categories = {
-        name: _typed(lists[feature], table.schema.field(name).type)
-        for name, feature in zip(names, booster.feature_names, strict=True)
-        if feature in lists
-    }
+    names, categories = booster_features(booster, table.schema)
     # Codes, as XGBoost itself refuses a category that training had not met.
     matrix = xgboost.DMatrix(
         feature_matrix(table, names, categories),
         feature_names=booster.feature_names,
-        feature_types=kinds,
+        feature_types=booster.feature_types,
     )
     predictions: np.ndarray = booster.predict(matrix)
     return predictions
+
+
+def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[str, list[Any]]]:
+    """Return the columns of a Booster's features in its order, and the categories of training.
+
+    Args:
+        booster: Trained by `XGBoostTrainer`, or by XGBoost itself with named features.
+        schema: Of the data.
+
+    Raises:
+        ColumnError: A feature is missing.
+        InputError: The model has no names for its features, or its categories were cut.
+    """
+    features = booster.feature_names
+    if features is None:
+        raise InputError(
+            "The XGBoost model has no feature names: train it with them, or pass predict=."
+        )
+    names = find_columns(features, schema.names, [feature_names(schema.names, _REFUSED_IN_NAMES)])
+    lists = _kept_categories(booster) if "c" in (booster.feature_types or ()) else {}
+    categories = {
+        name: _typed(lists[feature], schema.field(name).type)
+        for name, feature in zip(names, features, strict=True)
+        if feature in lists
+    }
+    return names, categories
 
 
 def _kept_categories(booster: Any) -> dict[str, list[Any]]:
