@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from pydantic import ValidationError
-
 from partwise.tasks.errors import ExportRefused, IntegrityError
 from partwise.tasks.exporters.options import EMBEDDED_BYTES
 from partwise.tasks.exporters.signature import METADATA_KEY, Signature
@@ -249,7 +247,7 @@ def read_signature(model: bytes) -> Signature:
         IntegrityError: It is no ONNX model, or export_models did not write it.
     """
     entries = _parse(model, "The content").metadata_props
-    return _signature({entry.key: entry.value for entry in entries})
+    return Signature.from_metadata({entry.key: entry.value for entry in entries})
 
 
 def session_signature(session: Any) -> Signature:
@@ -261,18 +259,4 @@ def session_signature(session: Any) -> Signature:
     Raises:
         IntegrityError: export_models did not write the model.
     """
-    return _signature(session.get_modelmeta().custom_metadata_map)
-
-
-def _signature(metadata: Mapping[str, str]) -> Signature:
-    if METADATA_KEY not in metadata:
-        raise IntegrityError(
-            f"The model has no {METADATA_KEY!r} in its metadata: export_models did not write it."
-        )
-    try:
-        return Signature.model_validate_json(metadata[METADATA_KEY])
-    except ValidationError as error:
-        raise IntegrityError(
-            f"The model's {METADATA_KEY!r} is none that this release knows: "
-            f"{error.errors()[0]['msg']}."
-        ) from error
+    return Signature.from_metadata(session.get_modelmeta().custom_metadata_map)
