@@ -140,6 +140,15 @@ def test_double_columns_in_another_opset_with_weights_beside_it(tmp_path):
     assert (tmp_path / "model.onnx.data").stat().st_size >= 64 * 4 * 8
 
 
+def test_precision_and_optimization_are_in_the_file(tmp_path):
+    options = ExportOptions(precision="int8", optimization="extended")
+    exported = export(models.make_mlp(), None, tmp_path / "model.onnx", options)
+
+    exported.check(atol=0.05)
+    operators = {node.op_type for node in exported.graph().graph.node}
+    assert "DynamicQuantizeMatMul" in operators
+
+
 def test_modules_are_left_as_they_were(mlp):
     model = models.make_mlp()
     model[1].eval()
