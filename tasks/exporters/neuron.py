@@ -20,12 +20,11 @@ from partwise.tasks.errors import ExportRefused
 from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import ModelDescription, Tolerance
 from partwise.tasks.exporters.signature import Feeds, Outputs, Signature, Tensor
+from partwise.tasks.exporters.torch_capture import capturing
+from partwise.tasks.exporters.torch_description import describe_module, refuse_onnx_options
 from partwise.tasks.exporters.torch_modules import (
-    capturing,
-    describe_module,
     flat_module,
     reason,
-    refuse_onnx_options,
     run_module,
     take_rows,
     tensors_of,

@@ -22,15 +22,9 @@ from partwise.tasks.exporters.signature import (
     Signature,
     feeds_of_rows,
 )
-from partwise.tasks.exporters.torch_modules import (
-    capture,
-    check_captured,
-    describe_module,
-    reason,
-    refuse_onnx_options,
-    run_module,
-    run_program,
-)
+from partwise.tasks.exporters.torch_capture import capture, check_captured
+from partwise.tasks.exporters.torch_description import describe_module, refuse_onnx_options
+from partwise.tasks.exporters.torch_modules import reason, run_module, run_program
 
 
 @dataclass(frozen=True)

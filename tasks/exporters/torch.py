@@ -10,13 +10,9 @@ from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import ModelDescription
 from partwise.tasks.exporters.quantization import lower_precision, optimize
 from partwise.tasks.exporters.signature import Feeds, Outputs, Signature
-from partwise.tasks.exporters.torch_modules import (
-    capture,
-    capturing,
-    describe_module,
-    reason,
-    run_module,
-)
+from partwise.tasks.exporters.torch_capture import capture, capturing
+from partwise.tasks.exporters.torch_description import describe_module
+from partwise.tasks.exporters.torch_modules import reason, run_module
 
 OPSET = 20
 """torch 2.13 translates to 18 and lifts that to this or any up to 25; onnxruntime knows it since

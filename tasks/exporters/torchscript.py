@@ -26,14 +26,11 @@ from partwise.tasks.exporters.signature import (
     Signature,
     feeds_of_rows,
 )
+from partwise.tasks.exporters.torch_capture import CAPTURED_ROWS, capturing, check_captured
+from partwise.tasks.exporters.torch_description import describe_module, refuse_onnx_options
 from partwise.tasks.exporters.torch_modules import (
-    CAPTURED_ROWS,
-    capturing,
-    check_captured,
-    describe_module,
     flat_module,
     reason,
-    refuse_onnx_options,
     run_module,
     run_program,
     take_rows,

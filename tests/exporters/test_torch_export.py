@@ -144,7 +144,7 @@ def test_precision_and_optimization_are_in_the_file(tmp_path):
     options = ExportOptions(precision="int8", optimization="extended")
     exported = export(models.make_mlp(), None, tmp_path / "model.onnx", options)
 
-    exported.check(atol=0.05)
+    exported.check(atol=0.2)
     operators = {node.op_type for node in exported.graph().graph.node}
     assert "DynamicQuantizeMatMul" in operators
 
