@@ -20,9 +20,10 @@ PRODUCER = "partwise"
 LARGEST_BYTES = 8 * 2**30
 """What is read of a model and its weights, together, unless the caller says otherwise."""
 
+SMALL_BYTES = 1024
+"""Sizes, axes and the like, which onnxruntime and the checker look into: they stay in the model."""
+
 _PROTOBUF_BYTES = 2**31 - 1
-# Sizes, axes and the like, which onnxruntime and the checker look into: they stay in the model.
-_SMALL_BYTES = 1024
 # So that the file can be mapped into memory by page.
 _ALIGNMENT = 4096
 
@@ -44,7 +45,8 @@ def save_onnx(
 
     Args:
         model: An `onnx.ModelProto`. It is changed: its metadata, and weights that go into a file
-            of their own leave it one by one, so that they are never in memory twice.
+            of their own leave it one by one, so that they are never in memory twice. If some stand
+            in `<file name>.data` already, no others are moved.
         signature: What it takes and gives.
         file_path: Where to.
         embedded_bytes: Weights of more bytes than this in all go into `<file name>.data` beside it.
@@ -58,8 +60,9 @@ def save_onnx(
     entry = model.metadata_props.add()
     entry.key, entry.value = METADATA_KEY, signature.to_json()
     path = Path(file_path)
-    weights = [tensor for tensor in model.graph.initializer if tensor.ByteSize() > _SMALL_BYTES]
-    if sum(tensor.ByteSize() for tensor in weights) > embedded_bytes:
+    weights = [tensor for tensor in model.graph.initializer if tensor.ByteSize() > SMALL_BYTES]
+    is_moved = any(tensor.external_data for tensor in model.graph.initializer)
+    if not is_moved and sum(tensor.ByteSize() for tensor in weights) > embedded_bytes:
         with path.with_name(f"{path.name}.data").open("wb") as file:
             for tensor in weights:
                 _move_out(tensor, file)

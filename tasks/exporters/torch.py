@@ -1,11 +1,12 @@
 """PyTorch modules as ONNX, by torch.onnx.export on a graph that torch.export captures."""
 
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from partwise.tasks.errors import ExportRefused
-from partwise.tasks.exporters.onnx_files import save_onnx
+from partwise.tasks.exporters.onnx_files import SMALL_BYTES, save_onnx
 from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import ModelDescription
 from partwise.tasks.exporters.quantization import lower_precision, optimize
@@ -58,7 +59,10 @@ class TorchOnnxExporter:
         Raises:
             ExportRefused: torch cannot capture or translate it; its reason is in the message.
         """
-        graph = _translate(model, description, sample)
+        program = _translate(model, description, sample)
+        if (options.precision, options.optimization) == ("full", "none"):
+            _move_weights(program.model, Path(file_path), options.embedded_bytes)
+        graph = program.model_proto
         _strip(graph)
         _check(graph, description)
         graph = optimize(lower_precision(graph, options.precision), options.optimization)
@@ -70,14 +74,14 @@ class TorchOnnxExporter:
 
 
 def _translate(model: Any, description: ModelDescription, sample: Feeds) -> Any:
-    """Return the module as an `onnx.ModelProto`."""
+    """Return the module as a `torch.onnx.ONNXProgram`."""
     import torch
 
     signature = description.signature
     captured = capture(model, signature, sample)
     try:
         with capturing(model):
-            program = torch.onnx.export(
+            return torch.onnx.export(
                 captured,
                 dynamo=True,
                 input_names=[tensor.name for tensor in signature.inputs],
@@ -85,11 +89,31 @@ def _translate(model: Any, description: ModelDescription, sample: Feeds) -> Any:
                 opset_version=description.opset,
                 verbose=False,
             )
-            return program.model_proto
     except Exception as error:  # of torch there are dozens without a common base
         raise ExportRefused(
             f"torch.onnx.export does not translate {signature.model_type}: {reason(error)}"
         ) from error
+
+
+def _move_weights(model: Any, path: Path, embedded_bytes: int) -> None:
+    """Write large weights from the module's own memory, before they are copied into a protobuf.
+
+    Args:
+        model: An `onnx_ir.Model`. `save_onnx` leaves it at that.
+        path: Of the model.
+        embedded_bytes: See `save_onnx`.
+    """
+    from onnx_ir import external_data
+
+    sizes = [
+        value.const_value.nbytes
+        for value in model.graph.initializers.values()
+        if value.const_value is not None
+    ]
+    if sum(size for size in sizes if size > SMALL_BYTES) > embedded_bytes:
+        external_data.unload_from_model(
+            model, path.parent, f"{path.name}.data", size_threshold_bytes=SMALL_BYTES
+        )
 
 
 def _strip(graph: Any) -> None:

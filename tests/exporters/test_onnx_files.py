@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,18 @@ def test_what_was_read_needs_its_files_no_more(path):
     shutil.rmtree(path.parent)
 
     np.testing.assert_allclose(predict(content), ROWS @ WEIGHTS + BIAS, atol=1e-4)
+
+
+def test_a_model_in_one_file_is_read_and_run_without_the_library_that_made_it(
+    tmp_path, monkeypatch
+):
+    """Which takes longer to import than onnxruntime itself."""
+    save_onnx(make_model(), SIGNATURE, str(tmp_path / "model.onnx"))
+    monkeypatch.setitem(sys.modules, "onnx", None)
+
+    content = read_onnx(str(tmp_path / "model.onnx"))
+
+    assert session_signature(open_session(content)) == SIGNATURE
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,7 @@ def test_double_columns_in_another_opset_with_weights_beside_it(tmp_path):
     assert signature.prediction_column is None
     assert exported.graph().opset_import[0].version == 21
     assert (tmp_path / "model.onnx.data").stat().st_size >= 64 * 4 * 8
+    assert exported.path.stat().st_size < 8000
 
 
 def test_precision_and_optimization_are_in_the_file(tmp_path):
