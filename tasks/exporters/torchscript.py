@@ -7,6 +7,7 @@ format "pt2" where you can choose.
 A TorchScript file holds code. Load only what you trust.
 """
 
+import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -136,25 +137,28 @@ def trace_module(model: Any, signature: Signature, sample: Feeds) -> Any:
     import torch
 
     try:
-        with capturing(model):
-            # A trace through `if` is right for these rows, and perhaps for no others.
-            warnings.filterwarnings(
-                "error", "Converting a tensor to a Python boolean", torch.jit.TracerWarning
-            )
-            return torch.jit.trace(
+        with capturing(model), warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always", torch.jit.TracerWarning)
+            program = torch.jit.trace(
                 flat_module(model, signature),
                 tensors_of(take_rows(sample, CAPTURED_ROWS)),
                 check_trace=False,  # once more on the same rows; `check_captured` takes others
             )
-    except torch.jit.TracerWarning as error:
-        raise ExportRefused(
-            f"{signature.model_type} takes another path for other rows, and a trace has one only: "
-            f'{reason(error)} Use torch.where in place of `if`, or export as "pt2".'
-        ) from error
     except Exception as error:  # of torch there are dozens without a common base
         raise ExportRefused(
             f"torch.jit.trace does not capture {signature.model_type}: {reason(error)}"
         ) from error
+    # A trace through `if` is right for these rows, and perhaps for no others. The branches in
+    # torch's own layers check shapes.
+    own = os.path.dirname(torch.__file__) + os.sep
+    for warning in heard:
+        if "to a Python boolean" in str(warning.message) and not warning.filename.startswith(own):
+            raise ExportRefused(
+                f"{signature.model_type} may take another path for other rows, and a trace has one "
+                f"only: {os.path.basename(warning.filename)}, line {warning.lineno}. Use "
+                'torch.where in place of `if`, or export as "pt2".'
+            )
+    return program
 
 
 def _text(value: Any) -> str:

@@ -133,6 +133,23 @@ def test_modules_are_left_as_they_were_and_nothing_is_said(made, tmp_path, capfd
     assert [record for record in caplog.records if record.levelno > 10] == []
 
 
+def test_layers_of_torch_that_check_shapes_are_no_branches(made, tmp_path):
+    lstm = torch.nn.LSTM(4, 3, batch_first=True)
+    model = models.Function(lambda x: lstm(x)[0][:, -1])
+    model.lstm = lstm
+    feeds = {"x": np.random.default_rng(0).normal(size=(5, 6, 4)).astype(np.float32)}
+
+    loaded = export(made, model, feeds, tmp_path / "m")
+
+    expected = made.exporter.predict(model, loaded.signature, feeds)["output"]
+    np.testing.assert_allclose(loaded.run(feeds)["output"], expected, rtol=0, atol=1e-6)
+
+
+def test_a_branch_is_named_by_its_line(tmp_path):
+    with pytest.raises(ExportRefused, match=r"another path .*: torch_models\.py, line \d+\."):
+        export(FORMATS["torchscript"], models.Function(models.branch), models.FEEDS, tmp_path / "m")
+
+
 @pytest.mark.parametrize(
     "option", [{"opset": 20}, {"precision": "int8"}, {"optimization": "basic"}]
 )
