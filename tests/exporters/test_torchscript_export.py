@@ -226,7 +226,7 @@ print([model.from_file(path).run(feeds)["spread"].tolist()
 
     paths = [str(tmp_path / name) for name in FORMATS]
     command = [sys.executable, "-W", "error", "-c", code, *paths]
-    output = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    output = subprocess.run(command, capture_output=True, text=True, timeout=240)
 
     feeds = {"shop": np.arange(4), "numbers": np.ones((4, 2), np.float32)}
     expected = [model.run(feeds)["spread"].tolist() for model in loaded]
