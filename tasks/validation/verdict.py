@@ -69,6 +69,8 @@ class Expectation:
     no sign of a comparison that proves nothing."""
     gate: MetricGate | None = None
     """In place of the tolerance."""
+    serde: str = ""
+    """Of the format "native": the name of the serde that reads the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +97,9 @@ class Verdict:
     export_max_rel_diff, export_differing and so on."""
     notes: tuple[str, ...] = ()
     """What is no mistake and should be known, such as an output that is the same for all rows."""
+    libraries: tuple[str, ...] = ()
+    """Of the libraries that train models, those that the process had loaded which ran the export.
+    For ONNX there are none."""
 
     def check(self) -> None:
         """Return when the export is right.
