@@ -31,6 +31,9 @@ def check_onnx_file(file_path: str, opset: int | None) -> list[Finding]:
 
     try:
         model = onnx.load_model_from_string(Path(file_path).read_bytes())
+        if not model.HasField("graph"):
+            # As an empty file has none, which is a document of this format.
+            raise ValueError("it has no graph")
     except Exception as error:
         return [
             Finding(
