@@ -30,7 +30,7 @@ def check_onnx_file(file_path: str, opset: int | None) -> list[Finding]:
     import onnx
 
     try:
-        model = onnx.load_model_from_string(Path(file_path).read_bytes())
+        model: Any = onnx.load_model_from_string(Path(file_path).read_bytes())
         if not model.HasField("graph"):
             # As an empty file has none, which is a document of this format.
             raise ValueError("it has no graph")
