@@ -128,9 +128,7 @@ class Comparison:
                 count=n_elsewhere,
             )
         difference = absolute_difference(wanted, found, finite)
-        relative = np.divide(
-            difference, np.abs(wanted), out=np.zeros_like(difference), where=finite & (wanted != 0)
-        )
+        relative = relative_difference(difference, wanted, finite)
         beyond = difference > allowed_difference(tolerance, np.where(finite, wanted, 0))
         n_beyond = int(np.count_nonzero(beyond))
         self._totals["export_differing"] += n_beyond + n_elsewhere
@@ -232,6 +230,16 @@ def absolute_difference(expected: np.ndarray, given: np.ndarray, finite: np.ndar
     with np.errstate(over="ignore"):
         difference = np.subtract(given, expected, out=np.zeros_like(expected), where=finite)
     return np.asarray(np.abs(difference))
+
+
+def relative_difference(
+    difference: np.ndarray, expected: np.ndarray, finite: np.ndarray
+) -> np.ndarray:
+    """Return difference / |expected|, and 0 where there is no such number."""
+    where = finite & (expected != 0)
+    with np.errstate(over="ignore"):
+        found = np.divide(difference, np.abs(expected), out=np.zeros_like(expected), where=where)
+    return np.asarray(found)
 
 
 def dtype_name(array: np.ndarray) -> str:
