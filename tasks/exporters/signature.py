@@ -1,14 +1,14 @@
 """What an exported model takes and gives, as its metadata says; and rows as what it takes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from partwise.tasks.data.key_classes import names_in_words
-from partwise.tasks.errors import ColumnError, InputError
+from partwise.tasks.errors import ColumnError, InputError, IntegrityError
 from partwise.tasks.trainers.features import feature_matrix
 
 Feeds = Mapping[str, np.ndarray]
@@ -76,6 +76,27 @@ class Signature(BaseModel):
     def to_json(self) -> str:
         """Return the signature as JSON."""
         return self.model_dump_json()
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, str]) -> Self:
+        """Return the signature that stands in a file's metadata.
+
+        Raises:
+            IntegrityError: There is none, or none that this release knows.
+        """
+        text = metadata.get(METADATA_KEY)
+        if not text:
+            raise IntegrityError(
+                f"The model has no {METADATA_KEY!r} in its metadata: export_models did not write "
+                "it."
+            )
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            raise IntegrityError(
+                f"The model's {METADATA_KEY!r} is none that this release knows: "
+                f"{error.errors()[0]['msg']}."
+            ) from error
 
     def column_names(self) -> list[str]:
         """Return the columns that rows need."""

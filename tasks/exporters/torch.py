@@ -1,0 +1,146 @@
+"""PyTorch modules as ONNX, by torch.onnx.export on a graph that torch.export captures."""
+
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.tasks.errors import ExportRefused
+from partwise.tasks.exporters.onnx_files import save_onnx
+from partwise.tasks.exporters.options import ExportOptions
+from partwise.tasks.exporters.protocol import ModelDescription
+from partwise.tasks.exporters.quantization import lower_precision, optimize
+from partwise.tasks.exporters.signature import Feeds, Outputs, Signature
+from partwise.tasks.exporters.torch_modules import (
+    capture,
+    capturing,
+    describe_module,
+    reason,
+    run_module,
+)
+
+OPSET = 20
+"""torch 2.13 translates to 18 and lifts that to this or any up to 25; onnxruntime knows it since
+1.17."""
+
+_BATCH = "batch"
+
+
+class TorchOnnxExporter:
+    """Any `torch.nn.Module` whose graph does not depend on its rows; the rows' number is free.
+
+    Example:
+        >>> exporter = TorchOnnxExporter()  # doctest: +SKIP
+        >>> description = exporter.describe(model, rows, None, ExportOptions())  # doctest: +SKIP
+    """
+
+    def describe(
+        self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
+    ) -> ModelDescription:
+        """See `describe_module`; raises what it raises."""
+        if options.precision == "float16" and options.optimization != "none":
+            raise ExportRefused(
+                f'optimization={options.optimization!r} undoes precision="float16": onnxruntime '
+                "optimizes for this CPU, which has no half precision. Choose one of them."
+            )
+        described = describe_module(model, rows, feeds, options)
+        return ModelDescription(
+            signature=described.signature,
+            tolerance=described.tolerance,
+            opset=options.opset or OPSET,
+        )
+
+    def write(
+        self,
+        model: Any,
+        description: ModelDescription,
+        sample: Feeds,
+        options: ExportOptions,
+        file_path: str,
+    ) -> None:
+        """Write the module as ONNX; what torch says of the source code is left out of the file.
+
+        Raises:
+            ExportRefused: torch cannot capture or translate it; its reason is in the message.
+        """
+        graph = _translate(model, description, sample)
+        _strip(graph)
+        _check(graph, description)
+        graph = optimize(lower_precision(graph, options.precision), options.optimization)
+        save_onnx(graph, description.signature, file_path, options.embedded_bytes)
+
+    def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
+        """Return what the module itself gives in evaluation mode."""
+        return run_module(model, signature, feeds)
+
+
+def _translate(model: Any, description: ModelDescription, sample: Feeds) -> Any:
+    """Return the module as an `onnx.ModelProto`."""
+    import torch
+
+    signature = description.signature
+    captured = capture(model, signature, sample)
+    try:
+        with capturing(model):
+            program = torch.onnx.export(
+                captured,
+                dynamo=True,
+                input_names=[tensor.name for tensor in signature.inputs],
+                output_names=[tensor.name for tensor in signature.outputs],
+                opset_version=description.opset,
+                verbose=False,
+            )
+            return program.model_proto
+    except Exception as error:  # of torch there are dozens without a common base
+        raise ExportRefused(
+            f"torch.onnx.export does not translate {signature.model_type}: {reason(error)}"
+        ) from error
+
+
+def _strip(graph: Any) -> None:
+    """Remove stack traces and the like, which name the writing machine's folders.
+
+    The axis of rows gets a name in place of torch's symbol for it.
+    """
+    from google.protobuf.message import Message
+
+    symbol = graph.graph.input[0].type.tensor_type.shape.dim[0].dim_param
+    pending = [graph]
+    while pending:
+        message = pending.pop()
+        for name in ("metadata_props", "doc_string"):
+            if name in message.DESCRIPTOR.fields_by_name:
+                message.ClearField(name)
+        if symbol and getattr(message, "dim_param", "") == symbol:
+            message.dim_param = _BATCH
+        for descriptor, value in message.ListFields():
+            if descriptor.message_type is not None:
+                pending.extend((value,) if isinstance(value, Message) else value)
+
+
+def _check(graph: Any, description: ModelDescription) -> None:
+    """Refuse a graph that has other inputs and outputs, or a fixed number of rows."""
+    signature = description.signature
+    for found, wanted in (
+        (graph.graph.input, signature.inputs),
+        (graph.graph.output, signature.outputs),
+    ):
+        names = [value.name for value in found]
+        if names != [tensor.name for tensor in wanted]:
+            raise ExportRefused(
+                f"torch.onnx.export gives {signature.model_type} the inputs or outputs {names}, "
+                f"not {[tensor.name for tensor in wanted]}."
+            )
+        for value in found:
+            axes = value.type.tensor_type.shape.dim
+            if not axes or axes[0].HasField("dim_value"):
+                fixed = axes[0].dim_value if axes else "no"
+                raise ExportRefused(
+                    f"The module {signature.model_type} fixes the number of rows: {value.name!r} "
+                    f"has {fixed} rows whatever it gets. Use -1 or shape[0] in place of a number."
+                )
+    versions = {entry.domain: entry.version for entry in graph.opset_import}
+    if versions.get("") != description.opset:
+        raise ExportRefused(
+            f"torch.onnx.export wrote opset {versions.get('')} where {description.opset} was asked "
+            "for: leave opset out, or ask for one that this torch writes."
+        )

@@ -1,0 +1,65 @@
+"""Modules that the tests of all torch formats export."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+COLUMNS = ["a", "b", "c", "d"]
+_RANDOM = np.random.default_rng(0)
+ROWS = pa.table({name: _RANDOM.normal(size=20) for name in COLUMNS})
+SHOP_FEEDS = {
+    "shop": np.arange(6) % 10,
+    "numbers": _RANDOM.normal(size=(6, 2)).astype(np.float32),
+}
+FEEDS = {"x": _RANDOM.normal(size=(5, 4)).astype(np.float32)}
+
+
+def make_mlp(outputs: int = 1) -> torch.nn.Module:
+    """With layers that behave otherwise in training, in which mode it is."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Linear(4, 64),
+        torch.nn.BatchNorm1d(64),
+        torch.nn.ReLU(),
+        torch.nn.Dropout(0.5),
+        torch.nn.Linear(64, outputs),
+    )
+    model(torch.randn(50, 4))  # moves the means of BatchNorm
+    model.feature_names_in_ = COLUMNS
+    return model
+
+
+class ShopModel(torch.nn.Module):
+    """Two inputs, one of them whole numbers, and two outputs by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.shops = torch.nn.Embedding(10, 3)
+        self.last = torch.nn.Linear(5, 2)
+
+    def forward(self, numbers: torch.Tensor, shop: torch.Tensor) -> dict[str, torch.Tensor]:
+        found = self.last(torch.cat([numbers, self.shops(shop)], 1))
+        return {"mean": found[:, :1], "spread": found[:, 1].exp()}
+
+
+class Pair(NamedTuple):
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class Function(torch.nn.Module):
+    """What a function makes of one input."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor):
+        return self.function(x)
+
+
+def branch(x: torch.Tensor) -> torch.Tensor:
+    return x * 2 if x.sum() > 0 else -x
