@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
-from partwise.tasks.errors import RunFormatError
-from partwise.tasks.exporters.signature import METADATA_KEY, Signature, feeds_of_rows
+from partwise.tasks.exporters.onnx_files import (
+    OnnxContent,
+    open_session,
+    read_onnx,
+    session_signature,
+)
+from partwise.tasks.exporters.signature import Signature, feeds_of_rows
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
     from partwise.tasks.exporters.signature import Feeds, Outputs
-
-_ERRORS_ONLY = 3
 
 
 class OnnxModel:
@@ -28,8 +28,9 @@ class OnnxModel:
         array([12.5, 7.25])
     """
 
-    def __init__(self, content: bytes, session: Any) -> None:
+    def __init__(self, content: OnnxContent, session: Any) -> None:
         self.content = content
+        """What it was read from, with the weights that stood beside it."""
         self.session: Any = session
         """An `onnxruntime.InferenceSession`."""
 
@@ -38,30 +39,20 @@ class OnnxModel:
         """Open a file on the CPU.
 
         Raises:
-            RunFormatError: onnxruntime does not take it.
+            IntegrityError: The file is not there, names weights that it may not, or is none that
+                onnxruntime takes.
         """
-        content = Path(file_path).read_bytes()
-        return cls(content, _open(content, file_path, threads))
+        content = read_onnx(file_path)
+        return cls(content, open_session(content, threads))
 
     @property
     def signature(self) -> Signature:
         """What the model takes and gives, as the file's metadata say.
 
         Raises:
-            RunFormatError: They do not say it, or not in a form that this release knows.
+            IntegrityError: They do not say it, or not in a form that this release knows.
         """
-        found = self.session.get_modelmeta().custom_metadata_map.get(METADATA_KEY)
-        if not found:
-            raise RunFormatError(
-                f"The ONNX file has no {METADATA_KEY!r} in its metadata: export_models did not "
-                "write it, or something removed them."
-            )
-        try:
-            return Signature.model_validate_json(found)
-        except ValidationError as error:
-            raise RunFormatError(
-                f"The {METADATA_KEY!r} in the ONNX file's metadata cannot be read: {error}"
-            ) from error
+        return session_signature(self.session)
 
     def run(self, feeds: Feeds) -> Outputs:
         """Return the model's outputs, in the file's order, for its inputs."""
@@ -77,18 +68,3 @@ class OnnxModel:
         """
         signature = self.signature
         return signature.predictions(self.run(feeds_of_rows(signature, rows)))
-
-
-def _open(content: bytes, file_path: str, threads: int) -> Any:
-    import onnxruntime
-
-    # Its hints do not say what it exports.
-    runtime: Any = onnxruntime
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = _ERRORS_ONLY
-    try:
-        return runtime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise RunFormatError(f"onnxruntime does not take {file_path}: {error}") from error

@@ -22,7 +22,10 @@ class OnnxSerde:
         from partwise.tasks.exporters.onnx_model import OnnxModel
 
         if isinstance(model, OnnxModel):
-            content = model.content
+            content = model.content.model
+            # Weights that stand in a file of their own do so under the name that the model has.
+            for name, weights in model.content.files.items():
+                Path(file_path).with_name(name).write_bytes(weights)
         elif type(model).__name__ == "ModelProto":
             content = model.SerializeToString(deterministic=True)
         else:
@@ -37,7 +40,7 @@ class OnnxSerde:
         """Return the model as an `OnnxModel`.
 
         Raises:
-            RunFormatError: onnxruntime does not take the file.
+            IntegrityError: The file, or one that it names for its weights, is not taken.
         """
         from partwise.tasks.exporters.onnx_model import OnnxModel
 

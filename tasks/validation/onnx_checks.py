@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from partwise.tasks.exporters.onnx_files import read_onnx
 from partwise.tasks.exporters.signature import Signature, Tensor
 from partwise.tasks.validation.verdict import Check, Finding
 
@@ -30,7 +31,8 @@ def check_onnx_file(file_path: str, opset: int | None) -> list[Finding]:
     import onnx
 
     try:
-        model: Any = onnx.load_model_from_string(Path(file_path).read_bytes())
+        # Nothing of onnx sees the file before what it names for its weights was looked at.
+        model: Any = onnx.load_model_from_string(read_onnx(file_path).model)
         if not model.HasField("graph"):
             # As an empty file has none, which is a document of this format.
             raise ValueError("it has no graph")

@@ -6,7 +6,7 @@ import onnx
 import pyarrow as pa
 import pytest
 
-from partwise.tasks.errors import ColumnError, InputError, RunFormatError
+from partwise.tasks.errors import ColumnError, InputError, IntegrityError
 from partwise.tasks.exporters.onnx_model import OnnxModel
 from tests.validation.onnx_examples import ROWS, WEIGHTS, linear
 
@@ -54,13 +54,13 @@ def test_a_file_without_a_signature_runs_and_says_what_it_lacks(path):
     onnx.save(proto, path)
     model = OnnxModel.from_file(str(path))
     assert len(model.run({"features": ROWS})["slope"]) == len(ROWS)
-    with pytest.raises(RunFormatError, match=r"has no 'partwise\.signature' in its metadata"):
+    with pytest.raises(IntegrityError, match=r"has no 'partwise\.signature' in its metadata"):
         _ = model.signature
 
 
 def test_what_onnxruntime_does_not_take_is_named_with_its_reason(path):
     path.write_bytes(b"not a model")
-    with pytest.raises(RunFormatError, match=r"does not take .*model\.onnx: .*protobuf"):
+    with pytest.raises(IntegrityError, match=r"onnxruntime does not load the model: .*protobuf"):
         OnnxModel.from_file(str(path))
 
 

@@ -79,25 +79,27 @@ def in_background(example: Example, path: Path) -> tuple[threading.Thread, list]
     return thread, found
 
 
-def test_a_file_that_ends_the_process_while_it_loads_is_a_finding(path):
+def started_with(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Have the next judge run this code first; `model` is the module that runs ONNX files."""
+    close_judges()
+    prepare = f"import os, signal, partwise.tasks.exporters.onnx_model as model; {code}; "
+    start = judging._START.replace("main(sys.argv[2])", prepare + "main(sys.argv[2])")
+    monkeypatch.setattr(judging, "_START", start)
+
+
+def test_a_file_that_ends_the_process_while_it_loads_is_a_finding(path, monkeypatch):
     example = linear()
-    judge(example.save(path), example.expectation, example.cases)
-    first = running_judge().pid
-    # Opening a pipe waits until it is opened at the other end, so the judge surely reads it.
-    pipe = path.with_name("pipe.onnx")
-    os.mkfifo(pipe)
-    thread, found = in_background(example, pipe)
-    writer = os.open(pipe, os.O_WRONLY)
-    os.kill(first, signal.SIGSEGV)
-    thread.join(30)
-    os.close(writer)
-    (finding,) = found[0].findings
+    example.save(path)
+    with monkeypatch.context() as patch:
+        started_with(patch, "model.open_session = lambda *a: os.kill(os.getpid(), signal.SIGSEGV)")
+        verdict = judge(str(path), example.expectation, example.cases)
+    (finding,) = verdict.findings
     assert finding.check == "load"
     assert "was loaded: signal 11 (SIGSEGV)" in finding.message
     assert "Fatal Python error: Segmentation fault" in finding.message
-    assert first not in {process.pid for process in children()}
+    assert children() == []
     assert judge(str(path), example.expectation, example.cases).findings == ()
-    assert running_judge().pid != first
+    assert [process.pid for process in children()] == [running_judge().pid]
 
 
 def endless() -> Example:
@@ -222,14 +224,10 @@ def test_a_fork_gets_its_own_and_a_judge_dies_with_its_caller(path):
 
 def test_what_an_export_prints_is_no_answer(path, monkeypatch):
     """The standard output is for answers: it leads elsewhere for everything else."""
-    close_judges()
-    noisy = judging._START.replace(
-        "main(sys.argv[2])",
-        "import partwise.tasks.exporters.onnx_model as m, os; old = m.OnnxModel.run; "
-        "m.OnnxModel.run = lambda *a: (print('noise', flush=True), os.write(1, b'more'), old(*a))"
-        "[-1]; main(sys.argv[2])",
+    noisy = "(print('noise', flush=True), os.write(1, b'more'), old(*a))[-1]"
+    started_with(
+        monkeypatch, f"old = model.OnnxModel.run; model.OnnxModel.run = lambda *a: {noisy}"
     )
-    monkeypatch.setattr(judging, "_START", noisy)
     example = linear()
     assert judge(example.save(path), example.expectation, example.cases).findings == ()
     assert "noise" in running_judge().read_log()
