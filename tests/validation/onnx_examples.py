@@ -27,10 +27,10 @@ class Example:
     cases: list[Case]
     opset: int = OPSET
 
-    def save(self, path: Path) -> str:
+    def save(self, path: Path, **options) -> str:
         domains = [helper.make_opsetid("", self.opset), helper.make_opsetid("ai.onnx.ml", 3)]
         model = helper.make_model(self.graph, opset_imports=domains, ir_version=10)
-        save_onnx(model, self.expectation.signature, str(path))
+        save_onnx(model, self.expectation.signature, str(path), **options)
         return str(path)
 
     def expecting(self, **changes) -> "Example":
@@ -81,6 +81,28 @@ def linear(
     )
     tensors = [Tensor(name=n, dtype="float32", shape=(None, 1)) for n in ("prediction", "slope")]
     return Example(graph, expectation(signature(*tensors)), linear_cases())
+
+
+def wide() -> Example:
+    """A linear function of 400 features, whose weights are large enough to stand beside it."""
+    weights = np.linspace(-1, 1, 400, dtype=np.float32)[:, None]
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["features", "weights"], ["prediction"])],
+        "wide",
+        [value("features", onnx.TensorProto.FLOAT, ["N", 400])],
+        [value("prediction", onnx.TensorProto.FLOAT, ["N", 1])],
+        [numpy_helper.from_array(weights, "weights")],
+    )
+    features = tuple(Feature(name=f"f{place}") for place in range(400))
+    expected = signature(
+        Tensor(name="prediction", dtype="float32", shape=(None, 1)), features=features
+    )
+    rows = np.random.default_rng(0).normal(size=(20, 400)).astype(np.float32)
+    # Sums of 400 numbers differ by their order.
+    case = Case(name="rows", feeds={"features": rows}, expected={"prediction": rows @ weights})
+    return Example(
+        graph, replace(expectation(expected), tolerance=Tolerance(atol=1e-4, rtol=1e-5)), [case]
+    )
 
 
 def linear_cases() -> list[Case]:

@@ -22,6 +22,7 @@ from tests.validation.onnx_examples import (
     linear,
     tree,
     tree_outputs,
+    wide,
 )
 
 
@@ -228,6 +229,18 @@ def test_a_file_that_is_not_there_is_told(path):
     found = judge(str(path), example.expectation, example.cases)
     assert checks(found) == {"load"}
     assert "No such file" in found.findings[0].message
+
+
+def test_weights_beside_the_file_are_read_but_not_by_a_link(path):
+    example = wide()
+    example.save(path, embedded_bytes=0)
+    weights = path.with_name("model.onnx.data")
+    assert weights.stat().st_size == 1600
+    assert judge(str(path), example.expectation, example.cases).findings == ()
+    weights.with_name("again").hardlink_to(weights)
+    found = judge(str(path), example.expectation, example.cases)
+    assert checks(found) == {"load"}
+    assert "2 hard links" in found.findings[0].message
 
 
 def test_a_graph_that_the_checker_refuses_is_told(path):
