@@ -25,6 +25,7 @@ class Comparison:
         self._findings: list[Finding] = []
         self._notes: list[str] = []
         self._variety: dict[str, Variety] = {}
+        self._is_gated = expectation.gate is None
         self._totals = {
             "export_cases": 0.0,
             "export_rows": 0.0,
@@ -47,6 +48,7 @@ class Comparison:
                 self._add_output(case, name, expected, np.asarray(given[name]))
         gate = self._expectation.gate
         if gate is not None and gate.case == case.name:
+            self._is_gated = True
             findings, metrics, notes = judge_metric(
                 gate, self._expectation.signature, case.expected, given
             )
@@ -62,6 +64,14 @@ class Comparison:
     def verdict(self) -> Verdict:
         """Return what came of all cases."""
         findings, notes = list(self._findings), list(self._notes)
+        if self._expectation.gate is not None and not self._is_gated:
+            findings.append(
+                Finding(
+                    check="metric",
+                    message=f"How well the export predicts is not known: its outputs for "
+                    f"{self._expectation.gate.case!r} were not compared.",
+                )
+            )
         constant = {n: v.describe() for n, v in self._variety.items() if not v.varies}
         n_rows = max((variety.rows for variety in self._variety.values()), default=0)
         if not n_rows:
@@ -123,8 +133,8 @@ class Comparison:
                 case,
                 name,
                 f"has NaN or infinities elsewhere in {n_elsewhere} of {wanted.size} values: first "
-                f"at {_place(place)}, where {wanted[place]:.9g} is expected and "
-                f"{found[place]:.9g} given",
+                f"at {_place(place)}, where {_number(expected, place)} is expected "
+                f"and {_number(given, place)} given",
                 count=n_elsewhere,
             )
         difference = absolute_difference(wanted, found, finite)
@@ -142,9 +152,9 @@ class Comparison:
             case,
             name,
             f"differs in {n_beyond} of {wanted.size} values: by {difference[place]:.6g} at most, "
-            f"at {_place(place)}, where {wanted[place]:.9g} is expected and {found[place]:.9g} "
-            f"given (relative at most {np.max(relative[beyond]):.3g}; allowed is "
-            f"{tolerance.atol:g} + {tolerance.rtol:g} * |expected|)",
+            f"at {_place(place)}, where {_number(expected, place)} is expected and "
+            f"{_number(given, place)} given (relative at most {np.max(relative[beyond]):.3g}; "
+            f"allowed is {tolerance.atol:g} + {tolerance.rtol:g} * |expected|)",
             max_difference=float(difference[place]),
             count=n_beyond,
         )
@@ -177,7 +187,7 @@ class Comparison:
     ) -> None:
         count = int(np.count_nonzero(wrong))
         place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
-        wanted, found = np.atleast_1d(expected)[place], np.atleast_1d(given)[place]
+        wanted, found = expected[place], given[place]
         noun = "labels" if check == "labels" else "values"
         largest = None
         if expected.dtype.kind in "iu" and given.dtype.kind in "iu" and noun == "values":
@@ -306,6 +316,11 @@ def _place(place: tuple[Any, ...]) -> str:
         return "its one value"
     rest = ", ".join(str(int(index)) for index in place[1:])
     return f"row {int(place[0])}" + (f", column {rest}" if rest else "")
+
+
+def _number(values: np.ndarray, place: tuple[Any, ...]) -> str:
+    """Return a number with as many digits as tell it from its neighbours in its own dtype."""
+    return str(values[place])
 
 
 def _plain(value: Any) -> Any:

@@ -75,7 +75,8 @@ class JudgeProcess:
             os.ftruncate(descriptor, 0)
             os.lseek(descriptor, 0, os.SEEK_SET)
         with os.fdopen(self._cases_fd, "wb", closefd=False) as file:
-            request = write_request(ArrayWriter(file), file_path, expectation, cases)
+            absolute = os.path.abspath(file_path)
+            request = write_request(ArrayWriter(file), absolute, expectation, cases)
         request["cases_path"] = f"/proc/self/fd/{self._cases_fd}"
         self._send(json.dumps(request).encode() + b"\n")
         while "verdict" not in (answer := self._receive()):

@@ -12,7 +12,7 @@ from partwise.tasks.exporters.protocol import Tolerance
 from partwise.tasks.exporters.signature import Signature, Tensor
 from partwise.tasks.validation.case_files import ArrayReader, ArrayWriter
 from partwise.tasks.validation.comparison import Comparison
-from partwise.tasks.validation.verdict import Case, Expectation, Verdict
+from partwise.tasks.validation.verdict import Case, Expectation, MetricGate, Verdict
 
 TOLERANCE = Tolerance(atol=1e-6, rtol=1e-4)
 EXPECTATION = Expectation(
@@ -91,8 +91,8 @@ def test_one_changed_value_is_found_where_it_is(values, data):
         (np.array([[1.0], [2.0]]), "shape", r"shape \(2, 1\), where \(2,\) is expected"),
         (np.array([1.0, 2.0], np.float32), "dtype", "is float32, where float64 is expected"),
         (np.array(["1", "2"], object), "dtype", "is string, where float64 is expected"),
-        (np.array([1.0, np.inf]), "nan", "2 is expected and inf given"),
-        (np.array([1.0, np.nan]), "nan", "2 is expected and nan given"),
+        (np.array([1.0, np.inf]), "nan", r"2\.0 is expected and inf given"),
+        (np.array([1.0, np.nan]), "nan", r"2\.0 is expected and nan given"),
         (np.array([1.0, 2.1]), "values", r"0\.1 at most, at row 1, .*relative at most 0\.05"),
     ],
 )
@@ -102,6 +102,30 @@ def test_each_difference_has_its_check(given, check, told):
     with pytest.raises(Exception, match=told) as raised:
         compare(np.array([1.0, 2.0]), given).check()
     assert raised.value.check == check
+
+
+def test_a_small_difference_of_doubles_is_told_in_full():
+    expected = np.array([1.0, 1 / 3])
+    exact = replace(EXPECTATION, tolerance=Tolerance(atol=0, rtol=0))
+    (finding,) = compare(expected, np.nextafter(expected, 0), exact).findings
+    assert "1.0 is expected and 0.9999999999999999 given" in finding.message
+
+
+def test_a_gate_that_was_not_applied_is_told():
+    gate = MetricGate(case="held-out rows", labels=None, task="regression", max_loss=1.0)
+    values = np.array([1.0, 2.0])
+    (finding,) = compare(values, values, replace(EXPECTATION, gate=gate)).findings
+    assert finding.check == "metric"
+    assert "'held-out rows' were not compared" in finding.message
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64", "object"])
+def test_an_output_without_rows_is_compared_too(dtype):
+    first, second = np.array(1, dtype), np.array(2, dtype)
+    assert compare(first, first.copy()).findings == ()
+    (finding,) = compare(first, second).findings
+    assert (finding.check, finding.count) == ("values", 1)
+    assert "at its one value, where 1" in finding.message
 
 
 def test_infinities_of_another_sign_differ():

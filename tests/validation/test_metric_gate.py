@@ -115,6 +115,11 @@ def test_nan_is_never_good_enough(labels):
     assert [finding.check for finding in findings] == ["metric"]
 
 
+def test_no_rows_prove_nothing():
+    findings, _, _ = judged("regression", None, NATIVE[:0], NATIVE[:0])
+    assert [finding.check for finding in findings] == ["vacuous"]
+
+
 def test_a_model_without_error_leaves_no_room():
     assert judged("regression", TRUTH, TRUTH, TRUTH)[0] == []
     findings, metrics, _ = judged("regression", TRUTH, TRUTH, TRUTH + 1e-9, max_loss=1e9)
