@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
+from partwise.tasks.errors import ExportRefused
 from partwise.tasks.exporters.signature import Feeds, Outputs, Signature
 from partwise.tasks.validation.case_files import ArrayReader, read_request
 from partwise.tasks.validation.comparison import Comparison
@@ -88,7 +89,13 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
 
 
 def open_export(file_path: str, expectation: Expectation) -> ExportedModel:
-    """Open an export by its format."""
+    """Open an export by its format.
+
+    Raises:
+        ExportRefused: Nothing in this process runs it.
+    """
+    if expectation.format not in _MODELS:
+        raise ExportRefused(f"Nothing here runs the format {expectation.format!r}.")
     module, name = _MODELS[expectation.format]
     kind = getattr(importlib.import_module(module), name)
     model: ExportedModel = (

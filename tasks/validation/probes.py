@@ -125,15 +125,16 @@ class _Maker:
         They are made of the real rows whose value lies nearest to it, since those are the most
         likely to come by the node that it splits.
         """
-        pairs = _pairs(
-            [
-                (place, threshold)
-                for place, thresholds in enumerate(self._thresholds)
-                if self._features[place].categories is None
-                for threshold in thresholds
-                if np.isfinite(threshold)
-            ]
-        )
+        split = {
+            place: np.asarray(found, np.float64)
+            for place, found in enumerate(self._thresholds)
+            if self._features[place].categories is None and len(found)
+        }
+        if not split:
+            return self._matrix[:0]
+        places = np.repeat([*split], [len(found) for found in split.values()])
+        pairs = np.column_stack([places, np.concatenate([*split.values()])])
+        pairs = pairs[np.isfinite(pairs[:, 1])]
         per_threshold = _neighbours(np.zeros(1), self._dtype).shape[1]
         pairs = self._sample(pairs, most_rows // per_threshold, "thresholds")
         if not len(pairs):

@@ -56,6 +56,13 @@ def test_a_format_is_judged_by_its_own_class(form, tmp_path, content, found):
     assert steps == [("load", ""), *runs]
 
 
+def test_a_format_that_runs_on_other_hardware_alone_is_not_passed(tmp_path):
+    example = linear().expecting(format="neuron")
+    verdict = examine(str(tmp_path / "model"), example.expectation, example.cases, lambda *_: None)
+    assert [finding.check for finding in verdict.findings] == ["load"]
+    assert "Nothing here runs the format 'neuron'" in verdict.findings[0].message
+
+
 @pytest.mark.parametrize("form", ["torchscript", "pt2"], indirect=True)
 def test_another_signature_is_told(form, tmp_path):
     """A native file has none of its own."""
