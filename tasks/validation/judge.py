@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
-from partwise.tasks.errors import ExportRefused
+from partwise.tasks.exporters.options import ModelFormat
 from partwise.tasks.exporters.signature import Feeds, Outputs, Signature
 from partwise.tasks.validation.case_files import ArrayReader, read_request
 from partwise.tasks.validation.comparison import Comparison
@@ -33,10 +33,11 @@ TRAINING_LIBRARIES = ("keras", "lightgbm", "onnxmltools", "sklearn", "skl2onnx",
 PR_SET_PDEATHSIG = 1
 _LOST_PARENT = 70
 
-_MODELS = {
+_MODELS: dict[ModelFormat, tuple[str, str]] = {
     "onnx": ("partwise.tasks.exporters.onnx_model", "OnnxModel"),
     "torchscript": ("partwise.tasks.exporters.torchscript", "TorchScriptModel"),
     "pt2": ("partwise.tasks.exporters.pt2", "Pt2Model"),
+    "neuron": ("partwise.tasks.exporters.neuron", "NeuronModel"),
     "native": ("partwise.tasks.exporters.native", "NativeModel"),
 }
 """By format, what opens a file. A class for the format "native" has no signature in its file, so
@@ -89,13 +90,7 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
 
 
 def open_export(file_path: str, expectation: Expectation) -> ExportedModel:
-    """Open an export by its format.
-
-    Raises:
-        ExportRefused: Nothing in this process runs it.
-    """
-    if expectation.format not in _MODELS:
-        raise ExportRefused(f"Nothing here runs the format {expectation.format!r}.")
+    """Open an export by its format."""
     module, name = _MODELS[expectation.format]
     kind = getattr(importlib.import_module(module), name)
     model: ExportedModel = (

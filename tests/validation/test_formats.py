@@ -9,7 +9,12 @@ import pytest
 from partwise.tasks.validation.judge import examine
 from tests.validation.onnx_examples import WEIGHTS, linear
 
-NAMES = {"torchscript": "TorchScriptModel", "pt2": "Pt2Model", "native": "NativeModel"}
+NAMES = {
+    "torchscript": "TorchScriptModel",
+    "pt2": "Pt2Model",
+    "neuron": "NeuronModel",
+    "native": "NativeModel",
+}
 
 
 class StandIn:
@@ -56,14 +61,7 @@ def test_a_format_is_judged_by_its_own_class(form, tmp_path, content, found):
     assert steps == [("load", ""), *runs]
 
 
-def test_a_format_that_runs_on_other_hardware_alone_is_not_passed(tmp_path):
-    example = linear().expecting(format="neuron")
-    verdict = examine(str(tmp_path / "model"), example.expectation, example.cases, lambda *_: None)
-    assert [finding.check for finding in verdict.findings] == ["load"]
-    assert "Nothing here runs the format 'neuron'" in verdict.findings[0].message
-
-
-@pytest.mark.parametrize("form", ["torchscript", "pt2"], indirect=True)
+@pytest.mark.parametrize("form", ["torchscript", "pt2", "neuron"], indirect=True)
 def test_another_signature_is_told(form, tmp_path):
     """A native file has none of its own."""
     (tmp_path / "model").write_text("1")
