@@ -10,6 +10,7 @@ from typing import Any
 from partwise.tasks.errors import SerdeError
 from partwise.tasks.serdes.keras import KerasSerde
 from partwise.tasks.serdes.lightgbm import LightGBMSerde
+from partwise.tasks.serdes.onnx import OnnxSerde
 from partwise.tasks.serdes.pickle import PickleSerde
 from partwise.tasks.serdes.protocol import ModelSerde
 from partwise.tasks.serdes.torch import TorchSerde
@@ -20,6 +21,7 @@ __all__ = [
     "ModelSerde",
     "KerasSerde",
     "LightGBMSerde",
+    "OnnxSerde",
     "PickleSerde",
     "TorchSerde",
     "XGBoostSerde",
@@ -33,6 +35,7 @@ __all__ = [
 SERDES: dict[str, Callable[[], ModelSerde]] = {
     "keras": KerasSerde,
     "lightgbm": LightGBMSerde,
+    "onnx": OnnxSerde,
     "pickle": PickleSerde,
     "torch": TorchSerde,
     "xgboost": XGBoostSerde,

@@ -69,6 +69,8 @@ class Expectation:
     no sign of a comparison that proves nothing."""
     gate: MetricGate | None = None
     """In place of the tolerance."""
+    serde: str = ""
+    """Of the format "native": the name of the serde that reads the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +93,15 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     """None: the export is right."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Numbers for the ledger: export_rows, export_cases, export_max_abs_diff,
-    export_max_rel_diff, export_differing and so on."""
+    """Numbers for the ledger: export_cases, export_rows, export_values, export_differing,
+    export_max_abs_diff, export_max_rel_diff; of classes export_labels_differing and
+    export_label_ties; of a gate export_metric_loss, and export_metric, export_metric_native and
+    export_label_agreement where they are known."""
     notes: tuple[str, ...] = ()
     """What is no mistake and should be known, such as an output that is the same for all rows."""
+    libraries: tuple[str, ...] = ()
+    """Of the libraries that train models, those that the process had loaded which ran the export.
+    For ONNX there are none."""
 
     def check(self) -> None:
         """Return when the export is right.
