@@ -20,6 +20,7 @@ from partwise.tasks.exporters.lightgbm_graph import (
     write_graph,
 )
 from partwise.tasks.exporters.lightgbm_trees import LightGBMTrees, read_trees
+from partwise.tasks.exporters.options import refuse_optimization
 from partwise.tasks.exporters.protocol import ModelDescription, Tolerance
 from partwise.tasks.exporters.signature import (
     Feature,
@@ -52,8 +53,7 @@ class LightGBMOnnxExporter:
     """Writes LightGBM models as ONNX, every number of them in double.
 
     A regression or ranking gives "prediction", shape (n,). A classifier gives "label", shape (n,),
-    and "probabilities", shape (n, classes). `optimization` is met by any graph of ours: onnxruntime
-    has nothing in it to rewrite.
+    and "probabilities", shape (n, classes).
     """
 
     def describe(
@@ -139,6 +139,7 @@ def _opset(options: ExportOptions) -> int:
             f"A model of trees is not exported in {options.precision}: its thresholds would move, "
             'and rows near them would change sides. Pass precision="full".'
         )
+    refuse_optimization(options)
     opset = options.opset or DEFAULT_OPSET
     if opset not in OPSETS:
         raise ExportRefused(

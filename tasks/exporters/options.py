@@ -11,11 +11,26 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
+from partwise.tasks.errors import ExportRefused
 from partwise.tasks.json_schema import for_forms
 
 ModelFormat = Literal["onnx", "torchscript", "pt2", "native", "neuron"]
 EMBEDDED_BYTES = 1_500_000_000
 """Protobuf ends at 2 GiB; weights above this stand in a file beside the model."""
+
+
+def format_of(serde: str) -> ModelFormat:
+    """Return the format of the files that a serde of this name reads.
+
+    Example:
+        >>> format_of("onnx"), format_of("lightgbm")
+        ('onnx', 'native')
+    """
+    match serde:
+        case "onnx" | "torchscript" | "pt2" | "neuron":
+            return serde
+        case _:
+            return "native"
 
 
 class ExportOptions(BaseModel):
@@ -45,8 +60,8 @@ class ExportOptions(BaseModel):
     optimization: Literal["none", "basic", "extended", "all"] = Field(
         title="Optimization",
         default="none",
-        description="How far onnxruntime rewrites the graph before it is stored; from "
-        '"extended" on it runs nowhere else.',
+        description="How far onnxruntime rewrites the graph of a PyTorch module before it is "
+        'stored; from "extended" on it runs nowhere else.',
     )
     embedded_bytes: int = Field(
         title="Largest embedded weights (bytes)",
@@ -98,3 +113,16 @@ class ValidationOptions(BaseModel):
     def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what is not given: a form would send a null that it cannot have."""
         return {name: value for name, value in write(self).items() if value is not None}
+
+
+def refuse_optimization(options: ExportOptions) -> None:
+    """Refuse to optimize a model of trees, which is one operator: there is nothing to rewrite.
+
+    Raises:
+        ExportRefused: The options ask for it.
+    """
+    if options.optimization != "none":
+        raise ExportRefused(
+            f"optimization={options.optimization!r} is for PyTorch modules: a model of trees is "
+            "one operator, which onnxruntime does not rewrite. Leave it out."
+        )

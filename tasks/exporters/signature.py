@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from partwise.tasks.data.key_classes import names_in_words
 from partwise.tasks.errors import ColumnError, InputError, IntegrityError
+from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.trainers.features import feature_matrix
 
 Feeds = Mapping[str, np.ndarray]
@@ -50,6 +51,20 @@ class Feature(BaseModel):
     """Of a categorical feature: a category's code is its place. None: a number."""
 
 
+class Origin(BaseModel):
+    """The trained model that an export was made of."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    training_run_id: str
+    partition_id: str
+    model_file: str
+    """The name of the model's artifact."""
+    model_serde: str
+    """The serde that wrote it."""
+    model_sha256: str
+
+
 class Signature(BaseModel):
     """What an exported model takes and gives, and where it comes from."""
 
@@ -70,8 +85,10 @@ class Signature(BaseModel):
     """What the columns of probabilities stand for."""
     model_type: str
     """The model's type, such as "lightgbm.basic.Booster"."""
-    training_run_id: str = ""
-    partition_id: str = ""
+    origin: Origin | None = None
+    """None: it was exported outside any run."""
+    options: ExportOptions | None = None
+    """How it was exported, likewise."""
 
     def to_json(self) -> str:
         """Return the signature as JSON."""
@@ -101,6 +118,16 @@ class Signature(BaseModel):
     def column_names(self) -> list[str]:
         """Return the columns that rows need."""
         return [feature.name for feature in self.features]
+
+    def outputs_of_no_rows(self) -> Outputs:
+        """Return the outputs of an empty batch; sizes that are free are 0."""
+        return {
+            tensor.name: np.zeros(
+                (0, *(size or 0 for size in tensor.shape[1:])),
+                object if tensor.dtype == "string" else tensor.dtype,
+            )
+            for tensor in self.outputs
+        }
 
     def predictions(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return of a model's outputs what its own `predict` would give."""

@@ -133,10 +133,7 @@ def run_program(program: Any, signature: Signature, feeds: Feeds) -> Outputs:
         tensor.name: np.asarray(feeds[tensor.name], tensor.dtype) for tensor in signature.inputs
     }
     if not len(next(iter(ordered.values()))):
-        return {
-            tensor.name: np.zeros((0, *(size or 0 for size in tensor.shape[1:])), tensor.dtype)
-            for tensor in signature.outputs
-        }
+        return signature.outputs_of_no_rows()
     with torch.no_grad():
         found = program(*tensors_of(ordered))
     if len(found) != len(signature.outputs):

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from partwise.tasks.errors import ColumnError, ExportRefused, InputError
 from partwise.tasks.exporters.onnx_files import save_onnx
-from partwise.tasks.exporters.options import ExportOptions
+from partwise.tasks.exporters.options import ExportOptions, refuse_optimization
 from partwise.tasks.exporters.protocol import ModelDescription, Tolerance
 from partwise.tasks.exporters.signature import (
     Feature,
@@ -150,6 +150,7 @@ def _refuse_options(options: ExportOptions) -> None:
             f'The precision "{options.precision}" is for PyTorch modules; an XGBoost model compares'
             ' float32 with its thresholds, and would take other branches: use "full".'
         )
+    refuse_optimization(options)
     if options.opset is not None and options.opset not in OPSETS:
         raise ExportRefused(
             f"XGBoost models are written in ONNX' opsets {OPSETS[0]} to {OPSETS[-1]}, and "

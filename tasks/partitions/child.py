@@ -31,7 +31,12 @@ from partwise.tasks.data.connector import DataConnector
 from partwise.tasks.data.keys import Key
 from partwise.tasks.data.params import read_params
 from partwise.tasks.data.shards import ShardReader
-from partwise.tasks.errors import ArtifactNotFoundError, ModelNotFound
+from partwise.tasks.errors import (
+    ArtifactNotFoundError,
+    ExportMismatch,
+    ExportRefused,
+    ModelNotFound,
+)
 from partwise.tasks.partitions.context import PartitionContext
 from partwise.tasks.partitions.failures import MESSAGE_CHARS, describe_error, printable
 from partwise.tasks.partitions.seeding import Seeding
@@ -252,7 +257,9 @@ class Child:
             "error_type": described["type"],
             "error_message": described["message"],
             "error_fingerprint": described["fingerprint"],
-            "final": isinstance(error, ModelNotFound),
+            "metrics": error.metrics if isinstance(error, ExportMismatch) else {},
+            # A second try would come to the same.
+            "final": isinstance(error, ModelNotFound | ExportRefused | ExportMismatch),
         }
 
     def _restore(self) -> None:
@@ -323,8 +330,10 @@ def _open_shard(shard: dict[str, Any]) -> OpenShard:
         columns = [column.to_pylist() for column in reader.read_all().columns]
     keys: list[Key] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     models = {
-        index: StoredModel(path=path, offset=offset, artifact=artifact_from_row(artifact))
-        for index, path, offset, artifact in shard["models"]
+        index: StoredModel(
+            path=path, offset=offset, artifact=artifact_from_row(artifact), beside=beside
+        )
+        for index, path, offset, artifact, beside in shard["models"]
     }
     return OpenShard(
         reader=ShardReader(shard["path"]),

@@ -4,6 +4,8 @@ import hashlib
 import traceback
 from pathlib import Path
 
+from partwise.tasks.errors import ExportMismatch
+
 MESSAGE_CHARS = 2_000
 TRACEBACK_CHARS = 20_000
 
@@ -39,7 +41,9 @@ def describe_error(error: BaseException) -> dict[str, str]:
         f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
     ]
-    digest = fingerprint_failure(name, *where[-3:])
+    # All mismatches are raised in one place, and what did not hold tells them apart.
+    check = [error.check] if isinstance(error, ExportMismatch) else []
+    digest = fingerprint_failure(name, *check, *where[-3:])
     try:
         # Formatting the exception itself would copy a message of any length several times.
         lines = traceback.format_tb(error.__traceback__, limit=40)

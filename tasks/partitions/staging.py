@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from partwise.tasks.errors import StoreError
 from partwise.tasks.partitions.assignment import StagedFile
@@ -22,6 +23,9 @@ GAP_BYTES = 1 << 20
 """Models of one bundle that lie closer than this are read in one request."""
 
 LARGEST_READ_BYTES = 64 << 20
+
+BESIDE = ".data"
+"""What follows a model's file name in that of the file with weights beside it."""
 
 
 class Stage:
@@ -85,7 +89,8 @@ def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
         ledger: The training run's.
 
     Returns:
-        Tables of the columns partition_id and those of an artifact.
+        Tables of the columns partition_id and those of an artifact; `beside` names the artifact
+        with weights that the model's own file has no room for, or is empty.
     """
     lists = ledger["artifacts"].combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
@@ -94,7 +99,8 @@ def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
     flat = pa.Table.from_struct_array(lists.flatten())
     flat = flat.append_column("partition_id", ledger["partition_id"].take(parents))
     flat = flat.append_column("shard", ledger["shard"].take(parents))
-    models = flat.filter(pa.compute.not_equal(flat["serde"], ""))
+    models = flat.filter(pc.not_equal(flat["serde"], ""))
+    models = models.append_column("beside", _names_beside(models, flat))
     models = models.sort_by(
         [("shard", "ascending"), ("bundle", "ascending"), ("offset", "ascending")]
     )
@@ -106,6 +112,16 @@ def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
             found[int(shards[start])] = models.slice(start, stop - start).drop_columns(["shard"])
             start = stop
     return found
+
+
+def _names_beside(models: pa.Table, artifacts: pa.Table) -> pa.Array:
+    """Return for each model the name of the artifact with weights beside it, or ""."""
+    found = artifacts.filter(pc.ends_with(artifacts["filename"], BESIDE))
+    owners = set(zip(found["partition_id"].to_pylist(), found["filename"].to_pylist(), strict=True))
+    names = pc.binary_join_element_wise(models["filename"], BESIDE, "").to_pylist()
+    pairs = zip(models["partition_id"].to_pylist(), names, strict=True) if owners else ()
+    here = [name if (owner, name) in owners else "" for owner, name in pairs]
+    return pa.array(here or [""] * models.num_rows, pa.string())
 
 
 def models_fingerprint(models: Mapping[int, pa.Table]) -> str:
@@ -129,25 +145,26 @@ def table_bytes(table: pa.Table) -> bytes:
 
 def locate_models(
     table_path: str, store: Store, training_run_id: str, partition_ids: list[str], directory: str
-) -> list[tuple[str, str, int, dict[str, Any]]]:
+) -> list[tuple[str, str, int, dict[str, Any], str]]:
     """Give each partition the local file and offset where its model's bytes stand.
 
     On a local store these are the bundles themselves. From a bucket they are read here, neighbours
     in one request, into one file.
 
     Returns:
-        (partition_id, path, offset, artifact) of those that have a model.
+        (partition_id, path, offset, artifact, beside) of those that have a model.
     """
     wanted = set(partition_ids)
     rows = [row for row in _read(table_path).to_pylist() if row["partition_id"] in wanted]
     names = [row.pop("partition_id") for row in rows]
+    besides = [row.pop("beside") for row in rows]
     artifacts = [asdict(artifact_from_row(row)) for row in rows]
-    located: list[tuple[str, str, int, dict[str, Any]]] = []
+    located: list[tuple[str, str, int, dict[str, Any], str]] = []
     paths = {row["bundle"]: run_path(training_run_id, row["bundle"]) for row in rows}
     if all(store.local_path(path) is not None for path in paths.values()):
-        for name, artifact in zip(names, artifacts, strict=True):
+        for name, artifact, beside in zip(names, artifacts, besides, strict=True):
             bundle = store.local_path(paths[artifact["bundle"]]) or ""
-            located.append((name, bundle, artifact["offset"], artifact))
+            located.append((name, bundle, artifact["offset"], artifact, beside))
         return located
     target = os.path.join(directory, "models")
     with open(target, "wb") as file:
@@ -158,7 +175,7 @@ def locate_models(
             with contextlib.suppress(FileNotFoundError):
                 file.write(store.read_range(paths[first["bundle"]], first["offset"], size))
             located += [
-                (names[i], target, base + artifacts[i]["offset"], artifacts[i])
+                (names[i], target, base + artifacts[i]["offset"], artifacts[i], besides[i])
                 for i in range(start, stop)
             ]
     return located

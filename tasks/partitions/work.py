@@ -4,7 +4,8 @@ A work value is built by the driver, travels as cloudpickle bytes that only chil
 and is called once per partition.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -31,6 +32,22 @@ class StoredModel:
     path: str
     offset: int
     artifact: StoredArtifact
+    beside: str = ""
+    """The name of the artifact with weights that its own file has no room for; empty: none."""
+
+    @contextmanager
+    def file(self, context: PartitionContext, run_id: str) -> Iterator[str]:
+        """Give the path of the model's file, with what belongs beside it there.
+
+        Args:
+            context: Of the partition at work.
+            run_id: The run that the model is of.
+        """
+        with read_local_artifact(self.path, self.offset, self.artifact) as path:
+            if self.beside:
+                content = context.download(self.beside, run_id=run_id)
+                Path(path).with_name(self.beside).write_bytes(content)
+            yield path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +149,7 @@ class InferWork:
                 return Produced(status=PartitionStatus.SKIPPED, reason=sentence)
             raise ModelNotFound(sentence)
         serde = serde_by_name(model.artifact.serde, self.serde)
-        with read_local_artifact(model.path, model.offset, model.artifact) as path:
+        with model.file(context, self.training_run_id) as path:
             trained = serde.read(path)
         outcome = self.predict(data, trained, context)
         return produce_rows(outcome, data, self.key_columns, self.keep_columns, "prediction")

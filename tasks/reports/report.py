@@ -35,7 +35,13 @@ MOST_METRIC_ROWS = 300  # in the table of all metrics
 MOST_CAUSES = 6  # shown at once; others can be unfolded
 KEY_CHARS = 300
 _NAME_CHARS = 100
-_KINDS = {"train": "training run", "infer": "inference run", "map": "map run"}
+_KINDS = {
+    "train": "training run",
+    "infer": "inference run",
+    "map": "map run",
+    "export": "export run",
+    "validate": "validation run",
+}
 _WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)
 _NOT_DONE = (PartitionStatus.CANCELLED, PartitionStatus.SKIPPED)
 _GENERATION = re.compile(rb'<meta name="partwise-generation" content="(\d+) (complete|partial)">')

@@ -36,11 +36,13 @@ BUNDLES = "bundles"
 LEDGER = "ledger"
 SCRATCH = "scratch"
 
-RunKind = Literal["train", "infer", "map"]
+RunKind = Literal["train", "infer", "map", "export", "validate"]
 OUTPUT_FOLDERS: dict[RunKind, str] = {
     "train": "outputs",
     "infer": "predictions",
     "map": "outputs",
+    "export": "outputs",
+    "validate": "outputs",
 }
 
 _GENERATION_FILE = re.compile(r"(\d{4,})\.json")
@@ -126,7 +128,7 @@ class RunDocument(_Document):
     n_shards: int = Field(ge=1)
     hash_version: int
     training_run_id: str | None = None
-    """The run whose models an inference run uses."""
+    """The run whose models this one uses: a training run, or a run of exports."""
     created_at: datetime
     writer: str
     """Random; tells a creator whose response was lost that the document is its own."""

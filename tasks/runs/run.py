@@ -111,7 +111,7 @@ class Run:
 
     @property
     def kind(self) -> RunKind:
-        """What the run does: "train", "infer" or "map"."""
+        """What the run does: "train", "infer", "map", "export" or "validate"."""
         return self.document.kind
 
     @property
@@ -318,10 +318,15 @@ class Run:
             IntegrityError: The bytes differ from their checksum.
         """
         row = self._row(self.partition_id(key), repr(key))
-        for artifact in map(artifact_from_row, row["artifacts"]):
+        artifacts = [artifact_from_row(artifact) for artifact in row["artifacts"]]
+        for artifact in artifacts:
             if artifact.serde:
                 reader = serde_by_name(artifact.serde, serde)
                 with content_file(self._read(artifact, repr(key)), artifact.filename) as path:
+                    for beside in artifacts:
+                        if beside.filename == f"{artifact.filename}.data":
+                            content = self._read(beside, repr(key))
+                            Path(path).with_name(beside.filename).write_bytes(content)
                     return reader.read(path)
         why = row["error_message"] or row["reason"] or "it wrote none"
         raise ModelNotFound(

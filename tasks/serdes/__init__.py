@@ -14,6 +14,7 @@ from partwise.tasks.serdes.onnx import OnnxSerde
 from partwise.tasks.serdes.pickle import PickleSerde
 from partwise.tasks.serdes.protocol import ModelSerde
 from partwise.tasks.serdes.torch import TorchSerde
+from partwise.tasks.serdes.torch_programs import NeuronSerde, Pt2Serde, TorchScriptSerde
 from partwise.tasks.serdes.xgboost import XGBoostSerde
 
 __all__ = [
@@ -21,8 +22,11 @@ __all__ = [
     "ModelSerde",
     "KerasSerde",
     "LightGBMSerde",
+    "NeuronSerde",
     "OnnxSerde",
     "PickleSerde",
+    "Pt2Serde",
+    "TorchScriptSerde",
     "TorchSerde",
     "XGBoostSerde",
     "library_of",
@@ -35,9 +39,12 @@ __all__ = [
 SERDES: dict[str, Callable[[], ModelSerde]] = {
     "keras": KerasSerde,
     "lightgbm": LightGBMSerde,
+    "neuron": NeuronSerde,
     "onnx": OnnxSerde,
     "pickle": PickleSerde,
+    "pt2": Pt2Serde,
     "torch": TorchSerde,
+    "torchscript": TorchScriptSerde,
     "xgboost": XGBoostSerde,
 }
 """The built-in serdes by the name that a ledger has for them."""

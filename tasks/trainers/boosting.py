@@ -202,6 +202,32 @@ class BoostingTrainer(BaseModel):
             metrics |= {f"holdout_{name}": value for name, value in measured.items()}
         return Result(fit.model, metrics)
 
+    def held_out(self, table: pa.Table, seed: int) -> tuple[pa.Table, np.ndarray]:
+        """Return the rows that are held out of training, and their labels.
+
+        Args:
+            table: A partition's rows.
+            seed: The partition's own, as in training.
+
+        Returns:
+            The rows (all labelled ones, where none is held out), and the labels as doubles of shape
+            (n,).
+
+        Raises:
+            ColumnError: The label is missing, or null in every row.
+        """
+        rows = self._labelled(table)
+        if self.holdout is not None:
+            held_out = self.holdout.mask(rows, seed)
+            if held_out.any():
+                rows = rows.filter(pa.array(held_out))
+        return rows, numbers(self.label, rows.column(self.label)).astype(np.float64, copy=False)
+
+    @property
+    def task(self) -> Task:
+        """What its objective comes to: regression, or two or more classes."""
+        return self._task({"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)})
+
     def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
         left_out = set(key_columns)
         if self.holdout is not None and self.holdout.column is not None:

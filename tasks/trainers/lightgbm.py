@@ -143,7 +143,9 @@ def predict_lightgbm(data: DataConnector, booster: Any) -> np.ndarray:
     """
     table = data.to_arrow()
     names, categories = features_of_booster(booster, table.column_names)
-    predictions: np.ndarray = booster.predict(feature_matrix(table, names, categories))
+    # Partitions are predicted side by side: more threads would wait for each other.
+    matrix = feature_matrix(table, names, categories)
+    predictions: np.ndarray = booster.predict(matrix, num_threads=1)
     return predictions
 
 

@@ -22,7 +22,8 @@ def default_predict(
 ) -> Any:
     """Predict a partition where the user gave no `predict` function.
 
-    Boosters of LightGBM and XGBoost take their features by name, with the categories of training.
+    Boosters of LightGBM and XGBoost take their features by name, with the categories of training;
+    so do exports.
     Other models need a `predict` and, as scikit-learn's have, `feature_names_in_`.
 
     Args:
@@ -38,6 +39,8 @@ def default_predict(
         InputError: The model does not say what its features are.
     """
     library = library_of(model)
+    if library is None and hasattr(model, "signature"):
+        return model.predict(data.to_arrow())  # an export, which says what it takes
     if library == "lightgbm" and hasattr(model, "pandas_categorical"):
         return predict_lightgbm(data, model)
     if library == "xgboost" and hasattr(model, "get_categories"):

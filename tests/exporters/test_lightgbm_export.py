@@ -348,6 +348,7 @@ def test_what_would_come_out_wrong_is_refused_by_name(name):
     [
         ({"precision": "float16"}, "not exported in float16: its thresholds would move"),
         ({"precision": "int8"}, "not exported in int8: its thresholds would move"),
+        ({"optimization": "basic"}, "optimization='basic' is for PyTorch modules"),
         ({"opset": 12}, "opset 12: pass one of 13 to 23"),
         ({"opset": 24}, "opset 24: pass one of 13 to 23"),
     ],

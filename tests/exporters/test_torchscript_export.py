@@ -18,8 +18,7 @@ from partwise.tasks.exporters.pt2 import Pt2Exporter, Pt2Model
 from partwise.tasks.exporters.signature import Feeds, feeds_of_rows
 from partwise.tasks.exporters.torch_modules import take_rows
 from partwise.tasks.exporters.torchscript import TorchScriptExporter, TorchScriptModel
-from partwise.tasks.serdes.pt2 import Pt2Serde
-from partwise.tasks.serdes.torchscript import TorchScriptSerde
+from partwise.tasks.serdes import Pt2Serde, TorchScriptSerde
 from tests.contracts.serde_contract import SerdeContract
 from tests.exporters import torch_models as models
 
@@ -168,7 +167,7 @@ def test_files_of_others_are_refused(made, tmp_path):
         made.model.from_file(str(path))
     with pytest.raises(SerdeError, match=r"not a Sequential.*export_models"):
         made.serde.write(models.make_mlp(), str(path))
-    assert signature.training_run_id == ""
+    assert signature.origin is None
 
 
 def _without_metadata(path: Path) -> Path:

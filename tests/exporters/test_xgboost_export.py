@@ -546,6 +546,7 @@ def test_what_is_refused(case, tmp_path):
     [
         ({"precision": "float16"}, r'precision "float16" is for PyTorch'),
         ({"precision": "int8"}, r'precision "int8" is for PyTorch'),
+        ({"optimization": "all"}, "optimization='all' is for PyTorch modules"),
         ({"opset": 16}, r"opsets 9 to 15, and 16 is none"),
         ({"opset": 8}, r"opsets 9 to 15, and 8 is none"),
     ],
