@@ -24,7 +24,8 @@ from partwise.tasks.trainers import (
     resolve_trainer,
 )
 
-FUNCTIONS = ("trainer", "predict", "function")
+FUNCTIONS = ("trainer", "predict", "function", "inputs")
+EXPORT_LIBRARIES = ("lightgbm", "xgboost", "onnx", "onnxmltools", "onnxruntime")
 NOT_CODE = ("execution", "params", "null_keys", "on_missing_model")
 """Arguments that decide which partitions there are, or how they are executed; params are compared
 partition by partition."""
@@ -83,6 +84,9 @@ def _fingerprint_code(arguments: Mapping[str, Any], version: str | None) -> Code
             deciding[name] = resolve_trainer(deciding[name])
     if isinstance(deciding.get("trainer"), LightGBMTrainer | XGBoostTrainer):
         deciding["library"] = metadata.version(deciding["trainer"].kind)
+    if "validation" in deciding:
+        # A newer one is proved anew.
+        deciding["libraries"] = {name: metadata.version(name) for name in EXPORT_LIBRARIES}
     if version is not None:
         # The user's word stands for code, but not for settings, which can be compared.
         serde = deciding.get("serde")
@@ -97,7 +101,7 @@ def _fingerprint_inputs(
     source: SourceDescription, arguments: Mapping[str, Any], models: str | None
 ) -> str | None:
     """Fingerprint all that partitions are made of; None where that cannot be told."""
-    inputs = [source.fingerprint, arguments["null_keys"], arguments["params"], models]
+    inputs = [source.fingerprint, arguments.get("null_keys"), arguments.get("params"), models]
     try:
         return hashlib.sha256(canonical_bytes(inputs)).hexdigest()
     except TypeError:

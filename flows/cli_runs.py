@@ -328,7 +328,13 @@ _PARSERS: dict[KeyClass, tuple[Callable[[str], Any], str]] = {
 
 def _python_call(run: Run) -> str:
     """Return the call of a run in Python, as far as it is known."""
-    flow = {"train": "train_models", "infer": "run_inference", "map": "map_partitions"}[run.kind]
+    flow = {
+        "train": "train_models",
+        "infer": "run_inference",
+        "map": "map_partitions",
+        "export": "export_models",
+        "validate": "validate_exports",
+    }[run.kind]
     training = run.document.training_run_id
     models = f"training_run_id={training!r}, " if training else ""
     return (

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -75,6 +75,8 @@ class Plan:
     n_shards: int | None = None
     """That of the training run, which the shards must meet."""
     models: dict[int, pa.Table] | None = None
+    check_spill: Callable[[Spill], None] | None = None
+    """Refuses rows that do not do, once they are sharded."""
 
 
 @dataclass(slots=True)
@@ -187,10 +189,11 @@ def choose_n_shards(plan: Plan, claim: Claim, client: Client) -> int:
 
 
 def load(plan: Plan, n_shards: int, directory: Path) -> Spill:
-    """Shard the rows, and see that the trainer can do with them.
+    """Shard the rows, and see that the trainer, or the models, can do with them.
 
     Raises:
         ColumnError: A column that the trainer needs has no value at all.
+        InputError: Models have no rows.
     """
     spill: Spill = load_partitions(
         plan.source, plan.identity.key_columns, n_shards, str(directory), plan.null_keys
@@ -198,6 +201,8 @@ def load(plan: Plan, n_shards: int, directory: Path) -> Spill:
     if hasattr(plan.function, "check"):
         names = tuple(column.name for column in plan.identity.key_columns)
         plan.function.check(spill.schema, spill.empty_columns, names)
+    if plan.check_spill is not None:
+        plan.check_spill(spill)
     return spill
 
 

@@ -14,6 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
 from partwise.tasks.data.filters import Filter
+from partwise.tasks.exporters.options import ExportOptions, ValidationOptions
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.serdes import ModelSerde
 from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
@@ -39,6 +40,7 @@ TrainerParameter = (
 )
 FunctionParameter = str | Function
 PredictParameter = str | Function | Nothing
+InputsParameter = str | Function | Nothing
 StoreParameter = (
     ArtifactStore
     | Annotated[str, WithJsonSchema(_TEXT | {"title": "Folder or URL"})]
@@ -68,3 +70,5 @@ VersionParameter = str | Nothing
 NullKeys = Literal["error", "drop", "keep"]
 
 DEFAULT_EXECUTION = ExecutionOptions()
+DEFAULT_EXPORT = ExportOptions()
+DEFAULT_VALIDATION = ValidationOptions()

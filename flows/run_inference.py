@@ -23,11 +23,13 @@ from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.keys import key_columns
 from partwise.tasks.data.params import given_params
 from partwise.tasks.data.sources import open_source
+from partwise.tasks.exporters.options import ModelFormat
 from partwise.tasks.infer_partitions import infer_partitions, plan_inference
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.partitions.staging import models_fingerprint
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
+from partwise.tasks.runs.exports import find_exports
 from partwise.tasks.serdes import resolve_serde
 
 
@@ -38,6 +40,7 @@ def run_inference(
     training_run_id: str,
     predict: PredictParameter = "",
     *,
+    model_format: ModelFormat = "native",
     run_id: str = "",
     store: StoreParameter = "artifacts",
     serde: SerdeParameter = "",
@@ -66,11 +69,14 @@ def run_inference(
         data: Where the rows come from: a Parquet, CSV or Arrow IPC file, glob, folder or URL; a
             pyarrow Table; a pandas or polars frame; or a list of these.
         partition_by: The key column, or a list of them. Rows of equal keys are a partition.
-        training_run_id: The run of train_models, in the same store, whose models are used. The
-            scheduled time can stand in it as in run_id.
+        training_run_id: The run of train_models, in the same store, whose models are used; with a
+            model_format, the run of export_models, or the training run where it was exported once
+            in that format. The scheduled time can stand in it as in run_id.
         predict: "package.module:function", or a function of (data: DataConnector, model, context:
             PartitionContext) that returns rows: an array, a frame, a mapping of columns, a Result
             of one of these, or a Skip. Empty: the model's own prediction, as "prediction".
+        model_format: "native": the trained models. "onnx": their exports, by onnxruntime in place
+            of the training library; "torchscript" and "pt2" likewise, by PyTorch.
         run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
             for the time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for
             that of a time zone. Empty: a name is made up.
@@ -99,12 +105,14 @@ def run_inference(
 
     Raises:
         InputError: An argument cannot be used; nothing was written.
-        RunNotFoundError: There is no such training run.
+        RunNotFoundError: There is no such training run, or no export of it.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
-    training = Run.open(training_run_id, open_store(store).store)
+    named = Run.open(training_run_id, open_store(store).store)
+    training = named if model_format == "native" else find_exports(named, model_format)
+    training_run_id = training.run_id
     chosen_serde = resolve_serde(serde)
     source = open_source(data, columns=columns or None, filter=filter or None)
     partition_params = given_params(params)
@@ -125,6 +133,7 @@ def run_inference(
         {
             "partition_by": names,
             "training_run_id": training_run_id,
+            "model_format": model_format,
             "predict": predict or None,
             "serde": chosen_serde,
             "keep_columns": list(keep_columns or ()) or None,

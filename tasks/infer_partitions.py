@@ -50,10 +50,10 @@ def plan_inference(
         ModelNotFound: The training run has no model at all.
         ColumnError: A column to keep is missing.
     """
-    if training.kind != "train":
+    if training.kind not in ("train", "export"):
         raise InputError(
             f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
-            "a run of train_models."
+            "a run of train_models, or of export_models."
         )
     names = [column.name for column in key_columns]
     if names != training.document.partition_by:

@@ -1,0 +1,153 @@
+"""The flow that exports every model of a training run, and proves each file."""
+
+from functools import partial
+
+from partwise.flows.calls import describe_intent
+from partwise.flows.connections import open_store
+from partwise.flows.execution import Plan, execute
+from partwise.flows.origins import Origin
+from partwise.flows.parameters import (
+    DEFAULT_EXECUTION,
+    DEFAULT_EXPORT,
+    DEFAULT_VALIDATION,
+    ClusterParameter,
+    ColumnsParameter,
+    DataParameter,
+    FilterParameter,
+    InputsParameter,
+    SerdeParameter,
+    StoreParameter,
+    VersionParameter,
+)
+from partwise.flows.run_flow import run_flow
+from partwise.tasks.data.keys import key_columns
+from partwise.tasks.export_models import check_coverage, plan_export
+from partwise.tasks.export_models import export_models as export_some_models
+from partwise.tasks.exporters.options import ExportOptions, ModelFormat, ValidationOptions
+from partwise.tasks.partitions import ExecutionOptions
+from partwise.tasks.partitions.export_work import ComparedRows, Proof
+from partwise.tasks.partitions.staging import models_fingerprint
+from partwise.tasks.runs import Run
+from partwise.tasks.runs.claim import Identity, OnExisting
+from partwise.tasks.serdes import resolve_serde
+from partwise.tasks.trainers import resolve_trainer
+
+
+@run_flow(name="export-models", kind="export", opaque=("data",))
+def export_models(
+    training_run_id: str,
+    format: ModelFormat = "onnx",  # noqa: A002 (the word of every exporter)
+    *,
+    run_id: str = "",
+    store: StoreParameter = "artifacts",
+    data: DataParameter = "",
+    inputs: InputsParameter = "",
+    options: ExportOptions = DEFAULT_EXPORT,
+    validation: ValidationOptions = DEFAULT_VALIDATION,
+    serde: SerdeParameter = "",
+    filter: FilterParameter = (),  # noqa: A002 (the word of every reader of tables)
+    columns: ColumnsParameter = (),
+    version: VersionParameter = "",
+    on_existing_artifacts: OnExisting = "error",
+    execution: ExecutionOptions = DEFAULT_EXECUTION,
+    cluster: ClusterParameter = "",
+) -> Run:
+    """Export every model of a training run, and prove each file before it is published.
+
+    A file is compared with its model on the partition's held-out rows and on rows made to go wrong:
+    on every threshold and beside it, missing, infinite, unseen. A partition whose file gives
+    anything else is FAILED with ExportMismatch, and one whose model would not come out right with
+    ExportRefused; of neither is a file kept.
+
+    Example:
+        >>> run = export_models("sales-1", "onnx", run_id="sales-1-onnx")  # doctest: +SKIP
+        >>> run.model("store-7").predict(rows)  # doctest: +SKIP
+
+    Args:
+        training_run_id: The run of train_models, in the same store, whose models are exported. The
+            scheduled time can stand in it as in run_id.
+        format: "onnx"; "torchscript" or "pt2" for PyTorch modules; "native", the library's own;
+            "neuron" for AWS Neuron, where its SDK is installed.
+        run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
+            for the time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for
+            that of a time zone. Empty: a name is made up.
+        store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
+            block, or the name of one that is saved, such as artifact-store/prod.
+        data: Rows that models and files are compared on, some of each partition, as train_models
+            takes them. Empty: those of the training run.
+        inputs: For PyTorch modules: "package.module:function", or a function of (data, model,
+            context) that returns the module's inputs of rows, a mapping of names to arrays. Empty:
+            the columns that the module's `feature_names_in_` lists, as one matrix.
+        options: Opset, inputs, precision, optimization.
+        validation: Tolerances, how many rows.
+        serde: Reads models that no native serde wrote: a serde, or the name of a built-in one.
+            Nothing is unpickled unless this is a PickleSerde, or "pickle".
+        filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them. None
+            given, nor data: as in training.
+        columns: Columns to read. None given: all.
+        version: Your own word for the version of your code, which a resume compares in place of
+            looking at the code.
+        on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
+            keep the partitions whose model, rows, code and settings are those of a finished one.
+        execution: Retries, limits, failure budget.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
+            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+
+    Returns:
+        The run. Its status is SUCCESS or PARTIAL_FAILURE.
+
+    Raises:
+        InputError: An argument cannot be used; nothing was written.
+        RunNotFoundError: There is no such training run.
+        RunExistsError: The run exists, and on_existing_artifacts is "error".
+        RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
+        RunCancelled: The run was cancelled; what was committed is kept.
+    """
+    training = Run.open(training_run_id, open_store(store).store)
+    origin = Origin.of(training)
+    source = origin.open_rows(data, columns, filter)
+    names = training.document.partition_by
+    keys = key_columns(source.schema, names)
+    chosen_serde = resolve_serde(serde)
+    function = resolve_trainer(inputs) if inputs else None
+    proof = Proof(
+        validation=validation,
+        rows=ComparedRows(trainer=origin.trainer, most=validation.most_rows),
+        inputs=function,
+    )
+    work, models = plan_export(training, keys, format, options, proof, chosen_serde)
+    intent = describe_intent(
+        "export_models",
+        source.description(),
+        {
+            "training_run_id": training_run_id,
+            "format": format,
+            "inputs": inputs or None,
+            "options": options,
+            "validation": validation,
+            "serde": chosen_serde,
+            "execution": execution,
+        },
+        version or None,
+        models_fingerprint(models),
+    )
+    plan = Plan(
+        identity=Identity(
+            run_id=run_id, kind="export", key_columns=keys, training_run_id=training_run_id
+        ),
+        store=store,
+        source=source,
+        work=work,
+        function=function or work,
+        intent=intent,
+        seed=origin.seed,
+        params=None,
+        null_keys=origin.null_keys,
+        on_existing=on_existing_artifacts,
+        options=execution,
+        cluster=cluster,
+        n_shards=training.document.n_shards,
+        models=models,
+        check_spill=partial(check_coverage, models, key_columns=keys, run_id=training_run_id),
+    )
+    return execute(plan, export_some_models)

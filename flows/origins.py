@@ -1,0 +1,73 @@
+"""What a run was begun with, for the runs that follow it: its rows, its trainer, its settings."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from partwise.flows.calls import read_call
+from partwise.flows.parameters import NullKeys
+from partwise.tasks.data.sources import Source, open_source
+from partwise.tasks.errors import InputError
+from partwise.tasks.runs import Run
+from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """The call of a run, as far as it is written down."""
+
+    run: Run
+    arguments: dict[str, Any] | None
+    """None: it cannot be told, as where the rows were a frame in memory."""
+
+    @classmethod
+    def of(cls, run: Run) -> "Origin":
+        """Read the call of a run's newest generation."""
+        call = run.read_generation_document().call if run.generation else None
+        return cls(run=run, arguments=None if call is None else read_call(call)[1])
+
+    def open_rows(self, data: Any, columns: Any, filter: Any) -> Source:  # noqa: A002
+        """Open the rows that a caller gives, or those of the run where none are given.
+
+        Raises:
+            InputError: None are given, and those of the run cannot be told.
+            SourceError: They cannot be read.
+        """
+        if not _is_empty(data):
+            return open_source(data, columns=columns or None, filter=filter or None)
+        if self.arguments is None:
+            raise InputError(
+                f"The run {self.run.run_id!r} was given rows in memory, which are gone: pass data=."
+            )
+        of_run = self.arguments
+        return open_source(
+            of_run["data"],
+            columns=columns or of_run["columns"],
+            filter=filter or of_run["filter"],
+        )
+
+    @property
+    def null_keys(self) -> NullKeys:
+        """What became of rows with a null key."""
+        found: NullKeys = (self.arguments or {}).get("null_keys", "error")
+        return found
+
+    @property
+    def seed(self) -> int:
+        """The run's seed, which drew the held-out rows."""
+        return int((self.arguments or {}).get("seed", 0))
+
+    @property
+    def trainer(self) -> LightGBMTrainer | XGBoostTrainer | None:
+        """The built-in trainer, which says what was held out; None: it was another function."""
+        trainer = (self.arguments or {}).get("trainer")
+        return trainer if isinstance(trainer, LightGBMTrainer | XGBoostTrainer) else None
+
+    @property
+    def inputs(self) -> str:
+        """The function that made the inputs of an export run's models, by name; empty: none."""
+        inputs = (self.arguments or {}).get("inputs")
+        return inputs if isinstance(inputs, str) else ""
+
+
+def _is_empty(data: Any) -> bool:
+    return data is None or (isinstance(data, str | list | tuple) and len(data) == 0)

@@ -1,0 +1,103 @@
+"""The export step: turn each partition's model of some shards into a file, and prove the file."""
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+from prefect.logging import get_run_logger
+
+from partwise.tasks.data.keys import KeyColumn, check_key_classes, partition_ids
+from partwise.tasks.data.shards import Spill, read_shard_keys
+from partwise.tasks.errors import InputError, ModelNotFound
+from partwise.tasks.exporters.options import ExportOptions, ModelFormat
+from partwise.tasks.partitions.assignment import ShardReceipt
+from partwise.tasks.partitions.driver import Driver, ShardGroup
+from partwise.tasks.partitions.export_work import ExportWork, Proof
+from partwise.tasks.partitions.staging import models_by_shard
+from partwise.tasks.runs.run import Run
+from partwise.tasks.serdes import ModelSerde, serde_by_name
+
+_SHOWN = 3
+
+
+@task(
+    name="export-models",
+    task_run_name="export {group}",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def export_models(group: ShardGroup, driver: Driver) -> list[ShardReceipt]:
+    """Export the models of some shards on the cluster, each proved, and wait for them."""
+    return driver.run_shards(group.numbers, get_run_logger())
+
+
+def plan_export(
+    training: Run,
+    key_columns: Sequence[KeyColumn],
+    form: ModelFormat,
+    options: ExportOptions,
+    proof: Proof,
+    serde: ModelSerde | None,
+) -> tuple[ExportWork, dict[int, pa.Table]]:
+    """Return the work of an export run, and where the models of each shard are.
+
+    Raises:
+        InputError: The run is no training run.
+        KeyClassError: A key column of the rows has another class than in training.
+        SerdeError: The models need a serde that was not given.
+        ModelNotFound: The training run has no model at all.
+    """
+    if training.kind != "train":
+        raise InputError(
+            f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
+            "a run of train_models."
+        )
+    check_key_classes(training.key_columns, key_columns, f"the training run {training.run_id!r}")
+    models = models_by_shard(training.ledger)
+    if not models:
+        raise ModelNotFound(
+            f"The training run {training.run_id!r} ({training.status.value}) has no model yet; "
+            "train it first, or pass the ID of another run."
+        )
+    for name in sorted({name for table in models.values() for name in table["serde"].to_pylist()}):
+        serde_by_name(name, serde)
+    work = ExportWork(
+        format=form,
+        options=options,
+        proof=proof,
+        serde=serde,
+        training_run_id=training.run_id,
+    )
+    return work, models
+
+
+def check_coverage(
+    models: Mapping[int, pa.Table], spill: Spill, key_columns: Sequence[KeyColumn], run_id: str
+) -> None:
+    """See to it that no model is passed over for want of rows.
+
+    Args:
+        models: Where the models of each shard are.
+        spill: The rows.
+        key_columns: Of the rows.
+        run_id: The run that the models are of.
+
+    Raises:
+        InputError: Some models have no row to be compared on.
+    """
+    shards = {shard.number: shard for shard in spill.shards}
+    missing: list[str] = []
+    for number, table in models.items():
+        wanted = table["partition_id"].to_pylist()
+        here: set[str] = set()
+        if number in shards:
+            here = set(partition_ids(read_shard_keys(shards[number], key_columns), key_columns))
+        missing += [name for name in wanted if name not in here]
+    if missing:
+        total = sum(table.num_rows for table in models.values())
+        raise InputError(
+            f"The data has no rows for {len(missing):,} of the {total:,} models of the run "
+            f"{run_id!r}, such as {', '.join(sorted(missing)[:_SHOWN])}; a model is compared with "
+            "its export on rows: pass data= that has some of each."
+        )

@@ -1,0 +1,56 @@
+"""Functions for the tests of exports: a module of its own, which workers import at no cost."""
+
+from typing import Any
+
+import numpy as np
+
+from partwise.tasks.data import DataConnector
+from partwise.tasks.partitions import PartitionContext
+
+FEATURES = ["price", "seen"]
+
+
+def fit_linear_tree(data: DataConnector, context: PartitionContext) -> Any:
+    import lightgbm
+
+    rows = lightgbm.Dataset(
+        np.nan_to_num(data.to_numpy(FEATURES)), data.to_numpy("sales"), feature_name=FEATURES
+    )
+    settings = {"num_threads": 1, "verbosity": -1, "linear_tree": True, "min_data_in_leaf": 2}
+    return lightgbm.train(settings, rows, 3)
+
+
+def net_matrix(data: DataConnector) -> np.ndarray:
+    matrix = np.nan_to_num(data.to_numpy(FEATURES))
+    return ((matrix - [10, 1.7e9]) / [3, 1e6]).astype(np.float32)
+
+
+def fit_net(data: DataConnector, context: PartitionContext) -> Any:
+    import torch
+
+    torch.manual_seed(context.seed)
+    return torch.nn.Sequential(
+        torch.nn.Linear(2, 256), torch.nn.ReLU(), torch.nn.Dropout(0.5), torch.nn.Linear(256, 1)
+    )
+
+
+def net_inputs(data: DataConnector, model: Any, context: PartitionContext) -> dict[str, np.ndarray]:
+    return {"input": net_matrix(data)}
+
+
+def predict_net(data: DataConnector, model: Any, context: PartitionContext) -> np.ndarray:
+    if hasattr(model, "signature"):
+        return model.signature.predictions(model.run({"input": net_matrix(data)}))
+    import torch
+
+    with torch.no_grad():
+        return model.eval()(torch.from_numpy(net_matrix(data)))[:, 0].numpy()
+
+
+def fit_some_wrong(data: DataConnector, context: PartitionContext) -> Any:
+    """Train models, of which that of key 3 cannot be exported rightly."""
+    import lightgbm
+
+    rows = lightgbm.Dataset(data.to_numpy(["x", "z"]), data.to_numpy("y"), feature_name=["x", "z"])
+    settings = {"num_threads": 1, "verbosity": -1, "linear_tree": context.key == 3}
+    return lightgbm.train(settings, rows, 3)
