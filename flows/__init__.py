@@ -10,11 +10,21 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from partwise.flows.export_models import export_models
     from partwise.flows.map_partitions import map_partitions
+    from partwise.flows.model_pipeline import model_pipeline
     from partwise.flows.run_inference import run_inference
     from partwise.flows.train_models import train_models
+    from partwise.flows.validate_exports import validate_exports
 
-__all__ = ["map_partitions", "run_inference", "train_models"]
+__all__ = [
+    "export_models",
+    "map_partitions",
+    "model_pipeline",
+    "run_inference",
+    "train_models",
+    "validate_exports",
+]
 
 
 class _Flows(ModuleType):

@@ -9,11 +9,12 @@ from prefect.exceptions import PrefectHTTPStatusError
 from prefect.runtime import deployment, flow_run
 
 from partwise.tasks.runs import Run
+from partwise.tasks.runs.pipeline import Pipeline
 
 RUN_COMPLETED = "partwise.run.completed"
 
 
-def announce(run: Run) -> None:
+def announce(run: Run | Pipeline) -> None:
     """Emit the event `partwise.run.completed`, on which an automation can start another flow.
 
     Its resource is `partwise.run.<run_id>`, with the labels `partwise.kind`, `partwise.status` and

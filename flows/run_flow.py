@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, ParamSpec
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import httpx
 from prefect import Flow
@@ -28,23 +28,27 @@ from pydantic import BaseModel, ValidationError
 from partwise.flows.announcement import announce
 from partwise.flows.prefect_server import forget_unsent, start_embedded_server
 from partwise.flows.run_ids import fill_in, run_id_of_flow_run
-from partwise.flows.states import interrupted, refused, result_of, state_of
+from partwise.flows.states import ended_early, interrupted, refused, result_of, state_of
 from partwise.tasks.errors import InputError, PartwiseError, RunCancelled, RunFailed
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.manifest import RunKind
+from partwise.tasks.runs.pipeline import Pipeline
 
 TASK_THREADS = 16
 LARGEST_PARAMETER_BYTES = 32 << 10
 MOST_MISTAKES = 4
 """Told of in one message."""
-TRAINING_RUN_ID = "training_run_id"
+USED_RUN_IDS = ("training_run_id", "export_run_id")
+"""Parameters that name an earlier run; the scheduled time can stand in them."""
 
 _THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=TASK_THREADS)
 
+FlowKind = RunKind | Literal["pipeline"]
 P = ParamSpec("P")
+R = TypeVar("R", bound=Run | Pipeline)
 logger = logging.getLogger(__name__)
 
-_ended: ContextVar[list[Run] | None] = ContextVar("partwise_ended_runs", default=None)
+_ended: ContextVar[list[Any] | None] = ContextVar("partwise_ended_runs", default=None)
 
 
 class _Opaque:
@@ -54,21 +58,21 @@ class _Opaque:
         self.value = value
 
 
-class RunFlow(Flow[P, Any]):
-    """A flow around a run of partitions.
+class RunFlow(Flow[P, Any], Generic[P, R]):
+    """A flow around a run of partitions, or around a pipeline of runs.
 
     Frames and large params never reach Prefect's database, and when its server dies in mid-run, the
     run goes on and the caller gets it all the same.
 
     Args:
-        fn: The flow function; returns a `Run`.
+        fn: The flow function; returns a `Run` or a `Pipeline`.
         name: The flow's name.
         kind: What its runs do.
         opaque: Parameters that hold data.
     """
 
     def __init__(
-        self, fn: Callable[P, Run], name: str, kind: RunKind, opaque: Sequence[str]
+        self, fn: Callable[P, R], name: str, kind: FlowKind, opaque: Sequence[str]
     ) -> None:
         self._opaque = tuple(opaque)
         signature = inspect.signature(fn)
@@ -81,13 +85,16 @@ class RunFlow(Flow[P, Any]):
                     bound.arguments[key] = value.value
             run_id = _run_id(bound.arguments, kind)
             bound.arguments["run_id"] = run_id
-            if "{" in (bound.arguments.get(TRAINING_RUN_ID) or ""):
-                template = bound.arguments[TRAINING_RUN_ID]
-                bound.arguments[TRAINING_RUN_ID] = run_id_of_flow_run(template, "train")
+            for name in USED_RUN_IDS:
+                if "{" in (template := bound.arguments.get(name) or ""):
+                    bound.arguments[name] = run_id_of_flow_run(template, kind)
             try:
                 run = fn(*bound.args, **bound.kwargs)
             except (KeyboardInterrupt, TerminationSignal):
                 return interrupted(run_id)
+            except (RunFailed, RunCancelled) as error:
+                # Of a stage of a pipeline.
+                return ended_early(error)
             except PartwiseError as error:
                 return refused(error)
             ended = _ended.get()
@@ -104,7 +111,7 @@ class RunFlow(Flow[P, Any]):
             persist_result=False,
         )
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Run:  # type: ignore[override]
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
         """Run the flow.
 
         Returns:
@@ -118,12 +125,12 @@ class RunFlow(Flow[P, Any]):
         for key in self._opaque:
             if not _is_plain(bound.arguments.get(key)):
                 bound.arguments[key] = _Opaque(bound.arguments[key])
-        ended: list[Run] = []
+        ended: list[Any] = []
         token = _ended.set(ended)
         try:
             with _settings():
                 start_embedded_server()
-                run: Run = super().__call__(*bound.args, **bound.kwargs)
+                run: R = super().__call__(*bound.args, **bound.kwargs)
                 return run
         except (RunFailed, RunCancelled) as error:
             # By way of Prefect's engine it has gathered forty lines that tell nobody anything.
@@ -134,7 +141,8 @@ class RunFlow(Flow[P, Any]):
             run_id = ended[-1].run_id
             logger.warning("Prefect's server went away before the run %s ended: %s", run_id, error)
             forget_unsent()
-            return result_of(ended[-1])
+            found: R = result_of(ended[-1])
+            return found
         finally:
             _ended.reset(token)
 
@@ -161,9 +169,9 @@ class RunFlow(Flow[P, Any]):
 
 
 def run_flow(
-    name: str, kind: RunKind, opaque: Sequence[str]
-) -> Callable[[Callable[P, Run]], "RunFlow[P]"]:
-    """Decorate a function that returns a `Run` as a flow.
+    name: str, kind: FlowKind, opaque: Sequence[str]
+) -> Callable[[Callable[P, R]], "RunFlow[P, R]"]:
+    """Decorate a function that returns a `Run` or a `Pipeline` as a flow.
 
     Args:
         name: The flow's name in Prefect.
@@ -171,7 +179,7 @@ def run_flow(
         opaque: Parameters that hold data, which Prefect should neither walk through nor store.
     """
 
-    def decorate(fn: Callable[P, Run]) -> RunFlow[P]:
+    def decorate(fn: Callable[P, R]) -> RunFlow[P, R]:
         return RunFlow(fn, name, kind, opaque)
 
     return decorate
@@ -218,7 +226,7 @@ def _parameters() -> Mapping[str, Any]:
     return {} if context is None else context.parameters or {}
 
 
-def _run_id(parameters: Mapping[str, Any], kind: RunKind) -> str:
+def _run_id(parameters: Mapping[str, Any], kind: FlowKind) -> str:
     return run_id_of_flow_run(parameters.get("run_id") or "", kind)
 
 

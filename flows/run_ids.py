@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from prefect.context import FlowRunContext
 
 from partwise.tasks.errors import RunIdError
-from partwise.tasks.runs.manifest import RunKind, check_run_id
+from partwise.tasks.runs.manifest import check_run_id
 
 _PLACE = re.compile(r"\{scheduled(?:\[(?P<zone>[^\[\]{}]+)\])?(?::(?P<format>[^{}]*))?\}")
 _DEFAULT_FORMAT = "%Y-%m-%d"
@@ -54,7 +54,7 @@ def fill_in(template: str, scheduled: datetime) -> str:
     return check_run_id(filled)
 
 
-def made_up(kind: RunKind, at: datetime, mark: str) -> str:
+def made_up(kind: str, at: datetime, mark: str) -> str:
     """Return a run ID for a caller who gave none: kind, UTC time and a mark.
 
     Example:
@@ -64,12 +64,12 @@ def made_up(kind: RunKind, at: datetime, mark: str) -> str:
     return f"{kind}-{at.astimezone(UTC):%Y%m%d-%H%M%S}-{mark}"
 
 
-def new_run_id(kind: RunKind) -> str:
+def new_run_id(kind: str) -> str:
     """Return a run ID that nobody has had."""
     return made_up(kind, datetime.now(UTC), secrets.token_hex(2))
 
 
-def run_id_of_flow_run(template: str, kind: RunKind) -> str:
+def run_id_of_flow_run(template: str, kind: str) -> str:
     """Return the run ID of the flow run at work: the same however often it is begun again.
 
     Args:

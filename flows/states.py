@@ -1,6 +1,6 @@
 """The Prefect states that runs end in, and what they tell whoever looks at a flow run."""
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow.compute as pc
 from prefect.client.schemas.objects import State
@@ -9,39 +9,52 @@ from prefect.states import Cancelled, Completed, Failed
 from partwise.tasks.errors import PartwiseError, RunCancelled, RunFailed
 from partwise.tasks.partitions.outcomes import PartitionStatus, RunStatus
 from partwise.tasks.runs import Run
+from partwise.tasks.runs.pipeline import Pipeline
+
+R = TypeVar("R", bound=Run | Pipeline)
 
 
-def state_of(run: Run) -> State[Any]:
-    """Return the Prefect state that a run ends its flow run in.
+def state_of(run: Run | Pipeline) -> State[Any]:
+    """Return the Prefect state that a run, or a pipeline of runs, ends its flow run in.
 
     SUCCESS is Completed; PARTIAL_FAILURE is Completed with that name; FAILURE is Failed; CANCELLED
     is Cancelled. The latter two hold an error, which calling the flow raises.
     """
-    message = "" if run.summary is None else run.summary.message
+    message = run.message if isinstance(run, Pipeline) else _message(run)
+    if isinstance(run, Run):
+        match run.status:
+            case RunStatus.FAILURE:
+                return ended_early(RunFailed(_explain(run), run))
+            case RunStatus.CANCELLED:
+                return Cancelled(message=message, data=RunCancelled(_explain(run), run))
     match run.status:
-        case RunStatus.FAILURE:
-            causes = _explain(run)
-            return Failed(name="FAILURE", message=causes, data=RunFailed(causes, run))
-        case RunStatus.CANCELLED:
-            return Cancelled(message=message, data=RunCancelled(_explain(run), run))
         case RunStatus.SUCCESS:
             return Completed(message=message, data=run)
         case status:
             return Completed(name=status.value, message=message, data=run)
 
 
-def result_of(run: Run) -> Run:
+def ended_early(error: RunFailed | RunCancelled) -> State[Any]:
+    """Return the state of a flow run whose run, or a stage of it, ended without success."""
+    error = error.with_traceback(None)
+    if isinstance(error, RunCancelled):
+        return Cancelled(message=str(error), data=error)
+    return Failed(name="FAILURE", message=str(error), data=error)
+
+
+def result_of(run: R) -> R:
     """Return a run, or raise what calling a flow raises for it.
 
     Raises:
         RunFailed: It ended with FAILURE.
         RunCancelled: It was cancelled.
     """
-    match run.status:
-        case RunStatus.FAILURE:
-            _raise(RunFailed(_explain(run), run))
-        case RunStatus.CANCELLED:
-            _raise(RunCancelled(_explain(run), run))
+    if isinstance(run, Run):
+        match run.status:
+            case RunStatus.FAILURE:
+                _raise(RunFailed(_explain(run), run))
+            case RunStatus.CANCELLED:
+                _raise(RunCancelled(_explain(run), run))
     return run
 
 
@@ -67,9 +80,13 @@ def _raise(error: Exception) -> NoReturn:
     raise error from None
 
 
+def _message(run: Run) -> str:
+    return "" if run.summary is None else run.summary.message
+
+
 def _explain(run: Run) -> str:
     """Return a sentence with the first causes."""
-    message = "" if run.summary is None else run.summary.message
+    message = _message(run)
     causes = [
         f"{row['count']} x {row['error_type']}: {' '.join(row['error_message'].split())[:300]}"
         for row in run.failures().slice(0, 3).to_pylist()

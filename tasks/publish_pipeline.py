@@ -1,0 +1,44 @@
+"""The last step of a pipeline: its stages as one table in Prefect's UI."""
+
+from prefect import task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.runtime import flow_run
+
+from partwise.tasks.runs.manifest import REPORT_FILE
+from partwise.tasks.runs.pipeline import Pipeline
+from partwise.tasks.runs.texts import duration
+
+
+@task(
+    name="publish-pipeline",
+    task_run_name="publish pipeline",
+    cache_policy=NO_CACHE,
+    persist_result=False,
+)
+def publish_pipeline(pipeline: Pipeline) -> None:
+    """Create an artifact of the flow run that shows how each stage ended."""
+    create_markdown_artifact(
+        key=f"{flow_run.flow_name}-summary",
+        markdown=describe_pipeline(pipeline),
+        description=f"How the pipeline {pipeline.run_id} ended.",
+    )
+
+
+def describe_pipeline(pipeline: Pipeline) -> str:
+    """Return how a pipeline ended, as Markdown: a row for each stage."""
+    lines = [
+        f"# {pipeline.run_id}: {pipeline.status.value}",
+        "",
+        pipeline.message,
+        "",
+        "| run | status | partitions | took | report |",
+        "|---|---|---|---|---|",
+    ]
+    for run in pipeline.runs:
+        counts = ", ".join(f"{count:,} {name}" for name, count in sorted(run.counts.items()))
+        took = "" if run.summary is None else duration(sum(run.summary.stages.values()))
+        lines.append(
+            f"| {run.run_id} | {run.status.value} | {counts} | {took} | {run.path}/{REPORT_FILE} |"
+        )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,91 @@
+"""Rows in, proved exports and predictions out: four runs under one name."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from partwise.flows import model_pipeline
+from partwise.tasks.errors import RunExistsError, RunFailed, RunNotFoundError
+from partwise.tasks.partitions import ExecutionOptions, RunStatus
+from partwise.tasks.runs import Run
+from partwise.tasks.runs.pipeline import Pipeline
+from partwise.tasks.trainers import LightGBMTrainer
+from tests.flows.export_functions import fit_some_wrong
+
+TRAINER = LightGBMTrainer(label="y", features=("x", "z"), rounds=5, min_rows=20)
+STAGES = ["p-train", "p-export", "p-validate", "p-infer"]
+
+
+def table(keys: int = 4, shift: float = 0.0) -> pa.Table:
+    chance = np.random.default_rng(3)
+    key = np.repeat(np.arange(keys), 60)
+    x, z = chance.normal(size=(2, len(key)))
+    return pa.table(
+        {"k": key, "x": x, "z": z, "y": x - z * key + shift, "row": np.arange(len(key))}
+    )
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    pq.write_table(table(), tmp_path / "rows.parquet")
+    return tmp_path / "rows.parquet"
+
+
+def test_a_pipeline_is_four_runs_and_a_resume_runs_what_changed(data, tmp_path, cluster):
+    settings = {"run_id": "p", "store": tmp_path, "cluster": cluster, "keep_columns": ["row"]}
+    done = model_pipeline(data, "k", TRAINER, **settings)
+    assert [run.run_id for run in done.runs] == STAGES
+    assert done.status is RunStatus.SUCCESS
+    assert [run.executed for run in done.runs] == [4, 4, 4, 4]
+    assert done.inference.document.training_run_id == "p-export"
+    assert done.inference.predictions().num_rows == 240
+    assert repr(Pipeline.open("p", tmp_path)) == "Pipeline('p', SUCCESS)"
+
+    with pytest.raises(RunExistsError, match="p-train"):
+        model_pipeline(data, "k", TRAINER, **settings)
+    again = model_pipeline(data, "k", TRAINER, on_existing_artifacts="resume", **settings)
+    assert [run.executed for run in again.runs] == [0, 0, 0, 0]
+
+    # One partition changes, and with it its model, its export and its predictions.
+    rows = table()
+    y = np.where(rows["k"].to_numpy() == 2, rows["y"].to_numpy() * 2, rows["y"].to_numpy())
+    pq.write_table(rows.set_column(3, "y", pa.array(y)), data)
+    changed = model_pipeline(data, "k", TRAINER, on_existing_artifacts="resume", **settings)
+    assert [run.executed for run in changed.runs] == [1, 1, 1, 1]
+    assert changed.status is RunStatus.SUCCESS
+
+
+def test_the_failure_budget_is_a_gate_between_stages(data, tmp_path, cluster):
+    settings = {"run_id": "p", "store": tmp_path, "cluster": cluster}
+    strict = ExecutionOptions(max_failed=0, max_retries=0)
+    with pytest.raises(RunFailed, match="p-export") as caught:
+        model_pipeline(data, "k", fit_some_wrong, execution=strict, **settings)
+    assert caught.value.run.run_id == "p-export"
+    with pytest.raises(RunNotFoundError):
+        Run.open("p-validate", tmp_path)
+
+    lenient = ExecutionOptions(max_failed=1, max_retries=0)
+    done = model_pipeline(
+        data, "k", fit_some_wrong, execution=lenient, on_existing_artifacts="resume", **settings
+    )
+    assert done.status is RunStatus.PARTIAL_FAILURE
+    assert done.training.executed == 0
+    assert done.export.counts == {"DONE": 3, "FAILED": 1}
+    assert done.validation.counts == {"DONE": 3, "SKIPPED": 1}
+    assert done.inference.counts == {"DONE": 3, "SKIPPED": 1}
+    failed = done.export.partitions.filter(pc.equal(done.export.partitions["status"], "FAILED"))
+    assert failed["k"].to_pylist() == [3]
+    assert "1 FAILED, 2 SKIPPED on the way" in done.message
+
+
+def test_a_frame_in_memory_goes_all_the_way(tmp_path, cluster):
+    done = model_pipeline(
+        table(2), "k", TRAINER, inference_data=table(2, 1.0), store=tmp_path, cluster=cluster
+    )
+    assert done.run_id.startswith("pipeline-")
+    assert done.status is RunStatus.SUCCESS
+    assert done.inference.predictions().num_rows == 120
