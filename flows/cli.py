@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -34,9 +34,6 @@ from partwise.tasks.errors import (
     RunFailed,
     RunNotFoundError,
 )
-
-if TYPE_CHECKING:
-    from partwise.tasks.runs import Run
 
 SUCCESS, FAILURE, USAGE, PARTIAL_FAILURE, INTERRUPTED = 0, 1, 2, 3, 130
 BROKEN_PIPE, TERMINATED = 141, 143
@@ -67,6 +64,12 @@ app = App(
     default_parameter=Parameter(negative=(), show_default=False),
     suppress_keyboard_interrupt=False,
 )
+for _name, _help in (
+    ("export", "Export every model of a training run, each proved before it is published."),
+    ("validate", "Prove the files of an export run again: on new rows, or a new onnxruntime."),
+    ("pipeline", "Train, export, validate and infer: four runs under one name."),
+):
+    app.command(f"partwise.flows.cli_export:{_name}", name=_name, help=_help)
 app.command(
     "partwise.flows.cli_runs:runs",
     name="runs",
@@ -163,7 +166,7 @@ def train(
     arguments = {
         "data": list(data),
         "trainer": trainer.build(),
-        "serde": _pickle_serde(pickle),
+        "serde": pickle_serde(pickle),
         **rows.arguments(),
         **run.arguments("train"),
         "execution": limits.build(),
@@ -188,7 +191,7 @@ def infer(
     arguments = {
         "data": list(data),
         **inference.arguments(),
-        "serde": _pickle_serde(pickle),
+        "serde": pickle_serde(pickle),
         **rows.arguments(),
         **run.arguments("infer"),
         "execution": limits.build(),
@@ -247,13 +250,14 @@ def run_flow(name: str, arguments: Mapping[str, Any]) -> int:
     """
     from partwise.flows.cli_prefect import call_flow, plain_news
     from partwise.flows.cli_report import print_run
+    from partwise.tasks.runs.pipeline import Pipeline
 
     look_first(arguments)
     from prefect.exceptions import TerminationSignal
 
     with plain_news():
         try:
-            run: Run = call_flow(name, arguments)
+            run = call_flow(name, arguments)
         except (RunFailed, RunCancelled) as error:
             if error.run is not None:
                 print_run(error.run)
@@ -262,7 +266,8 @@ def run_flow(name: str, arguments: Mapping[str, Any]) -> int:
             # Before the run had begun, or for the second time.
             hint = f"partwise runs resume {arguments['run_id']}"
             raise KeyboardInterrupt(f"interrupted; if the run was begun, {hint} goes on") from None
-    print_run(run)
+    for part in run.runs if isinstance(run, Pipeline) else [run]:
+        print_run(part)
     return PARTIAL_FAILURE if run.status.value == "PARTIAL_FAILURE" else SUCCESS
 
 
@@ -277,13 +282,17 @@ def look_first(arguments: Mapping[str, Any]) -> None:
     from partwise.tasks.runs.manifest import check_run_id
 
     check_run_id(arguments["run_id"])
+    if not arguments["data"]:
+        return  # those of an earlier run
     source = open_source(
         arguments["data"], columns=arguments["columns"], filter=arguments["filter"]
     )
-    key_columns(source.schema, arguments["partition_by"])
+    if "partition_by" in arguments:
+        key_columns(source.schema, arguments["partition_by"])
 
 
-def _pickle_serde(chosen: bool) -> Any:
+def pickle_serde(chosen: bool) -> Any:
+    """Return the serde that --pickle stands for, or None."""
     from partwise.tasks.serdes import PickleSerde
 
     return PickleSerde() if chosen else None

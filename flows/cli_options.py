@@ -16,8 +16,8 @@ from partwise.tasks.errors import InputError
 
 if TYPE_CHECKING:
     from partwise.flows.parameters import Cluster
+    from partwise.flows.run_flow import FlowKind
     from partwise.tasks.partitions import ExecutionOptions
-    from partwise.tasks.runs.manifest import RunKind
     from partwise.tasks.trainers import (
         HoldoutByTime,
         HoldoutFraction,
@@ -96,7 +96,7 @@ class RunOptions:
     version: str | None = None
     """Your own word for the version of your code, compared by a resume in place of the code."""
 
-    def arguments(self, kind: "RunKind") -> dict[str, Any]:
+    def arguments(self, kind: "FlowKind") -> dict[str, Any]:
         """Return the arguments of a flow that say the same; a run of this kind has its name now."""
         from partwise.flows.run_ids import new_run_id
 
@@ -275,6 +275,8 @@ class InferenceOptions:
 
     training_run_id: str
     """The run, in the same store, whose models are used."""
+    model_format: Literal["native", "onnx", "torchscript", "pt2"] = "native"
+    """The trained models, or their exports to a format. Default: native."""
     predict: str | None = None
     """Your own function of (data, model, context): package.module:function. Default: the model's
     own prediction."""

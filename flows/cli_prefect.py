@@ -24,6 +24,7 @@ from prefect.settings import (
 
 if TYPE_CHECKING:
     from partwise.tasks.runs import Run
+    from partwise.tasks.runs.pipeline import Pipeline
 
 ANSWER_TIMEOUT_S = 3.0
 HERE = Path(__file__).parent
@@ -32,8 +33,8 @@ _SENDERS = ("EventsWorker", "APILogWorker", "prefect.events.clients", "prefect._
 """Of Prefect's: they tell of each event that was not sent, or has yet to be as the process ends."""
 
 
-def call_flow(name: str, arguments: Mapping[str, Any]) -> "Run":
-    """Call the flow of this name, and return its run.
+def call_flow(name: str, arguments: Mapping[str, Any]) -> "Run | Pipeline":
+    """Call the flow of this name, and return its run, or its pipeline of runs.
 
     Raises:
         RunFailed: It ended with FAILURE.
@@ -42,7 +43,7 @@ def call_flow(name: str, arguments: Mapping[str, Any]) -> "Run":
     with prefect_server():
         from partwise import flows
 
-        run: Run = getattr(flows, name)(**arguments)
+        run: Run | Pipeline = getattr(flows, name)(**arguments)
         return run
 
 

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from partwise.tasks.partitions.outcomes import PartitionStatus, RunStatus
 from partwise.tasks.runs import Run
+from partwise.tasks.runs.exports import exported_as
 from partwise.tasks.runs.ledger import KEY_PREFIX, show
 from partwise.tasks.runs.store import Store
 from partwise.tasks.runs.texts import duration, key_text, number, shortened
@@ -152,6 +153,11 @@ def next_command(run: Run) -> tuple[str, str]:
                 f"partwise infer DATA --partition-by {keys} --training-run-id {name}{where}",
                 "use the models",
             )
+        case RunStatus.SUCCESS if run.kind == "export" and run.counts.get("DONE"):
+            keys = shlex.quote(",".join(run.document.partition_by))
+            form = next(iter(exported_as(run)), "native")
+            models = f"--training-run-id {name} --model-format {form}"
+            return f"partwise infer DATA --partition-by {keys} {models}{where}", "use the exports"
         case RunStatus.SUCCESS if run.kind == "infer":
             code = f"print(Run.open({name!r}, {run.store.url!r}).predictions())"
             command = shlex.quote(f"from partwise.tasks.runs import Run; {code}")
