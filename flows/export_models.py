@@ -4,8 +4,8 @@ from functools import partial
 
 from partwise.flows.calls import describe_intent
 from partwise.flows.connections import open_store
+from partwise.flows.earlier_call import EarlierCall
 from partwise.flows.execution import Plan, execute
-from partwise.flows.origins import Origin
 from partwise.flows.parameters import (
     DEFAULT_EXECUTION,
     DEFAULT_EXPORT,
@@ -104,15 +104,15 @@ def export_models(
         RunCancelled: The run was cancelled; what was committed is kept.
     """
     training = Run.open(training_run_id, open_store(store).store)
-    origin = Origin.of(training)
-    source = origin.open_rows(data, columns, filter)
+    earlier = EarlierCall.of(training)
+    source = earlier.open_rows(data, columns, filter)
     names = training.document.partition_by
     keys = key_columns(source.schema, names)
     chosen_serde = resolve_serde(serde)
     function = resolve_trainer(inputs) if inputs else None
     proof = Proof(
         validation=validation,
-        rows=ComparedRows(trainer=origin.trainer, most=validation.most_rows),
+        rows=ComparedRows(trainer=earlier.trainer, most=validation.most_rows),
         inputs=function,
     )
     work, models = plan_export(training, keys, format, options, proof, chosen_serde)
@@ -140,9 +140,9 @@ def export_models(
         work=work,
         function=function or work,
         intent=intent,
-        seed=origin.seed,
+        seed=earlier.seed,
         params=None,
-        null_keys=origin.null_keys,
+        null_keys=earlier.null_keys,
         on_existing=on_existing_artifacts,
         options=execution,
         cluster=cluster,

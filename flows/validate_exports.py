@@ -4,8 +4,8 @@ from functools import partial
 
 from partwise.flows.calls import describe_intent
 from partwise.flows.connections import open_store
+from partwise.flows.earlier_call import EarlierCall
 from partwise.flows.execution import Plan, execute
-from partwise.flows.origins import Origin
 from partwise.flows.parameters import (
     DEFAULT_EXECUTION,
     DEFAULT_VALIDATION,
@@ -101,12 +101,12 @@ def validate_exports(
             f"The run {export_run_id!r} is of the kind {exports.kind!r}; export_run_id names a run "
             "of export_models."
         )
-    origin = Origin.of(exports)
+    earlier = EarlierCall.of(exports)
     training = Run.open(exports.document.training_run_id or "", exports.store)
-    source = origin.open_rows(data, columns, filter)
+    source = earlier.open_rows(data, columns, filter)
     keys = key_columns(source.schema, exports.document.partition_by)
     chosen_serde = resolve_serde(serde)
-    chosen_inputs = inputs or origin.inputs
+    chosen_inputs = inputs or earlier.inputs
     function = resolve_trainer(chosen_inputs) if chosen_inputs else None
     proof = Proof(
         validation=validation,
@@ -138,7 +138,7 @@ def validate_exports(
         intent=intent,
         seed=0,
         params=None,
-        null_keys=Origin.of(training).null_keys,
+        null_keys=EarlierCall.of(training).null_keys,
         on_existing=on_existing_artifacts,
         options=execution,
         cluster=cluster,

@@ -12,7 +12,7 @@ from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class EarlierCall:
     """The call of a run, as far as it is written down."""
 
     run: Run
@@ -20,7 +20,7 @@ class Origin:
     """None: it cannot be told, as where the rows were a frame in memory."""
 
     @classmethod
-    def of(cls, run: Run) -> "Origin":
+    def of(cls, run: Run) -> "EarlierCall":
         """Read the call of a run's newest generation."""
         call = run.read_generation_document().call if run.generation else None
         return cls(run=run, arguments=None if call is None else read_call(call)[1])
