@@ -24,7 +24,7 @@ from partwise.tasks.trainers import (
     resolve_trainer,
 )
 
-FUNCTIONS = ("trainer", "predict", "function", "inputs")
+FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
 EXPORT_LIBRARIES = ("lightgbm", "xgboost", "onnx", "onnxmltools", "onnxruntime")
 NOT_CODE = ("execution", "params", "null_keys", "on_missing_model")
 """Arguments that decide which partitions there are, or how they are executed; params are compared

@@ -37,6 +37,15 @@ Inputs = Annotated[
         "context): package.module:function.",
     ),
 ]
+ExporterName = Annotated[
+    str,
+    Parameter(
+        name="--exporter",
+        group=EXPORT,
+        help="What writes models of your own kind: a function that returns an Exporter: "
+        "package.module:function.",
+    ),
+]
 Rows = Annotated[
     Names,
     Parameter(help="Rows to compare on: files, globs, folders or URLs. Default: the run's own."),
@@ -148,6 +157,7 @@ def export(
     form: Annotated[Format, Parameter(name="--format")] = "onnx",
     to: Target = "",
     inputs: Inputs = "",
+    exporter: ExporterName = "",
     settings: ExportSettings = _EXPORT,
     validation: ValidationSettings = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
@@ -164,6 +174,7 @@ def export(
         "format": form,
         "data": list(data),
         "inputs": inputs,
+        "exporter": exporter,
         "options": settings.build(),
         "validation": validation.build(),
         "serde": pickle_serde(pickle),
@@ -184,6 +195,7 @@ def validate(
     /,
     *,
     inputs: Inputs = "",
+    exporter: ExporterName = "",
     validation: ValidationSettings = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
     run: RunOptions = _RUN,
@@ -198,6 +210,7 @@ def validate(
         "export_run_id": export_run_id,
         "data": list(data),
         "inputs": inputs,
+        "exporter": exporter,
         "validation": validation.build(),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
@@ -217,6 +230,7 @@ def pipeline(
     infer_on: InferOn = (),
     form: Annotated[Format, Parameter(name="--format")] = "onnx",
     inputs: Inputs = "",
+    exporter: ExporterName = "",
     keep_columns: KeepColumns = (),
     settings: ExportSettings = _EXPORT,
     validation: ValidationSettings = _VALIDATION,
@@ -233,6 +247,7 @@ def pipeline(
         "inference_data": list(infer_on) or "",
         "format": form,
         "inputs": inputs,
+        "exporter": exporter,
         "keep_columns": split_names(keep_columns),
         "options": settings.build(),
         "validation": validation.build(),

@@ -1,7 +1,7 @@
 """What a run was begun with, for the runs that follow it: its rows, its trainer, its settings."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from partwise.flows.calls import read_call
 from partwise.flows.parameters import NullKeys
@@ -62,11 +62,10 @@ class EarlierCall:
         trainer = (self.arguments or {}).get("trainer")
         return trainer if isinstance(trainer, LightGBMTrainer | XGBoostTrainer) else None
 
-    @property
-    def inputs(self) -> str:
-        """The function that made the inputs of an export run's models, by name; empty: none."""
-        inputs = (self.arguments or {}).get("inputs")
-        return inputs if isinstance(inputs, str) else ""
+    def named(self, argument: Literal["inputs", "exporter"]) -> str:
+        """Return what an export run was given by name; empty: nothing, or what has no name."""
+        name = (self.arguments or {}).get(argument)
+        return name if isinstance(name, str) else ""
 
 
 def _is_empty(data: Any) -> bool:

@@ -13,6 +13,7 @@ from partwise.flows.parameters import (
     ClusterParameter,
     ColumnsParameter,
     DataParameter,
+    ExporterParameter,
     FilterParameter,
     InputsParameter,
     SerdeParameter,
@@ -23,6 +24,7 @@ from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.keys import key_columns
 from partwise.tasks.export_models import check_coverage, plan_export
 from partwise.tasks.export_models import export_models as export_some_models
+from partwise.tasks.exporters.choice import resolve_exporter
 from partwise.tasks.exporters.options import ExportOptions, ModelFormat, ValidationOptions
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.partitions.export_work import ComparedRows, Proof
@@ -42,6 +44,7 @@ def export_models(
     store: StoreParameter = "artifacts",
     data: DataParameter = "",
     inputs: InputsParameter = "",
+    exporter: ExporterParameter = "",
     options: ExportOptions = DEFAULT_EXPORT,
     validation: ValidationOptions = DEFAULT_VALIDATION,
     serde: SerdeParameter = "",
@@ -78,6 +81,8 @@ def export_models(
         inputs: For PyTorch modules: "package.module:function", or a function of (data, model,
             context) that returns the module's inputs of rows, a mapping of names to arrays. Empty:
             the columns that the module's `feature_names_in_` lists, as one matrix.
+        exporter: What writes models of your own kind, such as scikit-learn's: an Exporter, or
+            "package.module:function", which returns one. Empty: the built-in one of the library.
         options: Opset, inputs, precision, optimization.
         validation: Tolerances, how many rows.
         serde: Reads models that no native serde wrote: a serde, or the name of a built-in one.
@@ -114,6 +119,7 @@ def export_models(
         validation=validation,
         rows=ComparedRows(trainer=earlier.trainer, most=validation.most_rows),
         inputs=function,
+        exporter=resolve_exporter(exporter),
     )
     work, models = plan_export(training, keys, format, options, proof, chosen_serde)
     intent = describe_intent(
@@ -123,6 +129,7 @@ def export_models(
             "training_run_id": training_run_id,
             "format": format,
             "inputs": inputs or None,
+            "exporter": exporter or None,
             "options": options,
             "validation": validation,
             "serde": chosen_serde,

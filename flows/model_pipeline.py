@@ -12,6 +12,7 @@ from partwise.flows.parameters import (
     ClusterParameter,
     ColumnsParameter,
     DataParameter,
+    ExporterParameter,
     FilterParameter,
     InputsParameter,
     NullKeys,
@@ -44,6 +45,7 @@ def model_pipeline(
     store: StoreParameter = "artifacts",
     format: ModelFormat = "onnx",  # noqa: A002 (the word of every exporter)
     inputs: InputsParameter = "",
+    exporter: ExporterParameter = "",
     options: ExportOptions = DEFAULT_EXPORT,
     validation: ValidationOptions = DEFAULT_VALIDATION,
     inference_data: DataParameter = "",
@@ -85,6 +87,7 @@ def model_pipeline(
             block, or the name of one that is saved, such as artifact-store/prod.
         format: What models are exported to: "onnx", "torchscript", "pt2", "native" or "neuron".
         inputs: For PyTorch modules: what makes their inputs of rows; see export_models.
+        exporter: What writes models of your own kind; see export_models.
         options: Opset, inputs, precision, optimization of the exports.
         validation: Tolerances, how many rows.
         inference_data: The rows to infer with the exports. Empty: those trained on.
@@ -145,6 +148,7 @@ def model_pipeline(
         data=data,
         filter=filter,
         inputs=inputs,
+        exporter=exporter,
         options=options,
         validation=validation,
         **stages,
@@ -155,6 +159,7 @@ def model_pipeline(
         data=data,
         filter=filter,
         inputs=inputs,
+        exporter=exporter,
         validation=validation,
         **stages,
     )

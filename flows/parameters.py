@@ -15,6 +15,7 @@ from pydantic.json_schema import SkipJsonSchema
 from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
 from partwise.tasks.data.filters import Filter
 from partwise.tasks.exporters.options import ExportOptions, ValidationOptions
+from partwise.tasks.exporters.protocol import Exporter
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.serdes import ModelSerde
 from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
@@ -41,6 +42,7 @@ TrainerParameter = (
 FunctionParameter = str | Function
 PredictParameter = str | Function | Nothing
 InputsParameter = str | Function | Nothing
+ExporterParameter = Annotated[Exporter | str, WithJsonSchema(_TEXT)]
 StoreParameter = (
     ArtifactStore
     | Annotated[str, WithJsonSchema(_TEXT | {"title": "Folder or URL"})]

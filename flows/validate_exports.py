@@ -12,6 +12,7 @@ from partwise.flows.parameters import (
     ClusterParameter,
     ColumnsParameter,
     DataParameter,
+    ExporterParameter,
     FilterParameter,
     InputsParameter,
     SerdeParameter,
@@ -22,6 +23,7 @@ from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.keys import key_columns
 from partwise.tasks.errors import InputError
 from partwise.tasks.export_models import check_coverage
+from partwise.tasks.exporters.choice import resolve_exporter
 from partwise.tasks.exporters.options import ValidationOptions
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.partitions.export_work import ComparedRows, Proof
@@ -42,6 +44,7 @@ def validate_exports(
     store: StoreParameter = "artifacts",
     data: DataParameter = "",
     inputs: InputsParameter = "",
+    exporter: ExporterParameter = "",
     validation: ValidationOptions = DEFAULT_VALIDATION,
     serde: SerdeParameter = "",
     filter: FilterParameter = (),  # noqa: A002 (the word of every reader of tables)
@@ -71,6 +74,7 @@ def validate_exports(
         data: Rows that models and files are compared on, some of each partition, as train_models
             takes them. Empty: those of the export run.
         inputs: As export_models was given it. Empty: the function that it was given by name.
+        exporter: As export_models was given it. Empty: that which it was given by name.
         validation: Tolerances, how many rows.
         serde: Reads models that no native serde wrote: a serde, or the name of a built-in one.
             Nothing is unpickled unless this is a PickleSerde, or "pickle".
@@ -106,12 +110,14 @@ def validate_exports(
     source = earlier.open_rows(data, columns, filter)
     keys = key_columns(source.schema, exports.document.partition_by)
     chosen_serde = resolve_serde(serde)
-    chosen_inputs = inputs or earlier.inputs
+    chosen_inputs = inputs or earlier.named("inputs")
+    chosen_exporter = exporter or earlier.named("exporter")
     function = resolve_trainer(chosen_inputs) if chosen_inputs else None
     proof = Proof(
         validation=validation,
         rows=ComparedRows(trainer=None, most=validation.most_rows),
         inputs=function,
+        exporter=resolve_exporter(chosen_exporter),
     )
     work, models = plan_validation(exports, keys, proof, chosen_serde)
     intent = describe_intent(
@@ -120,6 +126,7 @@ def validate_exports(
         {
             "export_run_id": export_run_id,
             "inputs": chosen_inputs or None,
+            "exporter": chosen_exporter or None,
             "validation": validation,
             "serde": chosen_serde,
             "execution": execution,

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -35,11 +35,14 @@ class ModelDescription:
     """The version of ONNX' default operators that the file is to have; None: it is no ONNX."""
 
 
+@runtime_checkable
 class Exporter(Protocol):
     """Writes the models of one library in one format.
 
-    An exporter has no state. `describe` comes first, and refuses by name what would come out wrong;
-    then `write`, and `predict` for what the export is compared with.
+    An exporter has no state, travels to workers, and is part of a run's fingerprint: it should be a
+    frozen dataclass. `tests/contracts/exporter_contract.py` holds the tests that every exporter
+    passes, ready to be inherited. `describe` comes first, and refuses by name what would come out
+    wrong; then `write`, and `predict` for what the export is compared with.
     """
 
     def describe(

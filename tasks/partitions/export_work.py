@@ -99,6 +99,8 @@ class Proof:
     validation: ValidationOptions
     rows: ComparedRows
     inputs: Inputs | None
+    exporter: Exporter | None
+    """The user's own; None: the built-in one."""
 
     def describe(
         self,
@@ -114,7 +116,7 @@ class Proof:
         Raises:
             ExportRefused: The model cannot be exported rightly in this format.
         """
-        exporter = exporter_for(form, model)
+        exporter = self.exporter or exporter_for(form, model)
         rows = data.to_arrow()
         feeds = None
         if self.inputs is not None:

@@ -54,3 +54,9 @@ def fit_some_wrong(data: DataConnector, context: PartitionContext) -> Any:
     rows = lightgbm.Dataset(data.to_numpy(["x", "z"]), data.to_numpy("y"), feature_name=["x", "z"])
     settings = {"num_threads": 1, "verbosity": -1, "linear_tree": context.key == 3}
     return lightgbm.train(settings, rows, 3)
+
+
+def fit_ridge(data: DataConnector, context: PartitionContext) -> Any:
+    from sklearn.linear_model import Ridge
+
+    return Ridge().fit(data.to_pandas()[["day"]], data.to_numpy("sales"))

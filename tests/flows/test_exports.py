@@ -12,15 +12,22 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.flows import export_models, run_inference, train_models, validate_exports
-from partwise.tasks.errors import InputError, RunFailed, RunNotFoundError
+from partwise.tasks.errors import FunctionError, InputError, RunFailed, RunNotFoundError
 from partwise.tasks.exporters.options import ExportOptions, ValidationOptions
 from partwise.tasks.exporters.signature import SIGNATURE_FILE
 from partwise.tasks.partitions import ExecutionOptions, RunStatus
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.layout import lay_out
 from partwise.tasks.runs.store import Store
+from partwise.tasks.serdes import PickleSerde
 from partwise.tasks.trainers import HoldoutByTime, LightGBMTrainer, XGBoostTrainer
-from tests.flows.export_functions import fit_linear_tree, fit_net, net_inputs, predict_net
+from tests.flows.export_functions import (
+    fit_linear_tree,
+    fit_net,
+    fit_ridge,
+    net_inputs,
+    predict_net,
+)
 
 KEYS = ("a", "b", "c", "d", "e", "tiny")
 SHARDS = ExecutionOptions(n_shards=3)
@@ -231,6 +238,21 @@ def test_a_model_that_would_come_out_wrong_is_refused_by_name(store, data, clust
     assert run.artifacts("a") == ["log.txt"]
     native = export_models("linear", "native", run_id="linear-native", **settings)
     assert native.status is RunStatus.SUCCESS
+
+
+def test_models_of_ones_own_kind_take_ones_own_exporter(store, data, cluster):
+    settings = {"serde": PickleSerde(), "store": store, "cluster": cluster}
+    few = {"run_id": "ridge", "filter": [("store", "in", ["a", "b"])]}
+    train_models(data, "store", fit_ridge, **few, **settings)
+    with pytest.raises(RunFailed, match="Ridge cannot be exported to onnx: pass exporter="):
+        export_models("ridge", **settings)
+    exporter = "tests.exporters.ridge_exporter:make"
+    run = export_models("ridge", exporter=exporter, run_id="ridge-onnx", **settings)
+    assert run.status is RunStatus.SUCCESS
+    proved = validate_exports("ridge-onnx", **settings)
+    assert proved.status is RunStatus.SUCCESS
+    with pytest.raises(FunctionError, match="lacks describe, write or predict"):
+        export_models("ridge", exporter="tests.flows.export_functions:net_matrix", **settings)
 
 
 def test_a_mismatch_fails_its_partition_and_publishes_nothing(exports, store, cluster):
