@@ -24,7 +24,7 @@ help:
 	@echo 'make up           start a Prefect server and a worker here, and deploy prefect.yaml (PORT=4200)'
 	@echo 'make down         end what make up started'
 	@echo 'make test         lint, then all tests'
-	@echo 'make test-slow    what takes minutes: PostgreSQL under load, a machine that dies'
+	@echo 'make test-slow    what takes minutes: PostgreSQL, a machine that dies, exports of 1,863 routes'
 	@echo 'make lint         ruff, import contracts, mypy'
 	@echo 'make format       let ruff rewrite the code'
 	@echo 'make constraints  write constraints.txt anew from what pip finds today'
