@@ -141,27 +141,23 @@ def model_pipeline(
         seed=seed,
         **stages,
     )
+    compared: dict[str, Any] = {
+        "data": data,
+        "filter": filter,
+        "inputs": inputs,
+        "exporter": exporter,
+        "validation": validation,
+    }
     exported = export_models(
         trained.run_id,
         format,
         run_id=stage_run_id(run_id, "export"),
-        data=data,
-        filter=filter,
-        inputs=inputs,
-        exporter=exporter,
         options=options,
-        validation=validation,
+        **compared,
         **stages,
     )
     proved = validate_exports(
-        exported.run_id,
-        run_id=stage_run_id(run_id, "validate"),
-        data=data,
-        filter=filter,
-        inputs=inputs,
-        exporter=exporter,
-        validation=validation,
-        **stages,
+        exported.run_id, run_id=stage_run_id(run_id, "validate"), **compared, **stages
     )
     no_data = isinstance(inference_data, str) and not inference_data
     inferred = run_inference(

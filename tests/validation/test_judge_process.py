@@ -67,7 +67,12 @@ def test_one_process_judges_one_file_after_another(path):
 
 
 def children() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    """The judges, and what is left of dead ones."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() == psutil.STATUS_ZOMBIE or "validation.judge" in " ".join(child.cmdline())
+    ]
 
 
 def in_background(example: Example, path: Path) -> tuple[threading.Thread, list]:
