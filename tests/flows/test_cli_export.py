@@ -45,6 +45,7 @@ def done(folder, cluster) -> Ended:
     words = ["pipeline", folder / "rows.parquet", "-p", "store", "--trainer", "xgboost"]
     words += ["--label", "y", "--rounds", "3", "--run-id", "night", "--store", folder / "store"]
     words += ["--model-inputs", "columns", "--keep-columns", "x", "--max-failed-fraction", "0.1"]
+    words += ["--n-shards", "1"]
     return partwise(*words, "--address", cluster.address, "--shares-filesystem")
 
 

@@ -30,7 +30,9 @@ from tests.flows.export_functions import (
 )
 
 KEYS = ("a", "b", "c", "d", "e", "tiny")
-SHARDS = ExecutionOptions(n_shards=3)
+SHARDS = ExecutionOptions(n_shards=2)
+ONE = ExecutionOptions(n_shards=1)
+"""All on one worker, as each one has to load the libraries first."""
 TRAINERS = {
     "lightgbm": LightGBMTrainer(
         label="sales",
@@ -89,10 +91,18 @@ def data(store: Path) -> Path:
 @pytest.fixture(scope="module")
 def trained(store, data, cluster) -> dict[str, Run]:
     """A training run for each library."""
-    settings = {"store": store, "execution": SHARDS, "cluster": cluster}
+    settings = {"store": store, "cluster": cluster}
+    trainers = {"lightgbm": SHARDS, "xgboost": ONE, "poisson": ONE}
     return {
-        kind: train_models(data, "store", trainer, run_id=kind, **settings)
-        for kind, trainer in {**TRAINERS, "poisson": POISSON}.items()
+        kind: train_models(
+            data,
+            "store",
+            {**TRAINERS, "poisson": POISSON}[kind],
+            run_id=kind,
+            execution=options,
+            **settings,
+        )
+        for kind, options in trainers.items()
     }
 
 
@@ -226,7 +236,7 @@ def test_what_no_one_exported_is_not_inferred_with(trained, data, store, cluster
 
 def test_a_model_that_would_come_out_wrong_is_refused_by_name(store, data, cluster):
     settings = {"store": store, "cluster": cluster}
-    train_models(data, "store", fit_linear_tree, run_id="linear", **settings)
+    train_models(data, "store", fit_linear_tree, run_id="linear", execution=ONE, **settings)
     run = export_models("linear", run_id="linear-onnx", **settings)
     assert run.status is RunStatus.PARTIAL_FAILURE
     assert [row["store"] for row in rows_of(run, "DONE")] == ["tiny"], "its trees have no split"
@@ -242,7 +252,7 @@ def test_a_model_that_would_come_out_wrong_is_refused_by_name(store, data, clust
 
 def test_models_of_ones_own_kind_take_ones_own_exporter(store, data, cluster):
     settings = {"serde": PickleSerde(), "store": store, "cluster": cluster}
-    few = {"run_id": "ridge", "filter": [("store", "in", ["a", "b"])]}
+    few = {"run_id": "ridge", "filter": [("store", "in", ["a", "b"])], "execution": ONE}
     train_models(data, "store", fit_ridge, **few, **settings)
     with pytest.raises(RunFailed, match="Ridge cannot be exported to onnx: pass exporter="):
         export_models("ridge", **settings)
@@ -272,9 +282,8 @@ def test_a_mismatch_fails_its_partition_and_publishes_nothing(exports, store, cl
 def net(store: Path, data: Path, cluster) -> Run:
     few = pq.read_table(data).filter(pc.field("store").isin(["a", "b"]))
     pq.write_table(few, store / "few.parquet")
-    return train_models(
-        store / "few.parquet", "store", fit_net, run_id="net", store=store, cluster=cluster
-    )
+    settings = {"store": store, "cluster": cluster, "execution": ONE}
+    return train_models(store / "few.parquet", "store", fit_net, run_id="net", **settings)
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,7 @@ def data(tmp_path: Path) -> Path:
 
 def test_a_pipeline_is_four_runs_and_a_resume_runs_what_changed(data, tmp_path, cluster):
     settings = {"run_id": "p", "store": tmp_path, "cluster": cluster, "keep_columns": ["row"]}
+    settings |= {"execution": ExecutionOptions(n_shards=1)}
     done = model_pipeline(data, "k", TRAINER, **settings)
     assert [run.run_id for run in done.runs] == STAGES
     assert done.status is RunStatus.SUCCESS
@@ -61,14 +62,14 @@ def test_a_pipeline_is_four_runs_and_a_resume_runs_what_changed(data, tmp_path, 
 
 def test_the_failure_budget_is_a_gate_between_stages(data, tmp_path, cluster):
     settings = {"run_id": "p", "store": tmp_path, "cluster": cluster}
-    strict = ExecutionOptions(max_failed=0, max_retries=0)
+    strict = ExecutionOptions(max_failed=0, max_retries=0, n_shards=1)
     with pytest.raises(RunFailed, match="p-export") as caught:
         model_pipeline(data, "k", fit_some_wrong, execution=strict, **settings)
     assert caught.value.run.run_id == "p-export"
     with pytest.raises(RunNotFoundError):
         Run.open("p-validate", tmp_path)
 
-    lenient = ExecutionOptions(max_failed=1, max_retries=0)
+    lenient = ExecutionOptions(max_failed=1, max_retries=0, n_shards=1)
     done = model_pipeline(
         data, "k", fit_some_wrong, execution=lenient, on_existing_artifacts="resume", **settings
     )
@@ -84,7 +85,13 @@ def test_the_failure_budget_is_a_gate_between_stages(data, tmp_path, cluster):
 
 def test_a_frame_in_memory_goes_all_the_way(tmp_path, cluster):
     done = model_pipeline(
-        table(2), "k", TRAINER, inference_data=table(2, 1.0), store=tmp_path, cluster=cluster
+        table(2),
+        "k",
+        TRAINER,
+        inference_data=table(2, 1.0),
+        store=tmp_path,
+        cluster=cluster,
+        execution=ExecutionOptions(n_shards=1),
     )
     assert done.run_id.startswith("pipeline-")
     assert done.status is RunStatus.SUCCESS
