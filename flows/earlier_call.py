@@ -8,6 +8,7 @@ from partwise.flows.parameters import NullKeys
 from partwise.tasks.data.sources import Source, open_source
 from partwise.tasks.errors import InputError
 from partwise.tasks.runs import Run
+from partwise.tasks.runs.ledger import KEY_PREFIX
 from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
 
 
@@ -47,9 +48,13 @@ class EarlierCall:
 
     @property
     def null_keys(self) -> NullKeys:
-        """What became of rows with a null key."""
-        found: NullKeys = (self.arguments or {}).get("null_keys", "error")
-        return found
+        """What becomes of rows with a null key: they matter only where a partition is of them.
+
+        The run's own argument is not asked: of rows in memory it is not written down.
+        """
+        ledger = self.run.ledger
+        names = [f"{KEY_PREFIX}{column.name}" for column in self.run.key_columns]
+        return "keep" if any(ledger[name].null_count for name in names) else "drop"
 
     @property
     def seed(self) -> int:

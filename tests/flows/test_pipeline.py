@@ -83,16 +83,14 @@ def test_the_failure_budget_is_a_gate_between_stages(data, tmp_path, cluster):
     assert "1 FAILED, 2 SKIPPED on the way" in done.message
 
 
-def test_a_frame_in_memory_goes_all_the_way(tmp_path, cluster):
-    done = model_pipeline(
-        table(2),
-        "k",
-        TRAINER,
-        inference_data=table(2, 1.0),
-        store=tmp_path,
-        cluster=cluster,
-        execution=ExecutionOptions(n_shards=1),
-    )
+@pytest.mark.parametrize(("null_keys", "partitions"), [("keep", 2), ("drop", 1)])
+def test_a_frame_in_memory_goes_all_the_way(null_keys, partitions, tmp_path, cluster):
+    rows = table(2)
+    rows = rows.set_column(0, "k", pc.if_else(pc.equal(rows["k"], 1), None, rows["k"]))
+    settings = {"null_keys": null_keys, "store": tmp_path, "cluster": cluster}
+    settings |= {"execution": ExecutionOptions(n_shards=1)}
+    done = model_pipeline(rows, "k", TRAINER, inference_data=rows, **settings)
     assert done.run_id.startswith("pipeline-")
     assert done.status is RunStatus.SUCCESS
-    assert done.inference.predictions().num_rows == 120
+    assert [run.counts for run in done.runs] == [{"DONE": partitions}] * 4
+    assert done.inference.predictions().num_rows == 60 * partitions
