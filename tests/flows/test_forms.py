@@ -1,0 +1,49 @@
+"""The forms that Prefect makes of the flows: what they send as they stand is accepted."""
+
+import pytest
+from prefect.utilities.callables import parameter_schema
+from prefect.utilities.schema_tools.validation import validate
+
+from partwise.flows import (
+    export_models,
+    map_partitions,
+    model_pipeline,
+    run_inference,
+    train_models,
+    validate_exports,
+)
+
+FLOWS = {
+    flow.name: flow
+    for flow in (
+        train_models,
+        run_inference,
+        map_partitions,
+        export_models,
+        validate_exports,
+        model_pipeline,
+    )
+}
+FILLED_IN = {
+    "data": "rows.parquet",
+    "partition_by": "store",
+    "trainer": "mine:fit",
+    "function": "mine:fit",
+    "training_run_id": "one",
+    "export_run_id": "one-onnx",
+}
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_form_sends_its_defaults_and_none_is_null(name):
+    schema = parameter_schema(FLOWS[name]).model_dump_for_openapi()
+    fields = schema["properties"]
+    defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
+    sent = {name: FILLED_IN[name] for name in schema["required"]} | defaults
+    assert sent.keys() == fields.keys()
+    # As the server does before it takes a flow run.
+    validate(sent, schema, raise_on_error=True, preprocess=False)
+    for options in ("ExportOptions", "ValidationOptions", "ExecutionOptions"):
+        for field in schema["definitions"].get(options, {}).get("properties", {}).values():
+            assert field.get("default", "") is not None
+            assert {"type": "null"} not in field.get("anyOf", [])
