@@ -52,26 +52,29 @@ def describe_intent(
         models: The fingerprint of the trained models that the call uses.
     """
     code = _fingerprint_code(arguments, version)
-    call: dict[str, JsonValue] | None = None
     obstacle = None
-    try:
-        if source.recipe is None:
-            raise _CannotRepeatError("the rows are a frame or table in memory")
-        call = {
-            "flow": flow,
-            "data": to_json(source.recipe),
-            "arguments": {name: _to_json(name, value) for name, value in arguments.items()},
-            "version": version,
-        }
-    except _CannotRepeatError as error:
-        obstacle = str(error)
+    if source.recipe is None:
+        obstacle = "the rows are a frame or table in memory"
+    written: dict[str, JsonValue] = {}
+    for name, value in arguments.items():
+        try:
+            written[name] = _to_json(name, value)
+        except _CannotRepeatError as error:
+            obstacle = obstacle or str(error)
+    call: dict[str, JsonValue] = {
+        "flow": flow,
+        "data": to_json(source.recipe),
+        "arguments": written,
+        "version": version,
+    }
     return Intent(
         source_fingerprint=source.fingerprint,
         inputs_fingerprint=_fingerprint_inputs(source, arguments, models),
         code_fingerprint=code.digest,
         code_unknown=code.unknown,
-        call=call,
+        call=None if obstacle else call,
         call_obstacle=obstacle,
+        call_known=call if obstacle else None,
     )
 
 
@@ -111,13 +114,17 @@ def _fingerprint_inputs(
 def read_call(call: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the flow's name and the arguments of a call that `describe_intent` wrote down.
 
+    Of a call that cannot be repeated, what could be told is there: no data where the rows were in
+    memory.
+
     Raises:
         InputError: A class of the call's is not there any more.
     """
     arguments = {name: _from_json(name, value) for name, value in call["arguments"].items()}
-    recipe = call["data"]
-    arguments |= {"data": recipe["paths"], "columns": recipe["columns"]}
-    arguments |= {"filter": recipe["filter"], "version": call["version"]}
+    arguments["version"] = call["version"]
+    if (recipe := call["data"]) is not None:
+        arguments |= {"data": recipe["paths"], "columns": recipe["columns"]}
+        arguments["filter"] = recipe["filter"]
     return call["flow"], arguments
 
 

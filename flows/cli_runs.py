@@ -335,9 +335,12 @@ def _python_call(run: Run) -> str:
         "export": "export_models",
         "validate": "validate_exports",
     }[run.kind]
-    training = run.document.training_run_id
-    models = f"training_run_id={training!r}, " if training else ""
+    used = run.document.training_run_id
+    models = f"{'export' if run.kind == 'validate' else 'training'}_run_id={used!r}, "
+    # Exports have the keys of what they are made of.
+    keys = f"partition_by={run.document.partition_by}, "
     return (
-        f"{flow}(..., partition_by={run.document.partition_by}, {models}run_id={run.run_id!r}, "
+        f"{flow}(..., {'' if run.kind in ('export', 'validate') else keys}"
+        f"{models if used else ''}run_id={run.run_id!r}, "
         f"store={run.store.url!r}, on_existing_artifacts='resume')"
     )

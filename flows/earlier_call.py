@@ -17,14 +17,17 @@ class EarlierCall:
     """The call of a run, as far as it is written down."""
 
     run: Run
-    arguments: dict[str, Any] | None
-    """None: it cannot be told, as where the rows were a frame in memory."""
+    arguments: dict[str, Any]
+    """Without "data" where the rows were a frame in memory; without what else cannot be told."""
 
     @classmethod
     def of(cls, run: Run) -> "EarlierCall":
         """Read the call of a run's newest generation."""
-        call = run.read_generation_document().call if run.generation else None
-        return cls(run=run, arguments=None if call is None else read_call(call)[1])
+        if not run.generation:
+            return cls(run=run, arguments={})
+        document = run.read_generation_document()
+        call = document.call or document.call_known
+        return cls(run=run, arguments={} if call is None else read_call(call)[1])
 
     def open_rows(self, data: Any, columns: Any, filter: Any) -> Source:  # noqa: A002
         """Open the rows that a caller gives, or those of the run where none are given.
@@ -35,9 +38,12 @@ class EarlierCall:
         """
         if not _is_empty(data):
             return open_source(data, columns=columns or None, filter=filter or None)
-        if self.arguments is None:
+        if "data" not in self.arguments:
+            reason = "was given rows in memory, which are gone"
+            if not self.run.generation:
+                reason = f"({self.run.status.value}) has not written down which rows it is given"
             raise InputError(
-                f"The run {self.run.run_id!r} was given rows in memory, which are gone: pass data=."
+                f"The run {self.run.run_id!r} {reason}: pass data=, or DATA on the command line."
             )
         of_run = self.arguments
         return open_source(
@@ -59,17 +65,17 @@ class EarlierCall:
     @property
     def seed(self) -> int:
         """The run's seed, which drew the held-out rows."""
-        return int((self.arguments or {}).get("seed", 0))
+        return int(self.arguments.get("seed", 0))
 
     @property
     def trainer(self) -> LightGBMTrainer | XGBoostTrainer | None:
         """The built-in trainer, which says what was held out; None: it was another function."""
-        trainer = (self.arguments or {}).get("trainer")
+        trainer = self.arguments.get("trainer")
         return trainer if isinstance(trainer, LightGBMTrainer | XGBoostTrainer) else None
 
     def named(self, argument: Literal["inputs", "exporter"]) -> str:
         """Return what an export run was given by name; empty: nothing, or what has no name."""
-        name = (self.arguments or {}).get(argument)
+        name = self.arguments.get(argument)
         return name if isinstance(name, str) else ""
 
 

@@ -57,6 +57,8 @@ class Intent:
     """What kept the code from having a fingerprint."""
     call: dict[str, JsonValue] | None = None
     call_obstacle: str | None = None
+    call_known: dict[str, JsonValue] | None = None
+    """What can be told of a call that cannot be repeated."""
 
 
 @dataclass(slots=True)
@@ -203,6 +205,7 @@ class Claim:
             compatible=self.compatible,
             call=intent.call,
             call_obstacle=intent.call_obstacle,
+            call_known=intent.call_known,
             environment=describe_environment(),
             started_at=datetime.now(UTC),
             owner=f"{socket.gethostname()}:{os.getpid()}",

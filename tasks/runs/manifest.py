@@ -160,6 +160,8 @@ class GenerationDocument(_Document):
     """The call, as far as another process can repeat it; None: it cannot (see `call_obstacle`)."""
     call_obstacle: str | None
     """Why another process cannot repeat the call: a closure, a frame in memory."""
+    call_known: dict[str, JsonValue] | None = None
+    """What can be told of such a call all the same."""
     environment: dict[str, str]
     started_at: datetime
     owner: str

@@ -8,8 +8,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.flows import model_pipeline
-from partwise.tasks.errors import RunExistsError, RunFailed, RunNotFoundError
+from partwise.flows import export_models, model_pipeline
+from partwise.flows.earlier_call import EarlierCall
+from partwise.tasks.errors import InputError, RunExistsError, RunFailed, RunNotFoundError
 from partwise.tasks.partitions import ExecutionOptions, RunStatus
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.pipeline import Pipeline
@@ -94,3 +95,7 @@ def test_a_frame_in_memory_goes_all_the_way(null_keys, partitions, tmp_path, clu
     assert done.status is RunStatus.SUCCESS
     assert [run.counts for run in done.runs] == [{"DONE": partitions}] * 4
     assert done.inference.predictions().num_rows == 60 * partitions
+    # The rows are gone, and what was held out of them can be told all the same.
+    assert EarlierCall.of(done.training).trainer == TRAINER
+    with pytest.raises(InputError, match="rows in memory, which are gone: pass data="):
+        export_models(done.training.run_id, store=tmp_path, cluster=cluster)
