@@ -265,6 +265,10 @@ def run_flow(name: str, arguments: Mapping[str, Any]) -> int:
         except (KeyboardInterrupt, TerminationSignal):
             # Before the run had begun, or for the second time.
             hint = f"partwise runs resume {arguments['run_id']}"
+            if name == "model_pipeline":
+                hint = (
+                    f"the same with --run-id {arguments['run_id']} --on-existing-artifacts resume"
+                )
             raise KeyboardInterrupt(f"interrupted; if the run was begun, {hint} goes on") from None
     for part in run.runs if isinstance(run, Pipeline) else [run]:
         print_run(part)

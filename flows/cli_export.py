@@ -9,6 +9,7 @@ from partwise.flows.cli_options import (
     ROWS,
     RUN,
     ClusterOptions,
+    FollowingRunOptions,
     LimitOptions,
     Names,
     RowOptions,
@@ -66,11 +67,20 @@ InferOn = Annotated[
     Names,
     Parameter(group=ROWS, help="Rows to infer with the exports. Default: those trained on."),
 ]
+Predict = Annotated[
+    str,
+    Parameter(
+        group=ROWS,
+        help="Your own function of (data, model, context), where the model is the export: "
+        "package.module:function. Default: the model's own prediction.",
+    ),
+]
 KeepColumns = Annotated[
     Names,
     Parameter(group=ROWS, help="Columns to keep beside the predictions, such as a date."),
 ]
-_RUN, _LIMITS, _CLUSTER = RunOptions(), LimitOptions(), ClusterOptions()
+_RUN, _FOLLOWING = RunOptions(), FollowingRunOptions()
+_LIMITS, _CLUSTER = LimitOptions(), ClusterOptions()
 
 
 @Parameter(name="*", group=EXPORT)
@@ -161,7 +171,7 @@ def export(
     settings: ExportSettings = _EXPORT,
     validation: ValidationSettings = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
-    run: RunOptions = _RUN,
+    run: FollowingRunOptions = _FOLLOWING,
     limits: LimitOptions = _LIMITS,
     cluster: ClusterOptions = _CLUSTER,
     pickle: Pickle = False,
@@ -179,7 +189,7 @@ def export(
         "validation": validation.build(),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
-        **_run_arguments(run, "export"),
+        **run.arguments("export"),
         "execution": limits.build(),
         "cluster": cluster.build(),
     }
@@ -198,7 +208,7 @@ def validate(
     exporter: ExporterName = "",
     validation: ValidationSettings = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
-    run: RunOptions = _RUN,
+    run: FollowingRunOptions = _FOLLOWING,
     limits: LimitOptions = _LIMITS,
     cluster: ClusterOptions = _CLUSTER,
     pickle: Pickle = False,
@@ -214,7 +224,7 @@ def validate(
         "validation": validation.build(),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
-        **_run_arguments(run, "validate"),
+        **run.arguments("validate"),
         "execution": limits.build(),
         "cluster": cluster.build(),
     }
@@ -231,15 +241,17 @@ def pipeline(
     form: Annotated[Format, Parameter(name="--format")] = "onnx",
     inputs: Inputs = "",
     exporter: ExporterName = "",
+    predict: Predict = "",
     keep_columns: KeepColumns = (),
     settings: ExportSettings = _EXPORT,
     validation: ValidationSettings = _VALIDATION,
     run: RunOptions = _RUN,
     limits: LimitOptions = _LIMITS,
     cluster: ClusterOptions = _CLUSTER,
+    pickle: Pickle = False,
 ) -> int:
     """Train, export, validate and infer: four runs under one name."""
-    from partwise.flows.cli import run_flow
+    from partwise.flows.cli import pickle_serde, run_flow
 
     arguments = {
         "data": list(data),
@@ -248,6 +260,8 @@ def pipeline(
         "format": form,
         "inputs": inputs,
         "exporter": exporter,
+        "predict": predict,
+        "serde": pickle_serde(pickle),
         "keep_columns": split_names(keep_columns),
         "options": settings.build(),
         "validation": validation.build(),
@@ -257,13 +271,6 @@ def pipeline(
         "cluster": cluster.build(),
     }
     return run_flow("model_pipeline", arguments)
-
-
-def _run_arguments(run: RunOptions, kind: Literal["export", "validate"]) -> dict[str, Any]:
-    """Return the arguments that name the run; its seed is that of the training run."""
-    arguments = run.arguments(kind)
-    del arguments["seed"]
-    return arguments
 
 
 def _lay_out(run_id: str, store: str, to: str) -> None:

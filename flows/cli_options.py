@@ -81,8 +81,8 @@ class RowOptions:
 
 @Parameter(name="*", group=RUN)
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
-    """Which run it is, and where it lies."""
+class FollowingRunOptions:
+    """Which run it is, and where it lies; its seed is that of the run that it follows."""
 
     run_id: str = ""
     """A name for the run: letters, digits, "-" and "_". Default: one is made up."""
@@ -91,8 +91,6 @@ class RunOptions:
     on_existing_artifacts: Literal["error", "overwrite", "resume"] = "error"
     """When the run exists: refuse, begin anew, or run only what changed or is not done.
     Default: error."""
-    seed: int = 0
-    """Every partition's own seed is derived from this one and its key. Default: 0."""
     version: str | None = None
     """Your own word for the version of your code, compared by a resume in place of the code."""
 
@@ -100,13 +98,16 @@ class RunOptions:
         """Return the arguments of a flow that say the same; a run of this kind has its name now."""
         from partwise.flows.run_ids import new_run_id
 
-        return {
-            "run_id": self.run_id or new_run_id(kind),
-            "store": self.store,
-            "on_existing_artifacts": self.on_existing_artifacts,
-            "seed": self.seed,
-            "version": self.version,
-        }
+        return {**vars(self), "run_id": self.run_id or new_run_id(kind)}
+
+
+@Parameter(name="*", group=RUN)
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(FollowingRunOptions):
+    """Which run it is, where it lies, and its seed."""
+
+    seed: int = 0
+    """Every partition's own seed is derived from this one and its key. Default: 0."""
 
 
 @Parameter(name="*", group=EXECUTION)
@@ -275,7 +276,7 @@ class InferenceOptions:
 
     training_run_id: str
     """The run, in the same store, whose models are used."""
-    model_format: Literal["native", "onnx", "torchscript", "pt2"] = "native"
+    model_format: Literal["native", "onnx", "torchscript", "pt2", "neuron"] = "native"
     """The trained models, or their exports to a format. Default: native."""
     predict: str | None = None
     """Your own function of (data, model, context): package.module:function. Default: the model's

@@ -94,7 +94,8 @@ def validate_exports(
 
     Raises:
         InputError: An argument cannot be used; nothing was written.
-        RunNotFoundError: There is no such export run.
+        RunNotFoundError: There is no such export run, or its training run is gone.
+        SerdeError: The trained models need a serde that was not given.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
@@ -119,7 +120,7 @@ def validate_exports(
         inputs=function,
         exporter=resolve_exporter(chosen_exporter),
     )
-    work, models = plan_validation(exports, keys, proof, chosen_serde)
+    work, models = plan_validation(exports, training, keys, proof, chosen_serde)
     intent = describe_intent(
         "validate_exports",
         source.description(),

@@ -60,8 +60,7 @@ def plan_export(
             f"The training run {training.run_id!r} ({training.status.value}) has no model yet; "
             "train it first, or pass the ID of another run."
         )
-    for name in sorted({name for table in models.values() for name in table["serde"].to_pylist()}):
-        serde_by_name(name, serde)
+    check_serdes(models, serde)
     work = ExportWork(
         format=form,
         options=options,
@@ -70,6 +69,16 @@ def plan_export(
         training_run_id=training.run_id,
     )
     return work, models
+
+
+def check_serdes(models: Mapping[int, pa.Table], serde: ModelSerde | None) -> None:
+    """See to it that models can be read.
+
+    Raises:
+        SerdeError: They need a serde that was not given.
+    """
+    for name in sorted({name for table in models.values() for name in table["serde"].to_pylist()}):
+        serde_by_name(name, serde)
 
 
 def check_coverage(

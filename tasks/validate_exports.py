@@ -9,6 +9,7 @@ from prefect.logging import get_run_logger
 
 from partwise.tasks.data.keys import KeyColumn, check_key_classes
 from partwise.tasks.errors import ModelNotFound
+from partwise.tasks.export_models import check_serdes
 from partwise.tasks.partitions.assignment import ShardReceipt
 from partwise.tasks.partitions.driver import Driver, ShardGroup
 from partwise.tasks.partitions.export_work import Proof, ValidateWork
@@ -29,13 +30,18 @@ def validate_exports(group: ShardGroup, driver: Driver) -> list[ShardReceipt]:
 
 
 def plan_validation(
-    exports: Run, key_columns: Sequence[KeyColumn], proof: Proof, serde: ModelSerde | None
+    exports: Run,
+    training: Run,
+    key_columns: Sequence[KeyColumn],
+    proof: Proof,
+    serde: ModelSerde | None,
 ) -> tuple[ValidateWork, dict[int, pa.Table]]:
     """Return the work of a validation run, and where the exports of each shard are.
 
     Raises:
         KeyClassError: A key column of the rows has another class than in the export run.
         ModelNotFound: The export run has published nothing.
+        SerdeError: The trained models need a serde that was not given.
     """
     check_key_classes(exports.key_columns, key_columns, f"the export run {exports.run_id!r}")
     models = models_by_shard(exports.ledger)
@@ -44,4 +50,5 @@ def plan_validation(
             f"The export run {exports.run_id!r} ({exports.status.value}) has published nothing; "
             f"partwise runs show {exports.run_id} --failures says why."
         )
+    check_serdes(models_by_shard(training.ledger), serde)
     return ValidateWork(proof=proof, serde=serde, export_run_id=exports.run_id), models

@@ -43,7 +43,7 @@ def exporter_for(form: ModelFormat, model: Any) -> Exporter:
     if (form, library) in EXPORTERS:
         return EXPORTERS[form, library]()
     kind = type(model)
-    formats = sorted(name for name, of in EXPORTERS if of == library)
+    formats = [name for name, of in EXPORTERS if of == library]
     instead = f"choose {' or '.join(formats)}" if formats else "pass exporter=, one of your own"
     raise ExportRefused(
         f"A {kind.__module__}.{kind.__qualname__} cannot be exported to {form}: {instead}."

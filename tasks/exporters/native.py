@@ -35,13 +35,14 @@ class NativeExporter:
         self,
         model: Any,
         rows: pa.Table,
-        feeds: Feeds | None,  # noqa: ARG002 (the protocol)
+        feeds: Feeds | None,
         options: ExportOptions,
     ) -> ModelDescription:
         """Return the features of a Booster, and its prediction as the library gives it.
 
         Raises:
-            ExportRefused: It is no Booster, or an option asks for another file than the library's.
+            ExportRefused: It is no Booster, an option asks for another file than the library's, or
+                a function makes its inputs.
             ColumnError: The rows lack a feature of the model.
         """
         given = options.model_dump(exclude_defaults=True)
@@ -50,12 +51,16 @@ class NativeExporter:
                 f"The format native writes the library's own file, so the options {sorted(given)} "
                 "mean nothing there: leave them out, or choose onnx."
             )
+        if feeds is not None:
+            raise ExportRefused(
+                "The format native takes rows by the model's own feature names: leave inputs= out, "
+                "or choose onnx."
+            )
         if not self._is_booster(model):
             kind = type(model)
             raise ExportRefused(
                 f"The format native is for Boosters of LightGBM and XGBoost, and this is a "
-                f"{kind.__module__}.{kind.__qualname__}: choose onnx, torchscript or pt2, which "
-                "run without the code of the model."
+                f"{kind.__module__}.{kind.__qualname__}: choose onnx, or train its Booster."
             )
         dtype: Literal["float32", "float64"]
         if library_of(model) == "lightgbm":

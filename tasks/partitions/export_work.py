@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.tasks.data.connector import DataConnector
-from partwise.tasks.errors import ColumnError, ExportMismatch
+from partwise.tasks.errors import ColumnError, ExportMismatch, InputError
 from partwise.tasks.exporters.choice import exporter_for
 from partwise.tasks.exporters.options import (
     ExportOptions,
@@ -120,7 +120,7 @@ class Proof:
         rows = data.to_arrow()
         feeds = None
         if self.inputs is not None:
-            feeds = self.inputs(DataConnector(rows.slice(0, CAPTURE_ROWS)), model, context)
+            feeds = _made(self.inputs, rows.slice(0, CAPTURE_ROWS), model, context)
         described = exporter.describe(model, rows, feeds, options)
         signature = described.signature.model_copy(update={"origin": origin, "options": options})
         described = replace(described, signature=signature)
@@ -129,7 +129,7 @@ class Proof:
     def feeds(self, rows: pa.Table, subject: Subject, context: PartitionContext) -> Feeds:
         """Return rows as inputs of a model."""
         if self.inputs is not None:
-            return self.inputs(DataConnector(rows), subject.model, context)
+            return _made(self.inputs, rows, subject.model, context)
         return feeds_of_rows(subject.signature, rows)
 
     def compare(
@@ -282,6 +282,22 @@ class ValidateWork:
         with model.file(context, self.export_run_id) as path:
             metrics = self.proof.compare(path, subject, data, context)
         return Produced(status=PartitionStatus.DONE, metrics=metrics)
+
+
+def _made(inputs: Inputs, rows: pa.Table, model: Any, context: PartitionContext) -> Feeds:
+    """Return what the user's function makes of rows.
+
+    Raises:
+        InputError: That is no mapping of names to arrays.
+    """
+    made: Any = inputs(DataConnector(rows), model, context)
+    named = isinstance(made, Mapping) and len(made) > 0
+    if not named or not all(isinstance(value, np.ndarray) for value in made.values()):
+        raise InputError(
+            f"inputs= returned a {type(made).__name__}: return a mapping of the model's input "
+            'names to numpy arrays, such as {"input": matrix}.'
+        )
+    return made
 
 
 def _signature(path: str) -> Signature:

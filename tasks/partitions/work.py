@@ -144,7 +144,7 @@ class InferWork:
             ModelNotFound: The training run has no model for it.
         """
         if model is None:
-            sentence = f"The training run {self.training_run_id!r} has no model for this partition."
+            sentence = f"The run {self.training_run_id!r} has no model for this partition."
             if self.on_missing_model == "skip":
                 return Produced(status=PartitionStatus.SKIPPED, reason=sentence)
             raise ModelNotFound(sentence)

@@ -83,6 +83,12 @@ def test_exports_are_laid_out_in_a_folder(folder, done, cluster):
         (["export", "night-train", "--opset", "0"], 2, "--opset: "),
         (["export", "night-train", "nothere.parquet"], 2, "nothere.parquet"),
         (["export", "night-train", "--run-id", "night-train"], 2, "train"),
+        (["export", "night-train", "--seed", "3"], 2, "--seed"),
+        (
+            ["export", "night-train", "--format", "pt2"],
+            1,
+            "xgboost.*cannot be exported to pt2: choose",
+        ),
         (["validate", "night-train"], 2, "pass the ID|export_run_id names a run"),
         (["export", "night-train", "--format", "torchscript"], 1, "cannot be exported to torch"),
         (["export", "night-train", "--precision", "int8"], 1, "int8"),
