@@ -178,6 +178,8 @@ def export(
 ) -> int:
     """Export every model of a training run, each proved before it is published."""
     from partwise.flows.cli import pickle_serde, run_flow
+    from partwise.tasks.runs.layout import check_target
+    from partwise.tasks.runs.store import Store
 
     arguments = {
         "training_run_id": training_run_id,
@@ -193,6 +195,8 @@ def export(
         "execution": limits.build(),
         "cluster": cluster.build(),
     }
+    if to:
+        check_target(Store.parse(to))
     code = run_flow("export_models", arguments)
     if to:
         _lay_out(arguments["run_id"], run.store, to)

@@ -297,7 +297,8 @@ def _made(inputs: Inputs, rows: pa.Table, model: Any, context: PartitionContext)
             f"inputs= returned a {type(made).__name__}: return a mapping of the model's input "
             'names to numpy arrays, such as {"input": matrix}.'
         )
-    return made
+    feeds: Feeds = made
+    return feeds
 
 
 def _signature(path: str) -> Signature:

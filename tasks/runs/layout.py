@@ -72,6 +72,17 @@ def lay_out(run: Run, target: Store) -> int:
     return len(entries)
 
 
+def check_target(target: Store) -> None:
+    """See that a run can be laid out there, before hours of work.
+
+    Raises:
+        StoreError: The target cannot be written.
+        RunFormatError: An index stands there that is not of ours.
+    """
+    target.check_writable()
+    _read_index(target)
+
+
 def _lay_out(run: Run, target: Store, row: dict[str, Any]) -> dict[str, Any]:
     """Write the files of one partition, and return its entry in the index."""
     name = row["partition_id"]

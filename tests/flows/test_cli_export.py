@@ -75,6 +75,20 @@ def test_exports_are_laid_out_in_a_folder(folder, done, cluster):
 
 
 @pytest.mark.parametrize(
+    ("to", "message"),
+    [("/proc/nowhere", "/proc/nowhere"), ("taken", "is not one of ours; choose an empty folder")],
+)
+def test_a_folder_that_will_not_do_is_refused_before_any_work(folder, done, to, message):
+    (folder / "taken").mkdir(exist_ok=True)
+    (folder / "taken" / "index.json").write_text('{"mine": 1}')
+    words = ["export", "night-train", "--run-id", "vain", "--store", folder / "store"]
+    ended = partwise(*words, "--to", folder / to)
+    assert ended.code == 1, ended
+    assert message in ended.err
+    assert not (folder / "store" / "runs" / "vain").exists()
+
+
+@pytest.mark.parametrize(
     ("words", "code", "message"),
     [
         (["export", "nowhere"], 2, "There is no run 'nowhere'"),
