@@ -19,6 +19,7 @@ def test_inputs_that_are_no_named_arrays_are_refused(made):
     proof = Proof(
         validation=ValidationOptions(),
         rows=ComparedRows(trainer=None, most=10),
+        exporter=None,
         inputs=lambda data, model, context: made,
     )
     with pytest.raises(InputError, match=f"inputs= returned a {type(made).__name__}: return a map"):
