@@ -8,6 +8,7 @@ inference by LightGBM or XGBoost and by onnxruntime, in turns. The table is made
 """
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -16,6 +17,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
 
 from partwise.blocks import LocalCluster
 from partwise.flows import export_models, run_inference, train_models

@@ -75,8 +75,9 @@ def run_inference(
         predict: "package.module:function", or a function of (data: DataConnector, model, context:
             PartitionContext) that returns rows: an array, a frame, a mapping of columns, a Result
             of one of these, or a Skip. Empty: the model's own prediction, as "prediction".
-        model_format: "native": the trained models. "onnx": their exports, by onnxruntime in place
-            of the training library; "torchscript" and "pt2" likewise, by PyTorch.
+        model_format: "native": the models of the run that is named, as they are. "onnx": exports of
+            them, by onnxruntime in place of the training library; "torchscript" and "pt2"
+            likewise, by PyTorch.
         run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
             for the time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for
             that of a time zone. Empty: a name is made up.

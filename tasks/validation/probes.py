@@ -17,6 +17,7 @@ from partwise.tasks.exporters.signature import (
     feeds_of_matrix,
     matrix_of_feeds,
 )
+from partwise.tasks.validation.verdict import ODD_NUMBERS
 
 MOST_ROWS = 2000
 ONE_ROW = "one row"
@@ -62,7 +63,7 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
     maker = _Maker(description, matrix)
     quarter = most_rows // 4
     cases = {
-        "odd numbers": maker.vary(maker.odd_numbers(), quarter, "odd numbers"),
+        ODD_NUMBERS: maker.vary(maker.odd_numbers(), quarter, ODD_NUMBERS),
         "infinities": maker.vary(maker.infinities(), quarter // 2, "infinities"),
         "categories": maker.vary(maker.categories(), quarter, "categories"),
     }

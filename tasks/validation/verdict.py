@@ -29,6 +29,9 @@ Check = Literal[
     "vacuous",  # the reference says nothing: it is the same for all rows
 ]
 
+ODD_NUMBERS = "odd numbers"
+"""The case of zeros, missing values and numbers of every magnitude."""
+
 MOST_TOLD = 3
 """Findings in one message."""
 

@@ -29,6 +29,10 @@ DEPLOYMENTS = (
     "train-models/on-demand",
     "run-inference/on-demand",
     "map-partitions/on-demand",
+    "export-models/on-demand",
+    "validate-exports/on-demand",
+    "model-pipeline/on-demand",
+    "model-pipeline/nightly",
     "train-models/nightly",
     "run-inference/after-training",
 )

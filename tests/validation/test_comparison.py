@@ -53,6 +53,17 @@ def test_anything_equals_itself(values):
     assert verdict.metrics["export_max_abs_diff"] == 0
 
 
+def test_differences_of_the_largest_numbers_are_told_relatively():
+    expected, given = np.array([1e30, 2.0]), np.array([1e30 * (1 + 1e-6), 2.0 + 1e-7])
+    for name, largest in (("odd numbers", 0.0), ("held-out rows", 1e24)):
+        comparison = Comparison(EXPECTATION)
+        comparison.add(Case(name=name, feeds={}, expected={"y": expected}), {"y": given})
+        verdict = comparison.verdict()
+        assert verdict.findings == ()
+        assert verdict.metrics["export_max_abs_diff"] == pytest.approx(largest, rel=1e-3)
+        assert verdict.metrics["export_max_rel_diff"] == pytest.approx(1e-6, rel=1e-3)
+
+
 @given(expected=DOUBLES, data=st.data())
 def test_the_verdict_is_that_of_numpy(expected, data):
     """`numpy.isclose` is written by others, and its formula is the same."""
