@@ -89,7 +89,7 @@ def _fingerprint_code(arguments: Mapping[str, Any], version: str | None) -> Code
         deciding["library"] = metadata.version(deciding["trainer"].kind)
     if "validation" in deciding:
         # A newer one is proved anew.
-        deciding["libraries"] = {name: metadata.version(name) for name in EXPORT_LIBRARIES}
+        deciding["libraries"] = {name: _installed(name) for name in EXPORT_LIBRARIES}
     if version is not None:
         # The user's word stands for code, but not for settings, which can be compared.
         serde = deciding.get("serde")
@@ -98,6 +98,13 @@ def _fingerprint_code(arguments: Mapping[str, Any], version: str | None) -> Code
             if callable(deciding.get(name)) and not isinstance(deciding[name], BaseModel):
                 del deciding[name]
     return code_fingerprint(deciding)
+
+
+def _installed(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _fingerprint_inputs(

@@ -16,6 +16,7 @@ without a word was found by measuring, and is refused by name or put right:
   floored. A negative code, or one that training had not met, is in no set for either.
 """
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -78,6 +79,7 @@ class XGBoostOnnxExporter:
             ColumnError: The rows lack a feature of the model.
         """
         _refuse_options(options)
+        _need_onnxmltools()
         _refuse_type(model)
         booster = used_booster(model)
         learner = learner_of(booster)
@@ -156,6 +158,16 @@ def _refuse_options(options: ExportOptions) -> None:
             f"XGBoost models are written in ONNX' opsets {OPSETS[0]} to {OPSETS[-1]}, and "
             f"{options.opset} is none of them: leave opset out for {OPSETS[-1]}."
         )
+
+
+def _need_onnxmltools() -> None:
+    try:
+        importlib.import_module("onnxmltools")
+    except ImportError as error:
+        raise ExportRefused(
+            "XGBoost models are written by onnxmltools, which is not installed: pip install "
+            "'partwise[xgboost-onnx]', on the workers too."
+        ) from error
 
 
 def _refuse_type(model: Any) -> None:

@@ -1,4 +1,5 @@
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -568,3 +569,10 @@ def test_names_that_inputs_cannot_have(tmp_path):
 def test_columns_that_are_missing_are_named(tmp_path):
     with pytest.raises(ColumnError, match=r"lacks features of the model: 'f3'"):
         export(RIGHT["squarederror"](), tmp_path, table_of().drop_columns(["f3"]))
+
+
+def test_without_onnxmltools_it_is_said_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxmltools", None)
+    model = xgboost.train({"nthread": 1}, xgboost.DMatrix([[1.0], [2.0]], [1.0, 2.0]), 1)
+    with pytest.raises(ExportRefused, match=r"pip install 'partwise\[xgboost-onnx\]'"):
+        EXPORTER.describe(model, pa.table({"x": [1.0]}), None, ExportOptions())
