@@ -103,6 +103,7 @@ def export_models(
 
     Raises:
         InputError: An argument cannot be used; nothing was written.
+        ExportRefused: None of its models could be exported so; nothing was written.
         RunNotFoundError: There is no such training run.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.

@@ -10,6 +10,7 @@ from prefect.logging import get_run_logger
 from partwise.tasks.data.keys import KeyColumn, check_key_classes, partition_ids
 from partwise.tasks.data.shards import Spill, read_shard_keys
 from partwise.tasks.errors import InputError, ModelNotFound
+from partwise.tasks.exporters.choice import check_formats
 from partwise.tasks.exporters.options import ExportOptions, ModelFormat
 from partwise.tasks.partitions.assignment import ShardReceipt
 from partwise.tasks.partitions.driver import Driver, ShardGroup
@@ -47,6 +48,7 @@ def plan_export(
         KeyClassError: A key column of the rows has another class than in training.
         SerdeError: The models need a serde that was not given.
         ModelNotFound: The training run has no model at all.
+        ExportRefused: None of its models could be exported so.
     """
     if training.kind != "train":
         raise InputError(
@@ -61,6 +63,9 @@ def plan_export(
             "train it first, or pass the ID of another run."
         )
     check_serdes(models, serde)
+    if proof.exporter is None:
+        # A native serde is named for the library of its models.
+        check_formats(form, serdes_of(models), options)
     work = ExportWork(
         format=form,
         options=options,
@@ -77,8 +82,13 @@ def check_serdes(models: Mapping[int, pa.Table], serde: ModelSerde | None) -> No
     Raises:
         SerdeError: They need a serde that was not given.
     """
-    for name in sorted({name for table in models.values() for name in table["serde"].to_pylist()}):
+    for name in serdes_of(models):
         serde_by_name(name, serde)
+
+
+def serdes_of(models: Mapping[int, pa.Table]) -> list[str]:
+    """Return the names of the serdes that wrote models."""
+    return sorted({name for table in models.values() for name in table["serde"].to_pylist()})
 
 
 def check_coverage(

@@ -1,13 +1,13 @@
 """Which exporter writes the models of a library in a format."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from partwise.tasks.errors import ExportRefused, FunctionError
 from partwise.tasks.exporters.lightgbm import LightGBMOnnxExporter
 from partwise.tasks.exporters.native import NativeExporter
 from partwise.tasks.exporters.neuron import NeuronExporter
-from partwise.tasks.exporters.options import ModelFormat
+from partwise.tasks.exporters.options import ExportOptions, ModelFormat
 from partwise.tasks.exporters.protocol import Exporter
 from partwise.tasks.exporters.pt2 import Pt2Exporter
 from partwise.tasks.exporters.torch import TorchOnnxExporter
@@ -68,3 +68,40 @@ def resolve_exporter(exporter: Exporter | str) -> Exporter | None:
             "predict: give an Exporter, or the name of a function that returns one."
         )
     return made
+
+
+def check_formats(form: ModelFormat, libraries: Iterable[str], options: ExportOptions) -> None:
+    """Refuse, before any work, what would be refused for every model.
+
+    Args:
+        form: The format.
+        libraries: Of the models, or other names where their libraries are not known.
+        options: How to export.
+
+    Raises:
+        ExportRefused: There is no exporter for any of them, or each refuses the options.
+    """
+    known = {library for _, library in EXPORTERS}
+    refusals = []
+    for library in sorted(libraries):
+        found = EXPORTERS.get((form, library))
+        if found is None and library in known:
+            formats = sorted(name for name, of in EXPORTERS if of == library)
+            refusals.append(
+                ExportRefused(
+                    f"Models of {library} cannot be exported to {form}: choose "
+                    f"{' or '.join(formats)}."
+                )
+            )
+            continue
+        exporter: Any = None if found is None else found()
+        if not hasattr(exporter, "check"):
+            return
+        try:
+            exporter.check(options)
+        except ExportRefused as error:
+            refusals.append(error)
+        else:
+            return
+    if refusals:
+        raise refusals[0]

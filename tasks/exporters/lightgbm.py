@@ -56,6 +56,10 @@ class LightGBMOnnxExporter:
     and "probabilities", shape (n, classes).
     """
 
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options that no model could be exported with."""
+        _opset(options)
+
     def describe(
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
     ) -> ModelDescription:

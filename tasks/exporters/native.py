@@ -31,6 +31,15 @@ class NativeExporter:
     The file holds no signature; it stands in signature.json beside it.
     """
 
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options that no model could be exported with."""
+        given = options.model_dump(exclude_defaults=True)
+        if given:
+            raise ExportRefused(
+                f"The format native writes the library's own file, so the options {sorted(given)} "
+                "mean nothing there: leave them out, or choose onnx."
+            )
+
     def describe(
         self,
         model: Any,
@@ -45,12 +54,7 @@ class NativeExporter:
                 a function makes its inputs.
             ColumnError: The rows lack a feature of the model.
         """
-        given = options.model_dump(exclude_defaults=True)
-        if given:
-            raise ExportRefused(
-                f"The format native writes the library's own file, so the options {sorted(given)} "
-                "mean nothing there: leave them out, or choose onnx."
-            )
+        self.check(options)
         if feeds is not None:
             raise ExportRefused(
                 "The format native takes rows by the model's own feature names: leave inputs= out, "

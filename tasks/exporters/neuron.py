@@ -46,6 +46,10 @@ class NeuronExporter:
     batch_size: int = 1
     """The rows that a call takes. More are run in so many calls, and fewer are filled up."""
 
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options that no model could be exported with."""
+        refuse_onnx_options(options, "Neuron")
+
     def describe(
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
     ) -> ModelDescription:
@@ -54,7 +58,7 @@ class NeuronExporter:
         Raises:
             ExportRefused: The SDK is not installed.
         """
-        refuse_onnx_options(options, "Neuron")
+        self.check(options)
         _tracer()
         described = describe_module(model, rows, feeds, options)
         signature = described.signature

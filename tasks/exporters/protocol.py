@@ -39,6 +39,8 @@ class ModelDescription:
 class Exporter(Protocol):
     """Writes the models of one library in one format.
 
+    With a method `check(options)` besides, it can refuse options before any work.
+
     An exporter has no state, travels to workers, and is part of a run's fingerprint: it should be a
     frozen dataclass. `tests/contracts/exporter_contract.py` holds the tests that every exporter
     passes, ready to be inherited. `describe` comes first, and refuses by name what would come out

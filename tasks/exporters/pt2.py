@@ -88,11 +88,15 @@ class Pt2Model:
 class Pt2Exporter:
     """Any `torch.nn.Module` whose graph does not depend on its rows; the rows' number is free."""
 
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options that no model could be exported with."""
+        refuse_onnx_options(options, ".pt2 files")
+
     def describe(
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
     ) -> ModelDescription:
         """See `describe_module`; raises what it raises."""
-        refuse_onnx_options(options, ".pt2 files")
+        self.check(options)
         return describe_module(model, rows, feeds, options)
 
     def write(

@@ -30,15 +30,19 @@ class TorchOnnxExporter:
         >>> description = exporter.describe(model, rows, None, ExportOptions())  # doctest: +SKIP
     """
 
-    def describe(
-        self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
-    ) -> ModelDescription:
-        """See `describe_module`; raises what it raises."""
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options that no model could be exported with."""
         if options.precision == "float16" and options.optimization != "none":
             raise ExportRefused(
                 f'optimization={options.optimization!r} undoes precision="float16": onnxruntime '
                 "optimizes for this CPU, which has no half precision. Choose one of them."
             )
+
+    def describe(
+        self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
+    ) -> ModelDescription:
+        """See `describe_module`; raises what it raises."""
+        self.check(options)
         described = describe_module(model, rows, feeds, options)
         return ModelDescription(
             signature=described.signature,

@@ -98,11 +98,15 @@ class TorchScriptExporter:
     code in the order in which a process traces them, and draws the file's ID anew.
     """
 
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options that no model could be exported with."""
+        refuse_onnx_options(options, "TorchScript")
+
     def describe(
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
     ) -> ModelDescription:
         """See `describe_module`; raises what it raises."""
-        refuse_onnx_options(options, "TorchScript")
+        self.check(options)
         return describe_module(model, rows, feeds, options)
 
     def write(

@@ -69,6 +69,10 @@ class XGBoostOnnxExporter:
     A regression gives "prediction", a classification "label" and "probabilities".
     """
 
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options that no model could be exported with."""
+        _refuse_options(options)
+
     def describe(
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
     ) -> ModelDescription:
@@ -78,7 +82,7 @@ class XGBoostOnnxExporter:
             ExportRefused: The model, or an option for it, would not come out right.
             ColumnError: The rows lack a feature of the model.
         """
-        _refuse_options(options)
+        self.check(options)
         _need_onnxmltools()
         _refuse_type(model)
         booster = used_booster(model)
