@@ -55,7 +55,7 @@ def export_models(
     execution: ExecutionOptions = DEFAULT_EXECUTION,
     cluster: ClusterParameter = "",
 ) -> Run:
-    """Export every model of a training run, and prove each file before it is published.
+    """Export the model of every partition, and prove each file before it is published.
 
     A file is compared with its model on the partition's held-out rows and on rows made to go wrong:
     on every threshold and beside it, missing, infinite, unseen. A partition whose file gives

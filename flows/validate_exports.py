@@ -54,7 +54,7 @@ def validate_exports(
     execution: ExecutionOptions = DEFAULT_EXECUTION,
     cluster: ClusterParameter = "",
 ) -> Run:
-    """Prove the files of an export run as they lie in the store: on new rows, or a new runtime.
+    """Prove the exports of all partitions as they lie in the store: on new rows, or a new runtime.
 
     An export run proves each file before it is published. This does so again, from the store, with
     the onnxruntime that is installed now, on the rows given now.

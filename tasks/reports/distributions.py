@@ -192,8 +192,8 @@ def _quantiles(values: np.ndarray, text: Callable[[float], str]) -> tuple[tuple[
 def _axis(values: np.ndarray) -> Scale | None:
     """Return an axis for sorted values on which a few far ones do not hide all others."""
     low, high = float(values[0]), float(values[-1])
-    if not np.isfinite(high - low):
-        return None  # 1e308 - -1e308: no axis is as long
+    if not math.isfinite(2 * (high - low)):
+        return None  # 1e308 - -1e308: no axis is as long, nor one with room at its end
     last = len(values) - 1
     first, second = float(values[round(0.01 * last)]), float(values[round(0.99 * last)])
     if first > 0 and math.log10(second) - math.log10(first) > 2:

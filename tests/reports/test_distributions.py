@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from partwise.tasks.reports.distributions import describe_distribution, worst_end
@@ -17,6 +17,7 @@ def describe(values, name="x"):
 
 
 @given(st.lists(st.one_of(st.floats(), st.integers(-50, 50).map(float)), max_size=60))
+@example([0.0] * 16 + [1.7976931348623157e308])
 def test_every_partition_is_counted_once(values) -> None:
     found = describe(values)
     finite = [value for value in values if np.isfinite(value)]
