@@ -1,10 +1,12 @@
 """What a source is, to those who read rows without caring where they come from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
+
+from partwise.tasks.data.fragments import Fragment, Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +34,22 @@ class Source(Protocol):
     def schema(self) -> pa.Schema:
         """The schema of every batch."""
 
+    @property
+    def selection(self) -> Selection:
+        """What is taken of the fragments."""
+
+    def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
+        """The parts that the rows come in, in their order.
+
+        Args:
+            keys: The columns of which `Fragment.known` is asked.
+        """
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read all rows, from the first one again at each call."""
+
+    def refuse_empty(self) -> None:
+        """Raise `SourceError` where it is the filter that leaves no row."""
 
     def description(self) -> SourceDescription:
         """What is known of the source before its rows are read."""

@@ -57,15 +57,18 @@ class FoundFile:
         """Open it for reading at any position; a local file is memory-mapped."""
         if self.filesystem is None:
             return pa.memory_map(self.path)
-        return _arrow_filesystem(self.filesystem).open_input_file(self.bare_path())
+        return self.arrow_filesystem().open_input_file(self.bare_path())
 
     def open_stream(self) -> pa.NativeFile:
         """Open it for reading from front to end, decompressed if its name ends in .gz."""
         compression = "gzip" if self.path.lower().endswith(".gz") else None
-        filesystem = pafs.LocalFileSystem()
-        if self.filesystem is not None:
-            filesystem = _arrow_filesystem(self.filesystem)
-        return filesystem.open_input_stream(self.bare_path(), compression=compression)
+        return self.arrow_filesystem().open_input_stream(self.bare_path(), compression=compression)
+
+    def arrow_filesystem(self) -> pafs.FileSystem:
+        """The file system that `bare_path` is a path of."""
+        if self.filesystem is None:
+            return pafs.LocalFileSystem()
+        return _arrow_filesystem(self.filesystem)
 
     def check_unchanged(self) -> None:
         """Raise `SourceError` when the file was replaced since it was found."""

@@ -1,136 +1,67 @@
-"""Files as rows: finding them, checking their schemas, streaming them.
-
-Parquet is streamed by `ParquetFile`, not by `pyarrow.dataset`: with the settings below memory stays
-flat in rows, files and the size of row groups, where the dataset's scanner read ahead several GB.
-"""
+"""Files as rows: one schema for all of them, and the parts in which they are read."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from partwise.tasks.data.dictionaries import plain_storage
 from partwise.tasks.data.discovery import FoundFile, hive_columns
-from partwise.tasks.data.key_classes import check_unique_names
+from partwise.tasks.data.file_formats import FileHead, naming, read_batches, read_head
+from partwise.tasks.data.filters import Conditions, filter_batch, filter_expression
+from partwise.tasks.data.fragments import Fragment, Place
 from partwise.tasks.data.schemas import cast_batch, common_schema
-from partwise.tasks.errors import PartwiseError, SourceError
 
-_BATCH_ROWS = 262_144
-_BATCH_BYTES = 64 * 2**20
-_BUFFER_BYTES = 2**20
-_CSV_BLOCK_BYTES = 8 * 2**20
 _FOOTER_THREADS = 16
-_CSV_GROWTH = {False: 1, True: 6}
+_FRAGMENT_BYTES = 64 * 2**20
+_TOLD_BY_STATISTICS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+"""Types of which equal bounds are equal values in every writer's footers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OpenedFile:
-    """What the head or footer of a file says."""
+class FileFragment:
+    """A file, or some row groups of one."""
 
     file: FoundFile
+    row_groups: range | None
+    """Those of a Parquet file that belong to it; None: all of the file."""
+    names: tuple[str, ...]
+    """The columns that are read from the file itself."""
+    file_schema: pa.Schema
+    """The types of the file's own columns, where the format has none."""
     schema: pa.Schema
+    """Of the batches that it gives."""
+    constants: Mapping[str, Any]
+    """The values of columns that stand in the file's path."""
+    known: Mapping[str, pa.Scalar]
     rows: int | None
-    column_bytes: dict[str, int]
+    size_bytes: int
+    row_bytes: int
 
+    @property
+    def place(self) -> Place:
+        """A URL can be read anywhere; a path where this machine's disk is seen."""
+        return "anywhere"
 
-@contextmanager
-def _naming(file: FoundFile) -> Iterator[None]:
-    """Turn what a reader raises into one sentence that names the file."""
-    try:
-        yield
-    except PartwiseError:
-        raise
-    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as exc:
-        reason = " ".join(str(exc).split()) or type(exc).__name__
-        raise SourceError(
-            f"File {file.path!r} cannot be read as {file.format}: {reason.rstrip('.')}."
-        ) from exc
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read its rows.
 
-
-def _open_parquet(file: FoundFile) -> pq.ParquetFile:
-    return pq.ParquetFile(
-        file.path if file.filesystem is None else file.open(),
-        memory_map=file.filesystem is None,
-        pre_buffer=False,
-        buffer_size=_BUFFER_BYTES,
-        page_checksum_verification=True,
-    )
-
-
-def _parquet_bytes(parquet: pq.ParquetFile) -> dict[str, int]:
-    """Estimate the Arrow memory of each column: dictionary pages make files far smaller."""
-    rows = parquet.metadata.num_rows
-    sizes: dict[str, int] = {}
-    varying: list[int] = []
-    for index in range(parquet.metadata.num_columns):
-        name = parquet.metadata.schema.column(index).path.split(".")[0]
-        field = parquet.schema_arrow.get_field_index(name)
-        try:
-            width = parquet.schema_arrow.field(field).type.bit_width if field >= 0 else 0
-        except ValueError:
-            width = 0
-        sizes[name] = sizes.get(name, 0) + rows * (width or 32) // 8
-        if not width:
-            varying.append(index)
-    for group in range(parquet.metadata.num_row_groups if varying else 0):
-        columns = parquet.metadata.row_group(group)
-        for index in varying:
-            chunk = columns.column(index)
-            sizes[chunk.path_in_schema.split(".")[0]] += chunk.total_uncompressed_size
-    return sizes
-
-
-@contextmanager
-def _opened_ipc(file: FoundFile) -> Iterator[Any]:
-    """A reader of batches: of the IPC file format, or else of the stream format."""
-    source = file.open()
-    try:
-        reader = pa.ipc.open_file(source)
-        yield (reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches)))
-    except pa.ArrowInvalid as exc:
-        if "Not an Arrow file" not in str(exc):
-            raise
-        source.seek(0)
-        stream = pa.ipc.open_stream(source)
-        yield (stream.schema, stream)
-
-
-def _open_csv(file: FoundFile, schema: pa.Schema | None = None) -> pacsv.CSVStreamingReader:
-    types = None if schema is None else {field.name: field.type for field in schema}
-    return pacsv.open_csv(
-        file.open_stream(),
-        read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
-        parse_options=pacsv.ParseOptions(newlines_in_values=True),
-        convert_options=pacsv.ConvertOptions(column_types=types),
-    )
-
-
-def _head(file: FoundFile) -> _OpenedFile:
-    """Read the schema of a file, and what else costs little."""
-    rows: int | None = None
-    with _naming(file):
-        match file.format:
-            case "parquet":
-                with _open_parquet(file) as parquet:
-                    schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
-                    check_unique_names(schema.names)
-                    sizes = _parquet_bytes(parquet)
-            case "csv":
-                with _open_csv(file) as reader:
-                    schema, sizes = reader.schema, {}
-            case _:
-                with _opened_ipc(file) as (found, _batches):
-                    schema, sizes = found, {}
-        check_unique_names(schema.names)
-    if not sizes:
-        growth = _CSV_GROWTH[file.path.endswith(".gz")]
-        sizes = {name: file.size_bytes * growth // len(schema.names) for name in schema.names}
-    return _OpenedFile(file=file, schema=schema, rows=rows, column_bytes=sizes)
+        Raises:
+            SourceError: The file cannot be read, or changed since it was found.
+            ColumnError: A value does not fit the common type of its column.
+        """
+        self.file.check_unchanged()
+        what = f"file {self.file.path!r}"
+        with naming(self.file):
+            for batch in read_batches(
+                self.file, self.names, self.file_schema, self.row_groups, self.row_bytes
+            ):
+                yield cast_batch(batch, self.schema, self.constants, what)
 
 
 class FileRows:
@@ -150,14 +81,16 @@ class FileRows:
 
     def __init__(self, files: Sequence[FoundFile], paths: Sequence[str]) -> None:
         self._paths = list(paths)
+        self._files = list(files)
         remote = files[0].filesystem is not None
         if remote and len(files) > 1:
             with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-                self._heads = list(pool.map(_head, files))
+                self._heads = list(pool.map(read_head, files))
         else:
-            self._heads = [_head(file) for file in files]
+            self._heads = [read_head(file) for file in files]
         self._hive_schema, self._hive_values = hive_columns(files)
-        own = common_schema([(head.schema, f"file {head.file.path!r}") for head in self._heads])
+        heads = zip(self._heads, files, strict=True)
+        own = common_schema([(head.schema, f"file {file.path!r}") for head, file in heads])
         # A column that stands in the files wins over one in their paths.
         extra = [field for field in self._hive_schema if field.name not in own.names]
         self._own_schema = own
@@ -175,48 +108,161 @@ class FileRows:
 
     def identity(self) -> bytes:
         """What changes when a file is added, removed or written again."""
-        files = [[h.file.path, h.file.size_bytes, h.file.version] for h in self._heads]
+        files = [[file.path, file.size_bytes, file.version] for file in self._files]
         return json.dumps(files).encode()
 
     def recipe(self) -> dict[str, Any] | None:
         """What finds the files again from another process."""
         return {"paths": self._paths}
 
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream the columns `names` of all files.
+    def fragments(
+        self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
+    ) -> list[Fragment]:
+        """The files, big ones in parts, without what a filter's look at paths and footers excludes.
 
-        Raises:
-            SourceError: A file cannot be read, or changed since it was opened.
-            ColumnError: A value does not fit the common type of its column.
+        Args:
+            names: The columns to read.
+            conditions: A normalized filter.
+            keys: Columns whose value is told where a fragment has only one.
         """
+        fragments: list[Fragment] = []
         schema = pa.schema([self.schema.field(name) for name in names])
-        for index, head in enumerate(self._heads):
-            file = head.file
-            file.check_unchanged()
-            hive = self._hive_values[index]
-            own = [name for name in names if name in self._own_schema.names]
-            with _naming(file):
-                for batch in self._file_batches(head, own):
-                    yield cast_batch(batch, schema, hive, f"file {file.path!r}")
+        own = tuple(name for name in names if name in self._own_schema.names)
+        for file, head, hive in zip(self._files, self._heads, self._hive_values, strict=True):
+            constants = {name: hive[name] for name in names if name not in own}
+            left = self._without_constants(constants, conditions)
+            if left == []:
+                continue
+            known = {
+                key: pa.scalar(constants[key], schema.field(key).type)
+                for key in keys
+                if key in constants
+            }
+            asked = [key for key in keys if key not in known]
+            whole = sum(head.column_bytes[name] for name in own)
+            row_bytes = head.row_bytes(own)
+            fragments += [
+                FileFragment(
+                    file=file,
+                    row_groups=part.row_groups,
+                    names=own,
+                    file_schema=self._own_schema,
+                    schema=schema,
+                    constants=constants,
+                    known={**known, **part.known},
+                    rows=part.rows,
+                    size_bytes=whole if part.rows is None else row_bytes * part.rows,
+                    row_bytes=row_bytes,
+                )
+                for part in self._parts(file, head, left, asked)
+            ]
+        return fragments
 
-    def _file_batches(self, head: _OpenedFile, names: list[str]) -> Iterator[pa.RecordBatch]:
-        match head.file.format:
-            case "parquet":
-                row_bytes = self._row_bytes(head, names)
-                with _open_parquet(head.file) as parquet:
-                    yield from parquet.iter_batches(
-                        batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes)),
-                        columns=names,
-                    )
-            case "csv":
-                with _open_csv(head.file, self._own_schema) as reader:
-                    for batch in reader:
-                        yield batch.select(names)
-            case _:
-                with _opened_ipc(head.file) as (_schema, batches):
-                    for batch in batches:
-                        yield batch.select(names)
+    def _without_constants(
+        self, constants: Mapping[str, Any], conditions: Conditions | None
+    ) -> Conditions | None:
+        """Settle what a filter says of columns in a path.
 
-    def _row_bytes(self, head: _OpenedFile, names: list[str]) -> int:
-        size = sum(head.column_bytes.get(name, 0) for name in names)
-        return max(1, size // max(1, head.rows or 1))
+        Returns:
+            The lists of conditions on other columns, of which one must hold: none of them, where no
+            row of the file can pass; None, where all do.
+        """
+        if conditions is None:
+            return None
+        row = pa.RecordBatch.from_pylist([dict(constants)], schema=self._schema_of(constants))
+        left: Conditions = []
+        for conjunction in conditions:
+            settled = [c for c in conjunction if c[0] in constants]
+            if settled and not filter_batch(row, [settled]).num_rows:
+                continue
+            rest = [c for c in conjunction if c[0] not in constants]
+            if not rest:
+                return None
+            left.append(rest)
+        return left
+
+    def _schema_of(self, names: Mapping[str, Any]) -> pa.Schema:
+        return pa.schema([self.schema.field(name) for name in names])
+
+    def _parts(
+        self, file: FoundFile, head: FileHead, conditions: Conditions | None, keys: Sequence[str]
+    ) -> list["_Part"]:
+        """Divide a file into parts: of few row groups each, or of one key."""
+        if head.metadata is None:
+            return [_Part(row_groups=None, rows=None, known={})]
+        groups: Sequence[int] = range(head.metadata.num_row_groups)
+        if conditions is not None:
+            # The footer's statistics exclude row groups; of types that differ they say nothing.
+            groups = _pruned(file, filter_expression(conditions, head.schema), head)
+        return _joined(head, groups, keys, head.row_bytes(self._own_schema.names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """Row groups of a file; all of it, where its format has none."""
+
+    row_groups: range | None
+    rows: int | None
+    known: Mapping[str, pa.Scalar]
+
+
+def _pruned(file: FoundFile, expression: pc.Expression | None, head: FileHead) -> Sequence[int]:
+    """The row groups in which a row can pass a filter, by their statistics."""
+    groups = range(head.metadata.num_row_groups) if head.metadata else range(0)
+    if expression is None:
+        return groups
+    # It imports pandas.
+    import pyarrow.dataset as pads
+
+    with naming(file):
+        fragment = pads.ParquetFileFormat().make_fragment(
+            file.bare_path(), filesystem=file.arrow_filesystem()
+        )
+        return [group.id for group in fragment.subset(expression).row_groups]
+
+
+def _joined(
+    head: FileHead, groups: Sequence[int], keys: Sequence[str], row_bytes: int
+) -> list[_Part]:
+    """Join neighbouring row groups into parts of a fair size; a part of one key has only that."""
+    if head.metadata is None:
+        return []
+    parts: list[_Part] = []
+    for index in groups:
+        group = head.metadata.row_group(index)
+        known = _single_values(group, head.schema, keys)
+        last = parts[-1] if parts else None
+        if (
+            last is not None
+            and last.row_groups is not None
+            and last.row_groups.stop == index
+            and last.known == known
+            and (last.rows or 0) * row_bytes < _FRAGMENT_BYTES
+        ):
+            joined = range(last.row_groups.start, index + 1)
+            rows = (last.rows or 0) + group.num_rows
+            parts[-1] = _Part(row_groups=joined, rows=rows, known=known)
+        else:
+            here = range(index, index + 1)
+            parts.append(_Part(row_groups=here, rows=group.num_rows, known=known))
+    return parts
+
+
+def _single_values(
+    group: pq.RowGroupMetaData, schema: pa.Schema, keys: Sequence[str]
+) -> dict[str, pa.Scalar]:
+    """The keys that have one value in a whole row group, by its statistics."""
+    if not keys:
+        return {}
+    places = {group.column(i).path_in_schema: i for i in range(group.num_columns)}
+    known = {}
+    for key in keys:
+        kind = plain_storage(schema.field(key).type)
+        if key not in places or not any(tells(kind) for tells in _TOLD_BY_STATISTICS):
+            continue
+        found = group.column(places[key]).statistics
+        if found is None or not found.has_min_max or found.null_count or not found.has_null_count:
+            continue
+        if found.min == found.max:
+            known[key] = pa.scalar(found.min, kind)
+    return known

@@ -17,6 +17,9 @@ Condition = tuple[str, str, Any]
 Filter = Sequence[Condition] | Sequence[Sequence[Condition]]
 """Conditions that must all hold, or a list of such lists of which one must hold."""
 
+Conditions = list[list[list[Any]]]
+"""A filter in the one form that stands in documents: of some list all conditions must hold."""
+
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": pc.equal,
     "==": pc.equal,
@@ -64,7 +67,7 @@ def _condition(condition: Any) -> list[Any]:
     return [column, operator, _plain(condition, value)]
 
 
-def normalize_filter(filter: Filter | None) -> list[list[list[Any]]] | None:  # noqa: A002
+def normalize_filter(filter: Filter | None) -> Conditions | None:  # noqa: A002
     """Bring a filter into the one form that stands in documents: a list of lists of conditions.
 
     Raises:
@@ -77,7 +80,7 @@ def normalize_filter(filter: Filter | None) -> list[list[list[Any]]] | None:  # 
     return [[_condition(condition) for condition in conditions] for conditions in conjunctions]
 
 
-def filter_columns(conjunctions: list[list[list[Any]]] | None) -> list[str]:
+def filter_columns(conjunctions: Conditions | None) -> list[str]:
     """The columns that a normalized filter looks at, each once."""
     names = [condition[0] for conditions in conjunctions or [] for condition in conditions]
     return list(dict.fromkeys(names))
@@ -119,7 +122,7 @@ def _holds(batch: pa.RecordBatch, name: str, operator: str, value: Any) -> pa.Ar
     return pc.invert(found) if operator == "not in" else found
 
 
-def filter_batch(batch: pa.RecordBatch, conjunctions: list[list[list[Any]]]) -> pa.RecordBatch:
+def filter_batch(batch: pa.RecordBatch, conjunctions: Conditions) -> pa.RecordBatch:
     """Keep the rows for which a normalized filter holds; a comparison with null does not.
 
     Raises:
@@ -133,3 +136,33 @@ def filter_batch(batch: pa.RecordBatch, conjunctions: list[list[list[Any]]]) -> 
             mask = holds if mask is None else pc.and_kleene(mask, holds)
         total = mask if total is None else pc.or_kleene(total, mask)
     return batch if total is None else batch.filter(total)
+
+
+def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Expression | None:
+    """A normalized filter as an expression on columns of these types.
+
+    Returns:
+        The expression; None where a value does not compare with a column as it is there, so that
+        nothing can be said before rows are read.
+    """
+    total = None
+    for conditions in conjunctions:
+        every = None
+        for name, operator, value in conditions:
+            kind = schema.field(name).type
+            if kind != plain_storage(kind):
+                return None
+            try:
+                holds = _holding(pc.field(name), kind, name, operator, value)
+            except (ColumnError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                return None
+            every = holds if every is None else every & holds
+        total = every if total is None else total | every
+    return total
+
+
+def _holding(field: pc.Expression, kind: pa.DataType, name: str, operator: str, value: Any) -> Any:
+    if operator in _COMPARE:
+        return _COMPARE[operator](field, _value(name, kind, value))
+    found = field.isin(pa.array([_value(name, kind, item).cast(kind) for item in value], kind))
+    return ~found if operator == "not in" else found

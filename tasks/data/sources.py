@@ -6,15 +6,15 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
 from partwise.tasks.data.descriptions import Source, SourceDescription
-from partwise.tasks.data.dictionaries import readable_type
 from partwise.tasks.data.discovery import absolute_path, find_files
 from partwise.tasks.data.files import FileRows
-from partwise.tasks.data.filters import Filter, filter_batch, filter_columns, normalize_filter
+from partwise.tasks.data.filters import Conditions, Filter, filter_columns, normalize_filter
+from partwise.tasks.data.fragments import Fragment, LocalFragment, Rows, Selection
 from partwise.tasks.data.key_classes import check_unique_names, names_in_words
 from partwise.tasks.data.schemas import cast_batch, common_schema
 from partwise.tasks.errors import ColumnError, SourceError
@@ -26,19 +26,6 @@ _ACCEPTED = (
     "a path, glob, directory or URL of Parquet, CSV or Arrow IPC files, a pyarrow table, a pandas "
     "or polars frame, anything with __arrow_c_stream__, or a list of these"
 )
-
-
-class _Rows(Protocol):
-    """Rows before columns are chosen and a filter is applied."""
-
-    schema: pa.Schema
-
-    @property
-    def rows(self) -> int | None: ...
-    def size_bytes(self, names: Sequence[str]) -> int: ...
-    def identity(self) -> bytes: ...
-    def recipe(self) -> dict[str, Any] | None: ...
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]: ...
 
 
 class _TableRows:
@@ -61,8 +48,19 @@ class _TableRows:
     def recipe(self) -> dict[str, Any] | None:
         return None
 
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        yield from self._table.select(list(names)).to_batches(max_chunksize=_BATCH_ROWS)
+    def fragments(
+        self,
+        names: Sequence[str],
+        conditions: Conditions | None,  # noqa: ARG002 (the caller applies them)
+        keys: Sequence[str] = (),  # noqa: ARG002 (nothing is known of them)
+    ) -> list[Fragment]:
+        table = self._table.select(list(names))
+        whole = LocalFragment(
+            stream=lambda: iter(table.to_batches(max_chunksize=_BATCH_ROWS)),
+            rows=self.rows,
+            size_bytes=int(table.nbytes),
+        )
+        return [whole]
 
 
 class _HashSink:
@@ -86,55 +84,49 @@ class _HashSink:
 class _SelectedSource:
     """Some columns of some rows: a `Source`."""
 
-    def __init__(self, rows: _Rows, columns: Sequence[str] | None, filter_: Any) -> None:
+    def __init__(self, rows: Rows, columns: Sequence[str] | None, conditions: Any) -> None:
         self._rows = rows
-        self._filter = filter_
         self._columns = None if columns is None else list(columns)
         names = list(rows.schema.names if columns is None else columns)
-        self._names = names
-        self._read_names = list(dict.fromkeys([*names, *filter_columns(filter_)]))
-        fields = [rows.schema.field(name) for name in self._read_names]
-        self._read_schema = pa.schema(
-            [field.with_type(readable_type(field.type)) for field in fields]
-        )
-        self._schema = pa.schema(
-            [self._read_schema.field(name) for name in names], metadata=rows.schema.metadata
-        )
+        self.selection = Selection.of(rows.schema, names, conditions)
 
     @property
     def schema(self) -> pa.Schema:
-        return self._schema
+        return self.selection.schema
 
-    def check_filter(self) -> None:
-        filter_batch(pa.RecordBatch.from_pylist([], schema=self._read_schema), self._filter)
+    def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
+        read = self.selection.read_schema.names
+        return self._rows.fragments(read, self.selection.conditions, keys)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        read = kept = 0
-        for raw in self._rows.batches(self._read_names):
-            whole = cast_batch(raw, self._read_schema, {}, "the source")
-            batch = filter_batch(whole, self._filter) if self._filter else whole
-            read, kept = read + whole.num_rows, kept + batch.num_rows
-            if batch.num_rows:
-                chosen = batch.select(self._names)
-                yield pa.RecordBatch.from_arrays(chosen.columns, schema=self._schema)
-        if self._filter and read and not kept:
-            raise SourceError(
-                f"The filter {self._filter} leaves none of the {read} rows: loosen it."
-            )
+        none = True
+        for fragment in self.fragments():
+            for batch in self.selection.batches(fragment):
+                none = False
+                yield batch
+        if none:
+            self.refuse_empty()
+
+    def refuse_empty(self) -> None:
+        filter_ = self.selection.conditions
+        if filter_ is not None:
+            rows = "rows" if self._rows.rows is None else f"{self._rows.rows} rows"
+            raise SourceError(f"The filter {filter_} leaves none of the {rows}: loosen it.")
 
     def description(self) -> SourceDescription:
         return self._description
 
     @cached_property
     def _description(self) -> SourceDescription:
-        chosen = {"columns": self._columns, "filter": self._filter}
+        filter_ = self.selection.conditions
+        chosen = {"columns": self._columns, "filter": filter_}
         digest = hashlib.sha256(self._rows.identity())
         digest.update(json.dumps(chosen, sort_keys=True).encode())
         recipe = self._rows.recipe()
         return SourceDescription(
             fingerprint=digest.hexdigest(),
-            rows=None if self._filter else self._rows.rows,
-            size_bytes=self._rows.size_bytes(self._names),
+            rows=None if filter_ else self._rows.rows,
+            size_bytes=self._rows.size_bytes(self.schema.names),
             recipe=None if recipe is None else {**recipe, **chosen},
         )
 
@@ -186,7 +178,7 @@ def open_source(
     source = _SelectedSource(rows, columns, conditions)
     if conditions:
         # A value that does not compare is reported now, not after a part was read.
-        source.check_filter()
+        source.selection.check_filter()
     return source
 
 
@@ -202,7 +194,7 @@ def reopen_source(recipe: Mapping[str, Any]) -> Source:
     return open_source(recipe["paths"], columns=recipe["columns"], filter=recipe["filter"])
 
 
-def _rows_of(data: Any) -> _Rows:
+def _rows_of(data: Any) -> Rows:
     if isinstance(data, str | os.PathLike):
         data = [data]
     if isinstance(data, list | tuple):

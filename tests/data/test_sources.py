@@ -17,7 +17,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.tasks.data import files as files_module
+from partwise.tasks.data import file_formats as formats_module
 from partwise.tasks.data.sources import open_source, reopen_source
 from partwise.tasks.errors import ColumnError, InputError, SourceError
 
@@ -332,7 +332,7 @@ def test_a_damaged_page_is_named_when_it_is_read(tmp_path):
 
 
 def test_csv_that_changes_its_mind_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(files_module, "_CSV_BLOCK_BYTES", 64)
+    monkeypatch.setattr(formats_module, "_CSV_BLOCK_BYTES", 64)
     path = tmp_path / "x.csv"
     path.write_text("a\n" + "1\n" * 100 + "oops\n")
     with pytest.raises(SourceError, match=rf"File '{path}' .*int64.*oops"):
@@ -441,7 +441,7 @@ def test_parquet_sizes_are_those_in_memory(tmp_path):
 
 
 def test_wide_rows_come_in_small_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(files_module, "_BATCH_BYTES", 8_000)
+    monkeypatch.setattr(formats_module, "_BATCH_BYTES", 8_000)
     table = pa.table({f"x{i}": range(1000) for i in range(10)})
     pq.write_table(table, tmp_path / "x.parquet")
     found = list(open_source(tmp_path / "x.parquet").batches())
