@@ -76,7 +76,7 @@ def write_source(path: Path, rows: int, keys: int, row_group_rows: int) -> None:
 
 def sort_one(work: tuple[object, object, str]) -> float:
     """Sort one shard in a process of the pool; its peak of anonymous memory in MB."""
-    from partwise.tasks.data.shards import sort_shard
+    from partwise.tasks.data.sorted_shards import sort_shard
 
     peak: dict[str, float] = {}
     with peak_memory(peak):

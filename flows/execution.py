@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -21,8 +21,9 @@ from partwise.flows.connections import connect, open_cluster, open_store, slots_
 from partwise.flows.parameters import ClusterParameter, NullKeys, StoreParameter
 from partwise.flows.progress import listeners
 from partwise.tasks.data.params import spill_params
-from partwise.tasks.data.shards import Spill, default_n_shards, read_shard_keys
+from partwise.tasks.data.shards import Spill, SpilledShard, check_n_shards, default_n_shards
 from partwise.tasks.data.sources import Source
+from partwise.tasks.data.spilling import Division
 from partwise.tasks.errors import InputError
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.partitions.assignment import (
@@ -34,9 +35,11 @@ from partwise.tasks.partitions.assignment import (
 from partwise.tasks.partitions.child_process import end_marked
 from partwise.tasks.partitions.credentials import StoreCredentials
 from partwise.tasks.partitions.driver import CANCELLED, Driver
+from partwise.tasks.partitions.loading import read_keys
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.partitions.outcomes import PartitionStatus
 from partwise.tasks.partitions.payload import name_of, pack_work
+from partwise.tasks.partitions.shelf import open_shelf
 from partwise.tasks.partitions.staging import Stage, table_bytes
 from partwise.tasks.partitions.work import Work
 from partwise.tasks.partitions.workplace import workplace
@@ -53,6 +56,10 @@ from partwise.tasks.runs.completion import (
 CANCEL_TIMEOUT_S = 10.0
 MOST_GROUPS = 64
 """Prefect task runs of a flow run, at most, besides the one that loads."""
+
+
+ReadKeys = Callable[[SpilledShard], pa.Table]
+"""Gives the distinct keys of a shard."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +82,7 @@ class Plan:
     n_shards: int | None = None
     """That of the training run, which the shards must meet."""
     models: dict[int, pa.Table] | None = None
-    check_spill: Callable[[Spill], None] | None = None
+    check_spill: Callable[[Spill, ReadKeys], None] | None = None
     """Refuses rows that do not do, once they are sharded."""
 
 
@@ -123,8 +130,16 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
             if opened.credentials:
                 client.register_plugin(StoreCredentials(store.url, opened.credentials))
         n_shards = choose_n_shards(plan, claim, client)
+        (directory / "stage").mkdir()
+        shared = cluster.shares_filesystem
+        stage = Stage(directory / "stage", store, run_id, token, shared=shared)
+        stack.callback(stage.close)
         with clock.stage("load"):
-            spill = load(plan, n_shards, directory / "rows")
+            division = divide(plan, n_shards)
+            about = plan.source.description()
+            shelf = stack.enter_context(open_shelf(about, division, stage))
+            spill: Spill = load_partitions(plan.source, division, client, shelf, stage)
+            check_rows(plan, spill, partial(read_keys, stage, division.key_columns))
         logger.info(
             "Run %s: %s rows in %s partitions, %d shards.",
             run_id,
@@ -132,14 +147,10 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
             f"{spill.partitions:,}",
             len(spill.shards),
         )
-        (directory / "stage").mkdir()
-        shared = cluster.shares_filesystem
-        stage = Stage(directory / "stage", store, run_id, token, shared=shared)
         params = spill_params(plan.params, plan.identity.key_columns, n_shards, directory / "stage")
         claim.begin(n_shards=n_shards, intent=plan.intent)
         if reason := claim.why_nothing_counts(plan.intent):
             logger.warning("Run %s: %s", run_id, reason)
-        stack.callback(stage.close)
         execution = Execution(
             token=token,
             run_id=run_id,
@@ -158,7 +169,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
         with clock.stage(plan.identity.kind):
             driver, receipts = drive(plan, client, execution, assignments, spill, step)
         with clock.stage("complete"):
-            run = complete_run(claim, describe_ending(plan, spill, driver, receipts, clock))
+            run = complete_run(claim, describe_ending(plan, spill, stage, driver, receipts, clock))
         return published(run)
 
 
@@ -188,22 +199,28 @@ def choose_n_shards(plan: Plan, claim: Claim, client: Client) -> int:
     return default_n_shards(about.rows, about.size_bytes, slots)
 
 
-def load(plan: Plan, n_shards: int, directory: Path) -> Spill:
-    """Shard the rows, and see that the trainer, or the models, can do with them.
+def divide(plan: Plan, n_shards: int) -> Division:
+    """Return how the rows are divided."""
+    return Division(
+        selection=plan.source.selection,
+        key_columns=plan.identity.key_columns,
+        n_shards=check_n_shards(n_shards),
+        null_keys=plan.null_keys,
+    )
+
+
+def check_rows(plan: Plan, spill: Spill, read_keys: ReadKeys) -> None:
+    """See that the trainer, or the models, can do with the rows.
 
     Raises:
         ColumnError: A column that the trainer needs has no value at all.
         InputError: Models have no rows.
     """
-    spill: Spill = load_partitions(
-        plan.source, plan.identity.key_columns, n_shards, str(directory), plan.null_keys
-    )
     if hasattr(plan.function, "check"):
         names = tuple(column.name for column in plan.identity.key_columns)
         plan.function.check(spill.schema, spill.empty_columns, names)
     if plan.check_spill is not None:
-        plan.check_spill(spill)
-    return spill
+        plan.check_spill(spill, read_keys)
 
 
 def assign(
@@ -218,7 +235,7 @@ def assign(
         ShardAssignment(
             execution=execution,
             spill=shard,
-            rows=stage.hand_over(shard.path),
+            where=stage.where,
             params=stage.hand_over(params[shard.number]) if shard.number in params else None,
             models=models.get(shard.number),
         )
@@ -250,7 +267,12 @@ def drive(
 
 
 def describe_ending(
-    plan: Plan, spill: Spill, driver: Driver, receipts: Sequence[ShardReceipt], clock: _Clock
+    plan: Plan,
+    spill: Spill,
+    stage: Stage,
+    driver: Driver,
+    receipts: Sequence[ShardReceipt],
+    clock: _Clock,
 ) -> Ending:
     """Put together how the execution ended."""
     by_shard = {receipt.shard: receipt for receipt in receipts}
@@ -260,7 +282,7 @@ def describe_ending(
         receipt = by_shard.get(shard.number)
         if receipt is not None and receipt.complete:
             continue
-        keys = read_shard_keys(shard, plan.identity.key_columns)
+        keys = read_keys(stage, plan.identity.key_columns, shard)
         partitions += keys.num_rows if receipt is None else 0
         lost = driver.lost.get(shard.number)
         unfinished.append(

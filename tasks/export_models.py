@@ -1,6 +1,6 @@
 """The export step: turn each partition's model of some shards into a file, and prove the file."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 from prefect import task
@@ -8,7 +8,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
 from partwise.tasks.data.keys import KeyColumn, check_key_classes, partition_ids
-from partwise.tasks.data.shards import Spill, read_shard_keys
+from partwise.tasks.data.shards import Spill, SpilledShard
 from partwise.tasks.errors import InputError, ModelNotFound
 from partwise.tasks.exporters.choice import check_formats
 from partwise.tasks.exporters.options import ExportOptions, ModelFormat
@@ -92,14 +92,17 @@ def serdes_of(models: Mapping[int, pa.Table]) -> list[str]:
 
 
 def check_coverage(
-    models: Mapping[int, pa.Table], spill: Spill, key_columns: Sequence[KeyColumn], run_id: str
+    models: Mapping[int, pa.Table],
+    spill: Spill,
+    read_keys: Callable[[SpilledShard], pa.Table],
+    run_id: str,
 ) -> None:
     """See to it that no model is passed over for want of rows.
 
     Args:
         models: Where the models of each shard are.
         spill: The rows.
-        key_columns: Of the rows.
+        read_keys: Gives the distinct keys of a shard.
         run_id: The run that the models are of.
 
     Raises:
@@ -111,7 +114,7 @@ def check_coverage(
         wanted = table["partition_id"].to_pylist()
         here: set[str] = set()
         if number in shards:
-            here = set(partition_ids(read_shard_keys(shards[number], key_columns), key_columns))
+            here = set(partition_ids(read_keys(shards[number]), spill.key_columns))
         missing += [name for name in wanted if name not in here]
     if missing:
         total = sum(table.num_rows for table in models.values())

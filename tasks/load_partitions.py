@@ -1,14 +1,15 @@
 """Step 1: read the source once and divide its rows into shards."""
 
-from collections.abc import Sequence
-from typing import Literal
-
-from prefect import task
+from distributed import Client
+from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from partwise.tasks.data.keys import KeyColumn
-from partwise.tasks.data.shards import Spill, spill_shards
-from partwise.tasks.data.sources import Source
+from partwise.tasks.data.descriptions import Source
+from partwise.tasks.data.shards import Spill
+from partwise.tasks.data.spilling import Division
+from partwise.tasks.partitions.loading import load_shards
+from partwise.tasks.partitions.shelf import Shelf
+from partwise.tasks.partitions.staging import Stage
 
 
 @task(
@@ -18,23 +19,19 @@ from partwise.tasks.data.sources import Source
     persist_result=False,
 )
 def load_partitions(
-    source: Source,
-    key_columns: Sequence[KeyColumn],
-    n_shards: int,
-    directory: str,
-    null_keys: Literal["error", "drop", "keep"],
+    source: Source, division: Division, client: Client, shelf: Shelf, stage: Stage
 ) -> Spill:
-    """Stream a source into shards on the driver's disk.
+    """Divide a source into shards: workers read it, where they can reach it.
 
     Args:
         source: Where the rows come from.
-        key_columns: The columns that divide them.
-        n_shards: How many shards there are to be.
-        directory: Where the shards are spilled.
-        null_keys: What to do about rows with a null key.
+        division: How they are divided.
+        client: Of the cluster.
+        shelf: Where what is read is written.
+        stage: Makes what belongs to the rows reachable for workers.
 
     Raises:
-        SourceError: There are no rows.
+        SourceError: There are no rows, or they cannot be read.
         NullKeyError: A key is null under the policy "error".
     """
-    return spill_shards(source, key_columns, n_shards, directory, null_keys=null_keys)
+    return load_shards(source, division, client, shelf, stage, get_run_logger().info)

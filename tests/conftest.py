@@ -43,6 +43,7 @@ for name in [name for name in os.environ if name.startswith(("PREFECT_", "AWS_",
 os.environ |= {
     SESSION_MARK: uuid.uuid4().hex,
     "DO_NOT_TRACK": "1",
+    "PARTWISE_SCRATCH": str(TEMP_DIR / "scratch"),
     "PREFECT_API_URL": f"http://127.0.0.1:{PREFECT_PORT}/api",
     "PREFECT_HOME": str(TEMP_DIR / "prefect"),
     "PREFECT_LOGGING_LEVEL": "WARNING",

@@ -17,6 +17,9 @@ class SourceDescription:
     """SHA-256 over paths, sizes and mtimes (or etags), filter and columns; over the rows of data
     in memory. Equal fingerprints mean equal rows."""
 
+    recurs: bool
+    """Whether the fingerprint can be equal again; else only reading the rows would tell."""
+
     rows: int | None
     """How many rows it has; None where only reading would tell."""
 

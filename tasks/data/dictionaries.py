@@ -6,7 +6,7 @@ So dictionary columns are spilled as int32 codes into one dictionary for the who
 written once at the end, and every partition sees the same categories, as in a pandas groupby.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -136,6 +136,11 @@ class ColumnStorage:
             self._last[index] = (dictionary, mapping)
         return mapping.take(array.indices)
 
+    def learn(self, dictionaries: pa.RecordBatch) -> None:
+        """Add the values of other dictionaries to those that are known."""
+        for index in self._values:
+            self._codes(index, dictionaries.column(index))
+
     def show_keys(self, stored: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
         """The columns `names` of a stored batch, with values in place of codes."""
         arrays: list[Any] = []
@@ -174,3 +179,62 @@ def show(stored: pa.RecordBatch, dictionaries: pa.RecordBatch) -> pa.RecordBatch
         for array, known in zip(stored.columns, dictionaries.columns, strict=True)
     ]
     return pa.RecordBatch.from_arrays(arrays, schema=dictionaries.schema)
+
+
+def stored_schema(shown: pa.Schema) -> pa.Schema:
+    """The schema of stored rows, by that of the rows as readers see them."""
+    fields = [
+        field.with_type(pa.int32()) if pa.types.is_dictionary(field.type) else field
+        for field in shown
+    ]
+    return pa.schema(fields)
+
+
+def merge_dictionaries(schema: pa.Schema, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Make one dictionary per column of those of several parts, in the order of their values.
+
+    Args:
+        schema: The schema of the source.
+        parts: What `ColumnStorage.dictionaries` returned for each part.
+    """
+    storage = ColumnStorage(schema)
+    for part in parts:
+        storage.learn(part)
+    return storage.dictionaries()
+
+
+def write_dictionaries(path: str, batches: Sequence[pa.RecordBatch]) -> None:
+    """Write batches of no rows to one file, each as a stream of its own."""
+    with pa.OSFile(path, "wb") as file:
+        for batch in batches:
+            with pa.ipc.new_stream(file, batch.schema) as stream:
+                stream.write_batch(batch)
+
+
+def read_one(source: Any) -> pa.RecordBatch:
+    """Read an IPC stream of one batch, and no byte of what follows it."""
+    (batch,) = pa.ipc.open_stream(source)
+    return batch
+
+
+def read_dictionaries(path: str, wanted: Collection[int]) -> dict[int, pa.RecordBatch]:
+    """Read batches of `write_dictionaries` by their numbers."""
+    found = {}
+    with pa.memory_map(path) as source:
+        for number in range(max(wanted, default=-1) + 1):
+            batch = read_one(source)
+            if number in wanted:
+                found[number] = batch
+    return found
+
+
+def recode(stored: pa.RecordBatch, own: pa.RecordBatch, merged: pa.RecordBatch) -> pa.RecordBatch:
+    """Turn codes of a part's own dictionaries into those of the merged ones."""
+    arrays: list[Any] = []
+    for codes, part, whole in zip(stored.columns, own.columns, merged.columns, strict=True):
+        if isinstance(part, pa.DictionaryArray):
+            places = pc.index_in(part.dictionary, value_set=whole.dictionary)
+            arrays.append(places.take(codes))
+        else:
+            arrays.append(codes)
+    return pa.RecordBatch.from_arrays(arrays, schema=stored.schema)

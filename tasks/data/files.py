@@ -46,7 +46,10 @@ class FileFragment:
     @property
     def place(self) -> Place:
         """A URL can be read anywhere; a path where this machine's disk is seen."""
-        return "anywhere"
+        return "disk" if self.file.filesystem is None else "anywhere"
+
+    def __str__(self) -> str:
+        return f"file {self.file.path!r}"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read its rows.

@@ -1,5 +1,6 @@
 """What a source consists of: parts that any process can read, and what is taken of them."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -10,8 +11,12 @@ from partwise.tasks.data.dictionaries import readable_type
 from partwise.tasks.data.filters import Conditions, filter_batch
 from partwise.tasks.data.schemas import cast_batch
 
-Place = Literal["anywhere", "here", "cluster"]
-"""Where a fragment can be read: in every process, in the one that opened it, or as a Dask task."""
+Place = Literal["anywhere", "disk", "here", "cluster"]
+"""Where a fragment can be read: in every process; in those that see this machine's disk; in the
+one that opened it; or as a Dask task, which is its attribute `task`."""
+
+
+_UNKNOWN = b"unknown "
 
 
 class Fragment(Protocol):
@@ -50,7 +55,7 @@ class Rows(Protocol):
         """An estimate of the size of some columns in Arrow memory."""
 
     def identity(self) -> bytes:
-        """What is equal only when the rows are; random where that cannot be told."""
+        """What is equal only when the rows are; `unknown_identity()` where that is not told."""
 
     def recipe(self) -> dict[str, Any] | None:
         """What opens the rows again in another process, as JSON; None where that is impossible."""
@@ -68,6 +73,16 @@ class Rows(Protocol):
         """
 
 
+def unknown_identity() -> bytes:
+    """The identity of rows of which only reading them would tell whether they changed."""
+    return _UNKNOWN + os.urandom(16)
+
+
+def is_known(identity: bytes) -> bool:
+    """Whether an identity is one that can recur."""
+    return not identity.startswith(_UNKNOWN)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFragment:
     """Batches that only this process can read."""
@@ -77,6 +92,9 @@ class LocalFragment:
     rows: int | None
     size_bytes: int
     place: Place = "here"
+
+    def __str__(self) -> str:
+        return "data in memory"
 
     @property
     def known(self) -> Mapping[str, pa.Scalar]:

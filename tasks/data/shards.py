@@ -1,96 +1,110 @@
-"""Shards: the rows of a source, spilled by the hash of their key and then sorted by it.
+"""Shards: the rows of a source, divided by the hash of their key.
 
-Spilling streams: it holds one batch and a writer per shard, never the table. A spill is one IPC
-stream per shard, followed in the same file by a second stream of no rows that carries schema and
-dictionaries. A sorted shard is one IPC file, meant to be memory-mapped: the rows of a partition lie
-together, in the order of the source, and no batch boundary cuts a small partition.
+What a shard consists of stands in the order of the source: messages in part files, and fragments of
+the source itself that hold nothing but rows of one key. These are not moved: whoever works on the
+shard reads them where they are.
 """
 
-import bisect
-import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from partwise.tasks.data.dictionaries import ColumnStorage, show
-from partwise.tasks.data.keys import KeyColumn, hash_keys, normalize_keys, partition_ids
-from partwise.tasks.data.row_hash import LaidOut, hash_rows, hash_schema, lay_out
-from partwise.tasks.data.sorting import Piece, cut_pieces, encode_sorted, stable_order
-from partwise.tasks.data.sources import Source
-from partwise.tasks.data.spilling import (
-    DistinctHashes,
-    ShardWriters,
-    SpilledShard,
-    allow_open_files,
-    recut,
-)
-from partwise.tasks.errors import InputError, NullKeyError, SourceError
+from partwise.tasks.data.descriptions import Source
+from partwise.tasks.data.dictionaries import merge_dictionaries, write_dictionaries
+from partwise.tasks.data.fragments import Fragment, Place, Selection
+from partwise.tasks.data.keys import KeyColumn, hash_keys, normalize_keys
+from partwise.tasks.data.spilled_parts import PartIndex
+from partwise.tasks.data.spilling import Division, KeyRows, NullKeys, refuse_null, spill_fragments
+from partwise.tasks.errors import InputError, SourceError
 
-NullKeys = Literal["error", "drop", "keep"]
-"""What happens to a row whose key is null: refuse the data, leave the row out, or keep it as the
-partition of the null key."""
-
-_MAX_SHARDS = 65_536
-_BATCH_ROWS = 65_536
-_BATCH_BYTES = 32 * 2**20
-_HASH_ROWS = 65_536
-_LONG_BATCH_ROWS = 2**20
-_LONG_BATCH_BYTES = 128 * 2**20
+MAX_SHARDS = 65_536
 _SHARD_BYTES = 64 * 2**20
 _ROWS_PER_SHARD = 10_000
 _ROW_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spill:
-    """A source that was read once and distributed over shards."""
+class SpilledRows:
+    """Rows of one shard in a part file."""
 
-    key_columns: tuple[KeyColumn, ...]
-    """The columns by which it was distributed."""
-
-    shards: tuple[SpilledShard, ...]
-    """The shards that have rows, by number."""
-
-    rows: int
-    """Rows in all shards."""
-
-    partitions: int
-    """Distinct keys, counted by their 64-bit hash."""
-
-    dropped_rows: int
-    """Rows left out because their key was null (policy "drop")."""
-
-    schema: pa.Schema
-    """The schema of the rows as readers of the sorted shards see them."""
-
-    empty_columns: frozenset[str]
-    """The columns in which every value is null."""
+    path: str
+    """The file, or where it lies in the artifact store."""
+    positions: np.ndarray
+    """int64, shape (messages,): the number of the fragment that each message's last row is of."""
+    spans: np.ndarray
+    """int64, shape (messages, 2): offset and size of each message in the file."""
+    dictionaries: int
+    """Which of the batches in the shard's file of dictionaries the codes are of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SortedShard:
-    """One shard whose partitions lie one after the other."""
+class KeyedRows:
+    """A fragment of the source with rows of one key only."""
+
+    position: int
+    """Its number in the source."""
+    fragment: Fragment
+    keys: pa.RecordBatch
+    """One row: the normalized key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpilledShard:
+    """The rows of one shard, not sorted yet."""
 
     number: int
-    """Its number."""
+    """The hash of its keys modulo the number of shards."""
+    rows: int
+    """How many rows it has, at least one."""
+    size_bytes: int
+    """Their size in Arrow memory; of fragments, an estimate."""
+    spilled: tuple[SpilledRows, ...]
+    keyed: tuple[KeyedRows, ...]
+    selection: Selection | None
+    """What is taken of `keyed`; None where there are none."""
+    dictionaries: str
+    """A file of batches of no rows: first in the schema of the rows, with the dictionaries of the
+    whole source; then those of parts whose codes are of others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spill:
+    """A source that was divided over shards."""
+
+    key_columns: tuple[KeyColumn, ...]
+    """The columns by which it was divided."""
+    shards: tuple[SpilledShard, ...]
+    """The shards that have rows, by number."""
+    rows: int
+    """Rows in all shards."""
+    key_hashes: np.ndarray
+    """uint64, shape (partitions,): the distinct hashes of keys, sorted."""
+    key_rows: np.ndarray
+    """int64, shape (partitions,): the rows of each."""
+    dropped_rows: int
+    """Rows left out because their key was null (policy "drop")."""
+    schema: pa.Schema
+    """The schema of the rows as readers of the sorted shards see them."""
+    empty_columns: frozenset[str]
+    """The columns in which every value is null."""
+
+    @property
+    def partitions(self) -> int:
+        """Distinct keys, counted by their 64-bit hash."""
+        return len(self.key_hashes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpilledPart:
+    """A part file, with its index."""
 
     path: str
-    """Its IPC file, to be opened with `ShardReader`."""
-
-    keys: pa.Table
-    """The normalized keys, one row per partition, sorted, nulls last."""
-
-    partition_ids: list[str]
-    """The partition IDs, in the order of `keys`."""
-
-    offsets: np.ndarray
-    """int64, shape (partitions + 1,): the rows of partition i are offsets[i] to offsets[i + 1]."""
+    """The file, or where it lies in the artifact store."""
+    index: PartIndex
 
 
 def default_n_shards(rows: int | None, size_bytes: int, slots: int) -> int:
@@ -112,28 +126,171 @@ def default_n_shards(rows: int | None, size_bytes: int, slots: int) -> int:
     by_size = min(400, size_bytes // _SHARD_BYTES)
     # Above 25 GB the shards grow, but only to 256 MB: what is bigger is sorted more slowly.
     wanted = max(8 * slots, by_rows, by_size, size_bytes // (4 * _SHARD_BYTES))
-    return max(1, min(wanted, _MAX_SHARDS))
+    return max(1, min(wanted, MAX_SHARDS))
 
 
-def _null_rows(keys: pa.RecordBatch) -> np.ndarray | None:
-    """Which rows have a null in some key column; None for no row."""
-    nulls = [column.is_null() for column in keys.columns if column.null_count]
-    if not nulls:
-        return None
-    mask = nulls[0]
-    for more in nulls[1:]:
-        mask = pc.or_(mask, more)
-    found: np.ndarray = mask.to_numpy(zero_copy_only=False)
-    return found
+def check_n_shards(n_shards: int) -> int:
+    """Return a number of shards that is in range.
+
+    Raises:
+        InputError: It is not.
+    """
+    if not 1 <= n_shards <= MAX_SHARDS:
+        raise InputError(f"n_shards is {n_shards}: choose a number from 1 to {MAX_SHARDS}.")
+    return n_shards
 
 
-def _refuse_null(keys: pa.RecordBatch, nulls: np.ndarray, rows_before: int) -> None:
-    first = int(np.argmax(nulls))
-    name = next(n for n in keys.schema.names if not keys.column(n)[first].is_valid)
-    raise NullKeyError(
-        f"Key column {name!r} is null in row {rows_before + first} of the source (counted from 0): "
-        "pass null_keys='drop' to leave such rows out, or null_keys='keep' to make them "
-        "a partition."
+def keyed_fragments(
+    fragments: Sequence[Fragment], division: Division, places: Collection[Place]
+) -> tuple[list[KeyedRows], list[tuple[int, Fragment]], int]:
+    """Find the fragments that hold rows of one key only.
+
+    With a filter, or with dictionaries, of which all partitions are to see the same categories,
+    all fragments have to be read first.
+
+    Args:
+        fragments: All fragments of the source.
+        division: How the rows are divided.
+        places: Where a fragment has to be, to be read by whoever works on its shard.
+
+    Returns:
+        Those fragments; all others with their numbers; how many rows were left out because their
+        key is null.
+
+    Raises:
+        NullKeyError: A key is null under the policy "error".
+    """
+    names = [column.name for column in division.key_columns]
+    selection = division.selection
+    numbered = list(enumerate(fragments))
+    if selection.conditions or any(map(pa.types.is_dictionary, selection.schema.types)):
+        return [], numbered, 0
+    keyed: list[KeyedRows] = []
+    others: list[tuple[int, Fragment]] = []
+    dropped = 0
+    for position, fragment in numbered:
+        told = fragment.rows is not None and all(name in fragment.known for name in names)
+        if not told or fragment.place not in places:
+            others.append((position, fragment))
+            continue
+        rows = fragment.rows or 0
+        if rows == 0:
+            continue
+        values = {name: fragment.known[name] for name in names}
+        null = next((name for name, value in values.items() if not value.is_valid), None)
+        if null is not None and division.null_keys == "error":
+            refuse_null(null, str(fragment))
+        if null is not None and division.null_keys == "drop":
+            dropped += rows
+            continue
+        arrays = [pa.array([value.as_py()], value.type) for value in values.values()]
+        one = pa.RecordBatch.from_arrays(arrays, names=names)
+        keys = normalize_keys(one, division.key_columns)
+        keyed.append(KeyedRows(position=position, fragment=fragment, keys=keys))
+    return keyed, others, dropped
+
+
+def merge_parts(
+    source: Source,
+    parts: Sequence[SpilledPart],
+    keyed: Sequence[KeyedRows],
+    division: Division,
+    dropped_rows: int,
+    dictionaries_path: str,
+) -> Spill:
+    """Put shards together of what was spilled, and of fragments that need not be.
+
+    Args:
+        source: What was divided.
+        parts: The parts, in the order of the source.
+        keyed: The fragments with rows of one key.
+        division: How the rows were divided.
+        dropped_rows: Rows left out besides those that the parts tell of.
+        dictionaries_path: Where the file of dictionaries is written.
+
+    Raises:
+        SourceError: There are no rows.
+    """
+    counts = KeyRows()
+    for part in parts:
+        counts.add(part.index.key_hashes, part.index.key_rows)
+    by_shard: dict[int, list[KeyedRows]] = {}
+    for rows in keyed:
+        hashes = hash_keys(rows.keys)
+        counts.add(hashes, np.array([rows.fragment.rows or 0]))
+        by_shard.setdefault(int(hashes[0] % np.uint64(division.n_shards)), []).append(rows)
+    key_hashes, key_rows = counts.totals()
+    dropped = dropped_rows + sum(part.index.dropped_rows for part in parts)
+    if not len(key_hashes):
+        _refuse_empty(source, dropped)
+    merged = merge_dictionaries(division.selection.schema, [p.index.dictionaries for p in parts])
+    own = [p.index.dictionaries for p in parts if not p.index.dictionaries.equals(merged)]
+    write_dictionaries(dictionaries_path, [merged, *own])
+    filled = frozenset().union(*(part.index.filled for part in parts))
+    names = frozenset(division.selection.schema.names)
+    return Spill(
+        key_columns=division.key_columns,
+        shards=_shards(parts, by_shard, division, merged, dictionaries_path),
+        rows=int(key_rows.sum()),
+        key_hashes=key_hashes,
+        key_rows=key_rows,
+        dropped_rows=dropped,
+        schema=merged.schema,
+        empty_columns=frozenset() if keyed else names - filled,
+    )
+
+
+def _refuse_empty(source: Source, dropped: int) -> None:
+    if dropped:
+        raise SourceError(
+            f"All {dropped} rows have a null key, and null_keys='drop' leaves none of them: "
+            "check partition_by, or pass null_keys='keep'."
+        )
+    source.refuse_empty()
+    raise SourceError("The source has no rows: there is nothing to partition.")
+
+
+def _shards(
+    parts: Sequence[SpilledPart],
+    keyed: dict[int, list[KeyedRows]],
+    division: Division,
+    merged: pa.RecordBatch,
+    dictionaries_path: str,
+) -> tuple[SpilledShard, ...]:
+    rows = np.zeros(division.n_shards, np.int64)
+    sizes = np.zeros(division.n_shards, np.int64)
+    spilled: dict[int, list[SpilledRows]] = {}
+    others = 0
+    for part in parts:
+        index = part.index
+        differs = not index.dictionaries.equals(merged)
+        others += differs
+        rows += np.bincount(index.shards, index.rows, division.n_shards).astype(np.int64)
+        sizes += np.bincount(index.shards, index.spans[:, 1], division.n_shards).astype(np.int64)
+        order = np.argsort(index.shards, kind="stable")
+        numbers, starts = np.unique(index.shards[order], return_index=True)
+        for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
+            here = SpilledRows(
+                path=part.path,
+                positions=index.positions[places],
+                spans=index.spans[places],
+                dictionaries=others if differs else 0,
+            )
+            spilled.setdefault(number, []).append(here)
+    for number, fragments in keyed.items():
+        rows[number] += sum(one.fragment.rows or 0 for one in fragments)
+        sizes[number] += sum(one.fragment.size_bytes for one in fragments)
+    return tuple(
+        SpilledShard(
+            number=number,
+            rows=int(rows[number]),
+            size_bytes=int(sizes[number]),
+            spilled=tuple(spilled.get(number, ())),
+            keyed=tuple(keyed.get(number, ())),
+            selection=division.selection if number in keyed else None,
+            dictionaries=dictionaries_path,
+        )
+        for number in np.flatnonzero(rows).tolist()
     )
 
 
@@ -145,10 +302,7 @@ def spill_shards(
     *,
     null_keys: NullKeys = "error",
 ) -> Spill:
-    """Read a source once and distribute its rows over shards by the hash of their key.
-
-    Memory is that of a few batches and of one writer per shard, whatever the size of the source;
-    open files are as many as shards. After an error the directory is left for the caller to delete.
+    """Divide a source over shards in this process alone: all that has to be read is one part.
 
     Args:
         source: Where the rows come from.
@@ -157,243 +311,29 @@ def spill_shards(
         directory: Where the spill is written; made if it is missing.
         null_keys: What happens to rows whose key is null.
 
-    Returns:
-        The shards that have rows, with counts.
-
     Raises:
         SourceError: There are no rows.
         NullKeyError: A key is null under the policy "error".
-        InputError: `n_shards` is out of range, or needs more open files than the system allows.
+        InputError: `n_shards` is out of range.
 
     Example:
         >>> source = open_source("sales.parquet")
         >>> columns = key_columns(source.schema, ["store"])
         >>> spill = spill_shards(source, columns, 64, "/tmp/spill")
     """
-    if not 1 <= n_shards <= _MAX_SHARDS:
-        raise InputError(f"n_shards is {n_shards}: choose a number from 1 to {_MAX_SHARDS}.")
-    allow_open_files(n_shards)
     Path(directory).mkdir(parents=True, exist_ok=True)
-    storage = ColumnStorage(source.schema)
-    names = [column.name for column in key_columns]
-    writers = ShardWriters(Path(directory), n_shards, storage)
-    distinct = DistinctHashes()
-    rows = dropped = 0
-    empty = set(source.schema.names)
-    try:
-        for batch in recut(source.batches(), storage):
-            kept = batch
-            keys = normalize_keys(storage.show_keys(batch, names), key_columns)
-            nulls = None if null_keys == "keep" else _null_rows(keys)
-            if nulls is not None:
-                if null_keys == "error":
-                    _refuse_null(keys, nulls, rows)
-                chosen = pa.array(~nulls)
-                kept, keys = batch.filter(chosen), keys.filter(chosen)
-                dropped += batch.num_rows - kept.num_rows
-            rows += kept.num_rows
-            if not kept.num_rows:
-                continue
-            empty = {n for n in empty if kept.column(n).null_count == kept.num_rows}
-            hashes = hash_keys(keys)
-            distinct.add(hashes)
-            writers.write(kept, hashes)
-        if not rows:
-            _refuse_empty(dropped)
-        shards = writers.finish()
-    finally:
-        writers.close()
-    return Spill(
+    division = Division(
+        selection=source.selection,
         key_columns=tuple(key_columns),
-        shards=shards,
-        rows=rows,
-        partitions=distinct.count(),
-        dropped_rows=dropped,
-        schema=storage.shown_schema,
-        empty_columns=frozenset(empty),
+        n_shards=check_n_shards(n_shards),
+        null_keys=null_keys,
     )
-
-
-def _refuse_empty(dropped: int) -> None:
-    if dropped:
-        raise SourceError(
-            f"All {dropped} rows have a null key, and null_keys='drop' leaves none of them: "
-            "check partition_by, or pass null_keys='keep'."
-        )
-    raise SourceError("The source has no rows: there is nothing to partition.")
-
-
-def _open_spilled(path: str) -> tuple[pa.Table, pa.RecordBatch]:
-    """Map a spilled shard: its stored rows and its dictionaries."""
-    source = pa.memory_map(path)
-    stored = pa.ipc.open_stream(source).read_all()
-    return stored, pa.ipc.open_stream(source).read_next_batch()
-
-
-def _shard_keys(
-    stored: pa.Table, dictionaries: pa.RecordBatch, key_columns: Sequence[KeyColumn]
-) -> pa.Table:
-    """The normalized keys of all stored rows."""
-    chosen = dictionaries.select([column.name for column in key_columns])
-    batches = stored.select(chosen.schema.names).to_batches()
-    shown = pa.Table.from_batches([show(batch, chosen) for batch in batches])
-    return normalize_keys(shown, key_columns)
-
-
-def read_shard_keys(shard: SpilledShard, key_columns: Sequence[KeyColumn]) -> pa.Table:
-    """Read the distinct keys of a spilled shard.
-
-    Args:
-        shard: The shard.
-        key_columns: The columns of the partition key.
-
-    Returns:
-        Normalized key columns, one row per partition, in the order of `SortedShard.keys`.
-    """
-    return encode_sorted(_shard_keys(*_open_spilled(shard.path), key_columns)).keys
-
-
-def _batch_bounds(offsets: np.ndarray, row_bytes: int) -> list[int]:
-    """Where to cut a sorted shard into batches.
-
-    Whole partitions go together up to `_BATCH_ROWS` rows (or `_BATCH_BYTES`); a bigger partition
-    has batches of its own, so that it can be read without touching its neighbours.
-    """
-    limit = max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes))
-    long_limit = max(1, min(_LONG_BATCH_ROWS, _LONG_BATCH_BYTES // row_bytes))
-    bounds = [0]
-    for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        if stop - bounds[-1] <= limit:
-            continue
-        if start > bounds[-1]:
-            bounds.append(start)
-        if stop - start > limit:
-            bounds += range(start + long_limit, stop, long_limit)
-            bounds.append(stop)
-    if bounds[-1] < offsets[-1]:
-        bounds.append(int(offsets[-1]))
-    return bounds
-
-
-def sort_shard(
-    shard: SpilledShard, key_columns: Sequence[KeyColumn], directory: str | os.PathLike[str]
-) -> SortedShard:
-    """Sort a spilled shard by key; rows of a partition keep the order of the source.
-
-    Anonymous memory is about 12 bytes per row for the keys and 200 MB for rows, not the size of
-    the shard; a shard of more than 64 MB is written twice.
-
-    Args:
-        shard: The shard, whose file stays as it is.
-        key_columns: The columns of the partition key.
-        directory: Where the sorted file is written; made if it is missing.
-
-    Returns:
-        The sorted shard with its keys, partition IDs and row offsets.
-
-    Example:
-        >>> shard = sort_shard(spill.shards[0], spill.key_columns, "/tmp/sorted")
-        >>> reader = ShardReader(shard.path)
-        >>> first = reader.partition(shard.offsets[0], shard.offsets[1])
-    """
-    stored, dictionaries = _open_spilled(shard.path)
-    codes = encode_sorted(_shard_keys(stored, dictionaries, key_columns))
-    Path(directory).mkdir(parents=True, exist_ok=True)
-    path = Path(directory) / f"{shard.number:05d}.arrow"
-    row_bytes = max(1, shard.size_bytes // shard.rows)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, dictionaries.schema) as writer:
-        for piece in cut_pieces(stored, codes, shard.size_bytes, path):
-            offsets = codes.offsets[piece.keys.start : piece.keys.stop + 1]
-            bounds = _batch_bounds(offsets - offsets[0], row_bytes)
-            for batch in _sorted_batches(piece, bounds):
-                writer.write_batch(show(batch, dictionaries))
-    return SortedShard(
-        number=shard.number,
-        path=str(path),
-        keys=codes.keys,
-        partition_ids=partition_ids(codes.keys, key_columns),
-        offsets=codes.offsets,
-    )
-
-
-def _sorted_batches(piece: Piece, bounds: list[int]) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece in the order of their keys, cut at `bounds`."""
-    order = stable_order(piece.codes)
-    rows = piece.rows if order is None else piece.rows.combine_chunks()
-    for start, stop in itertools.pairwise(bounds):
-        if order is None:
-            taken = rows.slice(start, stop - start).combine_chunks()
-        else:
-            taken = rows.take(pa.array(order[start:stop]))
-        yield from taken.to_batches()
-
-
-class ShardReader:
-    """Reads partitions of a sorted shard from its memory-mapped file.
-
-    Args:
-        path: The file of a `SortedShard`.
-    """
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        self.schema: pa.Schema = reader.schema
-        """The schema of the rows."""
-        self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
-        self._starts = [0, *itertools.accumulate(batch.num_rows for batch in self._batches)]
-        self._schema_hash = hash_schema(self.schema)
-        self._laid_out: tuple[int, LaidOut] | None = None
-
-    def _pieces(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """Where rows lie: numbers of batches, each with a first row and the row after the last."""
-        pieces = []
-        index = bisect.bisect_right(self._starts, start) - 1
-        while start < stop:
-            offset = self._starts[index]
-            end = min(stop, self._starts[index + 1])
-            pieces.append((index, start - offset, end - offset))
-            start = end
-            index += 1
-        return pieces
-
-    def partition(self, start_row: int, stop_row: int) -> pa.Table:
-        """The rows of a partition, without a copy.
-
-        Args:
-            start_row: Its first row, from `SortedShard.offsets`.
-            stop_row: The row after its last.
-
-        Returns:
-            A table that points into the mapped file and keeps it open.
-        """
-        pieces = self._pieces(int(start_row), int(stop_row))
-        slices = [self._batches[i].slice(start, stop - start) for i, start, stop in pieces]
-        return pa.Table.from_batches(slices, schema=self.schema)
-
-    def fingerprint(self, start_row: int, stop_row: int) -> str:
-        """Fingerprint the rows of a partition, column names and types.
-
-        It does not depend on neighbours, batches, slices or dictionaries, nor on what stands
-        under nulls.
-
-        Args:
-            start_row: Its first row, from `SortedShard.offsets`.
-            stop_row: The row after its last.
-
-        Returns:
-            64 hexadecimal digits.
-        """
-        digest = self._schema_hash.copy()
-        for start in range(int(start_row), int(stop_row), _HASH_ROWS):
-            pieces = self._pieces(start, min(start + _HASH_ROWS, int(stop_row)))
-            hash_rows(digest, [self._part(*piece) for piece in pieces])
-        return str(digest.hexdigest())
-
-    def _part(self, index: int, start: int, stop: int) -> tuple[LaidOut, int, int]:
-        """Rows of a batch laid out for hashing; the last small batch is kept, for its next rows."""
-        batch = self._batches[index]
-        if batch.num_rows > _HASH_ROWS:
-            return lay_out(batch.slice(start, stop - start)), 0, stop - start
-        if self._laid_out is None or self._laid_out[0] != index:
-            self._laid_out = (index, lay_out(batch))
-        return self._laid_out[1], start, stop
+    fragments = source.fragments([column.name for column in key_columns])
+    keyed, others, dropped = keyed_fragments(fragments, division, ("anywhere", "disk"))
+    path = os.path.join(directory, "00000.part")
+    parts = []
+    if others:
+        index = spill_fragments(division, others, path, first_row=0 if not keyed else None)
+        parts = [SpilledPart(path=path, index=index)]
+    dictionaries = os.path.join(directory, "dictionaries")
+    return merge_parts(source, parts, keyed, division, dropped, dictionaries)

@@ -14,7 +14,7 @@ from partwise.tasks.data.descriptions import Source, SourceDescription
 from partwise.tasks.data.discovery import absolute_path, find_files
 from partwise.tasks.data.files import FileRows
 from partwise.tasks.data.filters import Conditions, Filter, filter_columns, normalize_filter
-from partwise.tasks.data.fragments import Fragment, LocalFragment, Rows, Selection
+from partwise.tasks.data.fragments import Fragment, LocalFragment, Rows, Selection, is_known
 from partwise.tasks.data.key_classes import check_unique_names, names_in_words
 from partwise.tasks.data.schemas import cast_batch, common_schema
 from partwise.tasks.errors import ColumnError, SourceError
@@ -120,11 +120,13 @@ class _SelectedSource:
     def _description(self) -> SourceDescription:
         filter_ = self.selection.conditions
         chosen = {"columns": self._columns, "filter": filter_}
-        digest = hashlib.sha256(self._rows.identity())
+        identity = self._rows.identity()
+        digest = hashlib.sha256(identity)
         digest.update(json.dumps(chosen, sort_keys=True).encode())
         recipe = self._rows.recipe()
         return SourceDescription(
             fingerprint=digest.hexdigest(),
+            recurs=is_known(identity),
             rows=None if filter_ else self._rows.rows,
             size_bytes=self._rows.size_bytes(self.schema.names),
             recipe=None if recipe is None else {**recipe, **chosen},

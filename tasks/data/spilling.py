@@ -1,16 +1,26 @@
-"""What spilling is made of: batches of an even size, one open stream per shard, a count of keys."""
+"""Reading fragments of a source once, and dividing their rows among shards by the hash of the key.
+
+Memory is that of a few batches, whatever the size of the fragments.
+"""
 
 import os
-import resource
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from partwise.tasks.data.dictionaries import ColumnStorage
-from partwise.tasks.errors import InputError
+from partwise.tasks.data.fragments import Fragment, Selection
+from partwise.tasks.data.keys import KeyColumn, hash_keys, normalize_keys
+from partwise.tasks.data.spilled_parts import PartIndex, PartWriter
+from partwise.tasks.errors import NullKeyError
+
+NullKeys = Literal["error", "drop", "keep"]
+"""What happens to a row whose key is null: refuse the data, leave the row out, or keep it as the
+partition of the null key."""
 
 # Fewer rows per batch make the slices that go to each shard tiny, more cost memory.
 _SPILL_ROWS = 262_144
@@ -18,142 +28,195 @@ _SPILL_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpilledShard:
-    """The unsorted rows of one shard on disk."""
+class Division:
+    """How the rows of a source are divided: what all parts of a spill have in common."""
 
-    number: int
-    """The hash of its keys modulo the number of shards."""
-
-    path: str
-    """Its file: rows as an IPC stream, then a stream of no rows with schema and dictionaries."""
-
-    rows: int
-    """How many rows it has, at least one."""
-
-    size_bytes: int
-    """The size of the file."""
+    selection: Selection
+    key_columns: tuple[KeyColumn, ...]
+    n_shards: int
+    null_keys: NullKeys
 
 
-def allow_open_files(n_shards: int) -> None:
-    """Make room for one open file per shard."""
-    needed = n_shards + len(os.listdir("/proc/self/fd")) + 64
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or needed <= soft:
-        return
-    if hard != resource.RLIM_INFINITY and needed > hard:
-        raise InputError(
-            f"Sharding into {n_shards} shards keeps {n_shards} files open, but this process may "
-            f"open only {hard}: pass a smaller n_shards, or raise the limit ('ulimit -Hn')."
+class KeyRows:
+    """Counts the rows of each key, by hash; merges when what is new outgrows what is known."""
+
+    def __init__(self) -> None:
+        self._hashes = np.empty(0, np.uint64)
+        self._rows = np.empty(0, np.int64)
+        self._new: list[tuple[np.ndarray, np.ndarray]] = []
+        self._new_count = 0
+
+    def add(self, hashes: np.ndarray, rows: np.ndarray) -> None:
+        """Count rows of keys.
+
+        Args:
+            hashes: uint64, shape (keys,).
+            rows: int64, shape (keys,): as many of each.
+        """
+        self._new.append((hashes, rows))
+        self._new_count += len(hashes)
+        if self._new_count > len(self._hashes) + 100_000:
+            self._merge()
+
+    def add_batch(self, hashes: np.ndarray) -> None:
+        """Count one row for each hash."""
+        counted = pa.array(hashes).value_counts()
+        self.add(counted.field("values").to_numpy(), counted.field("counts").to_numpy())
+
+    def _merge(self) -> None:
+        hashes = np.concatenate([self._hashes, *(new for new, _ in self._new)])
+        rows = np.concatenate([self._rows, *(count for _, count in self._new)])
+        order = np.argsort(hashes, kind="stable")
+        hashes, rows = hashes[order], rows[order]
+        first = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]]) if len(hashes) else order
+        self._hashes = hashes[first]
+        self._rows = np.add.reduceat(rows, first) if len(first) else rows
+        self._new, self._new_count = [], 0
+
+    def totals(self) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct hashes, sorted, and the rows of each."""
+        if self._new:
+            self._merge()
+        return self._hashes, self._rows
+
+
+def spill_fragments(
+    division: Division,
+    fragments: Sequence[tuple[int, Fragment]],
+    path: str | os.PathLike[str],
+    first_row: int | None,
+) -> PartIndex:
+    """Read fragments once, and write their rows to one part file, divided by shard.
+
+    Args:
+        division: How rows are divided.
+        fragments: The fragments, each with its number in the source.
+        path: The file of the part.
+        first_row: How many rows of the source stand before; None where nobody knows.
+
+    Raises:
+        NullKeyError: A key is null under the policy "error".
+    """
+    storage = ColumnStorage(division.selection.schema)
+    counter = _RowCounter(division, storage, first_row)
+    writer = PartWriter(path, division.n_shards, storage)
+    try:
+        for position, batch in _recut(division.selection, fragments, storage):
+            kept, hashes = counter.take(batch, fragments)
+            if kept.num_rows:
+                writer.write(kept, hashes, position)
+        return writer.finish(*counter.keys.totals(), counter.dropped, counter.filled)
+    finally:
+        writer.close()
+
+
+class _RowCounter:
+    """Looks at the keys of batches, one after the other."""
+
+    def __init__(self, division: Division, storage: ColumnStorage, first_row: int | None) -> None:
+        self._division = division
+        self._storage = storage
+        self._row = 0
+        self._first_row = first_row
+        self._names = [column.name for column in division.key_columns]
+        self._empty = set(storage.schema.names)
+        self.keys = KeyRows()
+        self.dropped = 0
+
+    @property
+    def filled(self) -> set[str]:
+        """The columns that have had a value."""
+        return set(self._storage.schema.names) - self._empty
+
+    def take(
+        self, batch: pa.RecordBatch, fragments: Sequence[tuple[int, Fragment]]
+    ) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Leave out the rows with a null key, or refuse them; count and hash the others."""
+        keys = normalize_keys(
+            self._storage.show_keys(batch, self._names), self._division.key_columns
         )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (needed if hard < 0 else hard, hard))
+        kept = batch
+        nulls = None if self._division.null_keys == "keep" else _null_rows(keys)
+        if nulls is not None:
+            if self._division.null_keys == "error":
+                self._refuse_null(keys, nulls, fragments)
+            chosen = pa.array(~nulls)
+            kept, keys = batch.filter(chosen), keys.filter(chosen)
+            self.dropped += batch.num_rows - kept.num_rows
+        self._row += batch.num_rows
+        if kept.num_rows:
+            self._empty = {n for n in self._empty if kept.column(n).null_count == kept.num_rows}
+        hashes = hash_keys(keys)
+        self.keys.add_batch(hashes)
+        return kept, hashes
+
+    def _refuse_null(
+        self,
+        keys: pa.RecordBatch,
+        nulls: np.ndarray,
+        fragments: Sequence[tuple[int, Fragment]],
+    ) -> None:
+        first = int(np.argmax(nulls))
+        name = next(n for n in keys.schema.names if not keys.column(n)[first].is_valid)
+        row = self._row + first
+        where = f"row {row} of the part of the source that begins with {fragments[0][1]}"
+        if self._first_row is not None:
+            where = f"row {self._first_row + row} of the source"
+        refuse_null(name, f"{where} (counted from 0)")
 
 
-def recut(batches: Iterator[pa.RecordBatch], storage: ColumnStorage) -> Iterator[pa.RecordBatch]:
-    """Cut and join stored batches to `_SPILL_ROWS` rows, or `_SPILL_BYTES` if that is less."""
+def refuse_null(column: str, where: str) -> None:
+    """Raise the error of a null key under the policy "error".
+
+    Raises:
+        NullKeyError: Always.
+    """
+    raise NullKeyError(
+        f"Key column {column!r} is null in {where}: pass null_keys='drop' to leave such rows out, "
+        "or null_keys='keep' to make them a partition."
+    )
+
+
+def _null_rows(keys: pa.RecordBatch) -> np.ndarray | None:
+    """Which rows have a null in some key column; None for no row."""
+    nulls = [column.is_null() for column in keys.columns if column.null_count]
+    if not nulls:
+        return None
+    mask = nulls[0]
+    for more in nulls[1:]:
+        mask = pc.or_(mask, more)
+    found: np.ndarray = mask.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _recut(
+    selection: Selection, fragments: Sequence[tuple[int, Fragment]], storage: ColumnStorage
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cut and join stored batches to `_SPILL_ROWS` rows, or `_SPILL_BYTES` if that is less.
+
+    Rows of two fragments are joined only if none stands between them.
+    """
     pending: list[pa.RecordBatch] = []
     rows = size = 0
-    for whole in batches:
-        if not whole.num_rows:
-            continue
-        row_bytes = max(1, whole.nbytes // whole.num_rows)
-        step = max(1, min(_SPILL_ROWS, _SPILL_BYTES // row_bytes))
-        for start in range(0, whole.num_rows, step):
-            batch = storage.store(whole.slice(start, step))
-            pending.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.num_rows * row_bytes
-            if rows >= _SPILL_ROWS or size >= _SPILL_BYTES:
-                yield _joined(pending)
-                pending, rows, size = [], 0, 0
+    last = -1
+    for position, fragment in fragments:
+        if pending and position != last + 1:
+            yield last, _joined(pending)
+            pending, rows, size = [], 0, 0
+        last = position
+        for whole in selection.batches(fragment):
+            row_bytes = max(1, whole.nbytes // whole.num_rows)
+            step = max(1, min(_SPILL_ROWS, _SPILL_BYTES // row_bytes))
+            for start in range(0, whole.num_rows, step):
+                batch = storage.store(whole.slice(start, step))
+                pending.append(batch)
+                rows, size = rows + batch.num_rows, size + batch.num_rows * row_bytes
+                if rows >= _SPILL_ROWS or size >= _SPILL_BYTES:
+                    yield position, _joined(pending)
+                    pending, rows, size = [], 0, 0
     if pending:
-        yield _joined(pending)
+        yield last, _joined(pending)
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
-
-
-class DistinctHashes:
-    """Counts distinct hashes; merges when what is new outgrows what is known."""
-
-    def __init__(self) -> None:
-        self._known = np.empty(0, np.uint64)
-        self._new: list[np.ndarray] = []
-        self._new_count = 0
-
-    def add(self, hashes: np.ndarray) -> None:
-        """Count the hashes of some rows."""
-        distinct = pa.array(hashes).unique().to_numpy()
-        self._new.append(distinct)
-        self._new_count += len(distinct)
-        if self._new_count > len(self._known) + 100_000:
-            self._merge()
-
-    def _merge(self) -> None:
-        self._known = np.unique(np.concatenate([self._known, *self._new]))
-        self._new, self._new_count = [], 0
-
-    def count(self) -> int:
-        """How many distinct hashes were added."""
-        self._merge()
-        return len(self._known)
-
-
-class ShardWriters:
-    """One open IPC stream for each shard that has rows so far."""
-
-    def __init__(self, directory: Path, n_shards: int, storage: ColumnStorage) -> None:
-        self._directory = directory
-        self._storage = storage
-        self._files: list[pa.OSFile | None] = [None] * n_shards
-        self._writers: list[pa.RecordBatchWriter | None] = [None] * n_shards
-        self.rows = np.zeros(n_shards, np.int64)
-
-    def path(self, number: int) -> str:
-        """The file of a shard."""
-        return str(self._directory / f"{number:05d}.spill")
-
-    def write(self, batch: pa.RecordBatch, hashes: np.ndarray) -> None:
-        """Distribute a batch: one stable sort by shard, one take, one slice for each shard."""
-        n_shards = len(self._files)
-        numbers = (hashes % np.uint64(n_shards)).astype(np.uint16)
-        order = np.argsort(numbers, kind="stable")
-        counts = np.bincount(numbers, minlength=n_shards)
-        taken = batch.take(pa.array(order))
-        start = 0
-        for number in np.flatnonzero(counts).tolist():
-            writer = self._writers[number]
-            if writer is None:
-                self._files[number] = pa.OSFile(self.path(number), "wb")
-                writer = pa.ipc.new_stream(self._files[number], batch.schema)
-                self._writers[number] = writer
-            count = int(counts[number])
-            writer.write_batch(taken.slice(start, count))
-            start += count
-        self.rows += counts
-
-    def finish(self) -> tuple[SpilledShard, ...]:
-        """Append schema and dictionaries to every file and close it."""
-        dictionaries = self._storage.dictionaries()
-        shards = []
-        for number in np.flatnonzero(self.rows).tolist():
-            file, writer = self._files[number], self._writers[number]
-            if file is None or writer is None:
-                continue
-            writer.close()
-            with pa.ipc.new_stream(file, dictionaries.schema) as tail:
-                tail.write_batch(dictionaries)
-            file.close()
-            shard = SpilledShard(
-                number=number,
-                path=self.path(number),
-                rows=int(self.rows[number]),
-                size_bytes=Path(self.path(number)).stat().st_size,
-            )
-            shards.append(shard)
-        return tuple(shards)
-
-    def close(self) -> None:
-        """Close what is open; for the way out after an error."""
-        for file in self._files:
-            if file is not None:
-                file.close()

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from partwise.tasks.data.keys import KeyColumn
-from partwise.tasks.data.spilling import SpilledShard
+from partwise.tasks.data.shards import SpilledShard
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.runs.manifest import RunKind
 from partwise.tasks.runs.store import Store
@@ -15,13 +15,16 @@ def work_file(token: str) -> str:
     return f"work-{token}.pkl"
 
 
+Place = Literal["disk", "store"]
+"""On a file system that the workers share, or below the store."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedFile:
     """A file that the driver made for the workers."""
 
     path: str
-    where: Literal["disk", "store"]
-    """On a file system that the workers share, or below the store."""
+    where: Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +55,8 @@ class ShardAssignment:
 
     execution: Execution
     spill: SpilledShard
-    rows: StagedFile
-    """The spilled rows."""
+    where: Place
+    """Where its part files and dictionaries lie."""
     params: StagedFile | None
     models: StagedFile | None
     """Where the trained models of this shard stand, as an Arrow table."""

@@ -30,7 +30,7 @@ import pyarrow as pa
 from partwise.tasks.data.connector import DataConnector
 from partwise.tasks.data.keys import Key
 from partwise.tasks.data.params import read_params
-from partwise.tasks.data.shards import ShardReader
+from partwise.tasks.data.sorted_shards import ShardReader
 from partwise.tasks.errors import (
     ArtifactNotFoundError,
     ExportMismatch,

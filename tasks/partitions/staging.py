@@ -6,15 +6,18 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.tasks.data.shards import SpilledShard
+from partwise.tasks.data.spilled_parts import MESSAGE_ALIGNMENT
 from partwise.tasks.errors import StoreError
-from partwise.tasks.partitions.assignment import StagedFile
+from partwise.tasks.partitions.assignment import Place, StagedFile
 from partwise.tasks.runs.bundle import artifact_from_row
 from partwise.tasks.runs.manifest import SCRATCH, run_path
 from partwise.tasks.runs.store import Store
@@ -43,16 +46,16 @@ class Stage:
         self, directory: Path, store: Store, run_id: str, token: str, *, shared: bool
     ) -> None:
         self.directory = directory
-        self._store = store
-        self._folder = run_path(run_id, SCRATCH, token)
-        self._shared = shared
+        self.store = store
+        self.folder = run_path(run_id, SCRATCH, token)
+        self.where: Place = "disk" if shared else "store"
 
     def hand_over(self, path: str) -> StagedFile:
         """Make a file of the folder reachable for workers."""
-        if self._shared:
+        if self.where == "disk":
             return StagedFile(path=path, where="disk")
-        name = f"{self._folder}/{os.path.basename(path)}"
-        self._store.create(name, Path(path).read_bytes())
+        name = f"{self.folder}/{os.path.basename(path)}"
+        self.store.create(name, Path(path).read_bytes())
         return StagedFile(path=name, where="store")
 
     def write(self, name: str, content: bytes) -> StagedFile:
@@ -64,10 +67,10 @@ class Stage:
     def close(self) -> None:
         """Remove the folder, and what went by way of the store."""
         shutil.rmtree(self.directory, ignore_errors=True)
-        if not self._shared:
+        if self.where == "store":
             # The run has come to its end; what stays here is left to `partwise runs gc`.
             with contextlib.suppress(StoreError):
-                self._store.delete_folder(self._folder)
+                self.store.delete_folder(self.folder)
 
 
 def fetch(staged: StagedFile, store: Store, directory: str) -> str:
@@ -80,6 +83,37 @@ def fetch(staged: StagedFile, store: Store, directory: str) -> str:
         Path(temporary).write_bytes(store.read(staged.path))
         os.replace(temporary, path)
     return path
+
+
+def fetch_shard(
+    spill: SpilledShard, where: Place, store: Store, shared: str, directory: str
+) -> SpilledShard:
+    """Return a shard with its files on this machine: of those in the store, just its own rows.
+
+    Args:
+        spill: The shard.
+        where: Where its files lie.
+        store: The artifact store.
+        shared: A folder on this machine's disk for what all shards have in common.
+        directory: One for this shard's own rows.
+    """
+    if where == "disk":
+        return spill
+    dictionaries = fetch(StagedFile(path=spill.dictionaries, where=where), store, shared)
+    path = os.path.join(directory, f"{spill.number:05d}.rows")
+    fetched = []
+    with open(path, "wb") as file:
+        for rows in spill.spilled:
+            # The rows of a shard lie side by side in an object.
+            first, end = rows.spans[:, 0].min(), (rows.spans[:, 0] + rows.spans[:, 1]).max()
+            shift = file.tell() - int(first)
+            for start in range(int(first), int(end), LARGEST_READ_BYTES):
+                size = min(LARGEST_READ_BYTES, int(end) - start)
+                file.write(store.read_range(rows.path, start, size))
+            file.write(b"\0" * (-file.tell() % MESSAGE_ALIGNMENT))
+            spans = rows.spans + np.array([shift, 0])
+            fetched.append(replace(rows, path=path, spans=spans))
+    return replace(spill, spilled=tuple(fetched), dictionaries=dictionaries)
 
 
 def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:

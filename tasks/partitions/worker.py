@@ -10,7 +10,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from distributed import Worker, get_worker
 
 from partwise.tasks.data.keys import encode_keys, partition_seed
 from partwise.tasks.data.params import params_fingerprints
-from partwise.tasks.data.shards import ShardReader, SortedShard, sort_shard
+from partwise.tasks.data.sorted_shards import ShardReader, SortedShard, sort_shard
 from partwise.tasks.errors import ArtifactNotFoundError, PartitionNotFoundError
 from partwise.tasks.partitions.assignment import (
     ShardAssignment,
@@ -33,7 +33,7 @@ from partwise.tasks.partitions.context import LOG_FILENAME
 from partwise.tasks.partitions.outcomes import PartitionStatus
 from partwise.tasks.partitions.reporter import Reporter
 from partwise.tasks.partitions.segments import SegmentWriter
-from partwise.tasks.partitions.staging import fetch, locate_models, model_checksums
+from partwise.tasks.partitions.staging import fetch, fetch_shard, locate_models, model_checksums
 from partwise.tasks.partitions.supervisor import AttemptOutcome, ChildLimits, Supervisor
 from partwise.tasks.runs.committed import read_committed
 from partwise.tasks.runs.ledger import LedgerRow
@@ -110,10 +110,10 @@ class _ShardRun:
         self._earlier_logs: dict[int, bytes] = {}
         self._shared = _directory(worker, self._execution.token)
         os.makedirs(self._shared, exist_ok=True)
-        rows = self._fetch(assignment.rows)
-        self._shard: SortedShard = sort_shard(
-            replace(assignment.spill, path=rows), self._execution.key_columns, directory
+        spill = fetch_shard(
+            assignment.spill, assignment.where, self._execution.store, self._shared, directory
         )
+        self._shard: SortedShard = sort_shard(spill, self._execution.key_columns, directory)
         self._reader = ShardReader(self._shard.path)
         self._reporter = Reporter(worker, assignment)
         self._params = None if assignment.params is None else self._fetch(assignment.params)

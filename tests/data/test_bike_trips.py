@@ -5,7 +5,8 @@ import pytest
 
 from partwise.tasks.data import DataConnector
 from partwise.tasks.data.keys import key_columns, key_values
-from partwise.tasks.data.shards import ShardReader, sort_shard, spill_shards
+from partwise.tasks.data.shards import spill_shards
+from partwise.tasks.data.sorted_shards import ShardReader, sort_shard
 from partwise.tasks.data.sources import open_source
 
 

@@ -11,7 +11,8 @@ import pyarrow.parquet as pq
 MEASURE = """
 import json, sys, threading
 from partwise.tasks.data.keys import key_columns
-from partwise.tasks.data.shards import sort_shard, spill_shards
+from partwise.tasks.data.shards import spill_shards
+from partwise.tasks.data.sorted_shards import sort_shard
 from partwise.tasks.data.sources import open_source
 
 def anonymous_mb():

@@ -10,7 +10,8 @@ import pytest
 
 from partwise.tasks.data.keys import key_columns, partition_id
 from partwise.tasks.data.params import params_fingerprints, read_params, spill_params
-from partwise.tasks.data.shards import read_shard_keys, spill_shards
+from partwise.tasks.data.shards import spill_shards
+from partwise.tasks.data.sorted_shards import read_shard_keys
 from partwise.tasks.data.sources import open_source
 from partwise.tasks.errors import ColumnError, InputError, KeyClassError
 
@@ -50,7 +51,7 @@ def test_tables_and_mappings_meet_the_partitions_of_every_class(tmp_path, name):
     numbers = {
         partition_id(key, columns): shard.number
         for shard in spill.shards
-        for key in read_shard_keys(shard, columns).column(0).to_pylist()
+        for key in read_shard_keys(shard, columns, tmp_path).column(0).to_pylist()
     }
     mapping = {key: {"rounds": i} for i, key in enumerate(keys.to_pylist())}
     from_table = spill_params(table, columns, 5, tmp_path / "table")

@@ -111,7 +111,7 @@ def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
             ShardAssignment(
                 execution=execution,
                 spill=shard,
-                rows=stage.hand_over(shard.path),
+                where=stage.where,
                 params=None,
                 models=None,
             )

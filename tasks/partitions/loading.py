@@ -1,0 +1,288 @@
+"""Dividing a source over shards: as Dask tasks over its fragments, or here where only we see them.
+
+What a worker reads becomes a part file. The driver reads no rows but those of data in its memory.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+from dask.delayed import delayed
+from distributed import Client, Future, get_worker, wait
+
+from partwise.tasks.data.descriptions import Source
+from partwise.tasks.data.fragments import Fragment, Place
+from partwise.tasks.data.keys import KeyColumn
+from partwise.tasks.data.shards import (
+    KeyedRows,
+    Spill,
+    SpilledPart,
+    SpilledShard,
+    keyed_fragments,
+    merge_parts,
+)
+from partwise.tasks.data.sorted_shards import read_shard_keys
+from partwise.tasks.data.spilled_parts import PartIndex, lay_in_shard_order, read_index
+from partwise.tasks.data.spilling import Division, spill_fragments
+from partwise.tasks.errors import ClusterError, PartwiseError, SourceError
+from partwise.tasks.partitions.shelf import Shelf, is_disk_full
+from partwise.tasks.partitions.staging import Stage, fetch_shard
+from partwise.tasks.runs.store import Store
+
+LARGEST_PART_BYTES = 512 << 20
+LARGEST_OBJECT_BYTES = 128 << 20
+SMALLEST_PART_BYTES = 32 << 20
+PARTS_PER_SLOT = 4
+LOOK_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartWork:
+    """What whoever reads some fragments has to know."""
+
+    number: int
+    division: Division
+    positions: tuple[int, ...]
+    """The numbers of the fragments in the source."""
+    first_row: int | None
+    """How many rows stand before in the source; None where nobody knows."""
+    store: Store
+    folder: str
+
+
+def places_of(where: Literal["disk", "store"]) -> tuple[Place, ...]:
+    """Return where a fragment has to be for workers to read it as it is."""
+    return ("anywhere", "disk") if where == "disk" else ("anywhere",)
+
+
+def spill_part(work: PartWork, fragments: Sequence[Fragment]) -> str:
+    """Read fragments, and write a part; returns its path, relative to the store.
+
+    Raises:
+        SourceError: The fragments cannot be read, or the part cannot be written.
+        NullKeyError: A key is null under the policy "error".
+    """
+    name = f"{work.number:05d}-{os.urandom(4).hex()}.part"
+    path = f"{work.folder}/{name}"
+    numbered = list(zip(work.positions, fragments, strict=True))
+    try:
+        local = work.store.local_path(path)
+        if local is not None:
+            Path(local).parent.mkdir(parents=True, exist_ok=True)
+            spill_fragments(work.division, numbered, local, work.first_row)
+            return path
+        with tempfile.TemporaryDirectory(prefix="spill-", dir=_worker_folder()) as folder:
+            raw, laid = os.path.join(folder, "raw"), os.path.join(folder, "laid")
+            spill_fragments(work.division, numbered, raw, work.first_row)
+            lay_in_shard_order(raw, laid)
+            os.unlink(raw)
+            work.store.create(path, Path(laid).read_bytes())
+    except OSError as error:
+        if isinstance(error, PartwiseError) or not is_disk_full(error):
+            raise
+        raise SourceError(
+            "No room is left on the disk for the rows that are divided into shards: make some, or "
+            "set PARTWISE_SCRATCH and Dask's temporary-directory to a larger disk."
+        ) from error
+    return path
+
+
+def _worker_folder() -> str | None:
+    try:
+        return str(get_worker().local_directory)
+    except ValueError:
+        return None
+
+
+def load_shards(
+    source: Source,
+    division: Division,
+    client: Client,
+    shelf: Shelf,
+    stage: Stage,
+    log: Callable[[str], None],
+) -> Spill:
+    """Divide a source over shards, or find that an earlier run did.
+
+    Args:
+        source: Where the rows come from.
+        division: How they are divided.
+        client: Of the cluster whose workers read.
+        shelf: Where parts are written.
+        stage: Makes the dictionaries of the rows reachable for workers.
+        log: Hears how far it is.
+
+    Raises:
+        SourceError: There are no rows, or they cannot be read.
+        NullKeyError: A key is null under the policy "error".
+        ClusterError: Workers died of it.
+    """
+    places = places_of(stage.where)
+    names = [column.name for column in division.key_columns]
+    keyed, others, dropped = keyed_fragments(source.fragments(names), division, places)
+    paths = shelf.known_parts()
+    if paths is None:
+        paths = _Spilling(division, client, shelf, places, keyed, log).run(others)
+        shelf.complete(paths)
+    elif paths:
+        log("The rows are those of an earlier run: its shards are used again.")
+    parts = [open_part(shelf.store, path) for path in paths]
+    dictionaries = str(stage.directory / "dictionaries")
+    spill = merge_parts(source, parts, keyed, division, dropped, dictionaries)
+    staged = stage.hand_over(dictionaries).path
+    return replace(spill, shards=tuple(replace(s, dictionaries=staged) for s in spill.shards))
+
+
+def read_keys(stage: Stage, key_columns: Sequence[KeyColumn], shard: SpilledShard) -> pa.Table:
+    """Return the distinct keys of a shard, wherever its rows lie."""
+    with tempfile.TemporaryDirectory(prefix="keys-", dir=stage.directory) as directory:
+        fetched = fetch_shard(shard, stage.where, stage.store, directory, directory)
+        return read_shard_keys(fetched, key_columns, directory)
+
+
+def open_part(store: Store, path: str) -> SpilledPart:
+    """Read the index of a part."""
+    index: PartIndex
+    size = store.size(path)
+    index = read_index(lambda offset, count: store.read_range(path, offset, count), size, path)
+    return SpilledPart(path=store.local_path(path) or path, index=index)
+
+
+class _Spilling:
+    """The parts of one spill, in the making."""
+
+    def __init__(
+        self,
+        division: Division,
+        client: Client,
+        shelf: Shelf,
+        places: Collection[Place],
+        keyed: Sequence[KeyedRows],
+        log: Callable[[str], None],
+    ) -> None:
+        self._division = division
+        self._client = client
+        self._shelf = shelf
+        self._places = places
+        self._log = log
+        self._counts_hold = not keyed and not division.selection.conditions
+
+    def run(self, fragments: Sequence[tuple[int, Fragment]]) -> list[str]:
+        """Read all fragments; returns the paths of parts, in the order of the source."""
+        groups = self._groups(fragments)
+        works = [self._work(number, group, groups) for number, group in enumerate(groups)]
+        alone = len(groups) == 1 and "disk" in self._places
+        paths: dict[int, str] = {}
+        pending: dict[Future[str], int] = {}
+        here: list[int] = []
+        try:
+            for number, group in enumerate(groups):
+                place = group[0][1].place
+                if place == "cluster" or (place in self._places and not alone):
+                    pending[self._submit(works[number], group)] = number
+                else:
+                    here.append(number)
+            for number in here:
+                paths[number] = spill_part(works[number], [f for _, f in groups[number]])
+            self._collect(pending, paths)
+        finally:
+            self._client.cancel(list(pending))
+        return [paths[number] for number in range(len(groups))]
+
+    def _groups(
+        self, fragments: Sequence[tuple[int, Fragment]]
+    ) -> list[list[tuple[int, Fragment]]]:
+        """Divide fragments into what is read together: neighbours, of one place, of a fair size."""
+        total = sum(fragment.size_bytes for _, fragment in fragments)
+        slots = max(1, sum(self._client.nthreads().values()))
+        most = LARGEST_PART_BYTES if "disk" in self._places else LARGEST_OBJECT_BYTES
+        wanted = min(most, max(SMALLEST_PART_BYTES, total // (PARTS_PER_SLOT * slots)))
+        groups: list[list[tuple[int, Fragment]]] = []
+        size = 0
+        for position, fragment in fragments:
+            last = groups[-1][-1][1] if groups else None
+            if (
+                last is None
+                or last.place != fragment.place
+                or fragment.place == "cluster"
+                or size + fragment.size_bytes > wanted
+            ):
+                groups.append([])
+                size = 0
+            groups[-1].append((position, fragment))
+            size += fragment.size_bytes
+        return groups
+
+    def _work(
+        self,
+        number: int,
+        group: Sequence[tuple[int, Fragment]],
+        groups: Sequence[Sequence[tuple[int, Fragment]]],
+    ) -> PartWork:
+        before = [fragment.rows for earlier in groups[:number] for _, fragment in earlier]
+        known = self._counts_hold and None not in before
+        return PartWork(
+            number=number,
+            division=self._division,
+            positions=tuple(position for position, _ in group),
+            first_row=sum(rows or 0 for rows in before) if known else None,
+            store=self._shelf.store,
+            folder=self._shelf.folder,
+        )
+
+    def _submit(self, work: PartWork, group: Sequence[tuple[int, Fragment]]) -> "Future[str]":
+        future: Future[str]
+        if group[0][1].place == "cluster":
+            tasks = [fragment.task for _, fragment in group]  # type: ignore[attr-defined]
+            future = self._client.compute(delayed(spill_part, pure=False)(work, tasks))
+        else:
+            fragments = [fragment for _, fragment in group]
+            future = self._client.submit(spill_part, work, fragments, pure=False)
+        return future
+
+    def _collect(self, pending: dict["Future[str]", int], paths: dict[int, str]) -> None:
+        """Wait for parts; of several that fail, the first in the source is told of."""
+        total, told = len(pending), time.monotonic()
+        failures: dict[int, BaseException] = {}
+        while pending:
+            try:
+                wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
+            except TimeoutError:
+                pass
+            except Exception:  # noqa: S110 (its future says what)
+                pass
+            for future in [future for future in pending if future.done()]:
+                number = pending.pop(future)
+                error = future.exception()
+                if error is None:
+                    paths[number] = future.result()
+                else:
+                    failures[number] = error
+            if failures:
+                break
+            if pending and time.monotonic() - told > LOOK_S:
+                told = time.monotonic()
+                self._log(f"divided {total - len(pending)} of {total} parts of the source")
+            self._check_cluster()
+        if failures:
+            _raise(failures[min(failures)])
+
+    def _check_cluster(self) -> None:
+        if self._client.status != "running":
+            raise ClusterError(
+                f"The connection to the Dask scheduler is {self._client.status}, while the rows "
+                "were divided into shards: begin the run again when the cluster is back."
+            )
+
+
+def _raise(error: BaseException) -> None:
+    if isinstance(error, PartwiseError):
+        raise error
+    raise ClusterError(
+        f"Dividing the rows into shards failed on a worker: {type(error).__name__}: {error}"
+    ) from error
