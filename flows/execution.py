@@ -34,14 +34,16 @@ from partwise.tasks.partitions.assignment import (
 )
 from partwise.tasks.partitions.child_process import end_marked
 from partwise.tasks.partitions.credentials import StoreCredentials
-from partwise.tasks.partitions.driver import CANCELLED, Driver
+from partwise.tasks.partitions.driver import CANCELLED, Driver, Logger
 from partwise.tasks.partitions.loading import read_keys
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.partitions.outcomes import PartitionStatus
 from partwise.tasks.partitions.payload import name_of, pack_work
 from partwise.tasks.partitions.shelf import open_shelf
+from partwise.tasks.partitions.skew import warnings_of
 from partwise.tasks.partitions.staging import Stage, table_bytes
 from partwise.tasks.partitions.work import Work
+from partwise.tasks.partitions.worker import memory_share
 from partwise.tasks.partitions.workplace import workplace
 from partwise.tasks.publish_report import publish_report
 from partwise.tasks.runs import Run
@@ -140,13 +142,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
             shelf = stack.enter_context(open_shelf(about, division, stage))
             spill: Spill = load_partitions(plan.source, division, client, shelf, stage)
             check_rows(plan, spill, partial(read_keys, stage, division.key_columns))
-        logger.info(
-            "Run %s: %s rows in %s partitions, %d shards.",
-            run_id,
-            f"{spill.rows:,}",
-            f"{spill.partitions:,}",
-            len(spill.shards),
-        )
+        announce(plan, spill, stage, client, logger)
         params = spill_params(plan.params, plan.identity.key_columns, n_shards, directory / "stage")
         claim.begin(n_shards=n_shards, intent=plan.intent)
         if reason := claim.why_nothing_counts(plan.intent):
@@ -207,6 +203,20 @@ def divide(plan: Plan, n_shards: int) -> Division:
         n_shards=check_n_shards(n_shards),
         null_keys=plan.null_keys,
     )
+
+
+def announce(plan: Plan, spill: Spill, stage: Stage, client: Client, logger: Logger) -> None:
+    """Say how many rows, partitions and shards there are, and what is odd about them."""
+    logger.info(
+        "Run %s: %s rows in %s partitions, %d shards.",
+        plan.identity.run_id,
+        f"{spill.rows:,}",
+        f"{spill.partitions:,}",
+        len(spill.shards),
+    )
+    memory = plan.options.partition_memory_bytes or memory_share(slots_per_host(client))
+    for warning in warnings_of(spill, stage, sum(client.nthreads().values()), memory):
+        logger.warning("Run %s: %s", plan.identity.run_id, warning)
 
 
 def check_rows(plan: Plan, spill: Spill, read_keys: ReadKeys) -> None:

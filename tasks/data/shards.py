@@ -77,8 +77,10 @@ class Spill:
 
     key_columns: tuple[KeyColumn, ...]
     """The columns by which it was divided."""
+    n_shards: int
+    """Among how many shards the rows were divided."""
     shards: tuple[SpilledShard, ...]
-    """The shards that have rows, by number."""
+    """Those that have rows, by number."""
     rows: int
     """Rows in all shards."""
     key_hashes: np.ndarray
@@ -230,6 +232,7 @@ def merge_parts(
     names = frozenset(division.selection.schema.names)
     return Spill(
         key_columns=division.key_columns,
+        n_shards=division.n_shards,
         shards=_shards(parts, by_shard, division, merged, dictionaries_path),
         rows=int(key_rows.sum()),
         key_hashes=key_hashes,

@@ -1,6 +1,6 @@
 """The rows of a shard as they lie on disk before they are sorted, in the order of the source."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,11 +129,20 @@ def read_keyed(
 
 
 def find_key(
-    shard: SpilledShard, key_columns: Sequence[KeyColumn], wanted: np.uint64
+    shard: SpilledShard,
+    key_columns: Sequence[KeyColumn],
+    wanted: np.uint64,
+    read: Callable[[str, int, int], bytes],
 ) -> pa.RecordBatch | None:
     """Find the normalized key, as one row, that has a hash; None where the shard has no such key.
 
     Not all rows are read: the search ends with the first message that has the key.
+
+    Args:
+        shard: The shard.
+        key_columns: The columns of the partition key.
+        wanted: The hash.
+        read: Called with path, offset and size, gives bytes of a part file.
     """
     for keyed in shard.keyed:
         if hash_keys(keyed.keys)[0] == wanted:
@@ -141,7 +150,10 @@ def find_key(
     names = [column.name for column in key_columns]
     for spilled in shard.spilled:
         own = read_dictionaries(shard.dictionaries, {spilled.dictionaries})[spilled.dictionaries]
-        for _, batch in _messages(spilled, own.schema):
+        stored = stored_schema(own.schema)
+        for offset, size in spilled.spans.tolist():
+            message = pa.py_buffer(read(spilled.path, offset, size))
+            batch = pa.ipc.read_record_batch(message, stored)
             shown = show(batch.select(names), own.select(names))
             keys = normalize_keys(shown, key_columns)
             places = np.flatnonzero(hash_keys(keys) == wanted)
