@@ -203,6 +203,16 @@ def merge_dictionaries(schema: pa.Schema, parts: Sequence[pa.RecordBatch]) -> pa
     return storage.dictionaries()
 
 
+def same_dictionaries(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
+    """Whether codes of the one are codes of the other too."""
+    pairs = zip(one.columns, other.columns, strict=True)
+    return all(
+        mine.dictionary.equals(theirs.dictionary)
+        for mine, theirs in pairs
+        if isinstance(mine, pa.DictionaryArray)
+    )
+
+
 def write_dictionaries(path: str, batches: Sequence[pa.RecordBatch]) -> None:
     """Write batches of no rows to one file, each as a stream of its own."""
     with pa.OSFile(path, "wb") as file:

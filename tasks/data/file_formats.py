@@ -48,7 +48,11 @@ def naming(file: FoundFile) -> Iterator[None]:
         yield
     except PartwiseError:
         raise
-    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as exc:
+    except Exception as exc:
+        local = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
+        # Every store has exceptions of its own.
+        if file.filesystem is None and not isinstance(exc, local):
+            raise
         reason = " ".join(str(exc).split()) or type(exc).__name__
         raise SourceError(
             f"File {file.path!r} cannot be read as {file.format}: {reason.rstrip('.')}."

@@ -58,9 +58,9 @@ class FileFragment:
             SourceError: The file cannot be read, or changed since it was found.
             ColumnError: A value does not fit the common type of its column.
         """
-        self.file.check_unchanged()
         what = f"file {self.file.path!r}"
         with naming(self.file):
+            self.file.check_unchanged()
             for batch in read_batches(
                 self.file, self.names, self.file_schema, self.row_groups, self.row_bytes
             ):

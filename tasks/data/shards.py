@@ -14,7 +14,11 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.tasks.data.descriptions import Source
-from partwise.tasks.data.dictionaries import merge_dictionaries, write_dictionaries
+from partwise.tasks.data.dictionaries import (
+    merge_dictionaries,
+    same_dictionaries,
+    write_dictionaries,
+)
 from partwise.tasks.data.fragments import Fragment, Place, Selection
 from partwise.tasks.data.keys import KeyColumn, hash_keys, normalize_keys
 from partwise.tasks.data.spilled_parts import PartIndex
@@ -226,7 +230,9 @@ def merge_parts(
     if not len(key_hashes):
         _refuse_empty(source, dropped)
     merged = merge_dictionaries(division.selection.schema, [p.index.dictionaries for p in parts])
-    own = [p.index.dictionaries for p in parts if not p.index.dictionaries.equals(merged)]
+    own = [
+        p.index.dictionaries for p in parts if not same_dictionaries(p.index.dictionaries, merged)
+    ]
     write_dictionaries(dictionaries_path, [merged, *own])
     filled = frozenset().union(*(part.index.filled for part in parts))
     names = frozenset(division.selection.schema.names)
@@ -266,7 +272,7 @@ def _shards(
     others = 0
     for part in parts:
         index = part.index
-        differs = not index.dictionaries.equals(merged)
+        differs = not same_dictionaries(index.dictionaries, merged)
         others += differs
         rows += np.bincount(index.shards, index.rows, division.n_shards).astype(np.int64)
         sizes += np.bincount(index.shards, index.spans[:, 1], division.n_shards).astype(np.int64)

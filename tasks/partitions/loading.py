@@ -27,7 +27,7 @@ from partwise.tasks.data.shards import (
     merge_parts,
 )
 from partwise.tasks.data.sorted_shards import read_shard_keys
-from partwise.tasks.data.spilled_parts import PartIndex, lay_in_shard_order, read_index
+from partwise.tasks.data.spilled_parts import lay_in_shard_order, read_index
 from partwise.tasks.data.spilling import Division, spill_fragments
 from partwise.tasks.errors import ClusterError, PartwiseError, SourceError
 from partwise.tasks.partitions.shelf import Shelf, is_disk_full
@@ -51,6 +51,7 @@ class PartWork:
     """The numbers of the fragments in the source."""
     first_row: int | None
     """How many rows stand before in the source; None where nobody knows."""
+    where: Literal["disk", "store"]
     store: Store
     folder: str
 
@@ -71,9 +72,9 @@ def spill_part(work: PartWork, fragments: Sequence[Fragment]) -> str:
     path = f"{work.folder}/{name}"
     numbered = list(zip(work.positions, fragments, strict=True))
     try:
-        local = work.store.local_path(path)
-        if local is not None:
-            Path(local).parent.mkdir(parents=True, exist_ok=True)
+        if work.where == "disk":
+            # The folder is the driver's: once that has gone, this part is not wanted any more.
+            local = work.store.local_path(path) or path
             spill_fragments(work.division, numbered, local, work.first_row)
             return path
         with tempfile.TemporaryDirectory(prefix="spill-", dir=_worker_folder()) as folder:
@@ -131,7 +132,7 @@ def load_shards(
         shelf.complete(paths)
     elif paths:
         log("The rows are those of an earlier run: its shards are used again.")
-    parts = [open_part(shelf.store, path) for path in paths]
+    parts = [open_part(shelf, path) for path in paths]
     dictionaries = str(stage.directory / "dictionaries")
     spill = merge_parts(source, parts, keyed, division, dropped, dictionaries)
     staged = stage.hand_over(dictionaries).path
@@ -145,12 +146,13 @@ def read_keys(stage: Stage, key_columns: Sequence[KeyColumn], shard: SpilledShar
         return read_shard_keys(fetched, key_columns, directory)
 
 
-def open_part(store: Store, path: str) -> SpilledPart:
+def open_part(shelf: Shelf, path: str) -> SpilledPart:
     """Read the index of a part."""
-    index: PartIndex
+    store = shelf.store
     size = store.size(path)
     index = read_index(lambda offset, count: store.read_range(path, offset, count), size, path)
-    return SpilledPart(path=store.local_path(path) or path, index=index)
+    where = store.local_path(path) if shelf.where == "disk" else path
+    return SpilledPart(path=where or path, index=index)
 
 
 class _Spilling:
@@ -180,6 +182,8 @@ class _Spilling:
         paths: dict[int, str] = {}
         pending: dict[Future[str], int] = {}
         here: list[int] = []
+        if self._shelf.where == "disk":
+            os.makedirs(self._shelf.store.local_path(self._shelf.folder) or "", exist_ok=True)
         try:
             for number, group in enumerate(groups):
                 place = group[0][1].place
@@ -231,6 +235,7 @@ class _Spilling:
             division=self._division,
             positions=tuple(position for position, _ in group),
             first_row=sum(rows or 0 for rows in before) if known else None,
+            where=self._shelf.where,
             store=self._shelf.store,
             folder=self._shelf.folder,
         )

@@ -28,7 +28,8 @@ from partwise.tasks.data.descriptions import SourceDescription
 from partwise.tasks.data.keys import HASH_VERSION
 from partwise.tasks.data.spilled_parts import PART_VERSION
 from partwise.tasks.data.spilling import Division
-from partwise.tasks.errors import InputError
+from partwise.tasks.errors import InputError, StoreError
+from partwise.tasks.partitions.assignment import Place
 from partwise.tasks.partitions.staging import Stage
 from partwise.tasks.runs.store import Store
 
@@ -44,6 +45,8 @@ _GROWTH = 1.2
 class Shelf:
     """A folder for the parts of one spill."""
 
+    where: Place
+    """How workers read what is there."""
     store: Store
     folder: str
     """Of this execution, relative to the store."""
@@ -74,9 +77,11 @@ class Shelf:
 
     def close(self) -> None:
         """Remove what this execution wrote, unless later runs use it."""
-        known = self.known_parts() or []
-        if not any(part.startswith(f"{self.folder}/") for part in known):
-            self.store.delete_folder(self.folder)
+        # What stays behind in a store that is out of reach is left to `partwise runs gc`.
+        with contextlib.suppress(StoreError):
+            known = self.known_parts() or []
+            if not any(part.startswith(f"{self.folder}/") for part in known):
+                self.store.delete_folder(self.folder)
 
 
 def _division_key(about: SourceDescription, division: Division, where: str) -> str:
@@ -109,13 +114,15 @@ def open_shelf(about: SourceDescription, division: Division, stage: Stage) -> It
     with contextlib.ExitStack() as stack:
         if stage.where == "store":
             folder = f"{entry}/{token}" if about.recurs else f"{stage.folder}/parts"
-            shelf = Shelf(store=stage.store, folder=folder, entry=entry if about.recurs else None)
+            kept = entry if about.recurs else None
+            shelf = Shelf(where="store", store=stage.store, folder=folder, entry=kept)
         elif about.recurs and _has_room(about.size_bytes, entry):
             stack.enter_context(_in_use(scratch_folder() / entry))
             store = Store.parse(scratch_folder())
-            shelf = Shelf(store=store, folder=f"{entry}/{token}", entry=entry)
+            shelf = Shelf(where="disk", store=store, folder=f"{entry}/{token}", entry=entry)
         else:
-            shelf = Shelf(store=Store.parse(stage.directory), folder="parts", entry=None)
+            own = Store.parse(stage.directory)
+            shelf = Shelf(where="disk", store=own, folder="parts", entry=None)
         stack.callback(shelf.close)
         yield shelf
 
