@@ -129,6 +129,9 @@ class LimitOptions:
     """Stop the run at the first partition that failed for good."""
     n_shards: int | None = None
     """Shards to divide the partitions into. Default: chosen from rows, bytes and workers."""
+    sample: int | None = None
+    """A dry run on so many partitions, the smallest, the largest and others between, as the run
+    <run-id>-sample: what would all of them take? Default: no dry run."""
 
     def build(self) -> "ExecutionOptions":
         """Return the options of a flow.

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -39,6 +39,7 @@ from partwise.tasks.partitions.loading import read_keys
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.partitions.outcomes import PartitionStatus
 from partwise.tasks.partitions.payload import name_of, pack_work
+from partwise.tasks.partitions.sample import SampleWork, predict, sample_of
 from partwise.tasks.partitions.shelf import open_shelf
 from partwise.tasks.partitions.skew import warnings_of
 from partwise.tasks.partitions.staging import Stage, table_bytes
@@ -54,6 +55,7 @@ from partwise.tasks.runs.completion import (
     complete_run,
     settle_unchanged,
 )
+from partwise.tasks.runs.manifest import check_run_id
 
 CANCEL_TIMEOUT_S = 10.0
 MOST_GROUPS = 64
@@ -111,6 +113,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
         plan: What is to be done.
         step: The Prefect task that runs a group of shards.
     """
+    plan = as_sample(plan)
     clock = _Clock()
     logger = get_run_logger()
     run_id = plan.identity.run_id
@@ -143,6 +146,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
             spill: Spill = load_partitions(plan.source, division, client, shelf, stage)
             check_rows(plan, spill, partial(read_keys, stage, division.key_columns))
         announce(plan, spill, stage, client, logger)
+        spill, remark = take_sample(plan, spill, client)
         params = spill_params(plan.params, plan.identity.key_columns, n_shards, directory / "stage")
         claim.begin(n_shards=n_shards, intent=plan.intent)
         if reason := claim.why_nothing_counts(plan.intent):
@@ -165,7 +169,8 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
         with clock.stage(plan.identity.kind):
             driver, receipts = drive(plan, client, execution, assignments, spill, step)
         with clock.stage("complete"):
-            run = complete_run(claim, describe_ending(plan, spill, stage, driver, receipts, clock))
+            ending = describe_ending(plan, spill, stage, driver, receipts, clock)
+            run = complete_run(claim, replace(ending, remark=remark))
         return published(run)
 
 
@@ -193,6 +198,28 @@ def choose_n_shards(plan: Plan, claim: Claim, client: Client) -> int:
     about = plan.source.description()
     slots = sum(client.nthreads().values())
     return default_n_shards(about.rows, about.size_bytes, slots)
+
+
+def as_sample(plan: Plan) -> Plan:
+    """Return the plan of a dry run, where the options ask for one: a run beside the one planned."""
+    if plan.options.sample is None:
+        return plan
+    return replace(
+        plan,
+        identity=replace(plan.identity, run_id=check_run_id(f"{plan.identity.run_id}-sample")),
+        work=SampleWork(work=plan.work),
+        on_existing="overwrite",
+    )
+
+
+def take_sample(
+    plan: Plan, spill: Spill, client: Client
+) -> tuple[Spill, Callable[[pa.Table], str] | None]:
+    """Return the partitions to run: all, or those of a dry run with what tells its prediction."""
+    if plan.options.sample is None:
+        return spill, None
+    slots = sum(client.nthreads().values())
+    return sample_of(spill, plan.options.sample), partial(predict, spill=spill, slots=slots)
 
 
 def divide(plan: Plan, n_shards: int) -> Division:
@@ -246,6 +273,7 @@ def assign(
             execution=execution,
             spill=shard,
             where=stage.where,
+            only=spill.only,
             params=stage.hand_over(params[shard.number]) if shard.number in params else None,
             models=models.get(shard.number),
         )
@@ -292,7 +320,7 @@ def describe_ending(
         receipt = by_shard.get(shard.number)
         if receipt is not None and receipt.complete:
             continue
-        keys = read_keys(stage, plan.identity.key_columns, shard)
+        keys = read_keys(stage, plan.identity.key_columns, shard, spill.only)
         partitions += keys.num_rows if receipt is None else 0
         lost = driver.lost.get(shard.number)
         unfinished.append(

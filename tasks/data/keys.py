@@ -9,7 +9,7 @@ raises `HASH_VERSION`, and nobody changes `key_bytes`.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -35,6 +35,7 @@ __all__ = [
     "KeyClass",
     "KeyColumn",
     "check_key_classes",
+    "chosen_keys",
     "encode_keys",
     "hash_keys",
     "key_bytes",
@@ -165,6 +166,11 @@ def hash_keys(normalized: pa.RecordBatch | pa.Table) -> np.ndarray:
     if total is None:
         raise ColumnError("Keys without a column cannot be hashed: name at least one.")
     return total
+
+
+def chosen_keys(normalized: pa.RecordBatch | pa.Table, hashes: Collection[int]) -> list[int]:
+    """Return the numbers of the rows whose keys have one of some hashes."""
+    return [i for i, found in enumerate(hash_keys(normalized).tolist()) if found in hashes]
 
 
 def _plain_key(key: Key, columns: Sequence[KeyColumn]) -> list[Any]:

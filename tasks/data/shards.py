@@ -97,6 +97,8 @@ class Spill:
     """The schema of the rows as readers of the sorted shards see them."""
     empty_columns: frozenset[str]
     """The columns in which every value is null."""
+    only: frozenset[int] | None = None
+    """The hashes of the keys that are meant, of those in `shards`; None: all."""
 
     @property
     def partitions(self) -> int:

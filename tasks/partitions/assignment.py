@@ -57,6 +57,8 @@ class ShardAssignment:
     spill: SpilledShard
     where: Place
     """Where its part files and dictionaries lie."""
+    only: frozenset[int] | None
+    """The hashes of the keys that are worked on; None: of all."""
     params: StagedFile | None
     models: StagedFile | None
     """Where the trained models of this shard stand, as an Arrow table."""

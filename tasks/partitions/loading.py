@@ -17,7 +17,7 @@ from distributed import Client, Future, get_worker, wait
 
 from partwise.tasks.data.descriptions import Source
 from partwise.tasks.data.fragments import Fragment, Place
-from partwise.tasks.data.keys import KeyColumn
+from partwise.tasks.data.keys import KeyColumn, chosen_keys
 from partwise.tasks.data.shards import (
     KeyedRows,
     Spill,
@@ -139,11 +139,24 @@ def load_shards(
     return replace(spill, shards=tuple(replace(s, dictionaries=staged) for s in spill.shards))
 
 
-def read_keys(stage: Stage, key_columns: Sequence[KeyColumn], shard: SpilledShard) -> pa.Table:
-    """Return the distinct keys of a shard, wherever its rows lie."""
+def read_keys(
+    stage: Stage,
+    key_columns: Sequence[KeyColumn],
+    shard: SpilledShard,
+    only: frozenset[int] | None = None,
+) -> pa.Table:
+    """Return the distinct keys of a shard, wherever its rows lie.
+
+    Args:
+        stage: Where its dictionaries were handed to workers.
+        key_columns: The columns of the partition key.
+        shard: The shard.
+        only: The hashes of the keys that are meant; None: all.
+    """
     with tempfile.TemporaryDirectory(prefix="keys-", dir=stage.directory) as directory:
         fetched = fetch_shard(shard, stage.where, stage.store, directory, directory)
-        return read_shard_keys(fetched, key_columns, directory)
+        keys = read_shard_keys(fetched, key_columns, directory)
+    return keys if only is None else keys.take(chosen_keys(keys, only))
 
 
 def open_part(shelf: Shelf, path: str) -> SpilledPart:

@@ -66,6 +66,12 @@ class ExecutionOptions(BaseModel):
         description="Shards to divide the partitions into. "
         "None: chosen from rows, bytes and workers.",
     )
+    sample: Annotated[int, Field(ge=1, le=1000)] | SkipJsonSchema[None] = Field(
+        title="Dry run on a sample of",
+        default=None,
+        description="Run only so many partitions, the smallest, the largest and others between, as "
+        "the run <run_id>-sample; see that models can be read back, and tell what all would take.",
+    )
     first_segment_s: float = Field(
         title="First commit after (s)",
         default=30.0,

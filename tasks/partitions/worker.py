@@ -18,7 +18,7 @@ import psutil
 import pyarrow as pa
 from distributed import Worker, get_worker
 
-from partwise.tasks.data.keys import encode_keys, partition_seed
+from partwise.tasks.data.keys import chosen_keys, encode_keys, partition_seed
 from partwise.tasks.data.params import params_fingerprints
 from partwise.tasks.data.sorted_shards import ShardReader, SortedShard, sort_shard
 from partwise.tasks.errors import ArtifactNotFoundError, PartitionNotFoundError
@@ -114,6 +114,9 @@ class _ShardRun:
             assignment.spill, assignment.where, self._execution.store, self._shared, directory
         )
         self._shard: SortedShard = sort_shard(spill, self._execution.key_columns, directory)
+        self._chosen = list(range(len(self._shard.partition_ids)))
+        if assignment.only is not None:
+            self._chosen = chosen_keys(self._shard.keys, assignment.only)
         self._reader = ShardReader(self._shard.path)
         self._reporter = Reporter(worker, assignment)
         self._params = None if assignment.params is None else self._fetch(assignment.params)
@@ -141,7 +144,7 @@ class _ShardRun:
                     self._writer.commit()
         self._writer.commit()
         self._reporter.tell()
-        partitions = len(self._shard.partition_ids)
+        partitions = len(self._chosen)
         return ShardReceipt(
             shard=self._assignment.number,
             partitions=partitions,
@@ -199,7 +202,7 @@ class _ShardRun:
             kept = earlier.filter(pa.array(same, pa.bool_()))
             settled.update(kept["partition_id"].to_pylist())
             kept = kept if kept.num_rows else None
-        waiting = [i for i, name in enumerate(shard.partition_ids) if name not in settled]
+        waiting = [i for i in self._chosen if shard.partition_ids[i] not in settled]
         return _Plan(waiting, fingerprints, committed, kept)
 
     def _files_there(self) -> set[str]:

@@ -3,7 +3,7 @@
 import hashlib
 import secrets
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -51,6 +51,8 @@ class Ending:
     dropped_rows: int
     started_at: datetime
     stages: Mapping[str, float]
+    remark: Callable[[pa.Table], str] | None = None
+    """Called with the ledger, gives a sentence for the summary."""
 
 
 def complete_run(claim: Claim, ending: Ending) -> Run:
@@ -88,10 +90,11 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
     counts = dict(Counter(ledger["status"].to_pylist()))
     status = run_status(counts, ending.stopped)
     kept = pc.sum(pc.less(ledger["generation"], claim.generation)).as_py()
+    remark = f" {ending.remark(ledger)}" if ending.remark else ""
     summary = SummaryDocument(
         generation=claim.generation,
         status=status,
-        message=describe(status, counts, kept, ending),
+        message=describe(status, counts, kept, ending) + remark,
         counts=counts,
         kept=kept,
         rows=ending.rows,

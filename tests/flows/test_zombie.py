@@ -112,6 +112,7 @@ def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
                 execution=execution,
                 spill=shard,
                 where=stage.where,
+                only=None,
                 params=None,
                 models=None,
             )

@@ -1,0 +1,73 @@
+"""A dry run on a few partitions, beside the run that is planned."""
+
+import time
+
+import pyarrow as pa
+import pytest
+
+from partwise.flows import train_models
+from partwise.tasks.errors import RunNotFoundError
+from partwise.tasks.partitions import ExecutionOptions, Result
+from partwise.tasks.runs import Run
+from partwise.tasks.serdes import PickleSerde
+
+SIZES = {f"store-{size:02d}": size for size in range(1, 42)}
+
+
+@pytest.fixture(scope="module")
+def rows() -> pa.Table:
+    keys = [key for key, size in SIZES.items() for _ in range(size)]
+    return pa.table({"store": keys, "x": [float(i) for i in range(len(keys))]})
+
+
+def fit(data, context):
+    time.sleep(0.002 * data.num_rows)
+    return Result({"rows": data.num_rows}, metrics={"mean": 1.0})
+
+
+class Unreadable(PickleSerde):
+    def read(self, path):
+        raise EOFError("ends early")
+
+
+def train(rows, cluster, tmp_path, **arguments) -> Run:
+    arguments = {"serde": PickleSerde(), "run_id": "night", **arguments}
+    return train_models(rows, "store", fit, store=tmp_path, cluster=cluster, **arguments)
+
+
+def test_a_sample_tells_what_all_partitions_would_take(rows, cluster, tmp_path) -> None:
+    run = train(rows, cluster, tmp_path, execution=ExecutionOptions(sample=3))
+    assert run.run_id == "night-sample"
+    assert run.counts == {"DONE": 3}
+    assert sorted(run.partitions["store"].to_pylist()) == ["store-01", "store-21", "store-41"]
+    assert run.summary.rows == 1 + 21 + 41
+    # 861 rows at 2 ms on two workers.
+    said = run.summary.message
+    assert "A sample of 3 of the 41 partitions. All of them would take about " in said
+    seconds = float(said.partition("would take about ")[2].partition(" s on 2 slots")[0])
+    assert 0.7 < seconds < 2.5
+    assert "MiB of memory each" in said
+    with pytest.raises(RunNotFoundError):
+        Run.open("night", tmp_path)
+    again = train(rows, cluster, tmp_path, execution=ExecutionOptions(sample=5))
+    assert again.counts == {"DONE": 5}
+    assert train(rows, cluster, tmp_path).counts == {"DONE": 41}
+
+
+def test_a_sample_reads_the_models_back(rows, cluster, tmp_path) -> None:
+    from partwise.tasks.errors import RunFailed
+
+    execution = ExecutionOptions(sample=2, max_retries=0)
+    with pytest.raises(RunFailed) as caught:
+        train(rows, cluster, tmp_path, serde=Unreadable(), execution=execution)
+    run = caught.value.run
+    assert run.counts == {"FAILED": 2}
+    (group,) = run.failures().to_pylist()
+    assert "cannot read the model that it wrote: EOFError: ends early" in group["error_message"]
+    assert "nothing can be told of all" in run.summary.message
+
+
+def test_a_sample_of_more_than_there_are_is_all_of_them(rows, cluster, tmp_path) -> None:
+    few = rows.slice(0, 3)
+    run = train(few, cluster, tmp_path, execution=ExecutionOptions(sample=10))
+    assert run.counts == {"DONE": 2}
