@@ -1,154 +1,238 @@
-"""Bring a Parquet table into the order of its keys on disk: partwise beside pandas and polars.
+"""Group a Parquet table by key on disk: partwise beside polars, DuckDB and Dask's P2P shuffle.
 
-    python benchmarks/sharding.py --rows 10_000_000 --keys 10_000
+    python benchmarks/sharding.py --rows 10_000_000 --keys 10_000 100_000
+    python benchmarks/sharding.py --rows 260_000_000 --keys 100_000 --contenders partwise  # 20 GB
 
-Every contender runs in a process of its own, which samples its anonymous memory: pages of mapped
-files are left out, as the system takes those back when others need them. The source is written by
-this script, seeded, and deleted at the end.
+Every contender runs in a process of its own with two threads, or two Dask workers; its result is
+a file, or files, in which the rows of a key lie together in their order. What it takes to import
+libraries and to start workers is left out of the seconds. Memory is the largest sum over all
+processes of a contender: resident (with pages of mapped files), and anonymous (which the system
+cannot take back). The source is written by this script, seeded, and deleted at the end.
 """
 
 import argparse
+import contextlib
 import json
-import multiprocessing
+import os
+import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 KEY = "store"
 CHUNK_ROWS = 1_000_000
-CONTENDERS = ("partwise", "pandas", "polars")
+THREADS = 2
+SAMPLE_S = 0.02
 
 
-def anonymous_mb() -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("/proc/self/status has no RssAnon: this needs Linux.")
-
-
-@contextmanager
-def peak_memory(into: dict[str, float]) -> Iterator[None]:
-    """Sample this process's anonymous memory every 10 ms; its peak lands in `into`."""
-    done = threading.Event()
-    into["peak_mb"] = anonymous_mb()
-
-    def sample() -> None:
-        while not done.wait(0.01):
-            into["peak_mb"] = max(into["peak_mb"], anonymous_mb())
-
-    thread = threading.Thread(target=sample, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
-def write_source(path: Path, rows: int, keys: int, row_group_rows: int) -> None:
-    """A text key, six doubles, three integers: 10 columns."""
+def write_source(path: Path, rows: int, keys: int) -> int:
+    """A text key, six doubles, three integers: 10 columns; returns the bytes in Arrow memory."""
     random = np.random.default_rng(1)
     names = pa.array([f"store{key:08d}" for key in range(keys)])
+    values = {f"x{i}": pa.array(random.normal(size=CHUNK_ROWS)) for i in range(6)}
+    values |= {
+        f"n{i}": pa.array(random.integers(0, 1000, CHUNK_ROWS), pa.int32()) for i in range(3)
+    }
+    size = 0
     writer = None
-    chunk_rows = max(CHUNK_ROWS, row_group_rows)
-    for start in range(0, rows, chunk_rows):
-        count = min(chunk_rows, rows - start)
-        columns = {KEY: names.take(pa.array(random.integers(0, keys, count)))}
-        columns |= {f"x{i}": pa.array(random.normal(size=count)) for i in range(6)}
-        columns |= {
-            f"n{i}": pa.array(random.integers(0, 1000, count), pa.int32()) for i in range(3)
-        }
-        table = pa.table(columns)
+    for start in range(0, rows, CHUNK_ROWS):
+        count = min(CHUNK_ROWS, rows - start)
+        key = names.take(pa.array(random.integers(0, keys, count)))
+        table = pa.table({KEY: key} | {name: array[:count] for name, array in values.items()})
         writer = writer or pq.ParquetWriter(path, table.schema)
-        writer.write_table(table, row_group_size=row_group_rows)
+        writer.write_table(table)
+        size += table.nbytes
     if writer is not None:
         writer.close()
+    return size
 
 
-def sort_one(work: tuple[object, object, str]) -> float:
-    """Sort one shard in a process of the pool; its peak of anonymous memory in MB."""
+def run_partwise(source: Path, out: Path, timed: Callable[..., object]) -> None:
+    from partwise.blocks import LocalCluster
+    from partwise.tasks.data.keys import key_columns
+    from partwise.tasks.data.shards import check_n_shards, default_n_shards
+    from partwise.tasks.data.sources import open_source
+    from partwise.tasks.data.spilling import Division
+    from partwise.tasks.partitions.loading import load_shards
+    from partwise.tasks.partitions.shelf import open_shelf
+    from partwise.tasks.partitions.staging import Stage
+    from partwise.tasks.runs.store import Store
+
+    (out / "stage").mkdir()
+    stage = Stage(out / "stage", Store.parse(out / "store"), "run", "token", shared=True)
+    with LocalCluster(workers=THREADS).client() as client:
+        client.run(warm_up)
+        with timed():
+            rows = open_source(source)
+            about = rows.description()
+            columns = key_columns(rows.schema, [KEY])
+            division = Division(
+                selection=rows.selection,
+                key_columns=columns,
+                n_shards=check_n_shards(default_n_shards(about.rows, about.size_bytes, THREADS)),
+                null_keys="error",
+            )
+            with open_shelf(about, division, stage) as shelf:
+                spill = load_shards(rows, division, client, shelf, stage, print)
+                futures = client.map(
+                    sort_one, spill.shards, columns=columns, out=str(out), pure=False
+                )
+                assert sum(client.gather(futures)) == spill.rows
+
+
+def warm_up() -> None:
+    import partwise.tasks.data.sorted_shards
+    import partwise.tasks.partitions.loading  # noqa: F401
+
+
+def sort_one(shard: object, columns: object, out: str) -> int:
     from partwise.tasks.data.sorted_shards import sort_shard
 
-    peak: dict[str, float] = {}
-    with peak_memory(peak):
-        sort_shard(*work)  # type: ignore[arg-type]
-    return peak["peak_mb"]
+    return int(sort_shard(shard, columns, out).offsets[-1])  # type: ignore[arg-type]
 
 
-def run_partwise(source: Path, out: Path, shards: int, processes: int) -> dict[str, float]:
-    from partwise.tasks.data.keys import key_columns
-    from partwise.tasks.data.shards import spill_shards
-    from partwise.tasks.data.sources import open_source
-
-    figures: dict[str, float] = {}
-    began = time.perf_counter()
-    with peak_memory(figures):
-        rows = open_source(source)
-        columns = key_columns(rows.schema, [KEY])
-        spill = spill_shards(rows, columns, shards, out / "spill")
-    figures["spill_s"] = time.perf_counter() - began
-    figures["partitions"] = spill.partitions
-    # The time to start processes is left out: those of a cluster run already.
-    with multiprocessing.get_context("forkserver").Pool(processes) as pool:
-        pool.map(abs, range(processes))
-        work = [(shard, columns, str(out / "sorted")) for shard in spill.shards]
-        began = time.perf_counter()
-        peaks = pool.map(sort_one, work, chunksize=1)
-    figures["sort_s"] = time.perf_counter() - began
-    figures["sort_peak_mb"] = max(peaks)
-    figures["seconds"] = figures["spill_s"] + figures["sort_s"]
-    return figures
-
-
-def run_pandas(source: Path, out: Path) -> dict[str, float]:
-    import pandas as pd
-
-    figures: dict[str, float] = {}
-    began = time.perf_counter()
-    with peak_memory(figures):
-        frame = pd.read_parquet(source).sort_values(KEY, kind="stable", ignore_index=True)
-        frame.to_feather(out / "sorted.arrow", compression="uncompressed")
-    figures["seconds"] = time.perf_counter() - began
-    return figures
-
-
-def run_polars(source: Path, out: Path) -> dict[str, float]:
+def run_polars(source: Path, out: Path, timed: Callable[..., object]) -> None:
     import polars as pl
 
-    figures: dict[str, float] = {}
-    began = time.perf_counter()
-    with peak_memory(figures):
-        frame = pl.read_parquet(source).sort(KEY, maintain_order=True)
-        frame.write_ipc(out / "sorted.arrow")
-    figures["seconds"] = time.perf_counter() - began
-    return figures
+    with timed():
+        frame = pl.scan_parquet(source).sort(KEY, maintain_order=True)
+        frame.sink_ipc(out / "sorted.arrow", engine="streaming")
 
 
-def run_contender(name: str, source: Path, shards: int, processes: int) -> dict[str, float]:
-    with tempfile.TemporaryDirectory(dir=source.parent) as folder:
-        if name == "partwise":
-            return run_partwise(source, Path(folder), shards, processes)
-        return {"pandas": run_pandas, "polars": run_polars}[name](source, Path(folder))
+def run_duckdb(source: Path, out: Path, timed: Callable[..., object]) -> None:
+    import duckdb
+
+    with timed():
+        db = duckdb.connect(config={"threads": THREADS, "temp_directory": str(out / "temp")})
+        # The number of the row keeps the order within a key, which ORDER BY alone does not.
+        db.execute(
+            f"COPY (SELECT * EXCLUDE (file_row_number) FROM read_parquet('{source}', "
+            f"file_row_number=true) ORDER BY {KEY}, file_row_number) "
+            f"TO '{out}/sorted.parquet' (COMPRESSION 'uncompressed')"
+        )
+
+
+def run_dask(source: Path, out: Path, timed: Callable[..., object]) -> None:
+    import dask
+    import dask.dataframe as dd
+    from distributed import Client, LocalCluster
+
+    dask.config.set({"dataframe.shuffle.method": "p2p", "temporary-directory": str(out)})
+    with (
+        LocalCluster(n_workers=THREADS, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster),
+        timed(),
+    ):
+        frame = dd.read_parquet(source, split_row_groups=True)
+        frame.shuffle(KEY).map_partitions(sort_frame).to_parquet(out / "sorted")
+
+
+def sort_frame(frame: object) -> object:
+    return frame.sort_values(KEY, kind="stable")  # type: ignore[attr-defined]
+
+
+CONTENDERS = {
+    "partwise": run_partwise,
+    "polars": run_polars,
+    "duckdb": run_duckdb,
+    "dask": run_dask,
+}
+
+
+def run_contender(name: str, source: Path, out: Path) -> None:
+    """Run one contender in this process, and print its seconds."""
+    seconds: list[float] = []
+
+    @contextmanager
+    def timed() -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        seconds.append(time.perf_counter() - began)
+
+    with contextlib.redirect_stdout(sys.stderr):
+        CONTENDERS[name](source, out, timed)
+    print(json.dumps(seconds))
+
+
+class PeakMemory:
+    """Samples the memory of a process and all that it started."""
+
+    def __init__(self, pid: int) -> None:
+        self.resident_mb = self.anonymous_mb = 0.0
+        self._root = psutil.Process(pid)
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        while not self._done.wait(SAMPLE_S):
+            with contextlib.suppress(psutil.Error):
+                family = [self._root, *self._root.children(recursive=True)]
+                pairs = [memory_mb(process.pid) for process in family]
+                self.resident_mb = max(self.resident_mb, sum(pair[0] for pair in pairs))
+                self.anonymous_mb = max(self.anonymous_mb, sum(pair[1] for pair in pairs))
+
+    def stop(self) -> None:
+        """End the sampling."""
+        self._done.set()
+        self._thread.join()
+
+
+def memory_mb(pid: int) -> tuple[float, float]:
+    """Resident and anonymous memory of a process."""
+    try:
+        pages = Path(f"/proc/{pid}/statm").read_text().split()
+    except OSError:
+        return 0.0, 0.0
+    resident, shared = int(pages[1]), int(pages[2])
+    page_mb = os.sysconf("SC_PAGE_SIZE") / 1e6
+    return resident * page_mb, (resident - shared) * page_mb
+
+
+def measure(name: str, source: Path, folder: Path) -> tuple[float, float, float] | str:
+    """Seconds, resident and anonymous MB of a contender; or why it failed."""
+    out = folder / name
+    out.mkdir()
+    environment = os.environ | {
+        "POLARS_MAX_THREADS": str(THREADS),
+        "OMP_NUM_THREADS": "1",
+        "PARTWISE_SCRATCH": str(out / "scratch"),
+        "POLARS_TEMP_DIR": str(out),
+    }
+    command = [sys.executable, __file__, "--source", str(source), "--contenders", name]
+    with subprocess.Popen(
+        [*command, "--directory", str(out)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        peak = PeakMemory(process.pid)
+        said, errors = process.communicate()
+        peak.stop()
+    shutil.rmtree(out)
+    if process.returncode:
+        return (errors.strip().splitlines() or ["killed"])[-1]
+    return json.loads(said)[0], peak.resident_mb, peak.anonymous_mb
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--keys", type=int, default=10_000)
-    parser.add_argument("--shards", type=int, default=200)
-    parser.add_argument("--row-group-rows", type=int, default=1_000_000)
-    parser.add_argument("--processes", type=int, default=2, help="processes that sort shards")
-    parser.add_argument("--rounds", type=int, default=1, help="rounds over all contenders")
-    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS)
+    parser.add_argument("--keys", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--rounds", type=int, default=3, help="rounds over all contenders")
+    parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--directory", type=Path, help="where source and results are written")
     parser.add_argument("--source", type=Path, help="internal: the source a child process reads")
     return parser.parse_args()
@@ -157,33 +241,28 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     if args.source is not None:
-        figures = run_contender(args.contenders[0], args.source, args.shards, args.processes)
-        print(json.dumps(figures))
+        run_contender(args.contenders[0], args.source, args.directory)
         return
-    with tempfile.TemporaryDirectory(dir=args.directory) as folder:
-        source = Path(folder) / "source.parquet"
-        write_source(source, args.rows, args.keys, args.row_group_rows)
-        size_mb = source.stat().st_size / 1e6
-        print(f"{args.rows:,} rows x 10 columns, {args.keys:,} keys, {size_mb:,.0f} MB of Parquet")
-        print(f"{'':10} {'seconds':>8} {'rows/s':>12} {'peak anonymous MB':>18}")
-        for _ in range(args.rounds):
-            for name in args.contenders:
-                command = [sys.executable, __file__, "--source", str(source)]
-                command += ["--contenders", name, "--shards", str(args.shards)]
-                command += ["--processes", str(args.processes)]
-                result = subprocess.run(command, check=False, capture_output=True, text=True)
-                if result.returncode:
-                    reason = (result.stderr.strip().splitlines() or ["killed"])[-1]
-                    print(f"{name:10} failed with {result.returncode}: {reason}")
-                    continue
-                figures = json.loads(result.stdout)
-                line = f"{figures['seconds']:8.1f} {args.rows / figures['seconds']:12,.0f}"
-                print(f"{name:10} {line} {figures['peak_mb']:18,.0f}", end="")
-                if name == "partwise":
-                    spill, sort = figures["spill_s"], figures["sort_s"]
-                    print(f"   spill {spill:.1f} s in 1 process, sort {sort:.1f} s in ", end="")
-                    print(f"{args.processes}, {figures['sort_peak_mb']:,.0f} MB each", end="")
-                print(flush=True)
+    for keys in args.keys:
+        with tempfile.TemporaryDirectory(dir=args.directory) as name:
+            folder = Path(name)
+            source = folder / "source.parquet"
+            size = write_source(source, args.rows, keys)
+            print(f"{args.rows:,} rows x 10 columns ({size / 1e9:.1f} GB), {keys:,} keys")
+            print(f"{'medians':10} {'seconds':>8} {'resident MB':>12} {'anonymous MB':>13}")
+            found: dict[str, list[tuple[float, float, float]]] = {}
+            for _ in range(args.rounds):
+                for contender in args.contenders:
+                    figures = measure(contender, source, folder)
+                    if isinstance(figures, str):
+                        print(f"{contender:10} failed: {figures}")
+                    else:
+                        found.setdefault(contender, []).append(figures)
+            for contender, rounds in found.items():
+                medians = [statistics.median(values) for values in zip(*rounds, strict=True)]
+                seconds, resident, anonymous = medians
+                print(f"{contender:10} {seconds:8.1f} {resident:12,.0f} {anonymous:13,.0f}")
+            sys.stdout.flush()
 
 
 if __name__ == "__main__":

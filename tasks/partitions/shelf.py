@@ -4,8 +4,8 @@ Workers that see this machine's disk find them in a scratch folder there, all ot
 store; both are a `Store`, so there is one way to write and to find them.
 
     <scratch folder, or artifact store>/shards/<what the rows and their division have in common>/
-        <token>/00000-<random>.part     the parts that one execution wrote
-        complete.json                   created last: the names of the parts that count
+        <time>-<token>/00000-<random>.part      the parts that one execution wrote
+        complete.json                           created last: the names of the parts that count
 """
 
 import contextlib
@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -39,6 +40,7 @@ SCRATCH_VARIABLE = "PARTWISE_SCRATCH"
 LIMIT_VARIABLE = "PARTWISE_SCRATCH_BYTES"
 _LIMIT_BYTES = 20 * 2**30
 _GROWTH = 1.2
+_TIME = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +111,7 @@ def open_shelf(about: SourceDescription, division: Division, stage: Stage) -> It
         division: How it is divided.
         stage: The run's own folder.
     """
-    token = secrets.token_hex(6)
+    token = f"{datetime.now(UTC):{_TIME}}-{secrets.token_hex(6)}"
     entry = f"{SHARDS}/{_division_key(about, division, stage.where)}"
     with contextlib.ExitStack() as stack:
         if stage.where == "store":
@@ -125,6 +127,32 @@ def open_shelf(about: SourceDescription, division: Division, stage: Stage) -> It
             shelf = Shelf(where="disk", store=own, folder="parts", entry=None)
         stack.callback(shelf.close)
         yield shelf
+
+
+def collect_shards(store: Store, older_than: timedelta, *, dry_run: bool) -> list[tuple[str, int]]:
+    """Delete the rows of runs that workers got by way of an artifact store, and that are old.
+
+    Args:
+        store: The artifact store.
+        older_than: What was written within this time stays: a run may be at work on it.
+        dry_run: Only say what would be deleted.
+
+    Returns:
+        Paths, relative to the store, and sizes in bytes.
+    """
+    limit = f"{datetime.now(UTC) - older_than:{_TIME}}"
+    found: list[tuple[str, int]] = []
+    for key in store.list_folder(SHARDS):
+        entry = f"{SHARDS}/{key}"
+        names = [name for name in store.list_folder(entry) if name != COMPLETE]
+        # Names of folders begin with the time at which they were begun.
+        if all(name < limit for name in names):
+            found += [(path, store.size(path)) for path in store.list(f"{entry}/")]
+            if not dry_run:
+                # What tells of the parts goes before them.
+                store.delete(f"{entry}/{COMPLETE}")
+                store.delete_folder(entry)
+    return found
 
 
 def scratch_folder() -> Path:

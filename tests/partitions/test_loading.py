@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from partwise.tasks.data.spilling import Division
 from partwise.tasks.errors import NullKeyError, SourceError
 from partwise.tasks.partitions import loading
 from partwise.tasks.partitions.loading import load_shards, read_keys
-from partwise.tasks.partitions.shelf import open_shelf
+from partwise.tasks.partitions.shelf import collect_shards, open_shelf
 from partwise.tasks.partitions.skew import warnings_of
 from partwise.tasks.partitions.staging import Stage, fetch_shard
 from partwise.tasks.runs.store import Store
@@ -187,6 +188,12 @@ def test_shards_go_through_a_bucket_where_workers_do_not_see_the_disk(
     assert again.partitions() == loaded.partitions()
     again.close()
     assert store.list("shards/") == kept
+    assert collect_shards(store, timedelta(days=1), dry_run=False) == []
+    found = collect_shards(store, -timedelta(days=1), dry_run=True)
+    assert [path for path, _ in found] == store.list("shards/") == kept
+    assert all(size > 0 for _, size in found)
+    assert collect_shards(store, -timedelta(days=1), dry_run=False) == found
+    assert store.list("shards/") == []
 
 
 def write_hive(folder: Path) -> Path:
