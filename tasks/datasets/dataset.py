@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from partwise.tasks.data.filters import Filter
+from partwise.tasks.data.roles import with_label_role
 from partwise.tasks.datasets.manifest import (
     DATASETS,
-    LABEL_ROLE,
     MANIFESTS,
-    ROLE_KEY,
     SCHEME,
     ColumnDocument,
     DatasetManifest,
@@ -119,9 +118,7 @@ class Dataset:
         schema = self.manifest.schema
         for name in self.manifest.label:
             place = schema.get_field_index(name)
-            field = schema.field(place)
-            marked = field.with_metadata({**(field.metadata or {}), ROLE_KEY: LABEL_ROLE})
-            schema = schema.set(place, marked)
+            schema = schema.set(place, with_label_role(schema.field(place)))
         return schema
 
     @property

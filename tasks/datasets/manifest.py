@@ -23,10 +23,6 @@ MANIFESTS = "manifests"
 PARTS = "parts"
 SCHEME = "dataset://"
 
-ROLE_KEY = b"partwise.role"
-"""Metadata of a field: what a column is for."""
-LABEL_ROLE = b"label"
-
 _MANIFEST_FILE = re.compile(r"(\d{4,})\.json")
 _REFERENCE = re.compile(r"dataset://([^@]*)(?:@([1-9][0-9]{0,8}))?")
 

@@ -19,13 +19,13 @@ from pydantic import JsonValue
 
 from partwise.tasks.data.filters import Filter
 from partwise.tasks.data.key_classes import names_in_words
+from partwise.tasks.data.roles import ROLE_KEY
 from partwise.tasks.data.schemas import cast_batch
 from partwise.tasks.data.sources import Source, open_source
 from partwise.tasks.datasets.dataset import Dataset, list_versions, resolve_references
 from partwise.tasks.datasets.fingerprint import ContentFingerprint
 from partwise.tasks.datasets.manifest import (
     PARTS,
-    ROLE_KEY,
     DatasetManifest,
     Origin,
     check_dataset_name,

@@ -1,4 +1,4 @@
-"""A registration that dies before any one of its writes: nothing of it shows, the next one works."""
+"""A registration that dies before any one of its writes: nothing shows, the next one works."""
 
 import os
 import signal
@@ -132,9 +132,7 @@ def test_garbage_of_a_registration_at_work_stays(tmp_path) -> None:
     assert collect_dataset_garbage(store, "sales", dry_run=False) == [
         ("datasets/sales/parts/at-work/00000.parquet", 4)
     ]
-    assert os.listdir(tmp_path / "datasets/sales/parts") == [
-        _parts(store, 1)[0].path.split("/")[1]
-    ]
+    assert os.listdir(tmp_path / "datasets/sales/parts") == [_parts(store, 1)[0].path.split("/")[1]]
 
 
 def test_a_registration_given_up_by_others_makes_no_version(tmp_path, monkeypatch) -> None:

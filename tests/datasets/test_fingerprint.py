@@ -1,5 +1,6 @@
 """The fingerprint and the statistics of rows: the same however the rows are divided."""
 
+import itertools
 import math
 from decimal import Decimal
 
@@ -41,7 +42,7 @@ SCHEMA = pa.schema(
 def fingerprint(table: pa.Table, cuts: list[int]) -> str:
     found = ContentFingerprint(table.schema)
     bounds = [0, *sorted(cuts), table.num_rows]
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in itertools.pairwise(bounds):
         for batch in table.slice(start, stop - start).combine_chunks().to_batches():
             found.add(batch)
     return found.hexdigest()
@@ -50,7 +51,7 @@ def fingerprint(table: pa.Table, cuts: list[int]) -> str:
 def statistics(table: pa.Table, cuts: list[int]) -> list[dict]:
     columns = [ColumnStatistics(field) for field in table.schema]
     bounds = [0, *sorted(cuts), table.num_rows]
-    for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+    for start, stop in itertools.pairwise(bounds):
         for batch in table.slice(start, stop - start).to_batches():
             for column, array in zip(columns, batch.columns, strict=True):
                 column.add(array)
