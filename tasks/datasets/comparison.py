@@ -122,7 +122,7 @@ def compare_partitions(
         KeyClassError: The key's class differs between the versions.
     """
     names = _common_columns(before.manifest.schema, after.manifest.schema, partition_by)
-    sources = [dataset.source(columns=names) for dataset in (before, after)]
+    sources = [_without_marks(dataset).source(columns=names) for dataset in (before, after)]
     keys = key_columns(sources[1].schema, partition_by)
     check_key_classes(key_columns(sources[0].schema, partition_by), keys, before.reference)
     changes = PartitionChanges(key_columns=keys)
@@ -146,6 +146,11 @@ def _common_columns(first: pa.Schema, second: pa.Schema, keys: Sequence[str]) ->
     types = {column.name: plain_storage(column.type) for column in first}
     common = [c.name for c in second if types.get(c.name) == plain_storage(c.type)]
     return list(dict.fromkeys([*keys, *common]))
+
+
+def _without_marks(dataset: Dataset) -> Dataset:
+    """The rows as they are: a partition is not another one because its label is marked."""
+    return Dataset(dataset.store, dataset.manifest.model_copy(update={"label": ()}))
 
 
 def _by_number(spill: Spill) -> dict[int, SpilledShard]:

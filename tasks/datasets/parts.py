@@ -1,6 +1,7 @@
 """Writing the rows of a version as Parquet files of bounded size."""
 
 import hashlib
+import io
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +12,7 @@ from partwise.tasks.runs.store import Store
 
 PART_BYTES = 128 << 20
 """At which a part is closed. A part is held in memory, as an object is one request."""
-_ROW_GROUP_BYTES = 64 << 20
+_ROW_GROUP_BYTES = 32 << 20
 _ROW_GROUP_ROWS = 1 << 20
 _FOOTER_TAIL = 8
 
@@ -51,7 +52,8 @@ class PartWriter:
         self._open()
 
     def _open(self) -> None:
-        self._sink = pa.BufferOutputStream()
+        # Unlike Arrow's own buffer it gives its content away without a copy.
+        self._sink = io.BytesIO()
         self._writer = pq.ParquetWriter(
             self._sink,
             self._schema,
@@ -88,7 +90,7 @@ class PartWriter:
 
     def _close(self) -> None:
         self._writer.close()
-        content = self._sink.getvalue().to_pybytes()
+        content = self._sink.getvalue()
         path = f"{PARTS}/{self._token}/{len(self.parts):05d}.parquet"
         # A Parquet file ends in the length of its metadata, four bytes, and "PAR1":
         # https://parquet.apache.org/docs/file-format/

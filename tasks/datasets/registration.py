@@ -8,6 +8,7 @@ committed is visible, and `collect_dataset_garbage` removes it.
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -36,6 +37,7 @@ from partwise.tasks.datasets.manifest import (
 from partwise.tasks.datasets.parts import PartWriter
 from partwise.tasks.datasets.statistics import ColumnStatistics
 from partwise.tasks.errors import ColumnError, PartwiseError, SourceError, StoreError
+from partwise.tasks.runs.committed import READ_THREADS
 from partwise.tasks.runs.lease import Lease
 from partwise.tasks.runs.manifest import to_json
 from partwise.tasks.runs.store import Store
@@ -207,7 +209,7 @@ def commit(draft: Draft) -> Registration:
         StoreError: The store cannot be written, or somebody removed the parts meanwhile.
     """
     store, name = draft.store, draft.name
-    if known := _registered(draft, None):
+    if known := _registered(draft, None, list_versions(store, name)):
         return Registration(dataset=known, is_new=False)
     store.check_writable()
     token = secrets.token_hex(8)
@@ -217,13 +219,10 @@ def commit(draft: Draft) -> Registration:
         lease = stack.enter_context(Lease.acquire(store, folder))
         try:
             manifest = _write_parts(draft, token)
-            known = _registered(draft, manifest.fingerprint)
         except BaseException:
             _remove(lease, store, folder)
             raise
-        if known is not None:
-            _remove(lease, store, folder)
-            return Registration(dataset=known, is_new=False)
+        # What fails from here on may have been committed all the same: nothing is taken back.
         registration = _create_manifest(draft, manifest, lease, folder)
         lease.release()
         with contextlib.suppress(StoreError):
@@ -281,8 +280,12 @@ def _create_manifest(
     """Take the next number, unless somebody has registered the same rows meanwhile."""
     store, name = draft.store, draft.name
     while True:
-        number = max(list_versions(store, name), default=0) + 1
-        version = manifest.model_copy(update={"version": number})
+        # Looked at before each try: what was committed until now shows, and what comes later takes
+        # the number.
+        versions = list_versions(store, name)
+        if known := _registered(draft, manifest.fingerprint, versions):
+            return Registration(dataset=known, is_new=False)
+        version = manifest.model_copy(update={"version": max(versions, default=0) + 1})
         lease.check()
         there = set(store.list(f"{folder}/"))
         if any(dataset_path(name, part.path) not in there for part in manifest.parts):
@@ -291,38 +294,39 @@ def _create_manifest(
                 "registered, because this process was not heard of for too long; register it "
                 "again."
             )
-        try:
-            store.create(dataset_path(name, manifest_file(number)), version.to_bytes())
-        except FileExistsError:
-            if known := _registered(draft, manifest.fingerprint):
-                return Registration(dataset=known, is_new=False)
-            continue
-        return Registration(dataset=Dataset(store, version), is_new=True)
+        with contextlib.suppress(FileExistsError):
+            store.create(dataset_path(name, manifest_file(version.version)), version.to_bytes())
+            return Registration(dataset=Dataset(store, version), is_new=True)
 
 
-def _registered(draft: Draft, fingerprint: str | None) -> Dataset | None:
+def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> Dataset | None:
     """Return the version that a draft would only repeat; None: there is none.
 
     Args:
         draft: What is to be registered.
         fingerprint: Of its rows; None: they are not read yet.
+        versions: The versions that there are, ascending.
     """
-    versions = list_versions(draft.store, draft.name)
     if not versions:
         return None
     newest = Dataset.open(draft.name, versions[-1], draft.store)
     if draft.origin is not None:
-        for number in reversed(versions):
-            dataset = Dataset.open(draft.name, number, draft.store)
-            origin = dataset.manifest.origin
-            if origin and (origin.run_id, origin.ledger_sha256) == (
-                draft.origin.run_id,
-                draft.origin.ledger_sha256,
-            ):
-                return dataset
+        with ThreadPoolExecutor(READ_THREADS) as threads:
+            others = threads.map(lambda n: Dataset.open(draft.name, n, draft.store), versions)
+            for dataset in others:
+                if _same_outcome(dataset.manifest.origin, draft.origin):
+                    return dataset
     if not draft.is_of(newest.manifest):
         return None
     if fingerprint is not None:
         return newest if fingerprint == newest.fingerprint else None
     same = draft.source_fingerprint == newest.manifest.source_fingerprint
     return newest if same and draft.source_fingerprint is not None else None
+
+
+def _same_outcome(first: Origin | None, second: Origin) -> bool:
+    """Whether both are of one run with one ledger; a resume that found all done makes no other."""
+    return first is not None and (first.run_id, first.ledger_sha256) == (
+        second.run_id,
+        second.ledger_sha256,
+    )

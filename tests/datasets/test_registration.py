@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import threading
 from decimal import Decimal
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_rows_come_back_in_their_order_with_marks_and_statistics(store) -> None:
     made = register_dataset("sales", TABLE, store=store, exclude=["secret"], label="sales")
     assert (made.version, made.rows) == (1, 4)
     found = Dataset.open("sales", store=store.url)
-    assert found == made
+    assert found == made == pickle.loads(pickle.dumps(made))
     assert rows_of(found) == TABLE.drop_columns(["secret"])
     assert rows_of(found, columns=["secret", "store"]) == TABLE.select(["secret", "store"])
     kept = rows_of(found, filter=[("secret", ">", "x")])

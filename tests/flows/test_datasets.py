@@ -93,11 +93,26 @@ def test_register_train_resume_and_see_who_read_what(store, rows, cluster: Remot
     moved = Dataset.open("sales", 1, store).source().description()
     assert again.read_generation_document().source_fingerprint == moved.fingerprint
 
-    shown = partwise("data", "show", "sales@1", "--runs", "--store", store)
+    register_dataset("sales", sales(), store=store, exclude=["leak"], label="x")
+    remarked = train_models(
+        "dataset://sales",
+        "store",
+        LightGBMTrainer(rounds=3),
+        run_id="one",
+        store=store,
+        on_existing_artifacts="resume",
+        cluster=cluster,
+    )
+    assert remarked.executed == STORES, "another label is another model of the same rows"
+    assert remarked.model("s1").feature_name() == ["y"]
+
+    shown = partwise("data", "show", "sales@3", "--runs", "--store", store)
     assert shown.code == 0
     assert re.search(r"^  runs +one$", shown.out, re.MULTILINE)
-    assert re.search(r"^y +double +label +0 ", shown.out, re.MULTILINE)
-    record = json.loads(partwise("data", "show", "sales", "--runs", "--json", "--store", store).out)
+    assert re.search(r"^x +double +label +0 ", shown.out, re.MULTILINE)
+    record = json.loads(
+        partwise("data", "show", "sales@2", "--runs", "--json", "--store", store).out
+    )
     assert (record["version"], record["runs"], record["excluded"]) == (2, [], ["leak"])
     assert record["columns"][0] | {"memory_bytes": 0} == {
         "name": "store",

@@ -1,11 +1,16 @@
 """The rows of a run as a version of a dataset: once, however often it is published."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pyarrow as pa
 import pytest
 
 from partwise.tasks.datasets import Dataset
+from partwise.tasks.datasets.dataset import list_versions
 from partwise.tasks.datasets.garbage import collect_dataset_garbage
 from partwise.tasks.datasets.output import register_output
+from partwise.tasks.datasets.parts import PartWriter
 from partwise.tasks.errors import InputError
 from partwise.tasks.runs.store import Store
 
@@ -68,6 +73,36 @@ def test_a_publication_that_crashed_is_repeated_without_a_second_version(
     assert (done.is_new, done.dataset.version, rows(done.dataset)) == (False, 1, values)
     collect_dataset_garbage(run.store, "forecasts", dry_run=False)
     assert rows(Dataset.open("forecasts", store=run.store)) == values
+
+
+def test_publishing_from_several_processes_at_once_makes_one_version(make_run, monkeypatch) -> None:
+    values = {"a": 1.0, "b": 2.0, "c": 3.0}
+    run = finished(make_run, values)
+    together = threading.Barrier(4)
+    finish = PartWriter.finish
+
+    def finish_together(self):
+        found = finish(self)
+        together.wait(20)
+        return found
+
+    monkeypatch.setattr(PartWriter, "finish", finish_together)
+    with ThreadPoolExecutor(4) as threads:
+        done = list(threads.map(lambda _: register_output("forecasts", run), range(4)))
+    assert sorted(one.is_new for one in done) == [False, False, False, True]
+    assert {one.dataset.version for one in done} == {1}
+    assert list_versions(run.store, "forecasts") == [1]
+    assert collect_dataset_garbage(run.store, "forecasts", dry_run=False) == []
+
+
+def test_types_of_several_files_widen_to_one(make_run) -> None:
+    make_run.begin("resume")
+    make_run.commit(("a", "DONE", 1.0))
+    make_run.commit(("b", "DONE", 2))
+    done = register_output("forecasts", make_run.end(2), description="Two kinds.")
+    assert done.dataset.schema.field("value").type == pa.float64()
+    assert rows(done.dataset) == {"a": 1.0, "b": 2.0}
+    assert done.dataset.manifest.description == "Two kinds."
 
 
 def test_a_run_at_work_or_without_rows_is_refused(make_run) -> None:
