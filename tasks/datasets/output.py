@@ -1,6 +1,7 @@
 """The rows that a run produced, as a version of a dataset: once, however often it is asked for."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,6 +11,7 @@ from partwise.tasks.datasets.manifest import Origin, check_dataset_name
 from partwise.tasks.datasets.registration import Draft, Registration, commit, plain_schema
 from partwise.tasks.datasets.rows import stored_file
 from partwise.tasks.errors import ColumnError, InputError, IntegrityError
+from partwise.tasks.runs.committed import READ_THREADS
 from partwise.tasks.runs.manifest import run_path
 from partwise.tasks.runs.run import Run
 
@@ -68,24 +70,26 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
 
 def _common_schema(run: Run, paths: list[str]) -> pa.Schema:
     """All columns of all files, of types to which all widen; only the files' ends are read."""
-    schemas = []
-    for name in paths:
-        path = run_path(run.run_id, name)
-        try:
-            file = stored_file(run.store, path, run.store.size(path))
-            with pq.ParquetFile(file.open()) as parquet:
-                schemas.append(parquet.schema_arrow.remove_metadata())
-        except (FileNotFoundError, pa.ArrowInvalid) as error:
-            raise IntegrityError(
-                f"{name} of the run {run.run_id!r} is gone or damaged; resume the run to make it "
-                "again."
-            ) from error
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        schemas = list(threads.map(lambda name: _read_schema(run, name), paths))
     try:
         return plain_schema(pa.unify_schemas(schemas, promote_options="permissive"))
     except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
         raise ColumnError(
             f"Partitions of the run {run.run_id!r} returned columns of types that do not go "
             f"together ({error}): return one type for each."
+        ) from error
+
+
+def _read_schema(run: Run, name: str) -> pa.Schema:
+    path = run_path(run.run_id, name)
+    try:
+        file = stored_file(run.store, path, run.store.size(path))
+        with pq.ParquetFile(file.open()) as parquet:
+            return parquet.schema_arrow.remove_metadata()
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise IntegrityError(
+            f"{name} of the run {run.run_id!r} is gone or damaged; resume the run to make it again."
         ) from error
 
 

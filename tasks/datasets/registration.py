@@ -309,13 +309,13 @@ def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> D
     """
     if not versions:
         return None
-    newest = Dataset.open(draft.name, versions[-1], draft.store)
-    if draft.origin is not None:
+    if (origin := draft.origin) is not None:
+        # Each outcome of a run has a version of its own, also one with equal rows: else a run that
+        # is published again could not be told from one that never was.
         with ThreadPoolExecutor(READ_THREADS) as threads:
-            others = threads.map(lambda n: Dataset.open(draft.name, n, draft.store), versions)
-            for dataset in others:
-                if _same_outcome(dataset.manifest.origin, draft.origin):
-                    return dataset
+            found = threads.map(lambda n: Dataset.open(draft.name, n, draft.store), versions)
+            return next((d for d in found if _same_outcome(d.manifest.origin, origin)), None)
+    newest = Dataset.open(draft.name, versions[-1], draft.store)
     if not draft.is_of(newest.manifest):
         return None
     if fingerprint is not None:

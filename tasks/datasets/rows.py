@@ -3,17 +3,23 @@
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from partwise.tasks.data.discovery import FoundFile
-from partwise.tasks.data.files import FileRows
+from partwise.tasks.data.file_formats import read_batches
+from partwise.tasks.data.files import FileFragment, FileRows
+from partwise.tasks.data.filters import Conditions
+from partwise.tasks.data.fragments import Fragment, Place
 from partwise.tasks.data.schemas import cast_batch
 from partwise.tasks.datasets.dataset import Dataset
 from partwise.tasks.datasets.manifest import PartDocument, dataset_path
 from partwise.tasks.errors import IntegrityError, SourceError
+from partwise.tasks.runs.committed import READ_THREADS
 from partwise.tasks.runs.store import Store
 
 
@@ -27,7 +33,7 @@ class _StoredFile(FoundFile):
 
 
 def stored_file(store: Store, path: str, size_bytes: int) -> FoundFile:
-    """Return a Parquet file of a store as the reader of files takes it."""
+    """Return a Parquet file of a store as the reader of files takes it, in this process only."""
     local = store.local_path(path)
     shown = f"{store.url}/{path}" if local is None else local
     return _StoredFile(
@@ -38,6 +44,90 @@ def stored_file(store: Store, path: str, size_bytes: int) -> FoundFile:
         version="",
         filesystem=store.filesystem(),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPart:
+    """A part, and where it belongs: a value without secrets."""
+
+    store: Store
+    reference: str
+    """Of the dataset's version."""
+    path: str
+    """Relative to the store."""
+    number: int
+    """Its place, from 1."""
+    of: int
+    """How many parts there are."""
+    document: PartDocument
+
+    def file(self) -> FoundFile:
+        """Return it as the reader of files takes it."""
+        return stored_file(self.store, self.path, self.document.size_bytes)
+
+    def check(self) -> None:
+        """Compare its size and metadata with the manifest: two requests.
+
+        Raises:
+            IntegrityError: They differ, or it is missing.
+        """
+        expected = self.document
+        try:
+            size = self.store.size(self.path)
+            if size != expected.size_bytes:
+                raise self.error(
+                    f"has {size:,} bytes, and had {expected.size_bytes:,} when it was registered"
+                )
+            start = size - expected.footer_bytes
+            footer = self.store.read_range(self.path, start, expected.footer_bytes)
+        except FileNotFoundError:
+            raise self.error("is gone") from None
+        if hashlib.sha256(footer).hexdigest() != expected.footer_sha256:
+            raise self.error("was changed after it was registered")
+
+    def error(self, what: str) -> IntegrityError:
+        """Return the sentence that something is wrong with it."""
+        return IntegrityError(
+            f"Part {self.number} of {self.of} of {self.reference} in {self.store.url} "
+            f"({self.path}) {what}; restore it, or register the rows again."
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartFragment:
+    """Some row groups of a part."""
+
+    part: StoredPart
+    row_groups: range | None
+    names: tuple[str, ...]
+    schema: pa.Schema
+    """Of the batches that it gives."""
+    known: Mapping[str, pa.Scalar]
+    rows: int | None
+    size_bytes: int
+    row_bytes: int
+
+    @property
+    def place(self) -> Place:
+        """A bucket can be read anywhere; a folder where this machine's disk is seen."""
+        return "anywhere"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read its rows.
+
+        Raises:
+            IntegrityError: The part is missing, or is not as it was registered.
+        """
+        self.part.check()
+        file = self.part.file()
+        try:
+            for batch in read_batches(
+                file, self.names, self.schema, self.row_groups, self.row_bytes
+            ):
+                yield cast_batch(batch, self.schema, {}, self.part.reference)
+        except (SourceError, pa.ArrowException, OSError) as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise self.part.error(f"is damaged ({reason})") from error
 
 
 class DatasetRows:
@@ -54,7 +144,19 @@ class DatasetRows:
     def __init__(self, dataset: Dataset) -> None:
         self._dataset = dataset
         self.schema = dataset.schema
-        self._memory = {column.name: column.memory_bytes for column in dataset.manifest.columns}
+        manifest = dataset.manifest
+        self._memory = {column.name: column.memory_bytes for column in manifest.columns}
+        self._parts = [
+            StoredPart(
+                store=dataset.store,
+                reference=dataset.reference,
+                path=dataset_path(dataset.name, part.path),
+                number=place + 1,
+                of=len(manifest.parts),
+                document=part,
+            )
+            for place, part in enumerate(manifest.parts)
+        ]
 
     @property
     def default_columns(self) -> list[str] | None:
@@ -78,56 +180,37 @@ class DatasetRows:
         """What finds the version again from another process, in the store of the run."""
         return {"paths": [self._dataset.reference]}
 
-    def batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream the columns `names` of all parts.
+    def fragments(
+        self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
+    ) -> list[Fragment]:
+        """The parts, divided as files are, without what a filter's look at footers excludes.
+
+        Args:
+            names: The columns to read.
+            conditions: A normalized filter.
+            keys: Columns whose value is told where a fragment has only one.
 
         Raises:
             IntegrityError: A part is missing, or is not as it was registered.
         """
+        with ThreadPoolExecutor(READ_THREADS) as threads:
+            list(threads.map(StoredPart.check, self._parts))
+        files = [part.file() for part in self._parts]
+        by_path = {file.path: part for file, part in zip(files, self._parts, strict=True)}
         schema = pa.schema([self.schema.field(name) for name in names])
-        for part in self._dataset.manifest.parts:
-            self.check(part)
-            path = dataset_path(self._dataset.name, part.path)
-            file = stored_file(self._dataset.store, path, part.size_bytes)
-            try:
-                for batch in FileRows([file], [file.path]).batches(names):
-                    yield cast_batch(batch, schema, {}, self._what(part))
-            except SourceError as error:
-                raise IntegrityError(
-                    f"{self._what(part)} is damaged ({error}); restore it, or register the rows "
-                    "again."
-                ) from error
-
-    def check(self, part: PartDocument) -> None:
-        """Compare a part's size and metadata with the manifest: two requests.
-
-        Raises:
-            IntegrityError: They differ, or the part is missing.
-        """
-        path = dataset_path(self._dataset.name, part.path)
-        store = self._dataset.store
-        try:
-            size = store.size(path)
-            if size != part.size_bytes:
-                raise IntegrityError(
-                    f"{self._what(part)} has {size:,} bytes, and had {part.size_bytes:,} when it "
-                    "was registered; restore it, or register the rows again."
-                )
-            footer = store.read_range(path, size - part.footer_bytes, part.footer_bytes)
-        except FileNotFoundError:
-            raise IntegrityError(
-                f"{self._what(part)} is gone; restore it, or register the rows again."
-            ) from None
-        if hashlib.sha256(footer).hexdigest() != part.footer_sha256:
-            raise IntegrityError(
-                f"{self._what(part)} was changed after it was registered; restore it, or register "
-                "the rows again."
+        found = FileRows(files, list(by_path)).fragments(names, conditions, keys)
+        return [
+            # The file's own fragment would take the store's credentials along.
+            PartFragment(
+                part=by_path[fragment.file.path],
+                row_groups=fragment.row_groups,
+                names=tuple(names),
+                schema=schema,
+                known=fragment.known,
+                rows=fragment.rows,
+                size_bytes=fragment.size_bytes,
+                row_bytes=fragment.row_bytes,
             )
-
-    def _what(self, part: PartDocument) -> str:
-        dataset = self._dataset
-        number = dataset.manifest.parts.index(part) + 1
-        return (
-            f"Part {number} of {len(dataset.manifest.parts)} of {dataset.reference} in "
-            f"{dataset.store.url} ({part.path})"
-        )
+            for fragment in found
+            if isinstance(fragment, FileFragment)
+        ]

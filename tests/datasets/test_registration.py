@@ -131,6 +131,22 @@ def test_parts_are_bounded_and_make_no_difference(store, tmp_path, monkeypatch) 
     assert cut.source(columns=["i"]).description().fingerprint != about.fingerprint
 
 
+def test_parts_are_read_one_by_one_and_only_those_that_a_filter_may_want(store, monkeypatch):
+    monkeypatch.setattr(parts, "PART_BYTES", 1)
+    monkeypatch.setattr(parts, "_ROW_GROUP_ROWS", 100)
+    table = pa.table({"i": range(500), "key": [i // 100 for i in range(500)]})
+    dataset = register_dataset(
+        "rows", pa.Table.from_batches(table.to_batches(max_chunksize=100)), store=store
+    )
+    fragments = pickle.loads(pickle.dumps(dataset.source().fragments(["key"])))
+    assert [fragment.rows for fragment in fragments] == [100] * 5
+    assert [fragment.known["key"].as_py() for fragment in fragments] == [0, 1, 2, 3, 4]
+    (third,) = dataset.source(filter=[("i", ">=", 210), ("i", "<", 300)]).fragments()
+    assert pa.Table.from_batches(list(third.batches())) == table.slice(200, 100)
+    kept = rows_of(dataset, filter=[("i", ">=", 210), ("i", "<", 300)])
+    assert kept["i"].to_pylist() == list(range(210, 300))
+
+
 def test_types_arrive_as_they_were(store) -> None:
     table = pa.table(
         {

@@ -2,6 +2,7 @@
 
 import io
 import json
+import pickle
 import re
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -18,6 +19,7 @@ from partwise.flows.cli import main
 from partwise.tasks.datasets import Dataset, list_datasets, register_dataset
 from partwise.tasks.errors import ColumnError, DatasetNotFoundError, InputError
 from partwise.tasks.runs import Run
+from partwise.tasks.runs.store import set_credentials
 from partwise.tasks.trainers import LightGBMTrainer
 
 STORES, DAYS = 4, 30
@@ -236,6 +238,12 @@ def test_a_round_trip_through_a_bucket(s3_store_url, s3_endpoint_url) -> None:
     source = found.source(filter=[("store", "=", "s2")])
     table = pa.Table.from_batches(list(source.batches()), schema=source.schema)
     assert table == sales().slice(2 * DAYS, DAYS).drop_columns(["leak"])
+    secret = "the-secret-half-of-a-key"
+    set_credentials(url, {"key": "an-id", "secret": secret})
+    sent = pickle.dumps(found.source().fragments())
+    assert secret.encode() not in sent
+    read = [batch for fragment in pickle.loads(sent) for batch in fragment.batches()]
+    assert pa.Table.from_batches(read) == sales().drop_columns(["leak"])
     assert register_dataset("sales", sales(2), store=url).version == 2
     assert found.store.list("datasets/sales/manifests/") == [
         "datasets/sales/manifests/0001.json",

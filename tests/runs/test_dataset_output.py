@@ -11,7 +11,7 @@ from partwise.tasks.datasets.dataset import list_versions
 from partwise.tasks.datasets.garbage import collect_dataset_garbage
 from partwise.tasks.datasets.output import register_output
 from partwise.tasks.datasets.parts import PartWriter
-from partwise.tasks.errors import InputError
+from partwise.tasks.errors import InputError, IntegrityError
 from partwise.tasks.runs.store import Store
 
 
@@ -48,6 +48,23 @@ def test_publishing_twice_makes_one_version_and_another_outcome_another(make_run
     assert (changed.is_new, changed.dataset.version, rows(changed.dataset)) == (True, 2, second)
     # The run as it was is gone; its version stays.
     assert rows(Dataset.open("forecasts", 1, run.store)) == first
+
+
+def test_each_run_has_a_version_of_its_own_though_its_rows_are_equal(make_run) -> None:
+    values = {"a": 1.0, "b": 2.0, "c": 3.0}
+    makers = [make_run, type(make_run)(make_run.store, "tuesday")]
+    runs = [finished(maker, values) for maker in makers]
+    versions = [register_output("forecasts", run).dataset.version for run in runs * 2]
+    assert versions == [1, 2, 1, 2]
+
+
+def test_lost_output_is_named(make_run) -> None:
+    run = finished(make_run, {"a": 1.0, "b": 2.0, "c": 3.0})
+    path = run.store.list("runs/run/outputs/")[0]
+    run.store.delete(path)
+    with pytest.raises(IntegrityError, match=r"outputs/.*parquet of the run 'run' is gone"):
+        register_output("forecasts", run)
+    assert run.store.list("datasets/") == []
 
 
 def test_a_publication_that_crashed_is_repeated_without_a_second_version(
