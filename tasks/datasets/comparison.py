@@ -11,14 +11,8 @@ import pyarrow as pa
 
 from partwise.tasks.data.dictionaries import plain_storage
 from partwise.tasks.data.keys import Key, KeyColumn, check_key_classes, key_columns, key_values
-from partwise.tasks.data.shards import (
-    ShardReader,
-    Spill,
-    default_n_shards,
-    sort_shard,
-    spill_shards,
-)
-from partwise.tasks.data.spilling import SpilledShard
+from partwise.tasks.data.shards import Spill, SpilledShard, default_n_shards, spill_shards
+from partwise.tasks.data.sorted_shards import ShardReader, sort_shard
 from partwise.tasks.datasets.dataset import Dataset
 from partwise.tasks.datasets.manifest import ColumnDocument, DatasetManifest
 

@@ -61,6 +61,9 @@ class StoredPart:
     """How many parts there are."""
     document: PartDocument
 
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.of} of {self.reference}"
+
     def file(self) -> FoundFile:
         """Return it as the reader of files takes it."""
         return stored_file(self.store, self.path, self.document.size_bytes)
@@ -110,7 +113,10 @@ class PartFragment:
     @property
     def place(self) -> Place:
         """A bucket can be read anywhere; a folder where this machine's disk is seen."""
-        return "anywhere"
+        return "disk" if self.part.store.protocol == "file" else "anywhere"
+
+    def __str__(self) -> str:
+        return str(self.part)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read its rows.
@@ -124,7 +130,7 @@ class PartFragment:
             for batch in read_batches(
                 file, self.names, self.schema, self.row_groups, self.row_bytes
             ):
-                yield cast_batch(batch, self.schema, {}, self.part.reference)
+                yield cast_batch(batch, self.schema, {}, str(self))
         except (SourceError, pa.ArrowException, OSError) as error:
             reason = " ".join(str(error).split()).rstrip(".")
             raise self.part.error(f"is damaged ({reason})") from error
