@@ -26,6 +26,7 @@ from partwise.flows.cli_options import (
 )
 from partwise.tasks.errors import (
     ArtifactNotFoundError,
+    DatasetNotFoundError,
     InputError,
     PartitionNotFoundError,
     PartwiseError,
@@ -44,9 +45,10 @@ _USAGE_ERRORS = (
     RunNotFoundError,
     PartitionNotFoundError,
     ArtifactNotFoundError,
+    DatasetNotFoundError,
 )
 
-_DATA = "Parquet, CSV or Arrow IPC files, globs, folders or URLs."
+_DATA = "Parquet, CSV or Arrow IPC files, globs, folders or URLs; or dataset://NAME@VERSION."
 Data = Annotated[tuple[str, ...], Parameter(help=_DATA)]
 _RUN, _LIMITS, _CLUSTER = RunOptions(), LimitOptions(), ClusterOptions()
 Pickle = Annotated[
@@ -74,6 +76,11 @@ app.command(
     "partwise.flows.cli_runs:runs",
     name="runs",
     help="List runs, look into one, go on with it, tidy it.",
+)
+app.command(
+    "partwise.flows.cli_data:data",
+    name="data",
+    help="Register rows as versions of a dataset, list, show and compare them.",
 )
 app.command(
     "partwise.flows.doctor:doctor",
@@ -283,14 +290,15 @@ def look_first(arguments: Mapping[str, Any]) -> None:
     """
     from partwise.tasks.data.keys import key_columns
     from partwise.tasks.data.sources import open_source
+    from partwise.tasks.datasets.dataset import resolve_references
     from partwise.tasks.runs.manifest import check_run_id
+    from partwise.tasks.runs.store import Store
 
     check_run_id(arguments["run_id"])
     if not arguments["data"]:
         return  # those of an earlier run
-    source = open_source(
-        arguments["data"], columns=arguments["columns"], filter=arguments["filter"]
-    )
+    data = resolve_references(arguments["data"], lambda: Store.parse(arguments["store"]))
+    source = open_source(data, columns=arguments["columns"], filter=arguments["filter"])
     if "partition_by" in arguments:
         key_columns(source.schema, arguments["partition_by"])
 

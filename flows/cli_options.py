@@ -199,7 +199,7 @@ class TrainerOptions:
     trainer: str
     """lightgbm, xgboost, or a function of your own: package.module:function."""
     label: str | None = None
-    """The column to be predicted."""
+    """The column to be predicted. Default: the one that a dataset marks as its label."""
     features: Names = ()
     """The columns to predict from. Default: all but the label, the keys and the holdout's time."""
     categorical: Names = ()
@@ -245,8 +245,6 @@ class TrainerOptions:
                 f"--trainer {self.trainer!r} is not known: give {', '.join(TRAINERS)}, or "
                 "package.module:function."
             )
-        if self.label is None:
-            raise InputError(f"--trainer {self.trainer} needs --label, the column to be predicted.")
         for name in ("holdout_fraction", "holdout_by_time", "holdout_start", "no_holdout"):
             settings.pop(name, None)
         for name in ("features", "categorical"):

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
 from partwise.flows.parameters import Cluster, ClusterParameter, StoreParameter
+from partwise.tasks.datasets.dataset import resolve_references
 from partwise.tasks.errors import ClusterError, InputError
 from partwise.tasks.runs.store import Store, set_credentials
 
@@ -48,6 +49,16 @@ def open_store(store: StoreParameter) -> OpenedStore:
     }
     set_credentials(opened.url, keys)
     return OpenedStore(opened, keys)
+
+
+def open_data(data: Any, store: StoreParameter) -> Any:
+    """Return what a caller gives as data, with datasets of the store in place of their names.
+
+    Raises:
+        InputError: A name is not of the form dataset://NAME@VERSION, or lies in another store.
+        DatasetNotFoundError: There is no such dataset, or not this version.
+    """
+    return resolve_references(data, lambda: open_store(store).store)
 
 
 def open_cluster(cluster: ClusterParameter) -> Cluster:

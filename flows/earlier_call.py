@@ -6,6 +6,7 @@ from typing import Any, Literal
 from partwise.flows.calls import read_call
 from partwise.flows.parameters import NullKeys
 from partwise.tasks.data.sources import Source, open_source
+from partwise.tasks.datasets.dataset import resolve_references
 from partwise.tasks.errors import InputError
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.ledger import KEY_PREFIX
@@ -37,7 +38,8 @@ class EarlierCall:
             SourceError: They cannot be read.
         """
         if not _is_empty(data):
-            return open_source(data, columns=columns or None, filter=filter or None)
+            given = resolve_references(data, lambda: self.run.store)
+            return open_source(given, columns=columns or None, filter=filter or None)
         if "data" not in self.arguments:
             reason = "was given rows in memory, which are gone"
             if not self.run.generation:
@@ -47,7 +49,7 @@ class EarlierCall:
             )
         of_run = self.arguments
         return open_source(
-            of_run["data"],
+            resolve_references(of_run["data"], lambda: self.run.store),
             columns=columns or of_run["columns"],
             filter=filter or of_run["filter"],
         )

@@ -4,6 +4,7 @@ from typing import Any
 
 from prefect.runtime import flow_run
 
+from partwise.flows.connections import open_data
 from partwise.flows.export_models import export_models
 from partwise.flows.parameters import (
     DEFAULT_EXECUTION,
@@ -119,6 +120,8 @@ def model_pipeline(
             run.
         RunCancelled: The pipeline was cancelled; what was committed is kept.
     """
+    # All stages read the version of a dataset that is the newest now.
+    data, inference_data = open_data(data, store), open_data(inference_data, store)
     # A flow run that is begun again goes on with its own runs.
     on_existing: OnExisting = "resume" if flow_run.run_count > 1 else on_existing_artifacts
     stages: dict[str, Any] = {

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from partwise.flows.calls import describe_intent
-from partwise.flows.connections import open_store
+from partwise.flows.connections import open_data, open_store
 from partwise.flows.execution import Plan, execute
 from partwise.flows.parameters import (
     DEFAULT_EXECUTION,
@@ -115,7 +115,7 @@ def run_inference(
     training = named if model_format == "native" else find_exports(named, model_format)
     training_run_id = training.run_id
     chosen_serde = resolve_serde(serde)
-    source = open_source(data, columns=columns or None, filter=filter or None)
+    source = open_source(open_data(data, store), columns=columns or None, filter=filter or None)
     partition_params = given_params(params)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)

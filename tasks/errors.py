@@ -12,6 +12,7 @@
     ├── StoreError (OSError)               the artifact store cannot be reached, read or written
     ├── RunExistsError (FileExistsError)   the run ID is taken
     ├── RunNotFoundError (LookupError)     no run of that ID in the store
+    ├── DatasetNotFoundError (LookupError) no dataset of that name, or no such version of it
     ├── RunBusyError                       another process works on the run
     ├── RunFormatError (ValueError)        a document of an unknown or broken format
     ├── PartitionNotFoundError (KeyError)  the run has no such partition
@@ -78,6 +79,10 @@ class RunExistsError(PartwiseError, FileExistsError):
 
 class RunNotFoundError(PartwiseError, LookupError):
     """The store holds no run of this ID."""
+
+
+class DatasetNotFoundError(PartwiseError, LookupError):
+    """The store holds no dataset of this name, or not this version of it."""
 
 
 class RunBusyError(PartwiseError):

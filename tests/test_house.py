@@ -20,7 +20,8 @@ TEMPLATES = [ROOT / "tasks" / "reports" / name for name in ("report.html.j2", "r
 
 # Rooms that work on Dask workers start fast and know nothing of those who call them.
 WORKER_ROOMS = (
-    *("data", "exporters", "partitions", "reports", "runs", "serdes", "trainers", "validation"),
+    *("data", "datasets", "exporters", "partitions", "reports", "runs", "serdes", "trainers"),
+    "validation",
 )
 NOT_ON_IMPORT = (
     *("prefect", "partwise.blocks", "partwise.flows"),

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.tasks.data.dictionaries import plain_storage
+from partwise.tasks.data.roles import marked_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +207,9 @@ def hash_rows(digest: Any, pieces: Sequence[tuple[LaidOut, int, int]]) -> None:
 
 
 def hash_schema(schema: pa.Schema) -> Any:
-    """A SHA-256 of the names and plain types of a schema, to which rows can be added."""
+    """A SHA-256 of the names, plain types and roles of a schema, to which rows can be added."""
     fields = [(field.name, str(plain_storage(field.type))) for field in schema]
-    return hashlib.sha256(repr(fields).encode())
+    digest = hashlib.sha256(repr(fields).encode())
+    if labels := marked_labels(schema):
+        digest.update(repr(labels).encode())
+    return digest

@@ -92,6 +92,9 @@ def _cast(array: pa.Array, field: pa.Field, what: str) -> pa.Array:
     try:
         if pa.types.is_run_end_encoded(array.type):
             array = pc.run_end_decode(array)
+        if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(array.type):
+            # Parquet keeps dictionaries of text only, and Arrow casts to no others.
+            array = array.cast(field.type.value_type).dictionary_encode()
         if pa.types.is_dictionary(array.type) and pa.types.is_dictionary(field.type):
             values = array.dictionary.cast(field.type.value_type)
             return pa.DictionaryArray.from_arrays(

@@ -164,6 +164,8 @@ def open_source(
         >>> source.description().rows
     """
     rows = _rows_of(data)
+    if columns is None:
+        columns = _default_columns(rows)
     check_unique_names(rows.schema.names)
     conditions = normalize_filter(filter)
     if columns is not None:
@@ -196,12 +198,35 @@ def reopen_source(recipe: Mapping[str, Any]) -> Source:
     return open_source(recipe["paths"], columns=recipe["columns"], filter=recipe["filter"])
 
 
+def _default_columns(rows: Rows) -> list[str] | None:
+    """The columns of a dataset that are read where none are named; None: all."""
+    from partwise.tasks.datasets.rows import DatasetRows
+
+    return rows.default_columns if isinstance(rows, DatasetRows) else None
+
+
 def _rows_of(data: Any) -> Rows:
+    # Here, since datasets are made of sources, too.
+    from partwise.tasks.datasets.dataset import Dataset
+    from partwise.tasks.datasets.manifest import is_reference
+    from partwise.tasks.datasets.rows import DatasetRows
+
+    if isinstance(data, list | tuple) and len(data) == 1 and isinstance(data[0], Dataset):
+        data = data[0]
+    if isinstance(data, Dataset):
+        return DatasetRows(data)
     if isinstance(data, str | os.PathLike):
         data = [data]
     if isinstance(data, list | tuple):
         if not data:
             raise SourceError(f"The source is an empty list: give {_ACCEPTED}.")
+        if any(isinstance(item, Dataset) for item in data):
+            raise SourceError("The source is a list with a dataset and more: give one dataset.")
+        if any(is_reference(item) for item in data):
+            raise SourceError(
+                f"{data[0]!r} names a dataset, but not its store: give Dataset.open(name, version, "
+                "store)."
+            )
         named = [isinstance(item, str | os.PathLike) for item in data]
         if all(named):
             paths = [absolute_path(item) for item in data]

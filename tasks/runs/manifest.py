@@ -76,7 +76,9 @@ def run_path(run_id: str, *names: str) -> str:
     return "/".join((RUNS, run_id, *names))
 
 
-class _Document(BaseModel):
+class Document(BaseModel):
+    """A frozen JSON document of the store, with the number of its format."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: int = FORMAT_VERSION
@@ -119,7 +121,7 @@ class KeyColumnDocument(BaseModel):
     key_class: KeyClass
 
 
-class RunDocument(_Document):
+class RunDocument(Document):
     """`run.json`: what a run is, for as long as it exists."""
 
     run_id: str
@@ -144,7 +146,7 @@ class RunDocument(_Document):
         return [key.name for key in self.keys]
 
 
-class GenerationDocument(_Document):
+class GenerationDocument(Document):
     """`generations/000N.json`: one time that work on the run was begun."""
 
     generation: int = Field(ge=1)
@@ -169,7 +171,7 @@ class GenerationDocument(_Document):
     """The Prefect flow run that began it: begun again, it goes on with its own run."""
 
 
-class SummaryDocument(_Document):
+class SummaryDocument(Document):
     """`summary.json`: how the newest generation ended. Written last."""
 
     generation: int = Field(ge=1)

@@ -76,7 +76,7 @@ class RemoteObjects:
     """
 
     def __init__(self, filesystem: Any, protocol: str, root: str) -> None:
-        self._filesystem = filesystem
+        self.filesystem = filesystem
         self._protocol = protocol
         self._root = root
 
@@ -84,7 +84,7 @@ class RemoteObjects:
         """Return a whole object."""
         try:
             # From offset 0 it is one request; without, s3fs asks for the size first.
-            return bytes(self._filesystem.cat_file(self._full(path), start=0))
+            return bytes(self.filesystem.cat_file(self._full(path), start=0))
         except OSError as error:
             if error_code(error) in _OUT_OF_RANGE and self.size(path) == 0:
                 return b""
@@ -94,7 +94,7 @@ class RemoteObjects:
         """Return `size` bytes from `offset`, or as many as there are."""
         try:
             return bytes(
-                self._filesystem.cat_file(self._full(path), start=offset, end=offset + size)
+                self.filesystem.cat_file(self._full(path), start=offset, end=offset + size)
             )
         except OSError as error:
             if error_code(error) in _OUT_OF_RANGE:
@@ -103,7 +103,7 @@ class RemoteObjects:
 
     def size(self, path: str) -> int:
         """Return the size of an object in bytes."""
-        info = self._filesystem.info(self._full(path))
+        info = self.filesystem.info(self._full(path))
         if info["type"] != "file":
             raise FileNotFoundError(path)
         return int(info["size"])
@@ -111,7 +111,7 @@ class RemoteObjects:
     def write(self, path: str, data: bytes) -> None:
         """Write an object, in place of the one that may be there."""
         try:
-            self._filesystem.pipe_file(self._full(path), data)
+            self.filesystem.pipe_file(self._full(path), data)
         except FileNotFoundError as error:
             # The answer that completes an upload in parts may get lost; asked again, it is unknown.
             if error_code(error) != "NoSuchUpload" or self.read(path) != data:
@@ -125,7 +125,7 @@ class RemoteObjects:
         option = {"overwrite": False} if self._protocol == "abfs" else {"mode": "create"}
         for attempt in range(_RACE_ATTEMPTS):
             try:
-                self._filesystem.pipe_file(self._full(path), data, **option)
+                self.filesystem.pipe_file(self._full(path), data, **option)
                 return
             except FileExistsError:
                 raise
@@ -144,7 +144,7 @@ class RemoteObjects:
         start = prefix.removeprefix(f"{folder}/")
         base = f"{self._root}/{folder}" if folder else self._root
         with _nothing_there():
-            for name in self._filesystem.find(base, prefix=start):
+            for name in self.filesystem.find(base, prefix=start):
                 path = str(name).removeprefix(f"{self._root}/")
                 if path.startswith(prefix) and not path.endswith("/"):
                     yield path
@@ -153,7 +153,7 @@ class RemoteObjects:
         """Yield the names directly under a folder."""
         base = f"{self._root}/{folder}" if folder else self._root
         with _nothing_there():
-            for name in self._filesystem.ls(base, detail=False):
+            for name in self.filesystem.ls(base, detail=False):
                 head, _, last = str(name).rstrip("/").rpartition("/")
                 if head == base:
                     yield last
@@ -161,13 +161,13 @@ class RemoteObjects:
     def delete(self, path: str) -> None:
         """Delete an object, if it is there."""
         with contextlib.suppress(FileNotFoundError):
-            self._filesystem.rm_file(self._full(path))
+            self.filesystem.rm_file(self._full(path))
 
     def delete_folder(self, folder: str) -> None:
         """Delete everything under a folder."""
         paths = [self._full(path) for path in self.list_prefix(f"{folder}/")]
         if paths:
-            self._filesystem.rm(paths)
+            self.filesystem.rm(paths)
 
     def _full(self, path: str) -> str:
         return f"{self._root}/{path}"

@@ -226,6 +226,14 @@ class Store:
         with self._errors("find", path):
             return objects.locate(_checked(path))
 
+    def filesystem(self) -> Any:
+        """Return the fsspec file system of a remote store, for reading only; None of a local one.
+
+        It may hold credentials, so it must not leave this process.
+        """
+        objects = self._objects()
+        return objects.filesystem if isinstance(objects, RemoteObjects) else None
+
     def check_writable(self) -> None:
         """Write, claim and delete an object, to fail before any work is done rather than after.
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.tasks.data.key_classes import names_in_words
+from partwise.tasks.data.roles import marked_labels
 from partwise.tasks.errors import ColumnError, InputError
 from partwise.tasks.json_schema import for_forms
 from partwise.tasks.partitions.outcomes import Result, Skip
@@ -72,8 +73,10 @@ class BoostingTrainer(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=for_forms)
 
     label: str = Field(
+        default="",
         title="Label",
-        description="The column to be predicted. Rows in which it is null are left out.",
+        description="The column to be predicted. Rows in which it is null are left out. Empty: the "
+        "one that the dataset marks as its label.",
     )
     features: tuple[str, ...] = Field(
         default=(),
@@ -152,16 +155,17 @@ class BoostingTrainer(BaseModel):
             ColumnError: A column is missing or its type does not fit.
             InputError: The library does not know a parameter.
         """
-        if self.label not in schema.names:
+        label = self._label_of(schema)
+        if label not in schema.names:
             raise ColumnError(
-                f"The label {self.label!r} is missing; there are {names_in_words(schema.names)}."
+                f"The label {label!r} is missing; there are {names_in_words(schema.names)}."
             )
-        if self.label in empty_columns:
-            raise ColumnError(f"The label {self.label!r} is null in every row.")
-        kind = schema.field(self.label).type
+        if label in empty_columns:
+            raise ColumnError(f"The label {label!r} is null in every row.")
+        kind = schema.field(label).type
         if not is_number(kind):
             raise ColumnError(
-                f"The label {self.label!r} is {kind}, but numbers are needed; classes are counted "
+                f"The label {label!r} is {kind}, but numbers are needed; classes are counted "
                 "from 0."
             )
         if self.holdout is not None:
@@ -221,20 +225,33 @@ class BoostingTrainer(BaseModel):
             held_out = self.holdout.mask(rows, seed)
             if held_out.any():
                 rows = rows.filter(pa.array(held_out))
-        return rows, numbers(self.label, rows.column(self.label)).astype(np.float64, copy=False)
+        label = self._label_of(rows.schema)
+        return rows, numbers(label, rows.column(label)).astype(np.float64, copy=False)
 
     @property
     def task(self) -> Task:
         """What its objective comes to: regression, or two or more classes."""
         return self._task({"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)})
 
+    def _label_of(self, schema: pa.Schema) -> str:
+        """Return the label's name: the one given, else the one that the rows' dataset marks."""
+        marked = marked_labels(schema)
+        if self.label or len(marked) == 1:
+            return self.label or marked[0]
+        found = (
+            f"several columns are marked: {names_in_words(marked)}"
+            if marked
+            else ("the rows mark none, as those of a dataset registered with label= do")
+        )
+        raise ColumnError(f"The trainer was given no label, and {found}; pass label= (--label).")
+
     def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
-        left_out = set(key_columns)
+        left_out = {*key_columns, *marked_labels(schema)}
         if self.holdout is not None and self.holdout.column is not None:
             left_out.add(self.holdout.column)
         return choose_features(
             schema,
-            label=self.label,
+            label=self._label_of(schema),
             features=self.features,
             categorical=self.categorical,
             left_out=left_out,
@@ -242,12 +259,13 @@ class BoostingTrainer(BaseModel):
 
     def _labelled(self, table: pa.Table) -> pa.Table:
         """Return the rows that have a label."""
-        if self.label not in table.column_names:
-            raise ColumnError(f"The label {self.label!r} is missing.")
-        labels = table.column(self.label)
-        present = ~np.isnan(numbers(self.label, labels))
+        label = self._label_of(table.schema)
+        if label not in table.column_names:
+            raise ColumnError(f"The label {label!r} is missing.")
+        labels = table.column(label)
+        present = ~np.isnan(numbers(label, labels))
         if not present.any():
-            raise ColumnError(f"The label {self.label!r} is null in all {len(labels)} rows.")
+            raise ColumnError(f"The label {label!r} is null in all {len(labels)} rows.")
         return table if present.all() else table.filter(pa.array(present))
 
     def _split(
@@ -255,8 +273,9 @@ class BoostingTrainer(BaseModel):
     ) -> TrainingData:
         """Turn labelled rows into numbers, and part them into those trained on and the holdout."""
         columns = self._choose_features(table.schema, context.key_columns)
-        labels = numbers(self.label, table.column(self.label)).astype(np.float64, copy=False)
-        self._check_labels(labels, params, task)
+        label = self._label_of(table.schema)
+        labels = numbers(label, table.column(label)).astype(np.float64, copy=False)
+        self._check_labels(label, labels, params, task)
         held_out = np.zeros(len(labels), dtype=bool)
         if self.holdout is not None:
             held_out = self.holdout.mask(table, context.seed)
@@ -273,7 +292,9 @@ class BoostingTrainer(BaseModel):
         holdout = Rows(features=matrix[held_out], labels=labels[held_out])
         return TrainingData(columns=columns, categories=categories, train=train, holdout=holdout)
 
-    def _check_labels(self, labels: np.ndarray, params: Mapping[str, Any], task: Task) -> None:
+    def _check_labels(
+        self, label: str, labels: np.ndarray, params: Mapping[str, Any], task: Task
+    ) -> None:
         if task == "regression":
             fits, what = np.isfinite(labels), "a finite number"
         else:
@@ -282,7 +303,7 @@ class BoostingTrainer(BaseModel):
             what = f"a class from 0 to {n_classes - 1}"
         if not fits.all():
             raise InputError(
-                f"The label {self.label!r} has to be {what} for the objective "
+                f"The label {label!r} has to be {what} for the objective "
                 f"{params['objective']!r}, but {labels[~fits][0]:g} is among its values."
             )
 

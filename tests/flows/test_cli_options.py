@@ -135,7 +135,6 @@ def test_the_holdout_is_one_of_three(options, holdout) -> None:
     ("options", "message"),
     [
         ({"trainer": "lgbm", "label": "y"}, "--trainer 'lgbm' is not known: give lightgbm"),
-        ({"trainer": "lightgbm"}, "--trainer lightgbm needs --label"),
         ({"trainer": "mine:fit", "rounds": 3}, "--rounds is a setting of the trainers"),
         ({"trainer": "lightgbm", "label": "y", "rounds": 0}, r"^--rounds: .*\(it is 0\)\.$"),
         ({"trainer": "lightgbm", "label": "y", "holdout_fraction": 1.5}, "^--holdout-fraction: "),

@@ -1,0 +1,354 @@
+"""Registering rows, and reading them again by name and version."""
+
+import json
+import os
+import pickle
+import threading
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from partwise.tasks.data.sources import open_source
+from partwise.tasks.datasets import Dataset, list_datasets, parts, register_dataset
+from partwise.tasks.datasets.garbage import collect_dataset_garbage
+from partwise.tasks.datasets.registration import register
+from partwise.tasks.errors import (
+    ColumnError,
+    DatasetNotFoundError,
+    InputError,
+    IntegrityError,
+    RunFormatError,
+    SourceError,
+    StoreError,
+)
+from partwise.tasks.runs.store import Store
+
+TABLE = pa.table(
+    {
+        "store": ["b", "a", None, "b"],
+        "price": [1.5, None, 3.0, -1.0],
+        "sales": [1, 2, 3, 4],
+        "secret": ["w", "x", "y", "z"],
+    }
+)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.parse(tmp_path / "store")
+
+
+def rows_of(dataset: Dataset, **chosen) -> pa.Table:
+    source = dataset.source(**chosen)
+    return pa.Table.from_batches(list(source.batches()), schema=source.schema)
+
+
+def folder_of(store: Store, name: str = "sales") -> Path:
+    return Path(store.url) / "datasets" / name
+
+
+def test_rows_come_back_in_their_order_with_marks_and_statistics(store) -> None:
+    made = register_dataset("sales", TABLE, store=store, exclude=["secret"], label="sales")
+    assert (made.version, made.rows) == (1, 4)
+    found = Dataset.open("sales", store=store.url)
+    assert found == made == pickle.loads(pickle.dumps(made))
+    assert rows_of(found) == TABLE.drop_columns(["secret"])
+    assert rows_of(found, columns=["secret", "store"]) == TABLE.select(["secret", "store"])
+    kept = rows_of(found, filter=[("secret", ">", "x")])
+    assert kept["sales"].to_pylist() == [3, 4], "a filter may ask for an excluded column"
+    assert found.schema.field("sales").metadata == {b"partwise.role": b"label"}
+    assert found.source().schema.field("sales").metadata == {b"partwise.role": b"label"}
+    price = found.statistics["price"]
+    assert (price.nulls, price.min, price.max, price.distinct) == (1, -1.0, 3.0, 3)
+    assert price.mean == pytest.approx(3.5 / 3)
+    about = found.source().description()
+    assert about.rows == 4
+    assert about.size_bytes > 0
+    assert about.recipe == {
+        "paths": ["dataset://sales@1"],
+        "columns": ["store", "price", "sales"],
+        "filter": None,
+    }
+    # Any reader of Parquet can do without us.
+    assert pq.read_table(folder_of(store) / "parts" / next_token(store)) == TABLE
+
+
+def next_token(store: Store) -> str:
+    (token,) = [path.name for path in (folder_of(store) / "parts").iterdir()]
+    return token
+
+
+def test_equal_rows_make_no_version_and_other_rows_or_marks_do(store, tmp_path) -> None:
+    pq.write_table(TABLE, tmp_path / "rows.parquet", row_group_size=3)
+    assert register_dataset("sales", TABLE, store=store).version == 1
+    assert register_dataset("sales", TABLE, store=store).version == 1
+    again = register_dataset("sales", tmp_path / "rows.parquet", store=store)
+    assert again.version == 1, "the same rows from elsewhere"
+    assert len(list((folder_of(store) / "parts").iterdir())) == 1
+    assert register_dataset("sales", TABLE, store=store, label=["sales"]).version == 2
+    assert register_dataset("sales", TABLE.slice(1), store=store).version == 3
+    assert register_dataset("sales", TABLE, store=store).version == 4, "the newest counts"
+    assert [Dataset.open("sales", n, store).rows for n in (1, 2, 3, 4)] == [4, 4, 3, 4]
+    assert [dataset.reference for dataset in list_datasets(store)] == ["dataset://sales@4"]
+
+
+def test_an_unchanged_file_is_not_even_read_again(store, tmp_path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("a,b\n1,x\n2,y\n")
+    first = register_dataset("rows", path, store=store, columns=["b"])
+    assert first.schema.names == ["b"]
+    assert first.manifest.source["paths"] == [str(path)]
+    times = path.stat()
+    path.write_text("a,b\n1,x\n2,w\n")
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert register_dataset("rows", path, store=store, columns=["b"]) == first
+    path.write_text("a,b\n1,x\n2,z\n")
+    assert register_dataset("rows", path, store=store, columns=["b"]).version == 2
+
+
+def test_parts_are_bounded_and_make_no_difference(store, tmp_path, monkeypatch) -> None:
+    table = pa.table(
+        {"i": range(5000), "text": pa.array([f"t{i % 7}" for i in range(5000)]).dictionary_encode()}
+    )
+    whole = register_dataset("whole", table, store=store)
+    monkeypatch.setattr(parts, "PART_BYTES", 1)
+    monkeypatch.setattr(parts, "_ROW_GROUP_ROWS", 700)
+    batches = pa.Table.from_batches(table.to_batches(max_chunksize=100))
+    cut = register_dataset("cut", batches, store=store)
+    assert [part.rows for part in cut.manifest.parts] == [700] * 7 + [100]
+    assert cut.fingerprint == whole.fingerprint
+    assert cut.statistics == {
+        name: column.model_copy(update={"memory_bytes": cut.statistics[name].memory_bytes})
+        for name, column in whole.statistics.items()
+    }
+    assert rows_of(cut).equals(rows_of(whole))
+    about, other = cut.source().description(), whole.source().description()
+    assert about.fingerprint == other.fingerprint, "equal rows at another place are unchanged"
+    assert cut.source(columns=["i"]).description().fingerprint != about.fingerprint
+
+
+def test_parts_are_read_one_by_one_and_only_those_that_a_filter_may_want(store, monkeypatch):
+    monkeypatch.setattr(parts, "PART_BYTES", 1)
+    monkeypatch.setattr(parts, "_ROW_GROUP_ROWS", 100)
+    table = pa.table({"i": range(500), "key": [i // 100 for i in range(500)]})
+    dataset = register_dataset(
+        "rows", pa.Table.from_batches(table.to_batches(max_chunksize=100)), store=store
+    )
+    fragments = pickle.loads(pickle.dumps(dataset.source().fragments(["key"])))
+    assert [fragment.rows for fragment in fragments] == [100] * 5
+    assert [fragment.known["key"].as_py() for fragment in fragments] == [0, 1, 2, 3, 4]
+    (third,) = dataset.source(filter=[("i", ">=", 210), ("i", "<", 300)]).fragments()
+    assert pa.Table.from_batches(list(third.batches())) == table.slice(200, 100)
+    kept = rows_of(dataset, filter=[("i", ">=", 210), ("i", "<", 300)])
+    assert kept["i"].to_pylist() == list(range(210, 300))
+
+
+def test_types_arrive_as_they_were(store) -> None:
+    table = pa.table(
+        {
+            "codes": pa.array([1, None, 7]).dictionary_encode(),
+            "days": pa.array([1, 2, None], pa.timestamp("us")).dictionary_encode(),
+            "large": pa.array(["a", None, "b"], pa.large_string()).dictionary_encode(),
+            "small": pa.array(["a", None, "b"])
+            .dictionary_encode()
+            .cast(pa.dictionary(pa.int8(), pa.string())),
+            "seconds": pa.array([1, None, 3], pa.timestamp("s", "Europe/Amsterdam")),
+            "time": pa.array([1, None, 3], pa.time32("s")),
+            "date64": pa.array([0, 86_400_000, None], pa.date64()),
+            "money": pa.array([Decimal("1.10"), None, Decimal("2")], pa.decimal256(50, 2)),
+            "half": pa.array([1.0, None, 2.0], pa.float16()),
+            "span": pa.array([1, None, 2], pa.duration("ns")),
+            "nested": pa.array([[{"a": 1}], None, []]),
+            "map": pa.array([[("a", 1)], None, []], pa.map_(pa.string(), pa.int64())),
+            "null": pa.nulls(3),
+        }
+    )
+    found = rows_of(register_dataset("types", table, store=store))
+    assert found.schema == table.schema
+    assert found.to_pylist() == table.to_pylist()
+
+
+def test_a_dataset_is_a_source_of_another(store, tmp_path) -> None:
+    register_dataset("sales", TABLE, store=store, exclude=["secret"], label="sales")
+    made = register_dataset("copy", "dataset://sales", store=store, filter=[("sales", ">", 1)])
+    assert made.manifest.source["paths"] == ["dataset://sales@1"]
+    assert made.manifest.label == ()
+    assert rows_of(made) == TABLE.drop_columns(["secret"]).slice(1)
+    elsewhere = Store.parse(tmp_path / "other")
+    moved = register_dataset("sales", Dataset.open("sales", 1, store), store=elsewhere)
+    assert rows_of(moved) == TABLE.drop_columns(["secret"])
+    with pytest.raises(SourceError, match=r"names a dataset, but not its store: give Dataset.open"):
+        open_source("dataset://sales@1")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"name": "../x"}, InputError, r"dataset name '../x' is not a safe name"),
+        ({"name": "a" * 65}, InputError, "is not a safe name"),
+        ({"exclude": ["nope"]}, ColumnError, "exclude names column 'nope'"),
+        ({"label": "nope"}, ColumnError, "label names column 'nope'"),
+        ({"label": ["sales", "sales"]}, ColumnError, "names column 'sales' twice"),
+        ({"label": "sales", "exclude": ["sales"]}, ColumnError, "excluded and label at once"),
+        ({"exclude": TABLE.column_names}, ColumnError, "Every column is excluded"),
+        ({"source": TABLE.slice(0, 0)}, SourceError, "no rows"),
+        ({"filter": [("sales", ">", 99)]}, SourceError, "leaves none"),
+        ({"source": "dataset://missing"}, DatasetNotFoundError, "no dataset 'missing'"),
+        ({"source": "dataset://a@0"}, InputError, "names no dataset: write dataset://NAME@VERSION"),
+        (
+            {"source": pa.table({"x": pa.array([(1, 2, 3)], pa.month_day_nano_interval())})},
+            ColumnError,
+            "Column 'x' of type month_day_nano_interval has no place in a Parquet file",
+        ),
+    ],
+)
+def test_what_cannot_be_registered_leaves_nothing(store, arguments, error, message) -> None:
+    with pytest.raises(error, match=message):
+        register_dataset(**{"name": "sales", "source": TABLE, "store": store} | arguments)
+    assert store.list("") == []
+
+
+def test_what_is_not_there_is_said_with_what_is(store) -> None:
+    for rows in range(1, 4):
+        register_dataset("sales", TABLE.slice(0, rows), store=store)
+    with pytest.raises(DatasetNotFoundError, match=r"has no version 7; it has 1, 2, 3\."):
+        Dataset.open("sales", 7, store)
+    with pytest.raises(DatasetNotFoundError, match=r"no dataset 'sale' .*those there: sales\)"):
+        Dataset.of("dataset://sale", store)
+    manifest = folder_of(store) / "manifests" / "0003.json"
+    document = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps(document | {"format_version": 9}))
+    with pytest.raises(RunFormatError, match="format version 9, and this release reads up to 1"):
+        Dataset.open("sales", store=store)
+    manifest.write_text(json.dumps(document | {"name": "other"}))
+    with pytest.raises(RunFormatError, match=r"is that of dataset://other@3"):
+        Dataset.open("sales", store=store)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ("missing", r"Part 2 of 3 of dataset://sales@1 in .* is gone"),
+        (
+            "truncated",
+            r"Part 2 of 3 of dataset://sales@1 .* has [\d,]+ bytes, and had [\d,]+",
+        ),
+        ("other", r"Part 2 of 3 of dataset://sales@1 in .* was changed after it was registered"),
+        ("flipped", r"Part 2 of 3 of dataset://sales@1 in .* is damaged \(.*CRC"),
+    ],
+)
+def test_a_damaged_part_is_named(store, monkeypatch, damage, message) -> None:
+    monkeypatch.setattr(parts, "PART_BYTES", 1)
+    monkeypatch.setattr(parts, "_ROW_GROUP_ROWS", 1000)
+    table = pa.table({"x": range(3000), "y": [str(i) for i in range(3000)]})
+    dataset = register_dataset(
+        "sales", pa.Table.from_batches(table.to_batches(max_chunksize=1000)), store=store
+    )
+    assert len(dataset.manifest.parts) == 3
+    path = folder_of(store) / dataset.manifest.parts[1].path
+    content = path.read_bytes()
+    match damage:
+        case "missing":
+            path.unlink()
+        case "truncated":
+            path.write_bytes(content[:-100])
+        case "other":
+            changed = bytearray(content)
+            changed[-30] ^= 1
+            path.write_bytes(changed)
+        case "flipped":
+            changed = bytearray(content)
+            changed[200] ^= 1
+            path.write_bytes(changed)
+    with pytest.raises(IntegrityError, match=message):
+        rows_of(dataset)
+
+
+def test_several_at_once_get_a_number_each_and_equal_ones_share_one(store) -> None:
+    barrier = threading.Barrier(6)
+    made: list[Dataset] = []
+
+    def register_rows(number: int) -> None:
+        rows = TABLE.append_column("n", pa.array([number // 2] * 4))
+        barrier.wait()
+        made.append(register_dataset("sales", rows, store=store))
+
+    threads = [threading.Thread(target=register_rows, args=[number]) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    versions = {dataset.version for dataset in made}
+    assert len(made) == 6
+    # Two equal ones share a number, unless another came between them.
+    assert 3 <= len(versions) <= 6
+    assert versions == set(range(1, len(versions) + 1))
+    for dataset in made:
+        assert Dataset.open("sales", dataset.version, store) == dataset
+        assert pc.unique(rows_of(dataset)["n"]).to_pylist() == [rows_of(dataset)["n"][0].as_py()]
+    assert collect_dataset_garbage(store, "sales", dry_run=False) == []
+
+
+def test_a_manifest_whose_answer_was_lost_is_a_version(store, monkeypatch) -> None:
+    create = Store.create
+
+    def lose_the_answer(self: Store, path: str, content: bytes) -> None:
+        create(self, path, content)
+        if "/manifests/" in path:
+            # The client asks again, as it does after a lost response.
+            create(self, path, content)
+
+    monkeypatch.setattr(Store, "create", lose_the_answer)
+    assert register_dataset("sales", TABLE, store=store).version == 1
+    assert rows_of(Dataset.open("sales", store=store)) == TABLE
+
+
+def test_an_error_of_the_last_write_takes_nothing_back(store, monkeypatch) -> None:
+    create = Store.create
+
+    def fail_afterwards(self: Store, path: str, content: bytes) -> None:
+        create(self, path, content)
+        if "/manifests/" in path:
+            raise StoreError("the line was cut")
+
+    monkeypatch.setattr(Store, "create", fail_afterwards)
+    with pytest.raises(StoreError, match="the line was cut"):
+        register_dataset("sales", TABLE, store=store)
+    monkeypatch.undo()
+    assert rows_of(Dataset.open("sales", store=store)) == TABLE
+    assert register_dataset("sales", TABLE, store=store).version == 1
+
+
+def test_an_error_in_the_midst_leaves_nothing(store) -> None:
+    class Broken:
+        schema = TABLE.schema
+
+        def __arrow_c_stream__(self, requested_schema=None):
+            def batches():
+                yield from TABLE.to_batches()
+
+            reader = pa.RecordBatchReader.from_batches(self.schema, batches())
+            return reader.__arrow_c_stream__(requested_schema)
+
+    assert register_dataset("whole", Broken(), store=store).rows == 4
+    ragged = pa.table({"x": ["a"]})
+    with pytest.raises(ColumnError, match="columns names column 'y'"):
+        register_dataset("sales", ragged, store=store, columns=["y"])
+    with pytest.raises(DatasetNotFoundError, match="no dataset 'sales'"):
+        collect_dataset_garbage(store, "sales", dry_run=True)
+
+
+def test_whether_there_is_a_new_version_is_told(store) -> None:
+    arguments = {
+        "store": store,
+        "columns": None,
+        "filter": None,
+        "exclude": (),
+        "label": (),
+        "description": "",
+    }
+    assert [register("sales", TABLE, **arguments).is_new for _ in range(2)] == [True, False]
