@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
-from partwise.tasks.data.sources import SourceDescription
+from partwise.tasks.data.sources import SourceDescription, data_of_recipe
 from partwise.tasks.errors import InputError
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.runs.claim import Intent
@@ -54,7 +54,7 @@ def describe_intent(
     code = _fingerprint_code(arguments, version)
     obstacle = None
     if source.recipe is None:
-        obstacle = "the rows are a frame or table in memory"
+        obstacle = "the rows are a frame or table in memory, or a query with a password"
     written: dict[str, JsonValue] = {}
     for name, value in arguments.items():
         try:
@@ -130,7 +130,7 @@ def read_call(call: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     arguments = {name: _from_json(name, value) for name, value in call["arguments"].items()}
     arguments["version"] = call["version"]
     if (recipe := call["data"]) is not None:
-        arguments |= {"data": recipe["paths"], "columns": recipe["columns"]}
+        arguments |= {"data": data_of_recipe(recipe), "columns": recipe["columns"]}
         arguments["filter"] = recipe["filter"]
     return call["flow"], arguments
 
