@@ -16,6 +16,7 @@ from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.runs.claim import Intent
 from partwise.tasks.runs.fingerprints import CodeFingerprint, canonical_bytes, code_fingerprint
 from partwise.tasks.runs.manifest import to_json
+from partwise.tasks.runs.sql_output import Table
 from partwise.tasks.serdes import SERDES, serde_name
 from partwise.tasks.trainers import (
     LightGBMTrainer,
@@ -26,7 +27,7 @@ from partwise.tasks.trainers import (
 
 FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
 EXPORT_LIBRARIES = ("lightgbm", "xgboost", "onnx", "onnxmltools", "onnxruntime")
-NOT_CODE = ("execution", "params", "null_keys", "on_missing_model")
+NOT_CODE = ("execution", "params", "null_keys", "on_missing_model", "output")
 """Arguments that decide which partitions there are, or how they are executed; params are compared
 partition by partition."""
 
@@ -144,6 +145,10 @@ def _to_json(name: str, value: Any) -> JsonValue:
         return _function_to_json(name, value)
     if name == "serde":
         return _serde_to_json(value)
+    if isinstance(value, Table):
+        if value.database.has_secret and not value.block:
+            raise _CannotRepeatError("output= holds a password")
+        return value.block or to_json(dataclasses.asdict(value))
     if isinstance(value, BaseModel):
         return to_json(value.model_dump(mode="json"))
     try:
@@ -186,6 +191,8 @@ def _from_json(name: str, value: Any) -> Any:
     if name == "serde":
         kind: Callable[..., Any] = SERDES.get(value["name"]) or _import(value["name"])
         return kind(**value["settings"])
+    if name == "output" and isinstance(value, dict):
+        return Table(**value)
     if name == "execution":
         return ExecutionOptions.model_validate(value)
     return value

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from partwise.flows.calls import read_call
+from partwise.flows.connections import open_rows
 from partwise.flows.parameters import NullKeys
 from partwise.tasks.data.sources import Source, open_source
 from partwise.tasks.errors import InputError
@@ -37,7 +38,7 @@ class EarlierCall:
             SourceError: They cannot be read.
         """
         if not _is_empty(data):
-            return open_source(data, columns=columns or None, filter=filter or None)
+            return open_source(open_rows(data), columns=columns or None, filter=filter or None)
         if "data" not in self.arguments:
             reason = "was given rows in memory, which are gone"
             if not self.run.generation:
@@ -47,7 +48,7 @@ class EarlierCall:
             )
         of_run = self.arguments
         return open_source(
-            of_run["data"],
+            open_rows(of_run["data"]),
             columns=columns or of_run["columns"],
             filter=filter or of_run["filter"],
         )

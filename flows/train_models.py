@@ -1,6 +1,7 @@
 """The flow that trains one model per partition."""
 
 from partwise.flows.calls import describe_intent
+from partwise.flows.connections import open_rows
 from partwise.flows.execution import Plan, execute
 from partwise.flows.parameters import (
     DEFAULT_EXECUTION,
@@ -89,7 +90,7 @@ def train_models(
         RunCancelled: The run was cancelled; what was committed is kept.
     """
     chosen_serde = resolve_serde(serde)
-    source = open_source(data, columns=columns or None, filter=filter or None)
+    source = open_source(open_rows(data), columns=columns or None, filter=filter or None)
     partition_params = given_params(params)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)

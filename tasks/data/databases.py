@@ -268,6 +268,21 @@ def is_table_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
+def table_parts(name: str, kind: Driver) -> tuple[str, str]:
+    """Return schema ("" where there is none) and name of a table, as the database knows them.
+
+    Args:
+        name: What `is_table_name` holds for.
+        kind: PostgreSQL makes what is not quoted lower case.
+    """
+    found = re.findall(r'"((?:[^"]|"")+)"|([^."]+)', name)
+    parts = [
+        quoted.replace('""', '"') or (bare.lower() if kind == "postgresql" else bare)
+        for quoted, bare in found
+    ]
+    return (parts[-2] if len(parts) > 1 else ""), parts[-1]
+
+
 def subquery(text: str) -> str:
     """Return a query, or a table by its name, so that it can stand after FROM.
 

@@ -82,7 +82,7 @@ def _column(field: pa.Field, names: dict[str, tuple[bool, bool, str]]) -> TypedC
     if found in _AS_TEXT:
         return TypedColumn(name, pa.string(), f"CAST({quoted} AS text)")
     if found == "numeric":
-        exact = _decimal(int((field.metadata or {}).get(b"POSTGRESQL:typmod", b"-1")))
+        exact = decimal_type(int((field.metadata or {}).get(b"POSTGRESQL:typmod", b"-1")))
         if exact is not None:
             return TypedColumn(name, exact, quoted)
         return TypedColumn(name, pa.float64(), f"CAST({quoted} AS double precision)")
@@ -120,7 +120,7 @@ def _refused(name: str, found: str, cast: str) -> TypedColumn:
     return TypedColumn(name, pa.binary(), quoted_name(name), refusal)
 
 
-def _decimal(modifier: int) -> pa.DataType | None:
+def decimal_type(modifier: int) -> pa.DataType | None:
     """The Arrow type of a numeric; None where it has no precision, or one that Arrow lacks."""
     if modifier < 4:
         return None
@@ -128,6 +128,11 @@ def _decimal(modifier: int) -> pa.DataType | None:
     if precision > _MOST_DIGITS or scale > precision:
         return None
     return pa.decimal128(precision, scale) if precision <= 38 else pa.decimal256(precision, scale)
+
+
+def is_numeric(data_type: pa.DataType) -> bool:
+    """Whether this is the driver's type for `numeric`, a text."""
+    return isinstance(data_type, pa.OpaqueType) and data_type.type_name == "numeric"
 
 
 def check_finite(array: pa.Array, name: str) -> None:

@@ -282,7 +282,7 @@ def test_columns_and_filter_arrive_at_the_server(postgres_server):
     source = open_source(query, columns=["k"], filter=[("id", "<", 4)])
 
     assert [row for batch in source.batches() for row in batch["k"].to_pylist()] == [1, 2, 3]
-    begun = 'COPY (SELECT "k" FROM (SELECT "k" AS "k", "id" AS "id" FROM'
+    begun = 'COPY (SELECT "k", "id" FROM (SELECT "k" AS "k", "id" AS "id" FROM'
     sent = postgres_server.log().rpartition(begun)[2].partition("TO STDOUT")[0]
     assert """WHERE ("id" < CAST('4' AS bigint))""" in sent
     assert "bulk" not in sent
