@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from distributed import Client
 from prefect.blocks.core import Block
@@ -95,8 +95,10 @@ def open_output(output: OutputParameter) -> Table | None:
     Raises:
         InputError: It is none of these, or no block has this name.
     """
-    if not output or isinstance(output, Table):
-        return output or None
+    if isinstance(output, Table):
+        return output
+    if not output:
+        return None
     if names_block(output, SqlTable):
         output = _load(SqlTable, output)
     if not isinstance(output, SqlTable):
@@ -114,7 +116,7 @@ def open_output(output: OutputParameter) -> Table | None:
     )
 
 
-def names_block(value: Any, kind: type[Block]) -> bool:
+def names_block(value: Any, kind: type[Block]) -> TypeGuard[str]:
     """Whether a value is the name of a saved block of a kind, such as "sql-source/shop"."""
     return isinstance(value, str) and value.startswith(f"{kind.get_block_type_slug()}/")
 

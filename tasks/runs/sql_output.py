@@ -98,7 +98,7 @@ def check_table(table: Table, columns: Sequence[pa.Field]) -> None:
 
     Raises:
         InputError: The driver is missing, or the table lacks a column, or has it with another type.
-        OutputError: The database cannot be reached.
+        SourceError: The database cannot be opened.
     """
     with Target.opened(table.database, table.name) as target:
         existing = target.find_schema()
