@@ -136,8 +136,11 @@ class Database:
                 more["password"] = self.password
             extra = [f"{k}={quote(v, safe='')}" for k, v in more.items() if k not in given]
             return self.uri + ("&" if "?" in self.uri else "?") + "&".join(extra)
-        if self.kind != "sqlite" or self.uri.startswith("file:"):
+        if self.kind != "sqlite":
             return self.uri
+        if self.uri.startswith("file:"):
+            read_only = "" if write or "mode=" in self.uri else "mode=ro"
+            return self.uri + (("&" if "?" in self.uri else "?") + read_only if read_only else "")
         path = os.path.abspath(self.uri.removeprefix("sqlite:///"))
         if not write and not os.path.isfile(path):
             raise SourceError(f"There is no SQLite file {path!r}.")

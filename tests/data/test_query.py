@@ -229,7 +229,7 @@ def check_pushed(rows: QueryRows, table: pa.Table, conjunctions: Any) -> None:
     assert sorted(pushed) == sorted(wanted["id"].to_pylist())
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(conjunctions=filters("ifsd"))
 @example(conjunctions=[[["s", "!=", "'; DROP TABLE filtered; --"]]])
 @example(conjunctions=[[["s", "in", ["\\'; DROP TABLE filtered; --", "a"]]]])
@@ -392,6 +392,7 @@ def read_some(query: Query) -> None:
         ("t", "postgresql://u:canary%zz@h/db", InputError, "%25"),
         ("t", "mysql://u:canary@h/db", InputError, "does not say which kind"),
         ("t", "/nowhere.db", SourceError, "no SQLite file '/nowhere.db'"),
+        ("t", "file:{sqlite}-absent", SourceError, "cannot be opened"),
         ("nope", "{sqlite}", SourceError, "no such table: nope"),
         ("SELECT * FROM", "{sqlite}", SourceError, "syntax error"),
         ("DELETE FROM t", "{sqlite}", SourceError, "syntax error"),

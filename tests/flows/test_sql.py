@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr, ValidationError
 
 from partwise.blocks import SqlSource, SqlTable
 from partwise.flows import map_partitions, run_inference, train_models
 from partwise.flows.calls import read_call
+from partwise.flows.cli import main
 from partwise.tasks.data import Query
 from partwise.tasks.errors import InputError, OutputError, SourceError
 from partwise.tasks.partitions import ExecutionOptions, RunStatus
@@ -334,6 +336,20 @@ def test_blocks_go_by_their_names_and_tell_no_password(
     )
     assert "canary" not in json.dumps(stored)
     assert "canary" not in f"{value!r} {table!r}"
+
+
+@pytest.mark.parametrize("wrong", ["sql-source/nowhere", "sql-table/nowhere"])
+def test_the_command_line_takes_blocks(blocks, tmp_path, monkeypatch, capsys, wrong) -> None:
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(sales(["a"]), "rows.parquet")
+    data = wrong if "source" in wrong else "rows.parquet"
+    words = ["map", data, "-p", "store", "--function", "json:loads", "--workers", "1"]
+
+    code = main([*words, "--output", wrong if "table" in wrong else ""])
+
+    assert code == 2
+    assert f"error: No block '{wrong}' can be loaded" in capsys.readouterr().err
+    assert not Path("artifacts").exists()
 
 
 def test_blocks_take_no_password_in_their_uri() -> None:
