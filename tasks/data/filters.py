@@ -164,5 +164,7 @@ def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Express
 def _holding(field: pc.Expression, kind: pa.DataType, name: str, operator: str, value: Any) -> Any:
     if operator in _COMPARE:
         return _COMPARE[operator](field, filter_value(name, kind, value))
-    found = field.isin(pa.array([filter_value(name, kind, item).cast(kind) for item in value], kind))
+    found = field.isin(
+        pa.array([filter_value(name, kind, item).cast(kind) for item in value], kind)
+    )
     return ~found if operator == "not in" else found
