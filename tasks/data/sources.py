@@ -21,8 +21,13 @@ from partwise.tasks.data.schemas import cast_batch, common_schema
 from partwise.tasks.errors import ColumnError, SourceError
 
 __all__ = [
-    *("Filter", "Source", "SourceDescription"),
-    *("open_source", "reopen_source", "data_of_recipe", "table_of"),
+    "Filter",
+    "Source",
+    "SourceDescription",
+    "data_of_recipe",
+    "open_source",
+    "reopen_source",
+    "table_of",
 ]
 
 _BATCH_ROWS = 262_144

@@ -332,7 +332,12 @@ def test_blocks_go_by_their_names_and_tell_no_password(
     value = Query("shop", postgres_server.uri)
     table = Table("forecasts", postgres_server.uri)
     stored = run_inference.serialize_parameters(
-        {"data": value, "output": table, "blocks": SqlTable.load("prod")}
+        {
+            "data": value,
+            "output": table,
+            "blocks": SqlTable.load("prod"),
+            "mistaken": "postgresql://u:canary/x@h/db",
+        }
     )
     assert "canary" not in json.dumps(stored)
     assert "canary" not in f"{value!r} {table!r}"
