@@ -67,9 +67,9 @@ class Query:
         if isinstance(self.order_by, str):
             object.__setattr__(self, "order_by", (self.order_by,))
         subquery(self.query)
-        import_kind = self.database.kind
-        if not self.uri and import_kind in ("postgresql", "sqlite"):
-            raise InputError(f"A query of {import_kind} needs a URI: it is empty.")
+        kind = self.database.kind
+        if not self.uri and kind in ("postgresql", "sqlite"):
+            raise InputError(f"A query of {kind} needs a URI: it is empty.")
 
     def __repr__(self) -> str:
         database = self.database
