@@ -2,5 +2,13 @@
 
 from partwise.blocks.artifact_store import ArtifactStore
 from partwise.blocks.clusters import CudaCluster, LocalCluster, RemoteCluster
+from partwise.blocks.sources import SqlSource, SqlTable
 
-__all__ = ["ArtifactStore", "LocalCluster", "CudaCluster", "RemoteCluster"]
+__all__ = [
+    "ArtifactStore",
+    "LocalCluster",
+    "CudaCluster",
+    "RemoteCluster",
+    "SqlSource",
+    "SqlTable",
+]

@@ -10,12 +10,13 @@ from typing import Any
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
-from partwise.tasks.data.sources import SourceDescription
+from partwise.tasks.data.sources import SourceDescription, data_of_recipe
 from partwise.tasks.errors import InputError
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.runs.claim import Intent
 from partwise.tasks.runs.fingerprints import CodeFingerprint, canonical_bytes, code_fingerprint
 from partwise.tasks.runs.manifest import to_json
+from partwise.tasks.runs.sql_output import Table
 from partwise.tasks.serdes import SERDES, serde_name
 from partwise.tasks.trainers import (
     LightGBMTrainer,
@@ -26,7 +27,7 @@ from partwise.tasks.trainers import (
 
 FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
 EXPORT_LIBRARIES = ("lightgbm", "xgboost", "onnx", "onnxmltools", "onnxruntime")
-NOT_CODE = ("execution", "params", "null_keys", "on_missing_model")
+NOT_CODE = ("execution", "params", "null_keys", "on_missing_model", "output")
 """Arguments that decide which partitions there are, or how they are executed; params are compared
 partition by partition."""
 
@@ -54,7 +55,7 @@ def describe_intent(
     code = _fingerprint_code(arguments, version)
     obstacle = None
     if source.recipe is None:
-        obstacle = "the rows are a frame or table in memory"
+        obstacle = "the rows are a frame or table in memory, or a query with a password"
     written: dict[str, JsonValue] = {}
     for name, value in arguments.items():
         try:
@@ -130,7 +131,7 @@ def read_call(call: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     arguments = {name: _from_json(name, value) for name, value in call["arguments"].items()}
     arguments["version"] = call["version"]
     if (recipe := call["data"]) is not None:
-        arguments |= {"data": recipe["paths"], "columns": recipe["columns"]}
+        arguments |= {"data": data_of_recipe(recipe), "columns": recipe["columns"]}
         arguments["filter"] = recipe["filter"]
     return call["flow"], arguments
 
@@ -144,6 +145,10 @@ def _to_json(name: str, value: Any) -> JsonValue:
         return _function_to_json(name, value)
     if name == "serde":
         return _serde_to_json(value)
+    if isinstance(value, Table):
+        if value.database.has_secret and not value.block:
+            raise _CannotRepeatError("output= holds a password")
+        return value.block or to_json(dataclasses.asdict(value))
     if isinstance(value, BaseModel):
         return to_json(value.model_dump(mode="json"))
     try:
@@ -186,6 +191,8 @@ def _from_json(name: str, value: Any) -> Any:
     if name == "serde":
         kind: Callable[..., Any] = SERDES.get(value["name"]) or _import(value["name"])
         return kind(**value["settings"])
+    if name == "output" and isinstance(value, dict):
+        return Table(**value)
     if name == "execution":
         return ExecutionOptions.model_validate(value)
     return value

@@ -48,9 +48,19 @@ _USAGE_ERRORS = (
     DatasetNotFoundError,
 )
 
-_DATA = "Parquet, CSV or Arrow IPC files, globs, folders or URLs; or dataset://NAME@VERSION."
+_DATA = (
+    "Parquet, CSV or Arrow IPC files, globs, folders or URLs; dataset://NAME@VERSION; or a block, "
+    "sql-source/NAME."
+)
 Data = Annotated[tuple[str, ...], Parameter(help=_DATA)]
 _RUN, _LIMITS, _CLUSTER = RunOptions(), LimitOptions(), ClusterOptions()
+Output = Annotated[
+    str,
+    Parameter(
+        group=RUN,
+        help="A table to append the rows to as well, by its block: sql-table/NAME.",
+    ),
+]
 Pickle = Annotated[
     bool,
     Parameter(
@@ -193,6 +203,7 @@ def infer(
     limits: LimitOptions = _LIMITS,
     cluster: ClusterOptions = _CLUSTER,
     pickle: Pickle = False,
+    output: Output = "",
 ) -> int:
     """Infer every partition with its own model of a training run."""
     arguments = {
@@ -203,6 +214,7 @@ def infer(
         **run.arguments("infer"),
         "execution": limits.build(),
         "cluster": cluster.build(),
+        "output": output,
     }
     return run_flow("run_inference", arguments)
 
@@ -220,6 +232,7 @@ def map_(
     run: RunOptions = _RUN,
     limits: LimitOptions = _LIMITS,
     cluster: ClusterOptions = _CLUSTER,
+    output: Output = "",
 ) -> int:
     """Call a function for every partition, and keep what it returns and uploads."""
     arguments = {
@@ -229,6 +242,7 @@ def map_(
         **run.arguments("map"),
         "execution": limits.build(),
         "cluster": cluster.build(),
+        "output": output,
     }
     return run_flow("map_partitions", arguments)
 
@@ -295,8 +309,8 @@ def look_first(arguments: Mapping[str, Any]) -> None:
     from partwise.tasks.runs.store import Store
 
     check_run_id(arguments["run_id"])
-    if not arguments["data"]:
-        return  # those of an earlier run
+    if not arguments["data"] or arguments["data"][0].startswith("sql-source/"):
+        return  # those of an earlier run, or what only the server knows
     data = resolve_references(arguments["data"], lambda: Store.parse(arguments["store"]))
     source = open_source(data, columns=arguments["columns"], filter=arguments["filter"])
     if "partition_by" in arguments:

@@ -1,19 +1,28 @@
-"""What a call names outside of us, opened: its artifact store, and its Dask cluster."""
+"""What a call names outside of us, opened: its store, its cluster, its databases."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from distributed import Client
 from prefect.blocks.core import Block
 from pydantic import ValidationError
 
-from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
-from partwise.flows.parameters import Cluster, ClusterParameter, StoreParameter
+from partwise.blocks import (
+    ArtifactStore,
+    CudaCluster,
+    LocalCluster,
+    RemoteCluster,
+    SqlSource,
+    SqlTable,
+)
+from partwise.flows.parameters import Cluster, ClusterParameter, OutputParameter, StoreParameter
+from partwise.tasks.data.query import Query
 from partwise.tasks.datasets.dataset import resolve_references
 from partwise.tasks.errors import ClusterError, InputError
+from partwise.tasks.runs.sql_output import Table
 from partwise.tasks.runs.store import Store, set_credentials
 
 _CLUSTERS = (LocalCluster, CudaCluster, RemoteCluster)
@@ -58,7 +67,74 @@ def open_data(data: Any, store: StoreParameter) -> Any:
         InputError: A name is not of the form dataset://NAME@VERSION, or lies in another store.
         DatasetNotFoundError: There is no such dataset, or not this version.
     """
-    return resolve_references(data, lambda: open_store(store).store)
+    return resolve_references(open_rows(data), lambda: open_store(store).store)
+
+
+def open_rows(data: Any) -> Any:
+    """Return what `open_source` takes for the rows that a caller names: a block's plain value.
+
+    Args:
+        data: A `SqlSource` block, or the name of one that is saved ("sql-source/shop"); anything
+            else is returned as it is.
+
+    Raises:
+        InputError: No block has this name.
+    """
+    if isinstance(data, list | tuple) and len(data) == 1:
+        # As the command line has it.
+        return open_rows(data[0]) if names_block(data[0], SqlSource) else data
+    if names_block(data, SqlSource):
+        data = _load(SqlSource, data)
+    if not isinstance(data, SqlSource):
+        return data
+    return Query(
+        data.query,
+        data.uri,
+        driver=data.driver,
+        order_by=tuple(data.order_by),
+        password=None if data.password is None else data.password.get_secret_value(),
+        block=_saved_name(data),
+    )
+
+
+def open_output(output: OutputParameter) -> Table | None:
+    """Return the table to which a caller wants rows appended; none: no table.
+
+    Args:
+        output: A `SqlTable` block, the name of one that is saved ("sql-table/prod"), or a `Table`.
+
+    Raises:
+        InputError: It is none of these, or no block has this name.
+    """
+    if isinstance(output, Table):
+        return output
+    if not output:
+        return None
+    if names_block(output, SqlTable):
+        output = _load(SqlTable, output)
+    if not isinstance(output, SqlTable):
+        # Not repeated: it may be a URI with a password.
+        raise InputError(
+            f"The output is no block's name ({SqlTable.get_block_type_slug()}/<name>), no SqlTable "
+            "block and no partwise.tasks.runs.sql_output.Table."
+        )
+    return Table(
+        output.table,
+        output.uri,
+        driver=output.driver,
+        password=None if output.password is None else output.password.get_secret_value(),
+        block=_saved_name(output),
+    )
+
+
+def names_block(value: Any, kind: type[Block]) -> TypeGuard[str]:
+    """Whether a value is the name of a saved block of a kind, such as "sql-source/shop"."""
+    return isinstance(value, str) and value.startswith(f"{kind.get_block_type_slug()}/")
+
+
+def _saved_name(block: Block) -> str:
+    name = block._block_document_name
+    return f"{block.get_block_type_slug()}/{name}" if name else ""
 
 
 def open_cluster(cluster: ClusterParameter) -> Cluster:

@@ -31,11 +31,18 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
-from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
+from partwise.blocks import (
+    ArtifactStore,
+    CudaCluster,
+    LocalCluster,
+    RemoteCluster,
+    SqlSource,
+    SqlTable,
+)
 from partwise.tasks.errors import InputError, ServiceError
 
 PROJECT_FILE = "prefect.yaml"
-BLOCKS = (ArtifactStore, LocalCluster, CudaCluster, RemoteCluster)
+BLOCKS = (ArtifactStore, LocalCluster, CudaCluster, RemoteCluster, SqlSource, SqlTable)
 TAG = "partwise"
 CRASH_AUTOMATION = "partwise: flow runs without a heartbeat have crashed"
 SILENCE_S = 90

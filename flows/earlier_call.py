@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from partwise.flows.calls import read_call
+from partwise.flows.connections import open_rows
 from partwise.flows.parameters import NullKeys
 from partwise.tasks.data.sources import Source, open_source
 from partwise.tasks.datasets.dataset import resolve_references
@@ -38,7 +39,7 @@ class EarlierCall:
             SourceError: They cannot be read.
         """
         if not _is_empty(data):
-            given = resolve_references(data, lambda: self.run.store)
+            given = resolve_references(open_rows(data), lambda: self.run.store)
             return open_source(given, columns=columns or None, filter=filter or None)
         if "data" not in self.arguments:
             reason = "was given rows in memory, which are gone"
@@ -49,7 +50,7 @@ class EarlierCall:
             )
         of_run = self.arguments
         return open_source(
-            resolve_references(of_run["data"], lambda: self.run.store),
+            resolve_references(open_rows(of_run["data"]), lambda: self.run.store),
             columns=columns or of_run["columns"],
             filter=filter or of_run["filter"],
         )

@@ -1,7 +1,7 @@
 """The flow that calls a function for every partition."""
 
 from partwise.flows.calls import describe_intent
-from partwise.flows.connections import open_data
+from partwise.flows.connections import open_data, open_output
 from partwise.flows.execution import Plan, execute
 from partwise.flows.parameters import (
     DEFAULT_EXECUTION,
@@ -11,6 +11,7 @@ from partwise.flows.parameters import (
     FilterParameter,
     FunctionParameter,
     NullKeys,
+    OutputParameter,
     ParamsParameter,
     PartitionBy,
     StoreParameter,
@@ -23,11 +24,13 @@ from partwise.tasks.data.sources import open_source
 from partwise.tasks.map_partitions import map_partitions as map_some_partitions
 from partwise.tasks.map_partitions import plan_mapping
 from partwise.tasks.partitions import ExecutionOptions
+from partwise.tasks.publish_rows import with_output
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
+from partwise.tasks.runs.sql_output import check_table
 
 
-@run_flow(name="map-partitions", kind="map", opaque=("data", "params"))
+@run_flow(name="map-partitions", kind="map", opaque=("data", "params", "output"))
 def map_partitions(
     data: DataParameter,
     partition_by: PartitionBy,
@@ -44,6 +47,7 @@ def map_partitions(
     on_existing_artifacts: OnExisting = "error",
     execution: ExecutionOptions = DEFAULT_EXECUTION,
     cluster: ClusterParameter = "",
+    output: OutputParameter = "",
 ) -> Run:
     """Call a function for every partition, and keep what it returns and uploads as a run.
 
@@ -75,6 +79,9 @@ def map_partitions(
         execution: Retries, limits, failure budget, shards.
         cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
             the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+        output: A table to which the rows are appended as well when the run is complete, each
+            partition exactly once, with its run_id and partition_id: a SqlTable block, or the name
+            of one that is saved, such as sql-table/prod. It is created where there is none.
 
     Returns:
         The run. Its status is SUCCESS or PARTIAL_FAILURE.
@@ -84,11 +91,15 @@ def map_partitions(
         RunExistsError: The run exists, and on_existing_artifacts is "error".
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
+        OutputError: The run is complete, but its rows are not all in the table.
     """
+    table = open_output(output)
     source = open_source(open_data(data, store), columns=columns or None, filter=filter or None)
     partition_params = given_params(params)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)
+    if table is not None:
+        check_table(table, [source.schema.field(name) for name in names])
     work = plan_mapping(function, keys)
     intent = describe_intent(
         "map_partitions",
@@ -100,6 +111,7 @@ def map_partitions(
             "null_keys": null_keys,
             "seed": seed,
             "execution": execution,
+            "output": table,
         },
         version or None,
     )
@@ -117,4 +129,4 @@ def map_partitions(
         options=execution,
         cluster=cluster,
     )
-    return execute(plan, map_some_partitions)
+    return with_output(execute(plan, map_some_partitions), table)

@@ -12,11 +12,12 @@ from typing import Annotated, Any, Literal
 from pydantic import WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
+from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster, SqlTable
 from partwise.tasks.data.filters import Filter
 from partwise.tasks.exporters.options import ExportOptions, ValidationOptions
 from partwise.tasks.exporters.protocol import Exporter
 from partwise.tasks.partitions.options import ExecutionOptions
+from partwise.tasks.runs.sql_output import Table
 from partwise.tasks.serdes import ModelSerde
 from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
 
@@ -47,6 +48,12 @@ StoreParameter = (
     ArtifactStore
     | Annotated[str, WithJsonSchema(_TEXT | {"title": "Folder or URL"})]
     | SkipJsonSchema[Path]
+)
+OutputParameter = (
+    SqlTable
+    | Annotated[str, WithJsonSchema(_TEXT | {"title": "Name of a table's block"})]
+    | SkipJsonSchema[Table]
+    | Nothing
 )
 Cluster = LocalCluster | CudaCluster | RemoteCluster
 ClusterParameter = (

@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 import logging
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -213,6 +214,9 @@ def _stored(value: Any) -> Any:
         value = value.model_dump(mode="json")
     elif isinstance(value, PurePath):
         value = str(value)
+    if isinstance(value, str):
+        # A URI where a block's name or a path belongs may have a password in it.
+        value = re.sub(r"(://[^/@:]*:)[^@]+@", r"\1***@", value)
     try:
         text = json.dumps(value)
     except (TypeError, ValueError, RecursionError):

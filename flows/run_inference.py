@@ -3,7 +3,7 @@
 from typing import Literal
 
 from partwise.flows.calls import describe_intent
-from partwise.flows.connections import open_data, open_store
+from partwise.flows.connections import open_data, open_output, open_store
 from partwise.flows.execution import Plan, execute
 from partwise.flows.parameters import (
     DEFAULT_EXECUTION,
@@ -12,6 +12,7 @@ from partwise.flows.parameters import (
     DataParameter,
     FilterParameter,
     NullKeys,
+    OutputParameter,
     ParamsParameter,
     PartitionBy,
     PredictParameter,
@@ -27,13 +28,15 @@ from partwise.tasks.exporters.options import ModelFormat
 from partwise.tasks.infer_partitions import infer_partitions, plan_inference
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.partitions.staging import models_fingerprint
+from partwise.tasks.publish_rows import with_output
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
 from partwise.tasks.runs.exports import find_exports
+from partwise.tasks.runs.sql_output import check_table
 from partwise.tasks.serdes import resolve_serde
 
 
-@run_flow(name="run-inference", kind="infer", opaque=("data", "params"))
+@run_flow(name="run-inference", kind="infer", opaque=("data", "params", "output"))
 def run_inference(
     data: DataParameter,
     partition_by: PartitionBy,
@@ -55,6 +58,7 @@ def run_inference(
     on_existing_artifacts: OnExisting = "error",
     execution: ExecutionOptions = DEFAULT_EXECUTION,
     cluster: ClusterParameter = "",
+    output: OutputParameter = "",
 ) -> Run:
     """Infer every partition with its own model of a training run, and keep the predictions.
 
@@ -100,6 +104,9 @@ def run_inference(
         execution: Retries, limits, failure budget, shards.
         cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
             the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+        output: A table to which the rows are appended as well when the run is complete, each
+            partition exactly once, with its run_id and partition_id: a SqlTable block, or the name
+            of one that is saved, such as sql-table/prod. It is created where there is none.
 
     Returns:
         The run. Its status is SUCCESS or PARTIAL_FAILURE.
@@ -110,7 +117,9 @@ def run_inference(
         RunExistsError: The run exists, and on_existing_artifacts is "error".
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
+        OutputError: The run is complete, but its rows are not all in the table.
     """
+    table = open_output(output)
     named = Run.open(training_run_id, open_store(store).store)
     training = named if model_format == "native" else find_exports(named, model_format)
     training_run_id = training.run_id
@@ -119,6 +128,8 @@ def run_inference(
     partition_params = given_params(params)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)
+    if table is not None:
+        check_table(table, [source.schema.field(name) for name in names])
     work, models = plan_inference(
         training,
         keys,
@@ -143,6 +154,7 @@ def run_inference(
             "null_keys": null_keys,
             "seed": seed,
             "execution": execution,
+            "output": table,
         },
         version or None,
         models_fingerprint(models),
@@ -165,4 +177,4 @@ def run_inference(
         n_shards=training.document.n_shards,
         models=models,
     )
-    return execute(plan, infer_partitions)
+    return with_output(execute(plan, infer_partitions), table)

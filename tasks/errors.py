@@ -22,6 +22,7 @@
     ├── ExportMismatch                     an export that does not give what its model gives
     ├── IntegrityError                     bytes differ from their checksum
     ├── ClusterError                       the Dask cluster cannot be reached, or went away
+    ├── OutputError                        the rows of a run were not appended to a table
     ├── ServiceError                       a Prefect server or worker does not start, or refuses
     ├── RunFailed                          none done, or the failure budget was exceeded
     └── RunCancelled                       the run was cancelled; what was committed is kept
@@ -133,6 +134,10 @@ class IntegrityError(PartwiseError):
 
 class ClusterError(PartwiseError):
     """The Dask cluster cannot be reached, or went away."""
+
+
+class OutputError(PartwiseError):
+    """The rows of a run were not appended to a table; the run itself is as it was."""
 
 
 class ServiceError(PartwiseError):

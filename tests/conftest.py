@@ -17,10 +17,14 @@ import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from tests.sql_server import Postgres
 
 TEMP_DIR = Path(tempfile.mkdtemp(prefix="partwise-tests-"))
 SESSION_MARK = "PARTWISE_TEST_SESSION"
@@ -74,7 +78,7 @@ settings.load_profile("partwise")
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run files without servers first, so that a plain mistake shows within seconds."""
-    rank = {"dask_client": 1, "s3_endpoint_url": 1, "prefect_server": 2}
+    rank = {"postgres_server": 1, "dask_client": 1, "s3_endpoint_url": 1, "prefect_server": 2}
     rank |= {"production": 3, "project": 3}
     ranks: dict[Path, int] = {}
     for item in items:
@@ -219,6 +223,15 @@ def s3_store_url(s3_endpoint_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     client.create_bucket(Bucket=bucket)
     client.close()
     return f"s3://{bucket}"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> "Iterator[Postgres]":
+    """A real PostgreSQL, which writes down all statements that it is sent."""
+    from tests.sql_server import postgres
+
+    with postgres(log_statement="all", log_min_messages="log") as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

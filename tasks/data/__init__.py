@@ -1,5 +1,6 @@
 """Rows: sources as streams of Arrow batches, keys, shards and what the user's function gets."""
 
 from partwise.tasks.data.connector import DataConnector
+from partwise.tasks.data.query import Query
 
-__all__ = ["DataConnector"]
+__all__ = ["DataConnector", "Query"]

@@ -86,7 +86,7 @@ def filter_columns(conjunctions: Conditions | None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _value(name: str, data_type: pa.DataType, value: Any) -> pa.Scalar:
+def filter_value(name: str, data_type: pa.DataType, value: Any) -> pa.Scalar:
     """A value as a scalar that compares with the column; text stands for dates and decimals."""
     textual = pa.types.is_string(data_type) or pa.types.is_large_string(data_type)
     from_text = pa.types.is_temporal(data_type) or pa.types.is_decimal(data_type)
@@ -112,8 +112,8 @@ def _holds(batch: pa.RecordBatch, name: str, operator: str, value: Any) -> pa.Ar
         column = column.cast(plain)
     try:
         if operator in _COMPARE:
-            return _COMPARE[operator](column, _value(name, plain, value))
-        scalars = [_value(name, plain, item).cast(plain) for item in value]
+            return _COMPARE[operator](column, filter_value(name, plain, value))
+        scalars = [filter_value(name, plain, item).cast(plain) for item in value]
         found = pc.is_in(column, value_set=pa.array(scalars, plain))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise ColumnError(
@@ -163,6 +163,8 @@ def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Express
 
 def _holding(field: pc.Expression, kind: pa.DataType, name: str, operator: str, value: Any) -> Any:
     if operator in _COMPARE:
-        return _COMPARE[operator](field, _value(name, kind, value))
-    found = field.isin(pa.array([_value(name, kind, item).cast(kind) for item in value], kind))
+        return _COMPARE[operator](field, filter_value(name, kind, value))
+    found = field.isin(
+        pa.array([filter_value(name, kind, item).cast(kind) for item in value], kind)
+    )
     return ~found if operator == "not in" else found

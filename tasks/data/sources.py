@@ -16,10 +16,19 @@ from partwise.tasks.data.files import FileRows
 from partwise.tasks.data.filters import Conditions, Filter, filter_columns, normalize_filter
 from partwise.tasks.data.fragments import Fragment, LocalFragment, Rows, Selection, is_known
 from partwise.tasks.data.key_classes import check_unique_names, names_in_words
+from partwise.tasks.data.query import Query, QueryRows
 from partwise.tasks.data.schemas import cast_batch, common_schema
 from partwise.tasks.errors import ColumnError, SourceError
 
-__all__ = ["Filter", "Source", "SourceDescription", "open_source", "reopen_source", "table_of"]
+__all__ = [
+    "Filter",
+    "Source",
+    "SourceDescription",
+    "data_of_recipe",
+    "open_source",
+    "reopen_source",
+    "table_of",
+]
 
 _BATCH_ROWS = 262_144
 _ACCEPTED = (
@@ -195,7 +204,15 @@ def reopen_source(recipe: Mapping[str, Any]) -> Source:
     Raises:
         SourceError: The files are no longer there.
     """
-    return open_source(recipe["paths"], columns=recipe["columns"], filter=recipe["filter"])
+    data = data_of_recipe(recipe)
+    return open_source(data, columns=recipe["columns"], filter=recipe["filter"])
+
+
+def data_of_recipe(recipe: Mapping[str, Any]) -> Any:
+    """What `open_source` was given, from the recipe of the source; a block's name for a block."""
+    if "query" in recipe:
+        return Query(**recipe["query"])
+    return recipe["block"] if "block" in recipe else recipe["paths"]
 
 
 def _default_columns(rows: Rows) -> list[str] | None:
@@ -215,6 +232,8 @@ def _rows_of(data: Any) -> Rows:
         data = data[0]
     if isinstance(data, Dataset):
         return DatasetRows(data)
+    if isinstance(data, Query):
+        return QueryRows(data)
     if isinstance(data, str | os.PathLike):
         data = [data]
     if isinstance(data, list | tuple):

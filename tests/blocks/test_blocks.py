@@ -7,10 +7,19 @@ from prefect.blocks.core import Block
 from prefect.testing.standard_test_suites.blocks import BlockStandardTestSuite
 from pydantic import SecretStr, ValidationError
 
-from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster
+from partwise.blocks import (
+    ArtifactStore,
+    CudaCluster,
+    LocalCluster,
+    RemoteCluster,
+    SqlSource,
+    SqlTable,
+)
+
+EVERY = [ArtifactStore, CudaCluster, LocalCluster, RemoteCluster, SqlSource, SqlTable]
 
 
-@pytest.mark.parametrize("block", [ArtifactStore, CudaCluster, LocalCluster, RemoteCluster])
+@pytest.mark.parametrize("block", EVERY)
 class TestEveryBlock(BlockStandardTestSuite):
     @pytest.fixture
     def block(self, request: pytest.FixtureRequest) -> type[Block]:

@@ -1,0 +1,107 @@
+"""Where rows come from, and go to, outside of files: databases, with their passwords."""
+
+from typing import Literal
+
+from prefect.blocks.core import Block
+from pydantic import Field, HttpUrl, SecretStr, field_validator
+
+_LOGO = (
+    "https://raw.githubusercontent.com/PrefectHQ/prefect/"
+    "420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/sqlalchemy.png"
+)
+_DOCUMENTATION = "https://arrow.apache.org/adbc/current/driver/status.html"
+
+
+class _Database(Block):
+    """What reaches a database."""
+
+    uri: str = Field(
+        min_length=1,
+        title="URI",
+        description=(
+            "postgresql://user@host:5432/name, or sqlite:///folder/file.db; the password is apart."
+        ),
+    )
+    password: SecretStr | None = Field(
+        default=None,
+        description="The password. Empty: what PGPASSWORD or ~/.pgpass of the machine say.",
+    )
+    driver: Literal["postgresql", "sqlite", "snowflake", "bigquery"] | None = Field(
+        default=None, description="The kind of database, where the URI does not say."
+    )
+
+    @field_validator("uri")
+    @classmethod
+    def _has_no_password(cls, uri: str) -> str:
+        user, at, _ = uri.partition("://")[2].rpartition("@")
+        if (at and ":" in user) or "password=" in uri:
+            raise ValueError("the URI has a password in it: put it into the field for it.")
+        return uri
+
+    @field_validator("password")
+    @classmethod
+    def _is_no_row_of_asterisks(cls, password: SecretStr | None) -> SecretStr | None:
+        if password is not None and not password.get_secret_value().strip("*"):
+            raise ValueError(
+                "password is empty or a row of asterisks, which Prefect puts in place of secrets "
+                "where a block itself is passed to run_deployment; pass the block's name instead, "
+                "such as 'sql-source/prod'."
+            )
+        return password
+
+
+class SqlSource(_Database):
+    """Rows of a database: a query or a table.
+
+    Raises:
+        ValueError: The URI holds a password, or there are asterisks for one.
+
+    Example:
+        Load a saved source and train on it by its name:
+        ```python
+        from partwise.blocks import SqlSource
+        from partwise.flows import train_models
+
+        source = SqlSource.load("BLOCK_NAME")
+        train_models("sql-source/BLOCK_NAME", "store", "mine:fit")
+        ```
+    """
+
+    _block_type_name = "SQL Source"
+    _block_type_slug = "sql-source"
+    _documentation_url = HttpUrl(_DOCUMENTATION)
+    _logo_url = HttpUrl(_LOGO)
+
+    query: str = Field(min_length=1, description="A SELECT, or the name of a table.")
+    order_by: list[str] = Field(
+        default_factory=list,
+        title="Order by",
+        description="Columns by which the rows come; without them, a resume may run more again.",
+    )
+
+
+class SqlTable(_Database):
+    """A table of a database to which predictions are appended.
+
+    Raises:
+        ValueError: The URI holds a password, or there are asterisks for one.
+
+    Example:
+        Load a saved table and append the predictions of a run to it, by its name:
+        ```python
+        from partwise.blocks import SqlTable
+        from partwise.flows import run_inference
+
+        table = SqlTable.load("BLOCK_NAME")
+        run_inference("new.parquet", "store", "sales-1", output="sql-table/BLOCK_NAME")
+        ```
+    """
+
+    _block_type_name = "SQL Table"
+    _block_type_slug = "sql-table"
+    _documentation_url = HttpUrl(_DOCUMENTATION)
+    _logo_url = HttpUrl(_LOGO)
+
+    table: str = Field(
+        min_length=1, description="The table's name, such as predictions or public.predictions."
+    )
