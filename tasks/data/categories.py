@@ -2,12 +2,21 @@
 
 import pyarrow as pa
 
+from partwise.tasks.data.dictionaries import readable_type
+from partwise.tasks.data.schemas import cast_batch
+
 
 def with_categories_once(table: pa.Table) -> pa.Table:
     """Give each dictionary column one dictionary without nulls and repetitions.
 
-    Columns that have one, as those of a partition do, are left as they are, without a copy.
+    Views and run-length encodings, which Arrow cannot take rows from, become plain columns. The
+    rows of a partition are like that already, and are left as they are, without a copy.
     """
+    plain = [field.with_type(readable_type(field.type)) for field in table.schema]
+    schema = pa.schema(plain, metadata=table.schema.metadata)
+    if schema != table.schema:
+        batches = [cast_batch(batch, schema, {}, "the table") for batch in table.to_batches()]
+        table = pa.Table.from_batches(batches, schema=schema)
     table = table.unify_dictionaries()
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type) and not _is_plain(table.column(index)):

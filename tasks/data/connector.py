@@ -98,7 +98,7 @@ class DataConnector(FrameworkForms):
 
         source = open_source(data, columns=columns, filter=filter)
         spooled = spool(source.batches(), source.schema)
-        return cls._of(PortableTable(map_spooled(spooled.path), spooled))
+        return cls._of(PortableTable(map_spooled(spooled.file.path), spooled))
 
     @property
     def num_rows(self) -> int:

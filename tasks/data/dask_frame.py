@@ -29,6 +29,7 @@ def dask_frame(rows: PortableTable, parts: int | None, types: PandasTypes) -> "d
     Raises:
         InputError: `parts` is less than 1, or there are no such types.
     """
+    import dask
     import dask.dataframe as dd
 
     table = rows.table
@@ -42,9 +43,11 @@ def dask_frame(rows: PortableTable, parts: int | None, types: PandasTypes) -> "d
         for start, stop in itertools.pairwise(bounds)
     ]
     dtypes = meta.dtypes.to_dict()
-    frame: dd.DataFrame = dd.from_map(
-        _read_part, slices, types=types, dtypes=dtypes, meta=meta, label="rows"
-    )
+    # Dask would turn lists, decimals and bytes into text as well.
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame: dd.DataFrame = dd.from_map(
+            _read_part, slices, types=types, dtypes=dtypes, meta=meta, label="rows"
+        )
     return frame
 
 

@@ -40,7 +40,8 @@ class FrameworkForms:
         table = self._with_categories([column]).table
         if not pa.types.is_dictionary(table.column(0).type):
             raise ColumnError(
-                f"Column {column!r} of type {table.column(0).type} has no categories."
+                f"Column {column!r} is of type {table.column(0).type}: only dictionaries have "
+                "categories."
             )
         return categories_of(table.column(0))
 

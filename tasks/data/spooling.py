@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
-from typing import IO, Any
+from typing import Any, SupportsIndex
 
 import pyarrow as pa
 
@@ -22,18 +22,29 @@ from partwise.tasks.errors import SourceError
 _SPOOLED_ROWS = 262_144
 
 
-@dataclass(frozen=True, slots=True)
-class SpooledRows:
-    """Some rows in a file without a name, which goes away when nobody has it any more."""
+class NamelessFile:
+    """A file without a name, which goes away when nobody has it any more."""
 
-    file: IO[bytes]
-    first: int = 0
-    """Where the rows of the table begin in it."""
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 (closed below)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self._file.close()
 
     @property
     def path(self) -> str:
         """Where other processes find the file, as long as this one holds it."""
-        return f"/proc/{os.getpid()}/fd/{self.file.fileno()}"
+        return f"/proc/{os.getpid()}/fd/{self._file.fileno()}"
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledRows:
+    """Some rows in a file without a name."""
+
+    file: NamelessFile
+    first: int = 0
+    """Where the rows of the table begin in it."""
 
 
 class PortableTable:
@@ -66,15 +77,19 @@ class PortableTable:
         """The same rows, as another table that holds them in other chunks or dictionaries."""
         return PortableTable(table, self._spooled)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         if get_spawning_popen() is None:
-            return _read_table, (pickle.PickleBuffer(_stream_of(self.table)),)
+            stream = _stream_of(self.table)
+            by_reference = protocol.__index__() >= 5
+            return _read_table, (
+                pickle.PickleBuffer(stream) if by_reference else stream.to_pybytes(),
+            )
         if self._spooled is None:
             # Once for all workers, which are spawned one after the other.
             batches = self.table.to_batches(max_chunksize=_SPOOLED_ROWS)
             self._spooled = spool(batches, self.table.schema)
         names, rows = self.table.column_names, self.table.num_rows
-        return _map_part, (self._spooled.path, names, self._spooled.first, rows)
+        return _map_part, (self._spooled.file.path, names, self._spooled.first, rows)
 
 
 def _stream_of(table: pa.Table) -> pa.Buffer:
@@ -107,15 +122,14 @@ def spool(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> SpooledRows:
     """
     storage = ColumnStorage(schema)
     try:
-        file: IO[bytes] = tempfile.TemporaryFile(prefix="partwise-")  # noqa: SIM115 (outlives us)
-        sink = pa.PythonFile(file, "w")
-        with pa.ipc.new_stream(sink, storage.stored_schema) as writer:
-            for batch in batches:
-                writer.write_batch(storage.store(batch))
-        known = storage.dictionaries()
-        with pa.ipc.new_stream(sink, known.schema) as writer:
-            writer.write_batch(known)
-        file.flush()
+        file = NamelessFile()
+        with pa.OSFile(file.path, "wb") as sink:
+            with pa.ipc.new_stream(sink, storage.stored_schema) as writer:
+                for batch in batches:
+                    writer.write_batch(storage.store(batch))
+            known = storage.dictionaries()
+            with pa.ipc.new_stream(sink, known.schema) as writer:
+                writer.write_batch(known)
     except OSError as error:
         raise SourceError(
             f"Rows could not be spooled into {tempfile.gettempdir()!r}: {error}; make room there, "
@@ -128,7 +142,7 @@ def map_spooled(path: str) -> pa.Table:
     """Map spooled rows into memory, without reading them.
 
     Args:
-        path: `SpooledRows.path`, of this process or another one that is alive.
+        path: `NamelessFile.path`, of this process or another one that is alive.
     """
     source = pa.memory_map(path)
     stored = pa.ipc.open_stream(source).read_all()
