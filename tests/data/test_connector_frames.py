@@ -131,6 +131,20 @@ def test_a_pickle_holds_its_own_rows_only(protocol):
     assert pickle.loads(content).to_arrow().equals(part.to_arrow())
 
 
+def test_a_process_that_is_spawned_maps_the_file_of_the_rows(monkeypatch):
+    monkeypatch.setattr("partwise.tasks.data.spooling.get_spawning_popen", object)
+    kinds = pa.array(["b", "a"] * 50).dictionary_encode()
+    whole = DataConnector(DATA.to_arrow().append_column("kind", kinds))
+    for data in (whole, DataConnector.from_sources(whole.to_arrow())):
+        part = data.shard(1, 4)
+        content = pickle.dumps(part)
+        assert len(content) < 300
+        copy = pickle.loads(content).to_arrow()
+        assert copy.equals(part.to_arrow())
+        again = pickle.loads(content).to_arrow()
+        assert addresses(copy, "x") != addresses(again, "x")
+
+
 def test_a_hugging_face_dataset_shares_the_rows():
     dataset = DATA.to_hf_dataset()
     table = dataset.data.table
