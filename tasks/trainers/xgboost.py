@@ -109,12 +109,12 @@ class XGBoostTrainer(BoostingTrainer):
         columns = [
             with_categories(pa.array(values, from_pandas=True), data.categories[name])
             if name in data.categories
-            else values
+            else pa.array(values)
             for name, values in zip(data.columns.names, rows.features.T, strict=True)
         ]
         # From Arrow: XGBoost (3.2) cuts categories that are not ASCII when they come from pandas.
         return xgboost.DMatrix(
-            pa.table([pa.array(column) for column in columns], names),
+            pa.table(columns, names),
             rows.labels,
             enable_categorical=True,
             nthread=self.threads,

@@ -135,6 +135,15 @@ def test_categories_of_numbers_stay_numbers():
     np.testing.assert_array_equal(predict_xgboost(data, model), expected)
 
 
+def test_a_feature_of_which_nothing_is_known_trains():
+    nothing = pa.nulls(DATA.num_rows, pa.dictionary(pa.int8(), pa.string()))
+    data = DataConnector(DATA.to_arrow().select(["y", "x"]).append_column("kind", nothing))
+    booster = lightgbm.train(SETTINGS, data.to_lightgbm("y", params=SETTINGS), 5)
+    model = xgboost.train({"nthread": 1}, data.to_dmatrix("y"), 5)
+    for predictions in (predict_lightgbm(data, booster), predict_xgboost(data, model)):
+        assert len(np.unique(predictions)) > 5
+
+
 def test_names_that_a_library_refuses_are_spelled_as_trainers_do():
     data = DataConnector(rows(0).rename_columns(["y", "x [EUR]", "a:b", "flag", "kind", "weight"]))
     booster = lightgbm.train(SETTINGS, data.to_lightgbm("y", params=SETTINGS), 2)
