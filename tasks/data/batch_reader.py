@@ -1,14 +1,13 @@
 """Batches of arrays from a table, for one process or for several: what tensors are made of."""
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from partwise.tasks.data.batch_order import BatchOrder
+from partwise.tasks.data.rows_by_number import RowsByNumber
 from partwise.tasks.data.spooling import PortableTable
 from partwise.tasks.data.tensor_columns import ColumnForm, Values, batch_values, column_form
 from partwise.tasks.errors import InputError
@@ -38,7 +37,7 @@ class BatchReader:
             For each batch, its columns in their forms; for each row, where these are given one by
             one, an item of each. Arrays may be read-only, and may be views of larger ones.
         """
-        table = _RowsByNumber(self.rows.table)
+        table = RowsByNumber(self.rows.table)
         sliced = not self.order.shuffle and self.order.batch_rows >= _SLICED_ROWS
         for group in self.order.groups(epoch, worker, workers):
             if sliced:
@@ -85,34 +84,3 @@ def open_reader(
     )
     forms = {name: column_form(table.column(name)) for name in table.column_names}
     return BatchReader(rows, forms, order, single=batch_size is None)
-
-
-class _RowsByNumber:
-    """Takes rows of a table of many chunks; `Table.take` would join all its chunks first."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table = table
-        self._batches = table.to_batches()
-        self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
-
-    def slice(self, start: int, rows: int) -> pa.RecordBatch:
-        """Neighbouring rows, without a copy where they lie in one chunk."""
-        return _joined(self._table.slice(start, rows).to_batches())
-
-    def take(self, rows: np.ndarray) -> pa.RecordBatch:
-        """Rows in any order, at least one, read in the order in which they lie."""
-        order = np.argsort(rows)
-        ascending = rows[order]
-        cuts = np.searchsorted(ascending, self._starts)
-        parts = [
-            self._batches[index].take(pa.array(ascending[first:last] - self._starts[index]))
-            for index, (first, last) in enumerate(itertools.pairwise(cuts))
-            if last > first
-        ]
-        places = np.empty(len(rows), np.int64)
-        places[order] = np.arange(len(rows))
-        return _joined(parts).take(pa.array(places))
-
-
-def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

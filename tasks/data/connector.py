@@ -210,6 +210,10 @@ class DataConnector(FrameworkForms):
 
         Raises:
             InputError: There is no such part.
+
+        Example:
+            >>> rank, world_size = dist.get_rank(), dist.get_world_size()
+            >>> part = data.shard(rank, world_size, equal=True).to_torch_dataset(batch_size=64)
         """
         if not 0 <= rank < world_size:
             raise InputError(f"shard(rank={rank}, world_size={world_size}): ranks count from 0.")

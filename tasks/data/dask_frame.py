@@ -67,10 +67,19 @@ def _read_part(
 ) -> "pd.DataFrame":
     """Make a frame of a part; Dask passes the columns that are used."""
     rows = part.rows if columns is None else part.rows.select(columns)
-    frame = pandas_frame(rows.table, types)
+    frame = _columns_frame(rows.table, types)
     found = frame.dtypes.to_dict()
     other = {name: dtypes[name] for name, dtype in found.items() if dtype != dtypes[name]}
     return frame.astype(other) if other else frame
+
+
+def _columns_frame(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
+    """A frame of all columns, also of those that were the index of a pandas source."""
+    frame = pandas_frame(table, types)
+    if frame.index.names != [None]:
+        frame = frame.reset_index()
+    columns: pd.DataFrame = frame[table.column_names]
+    return columns
 
 
 def _meta(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
@@ -78,7 +87,7 @@ def _meta(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
 
     Whole numbers and booleans are of another type where there is a null.
     """
-    frame = pandas_frame(table.slice(0, 0), types)
+    frame = _columns_frame(table.slice(0, 0), types)
     changed = [
         field
         for field in table.schema
@@ -86,5 +95,6 @@ def _meta(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
         and table.column(field.name).null_count
     ]
     nulls = pa.table([pa.nulls(1, field.type) for field in changed], pa.schema(changed))
-    dtypes = pandas_frame(nulls.replace_schema_metadata(table.schema.metadata), types).dtypes
+    nulls = nulls.replace_schema_metadata(table.schema.metadata)
+    dtypes = _columns_frame(nulls, types).dtypes
     return frame.astype(dtypes.to_dict())

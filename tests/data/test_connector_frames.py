@@ -189,6 +189,18 @@ def test_dask_keeps_categories_lists_and_the_rows_once():
     assert len(pickle.dumps(many.to_dask(10))) < 850_000
 
 
+def test_dask_has_the_index_of_a_pandas_frame_as_a_column():
+    whole = pd.array([1, None, 3], "Int64")
+    frame = pd.DataFrame({"x": whole, "y": [1.0, 2.0, 3.0]}, pd.Index([7, 8, 9], name="id"))
+    data = DataConnector.from_dataframe(frame)
+    pd.testing.assert_frame_equal(data.to_pandas(), frame)
+    found = data.to_dask(2)
+    expected = frame.reset_index()[["x", "y", "id"]]
+    pd.testing.assert_frame_equal(found.compute().reset_index(drop=True), expected)
+    assert dict(found.dtypes) == dict(expected.dtypes)
+    assert found[["id", "y"]].compute()["id"].tolist() == [7, 8, 9]
+
+
 def test_dask_cuts_parts_of_64_mb_by_default_and_at_least_one():
     assert DATA.to_dask().npartitions == 1
     zeros = pa.array(np.zeros(2**24))
