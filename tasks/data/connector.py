@@ -10,7 +10,7 @@ from partwise.tasks.data.framework_forms import FrameworkForms
 from partwise.tasks.data.key_classes import names_in_words
 from partwise.tasks.data.spooling import PortableTable, map_spooled, spool
 from partwise.tasks.data.vectors import matrix_of, vector_of
-from partwise.tasks.errors import InputError
+from partwise.tasks.errors import ColumnError, InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
 
     from partwise.tasks.data.filters import Filter
     from partwise.tasks.data.pandas_frames import PandasTypes
+
+_NOT_IN_POLARS = (
+    *(pa.types.is_decimal256, pa.types.is_interval, pa.types.is_run_end_encoded),
+    *(pa.types.is_list_view, pa.types.is_large_list_view, pa.types.is_union),
+)
 
 
 class DataConnector(FrameworkForms):
@@ -148,9 +153,20 @@ class DataConnector(FrameworkForms):
         return pandas_frame(self._table, types)
 
     def to_polars(self) -> "pl.DataFrame":
-        """The rows as a polars frame, without a copy where polars shares Arrow's layout."""
+        """The rows as a polars frame, without a copy where polars shares Arrow's layout.
+
+        Raises:
+            ColumnError: Polars has no such type as a column's.
+        """
         import polars as pl
 
+        for field in self.schema:
+            # It ends with a panic over some of these (2.1), which is no Exception.
+            if any(is_type(field.type) for is_type in _NOT_IN_POLARS):
+                raise ColumnError(
+                    f"Column {field.name!r} of type {field.type} has no form in polars: leave it "
+                    "out, or cast it."
+                )
         frame = pl.from_arrow(self._table)
         if not isinstance(frame, pl.DataFrame):
             raise TypeError(f"polars made {type(frame).__name__} of a table.")

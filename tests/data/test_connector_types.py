@@ -175,6 +175,21 @@ def test_polars_has_the_same_values(name, nulls):
     assert found == data.to_arrow().column("x").to_pylist()
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.decimal256(50, 2),
+        pa.month_day_nano_interval(),
+        pa.list_view(pa.int64()),
+        pa.run_end_encoded(pa.int32(), pa.int64()),
+    ],
+    ids=str,
+)
+def test_what_polars_has_not_is_named(kind):
+    with pytest.raises(ColumnError, match=r"Column 'x' of type .* has no form in polars"):
+        DataConnector(pa.table({"x": pa.nulls(2, kind)})).to_polars()
+
+
 def test_tensors_of_times_are_counts_in_the_unit_of_the_column():
     table = pa.table(
         {
