@@ -6,19 +6,33 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from partwise.tasks.data.framework_forms import FrameworkForms
 from partwise.tasks.data.key_classes import names_in_words
+from partwise.tasks.data.spooling import PortableTable, map_spooled, spool
+from partwise.tasks.data.vectors import matrix_of, vector_of
 from partwise.tasks.errors import ColumnError, InputError
 
 if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
+    from partwise.tasks.data.filters import Filter
+    from partwise.tasks.data.pandas_frames import PandasTypes
 
-class DataConnector:
+_NOT_IN_POLARS = (
+    *(pa.types.is_decimal256, pa.types.is_interval, pa.types.is_run_end_encoded),
+    *(pa.types.is_list_view, pa.types.is_large_list_view, pa.types.is_union),
+)
+
+
+class DataConnector(FrameworkForms):
     """The rows of a partition, in the order of the source.
 
-    They lie in a memory-mapped file. `to_arrow`, `batches` and, where Arrow allows it, `to_numpy`
-    and `to_polars` point into that file without a copy; such arrays are read-only.
+    They lie in a memory-mapped file. `to_arrow`, `batches`, `shard` and, where Arrow allows it,
+    `to_numpy`, `to_polars` and `to_hf_dataset` point into that file without a copy; such arrays are
+    read-only. `docs/types.md` says what becomes of each Arrow type in each of the forms.
+
+    A connector can be pickled: it takes its own rows along, and not those of its neighbours.
 
     Args:
         table: The rows.
@@ -30,7 +44,66 @@ class DataConnector:
     """
 
     def __init__(self, table: pa.Table) -> None:
-        self._table = table
+        self._rows = PortableTable(table)
+
+    @classmethod
+    def _of(cls, rows: PortableTable) -> "DataConnector":
+        connector = cls(rows.table)
+        connector._rows = rows
+        return connector
+
+    @classmethod
+    def from_dataframe(cls, data: Any) -> "DataConnector":
+        """Wrap a frame or table in memory.
+
+        Args:
+            data: A pyarrow table or record batch, a pandas or polars frame, or anything with
+                `__arrow_c_stream__`. A named index of a pandas frame becomes columns.
+
+        Raises:
+            SourceError: It cannot be read through Arrow.
+            ColumnError: A column has no name, or values of mixed types.
+
+        Example:
+            >>> DataConnector.from_dataframe(pd.DataFrame({"x": [1, 2]})).num_rows
+            2
+        """
+        from partwise.tasks.data.sources import table_of
+
+        return cls(table_of(data))
+
+    @classmethod
+    def from_sources(
+        cls,
+        data: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: "Filter | None" = None,  # noqa: A002
+    ) -> "DataConnector":
+        """Read a source into a temporary file that is mapped into memory.
+
+        So the rows may be larger than memory. The file has no name, in the folder that `TMPDIR`
+        names, and its space is free again when nothing points into it any more, or the process
+        has ended in any way.
+
+        Args:
+            data: Whatever a flow takes as its data, such as a path, glob or list of files.
+            columns: The columns to read, None for all.
+            filter: Conditions as in pyarrow.parquet, such as `[("price", ">", 0)]`.
+
+        Raises:
+            SourceError: There is nothing to read, or it cannot be read or written.
+            ColumnError: A column is missing, or of a type that cannot be stored.
+            InputError: The filter is malformed.
+
+        Example:
+            >>> data = DataConnector.from_sources(["2015/*.parquet", "2016/*.parquet"])
+        """
+        from partwise.tasks.data.sources import open_source
+
+        source = open_source(data, columns=columns, filter=filter)
+        spooled = spool(source.batches(), source.schema)
+        return cls._of(PortableTable(map_spooled(spooled.file.path), spooled))
 
     @property
     def num_rows(self) -> int:
@@ -53,24 +126,47 @@ class DataConnector:
     def __repr__(self) -> str:
         return f"DataConnector({self.num_rows} rows, columns {names_in_words(self.column_names)})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return DataConnector._of, (self._rows,)
+
     def to_arrow(self) -> pa.Table:
         """The rows as an Arrow table, without a copy."""
         return self._table
 
-    def to_pandas(self) -> "pd.DataFrame":
-        """The rows as a pandas frame, with the types that `pandas.read_parquet` gives.
+    def to_pandas(self, types: "PandasTypes" = "numpy") -> "pd.DataFrame":
+        """The rows as a pandas frame.
+
+        Args:
+            types: "numpy" for the types that `pandas.read_parquet` gives, of which whole numbers
+                become floats, and booleans objects, where there is a null. "arrow" for Arrow's own
+                types (`pandas.ArrowDtype`), which keep every value as it is, mostly without a copy.
 
         Returns:
-            A frame of its own with a fresh index from 0, or with the named index that a pandas
+            A frame with a fresh index from 0, or, with "numpy", the named index that a pandas
             source had.
+
+        Raises:
+            InputError: There are no such types.
         """
-        frame: pd.DataFrame = self._table.to_pandas()
-        return frame
+        from partwise.tasks.data.pandas_frames import pandas_frame
+
+        return pandas_frame(self._table, types)
 
     def to_polars(self) -> "pl.DataFrame":
-        """The rows as a polars frame, without a copy where polars shares Arrow's layout."""
+        """The rows as a polars frame, without a copy where polars shares Arrow's layout.
+
+        Raises:
+            ColumnError: Polars has no such type as a column's.
+        """
         import polars as pl
 
+        for field in self.schema:
+            # It ends with a panic over some of these (2.1), which is no Exception.
+            if any(is_type(field.type) for is_type in _NOT_IN_POLARS):
+                raise ColumnError(
+                    f"Column {field.name!r} of type {field.type} has no form in polars: leave it "
+                    "out, or cast it."
+                )
         frame = pl.from_arrow(self._table)
         if not isinstance(frame, pl.DataFrame):
             raise TypeError(f"polars made {type(frame).__name__} of a table.")
@@ -97,16 +193,8 @@ class DataConnector:
             (dtype('float64'), (730, 2))
         """
         if isinstance(columns, str):
-            return self._vector(columns)
-        names = self.column_names if columns is None else list(columns)
-        dtypes = [self._number_dtype(name) for name in names]
-        common = np.result_type(np.float16, *dtypes) if dtypes else np.dtype(np.float64)
-        if common == np.float16 and np.dtype(np.float16) not in dtypes:
-            common = np.dtype(np.float32)
-        matrix = np.empty((self.num_rows, len(names)), common)
-        for index, name in enumerate(names):
-            matrix[:, index] = self._vector(name)
-        return matrix
+            return vector_of(self._select([columns]).table.column(0))
+        return matrix_of(self._select(columns).table)
 
     def batches(self, size: int) -> Iterator[pa.RecordBatch]:
         """Iterate over the rows in batches.
@@ -124,48 +212,32 @@ class DataConnector:
             raise InputError(f"batches(size={size}) cannot be cut: pass a size of at least 1.")
         return self._cut(size)
 
+    def shard(self, rank: int, world_size: int, *, equal: bool = False) -> "DataConnector":
+        """One of `world_size` parts of the rows, for one of as many processes; without a copy.
+
+        Parts are consecutive rows, and together all rows. Their sizes differ by one row at most.
+
+        Args:
+            rank: The number of the part, from 0.
+            world_size: How many parts there are.
+            equal: Whether all parts must have the same number of rows, as where processes wait for
+                each other after each batch. The last rows, fewer than `world_size`, are then in
+                no part.
+
+        Raises:
+            InputError: There is no such part.
+
+        Example:
+            >>> rank, world_size = dist.get_rank(), dist.get_world_size()
+            >>> part = data.shard(rank, world_size, equal=True).to_torch_dataset(batch_size=64)
+        """
+        if not 0 <= rank < world_size:
+            raise InputError(f"shard(rank={rank}, world_size={world_size}): ranks count from 0.")
+        rows = self.num_rows - self.num_rows % world_size if equal else self.num_rows
+        start, stop = rank * rows // world_size, (rank + 1) * rows // world_size
+        return DataConnector._of(self._rows.slice(start, stop - start))
+
     def _cut(self, size: int) -> Iterator[pa.RecordBatch]:
         for start in range(0, self.num_rows, size):
-            piece = self._table.slice(start, size)
-            pieces = piece.to_batches()
+            pieces = self._table.slice(start, size).to_batches()
             yield pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
-
-    def _column(self, name: str) -> pa.ChunkedArray:
-        if name not in self._table.column_names:
-            raise ColumnError(
-                f"There is no column {name!r} in the partition: its columns are "
-                f"{names_in_words(self.column_names)}."
-            )
-        return self._table.column(name)
-
-    def _number_dtype(self, name: str) -> np.dtype[Any]:
-        """The dtype that holds a column of numbers in a matrix."""
-        column = self._column(name)
-        kind = column.type
-        numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-        if pa.types.is_null(kind) or pa.types.is_decimal(kind):
-            return np.dtype(np.float64)
-        if not (numbers or pa.types.is_boolean(kind)):
-            raise ColumnError(
-                f"Column {name!r} of type {kind} does not fit into a matrix of numbers: leave it "
-                f"out, or take it alone with to_numpy({name!r})."
-            )
-        dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
-        return dtype
-
-    def _vector(self, name: str) -> np.ndarray:
-        column = self._column(name)
-        kind = column.type
-        if pa.types.is_dictionary(kind):
-            column = column.cast(kind.value_type)
-        elif pa.types.is_decimal(kind) or pa.types.is_null(kind):
-            column = column.cast(pa.float64())
-        elif pa.types.is_boolean(kind) and column.null_count:
-            column = column.cast(pa.uint8()).cast(pa.float64())
-        chunks = column.chunks
-        array = chunks[0] if len(chunks) == 1 else column.combine_chunks()
-        if isinstance(array, pa.ChunkedArray):
-            values: np.ndarray = array.to_numpy()
-        else:
-            values = array.to_numpy(zero_copy_only=False)
-        return values

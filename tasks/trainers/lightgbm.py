@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from partwise.tasks.data.connector import DataConnector
 
-_REFUSED_IN_NAMES = '",:[]{} \t\n\r\f\v'
+REFUSED_IN_NAMES = '",:[]{} \t\n\r\f\v'
 _REGRESSION = (
     "regression", "regression_l2", "l2", "mean_squared_error", "mse", "l2_root",
     "root_mean_squared_error", "rmse", "regression_l1", "l1", "mean_absolute_error", "mae",
@@ -97,7 +97,7 @@ class LightGBMTrainer(BoostingTrainer):
             data.train.features,
             data.train.labels,
             params=params,
-            feature_name=feature_names(names, _REFUSED_IN_NAMES),
+            feature_name=feature_names(names, REFUSED_IN_NAMES),
             categorical_feature=[names.index(name) for name in data.columns.categorical],
         )
         evaluated: list[Any] = []
@@ -161,7 +161,7 @@ def features_of_booster(booster: Any, columns: Sequence[str]) -> tuple[list[str]
         InputError: Which columns are categorical cannot be told.
     """
     spellings = [
-        feature_names(columns, _REFUSED_IN_NAMES),
+        feature_names(columns, REFUSED_IN_NAMES),
         [re.sub(r"\s", "_", name) for name in columns],  # what LightGBM itself makes of spaces
     ]
     names = find_columns(booster.feature_name(), columns, spellings)

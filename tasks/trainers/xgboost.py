@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from partwise.tasks.data.connector import DataConnector
 
-_REFUSED_IN_NAMES = "[]<"
+REFUSED_IN_NAMES = "[]<"
 _REGRESSION = (
     "reg:squarederror", "reg:squaredlogerror", "reg:pseudohubererror", "reg:absoluteerror",
     "reg:quantileerror", "reg:gamma", "reg:tweedie", "count:poisson",
@@ -101,32 +101,37 @@ class XGBoostTrainer(BoostingTrainer):
     def _matrix(self, data: TrainingData, rows: Rows) -> Any:
         import xgboost
 
-        names = feature_names(data.columns.names, _REFUSED_IN_NAMES)
+        names = feature_names(data.columns.names, REFUSED_IN_NAMES)
         if not data.categories:
             return xgboost.DMatrix(
                 rows.features, rows.labels, feature_names=names, nthread=self.threads
             )
         columns = [
-            _with_categories(values, data.categories[name]) if name in data.categories else values
+            with_categories(pa.array(values, from_pandas=True), data.categories[name])
+            if name in data.categories
+            else pa.array(values)
             for name, values in zip(data.columns.names, rows.features.T, strict=True)
         ]
         # From Arrow: XGBoost (3.2) cuts categories that are not ASCII when they come from pandas.
         return xgboost.DMatrix(
-            pa.table([pa.array(column) for column in columns], names),
+            pa.table(columns, names),
             rows.labels,
             enable_categorical=True,
             nthread=self.threads,
         )
 
 
-def _with_categories(codes: np.ndarray, categories: Sequence[Any]) -> pa.DictionaryArray:
+def with_categories(
+    codes: pa.Array | pa.ChunkedArray, categories: Sequence[Any]
+) -> pa.ChunkedArray:
     """Return codes with their categories as XGBoost takes them from Arrow: text, and at least one.
 
     Numbers come back from the model as text too; see `_typed`.
     """
-    texts = [str(category) for category in categories] or [""]
-    places = pa.array(codes, from_pandas=True).cast(pa.int32())
-    return pa.DictionaryArray.from_arrays(places, pa.array(texts, pa.string()))
+    texts = pa.array([str(category) for category in categories] or [""], pa.string())
+    chunks = codes.chunks if isinstance(codes, pa.ChunkedArray) else [codes]
+    coded = [pa.DictionaryArray.from_arrays(chunk.cast(pa.int32()), texts) for chunk in chunks]
+    return pa.chunked_array(coded, pa.dictionary(pa.int32(), pa.string()))
 
 
 def _typed(categories: list[Any], kind: pa.DataType) -> list[Any]:
@@ -210,7 +215,7 @@ def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[s
         raise InputError(
             "The XGBoost model has no feature names: train it with them, or pass predict=."
         )
-    names = find_columns(features, schema.names, [feature_names(schema.names, _REFUSED_IN_NAMES)])
+    names = find_columns(features, schema.names, [feature_names(schema.names, REFUSED_IN_NAMES)])
     lists = _kept_categories(booster) if "c" in (booster.feature_types or ()) else {}
     categories = {
         name: _typed(lists[feature], schema.field(name).type)
