@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from partwise.tasks.data.sources import SourceDescription, data_of_recipe
+from partwise.tasks.datasets.output import DatasetOutput
 from partwise.tasks.errors import InputError
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.runs.claim import Intent
@@ -149,6 +150,8 @@ def _to_json(name: str, value: Any) -> JsonValue:
         if value.database.has_secret and not value.block:
             raise _CannotRepeatError("output= holds a password")
         return value.block or to_json(dataclasses.asdict(value))
+    if isinstance(value, DatasetOutput):
+        return str(value)
     if isinstance(value, BaseModel):
         return to_json(value.model_dump(mode="json"))
     try:

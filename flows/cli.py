@@ -58,7 +58,7 @@ Output = Annotated[
     str,
     Parameter(
         group=RUN,
-        help="A table to append the rows to as well, by its block: sql-table/NAME.",
+        help="Where the rows go as well: a table by its block, sql-table/NAME; or dataset://NAME.",
     ),
 ]
 Pickle = Annotated[

@@ -21,7 +21,10 @@ from partwise.blocks import (
 from partwise.flows.parameters import Cluster, ClusterParameter, OutputParameter, StoreParameter
 from partwise.tasks.data.query import Query
 from partwise.tasks.datasets.dataset import resolve_references
+from partwise.tasks.datasets.manifest import is_reference
+from partwise.tasks.datasets.output import DatasetOutput
 from partwise.tasks.errors import ClusterError, InputError
+from partwise.tasks.publish_rows import Output
 from partwise.tasks.runs.sql_output import Table
 from partwise.tasks.runs.store import Store, set_credentials
 
@@ -97,26 +100,29 @@ def open_rows(data: Any) -> Any:
     )
 
 
-def open_output(output: OutputParameter) -> Table | None:
-    """Return the table to which a caller wants rows appended; none: no table.
+def open_output(output: OutputParameter) -> Output | None:
+    """Return where a caller wants rows besides the run; none: nowhere.
 
     Args:
-        output: A `SqlTable` block, the name of one that is saved ("sql-table/prod"), or a `Table`.
+        output: A `SqlTable` block, the name of one that is saved ("sql-table/prod"), a `Table`, or
+            the name of a dataset, "dataset://forecasts".
 
     Raises:
         InputError: It is none of these, or no block has this name.
     """
-    if isinstance(output, Table):
+    if isinstance(output, Table | DatasetOutput):
         return output
     if not output:
         return None
+    if isinstance(output, str) and is_reference(output):
+        return DatasetOutput.of(output)
     if names_block(output, SqlTable):
         output = _load(SqlTable, output)
     if not isinstance(output, SqlTable):
         # Not repeated: it may be a URI with a password.
         raise InputError(
-            f"The output is no block's name ({SqlTable.get_block_type_slug()}/<name>), no SqlTable "
-            "block and no partwise.tasks.runs.sql_output.Table."
+            f"The output is no block's name ({SqlTable.get_block_type_slug()}/<name>), no dataset "
+            "(dataset://<name>), no SqlTable block and no partwise.tasks.runs.sql_output.Table."
         )
     return Table(
         output.table,

@@ -24,10 +24,9 @@ from partwise.tasks.data.sources import open_source
 from partwise.tasks.map_partitions import map_partitions as map_some_partitions
 from partwise.tasks.map_partitions import plan_mapping
 from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.publish_rows import with_output
+from partwise.tasks.publish_rows import check_output, with_output
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
-from partwise.tasks.runs.sql_output import check_table
 
 
 @run_flow(name="map-partitions", kind="map", opaque=("data", "params", "output"))
@@ -79,9 +78,10 @@ def map_partitions(
         execution: Retries, limits, failure budget, shards.
         cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
             the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
-        output: A table to which the rows are appended as well when the run is complete, each
-            partition exactly once, with its run_id and partition_id: a SqlTable block, or the name
-            of one that is saved, such as sql-table/prod. It is created where there is none.
+        output: Where the rows go as well when the run is complete, each partition exactly once.
+            A table to which they are appended with their run_id and partition_id, made where there
+            is none: a SqlTable block, or the name of one that is saved, such as sql-table/prod. Or
+            a dataset of the store, of which they become a version: dataset://forecasts.
 
     Returns:
         The run. Its status is SUCCESS or PARTIAL_FAILURE.
@@ -93,13 +93,12 @@ def map_partitions(
         RunCancelled: The run was cancelled; what was committed is kept.
         OutputError: The run is complete, but its rows are not all in the table.
     """
-    table = open_output(output)
+    destination = open_output(output)
     source = open_source(open_data(data, store), columns=columns or None, filter=filter or None)
     partition_params = given_params(params)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)
-    if table is not None:
-        check_table(table, [source.schema.field(name) for name in names])
+    check_output(destination, [source.schema.field(name) for name in names])
     work = plan_mapping(function, keys)
     intent = describe_intent(
         "map_partitions",
@@ -111,7 +110,7 @@ def map_partitions(
             "null_keys": null_keys,
             "seed": seed,
             "execution": execution,
-            "output": table,
+            "output": destination,
         },
         version or None,
     )
@@ -129,4 +128,4 @@ def map_partitions(
         options=execution,
         cluster=cluster,
     )
-    return with_output(execute(plan, map_some_partitions), table)
+    return with_output(execute(plan, map_some_partitions), destination)

@@ -14,6 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster, SqlTable
 from partwise.tasks.data.filters import Filter
+from partwise.tasks.datasets.output import DatasetOutput
 from partwise.tasks.exporters.options import ExportOptions, ValidationOptions
 from partwise.tasks.exporters.protocol import Exporter
 from partwise.tasks.partitions.options import ExecutionOptions
@@ -51,8 +52,9 @@ StoreParameter = (
 )
 OutputParameter = (
     SqlTable
-    | Annotated[str, WithJsonSchema(_TEXT | {"title": "Name of a table's block"})]
+    | Annotated[str, WithJsonSchema(_TEXT | {"title": "Name of a table's block, or dataset"})]
     | SkipJsonSchema[Table]
+    | SkipJsonSchema[DatasetOutput]
     | Nothing
 )
 Cluster = LocalCluster | CudaCluster | RemoteCluster

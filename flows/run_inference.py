@@ -28,11 +28,10 @@ from partwise.tasks.exporters.options import ModelFormat
 from partwise.tasks.infer_partitions import infer_partitions, plan_inference
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.partitions.staging import models_fingerprint
-from partwise.tasks.publish_rows import with_output
+from partwise.tasks.publish_rows import check_output, with_output
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
 from partwise.tasks.runs.exports import find_exports
-from partwise.tasks.runs.sql_output import check_table
 from partwise.tasks.serdes import resolve_serde
 
 
@@ -104,9 +103,10 @@ def run_inference(
         execution: Retries, limits, failure budget, shards.
         cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
             the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
-        output: A table to which the rows are appended as well when the run is complete, each
-            partition exactly once, with its run_id and partition_id: a SqlTable block, or the name
-            of one that is saved, such as sql-table/prod. It is created where there is none.
+        output: Where the rows go as well when the run is complete, each partition exactly once.
+            A table to which they are appended with their run_id and partition_id, made where there
+            is none: a SqlTable block, or the name of one that is saved, such as sql-table/prod. Or
+            a dataset of the store, of which they become a version: dataset://forecasts.
 
     Returns:
         The run. Its status is SUCCESS or PARTIAL_FAILURE.
@@ -119,7 +119,7 @@ def run_inference(
         RunCancelled: The run was cancelled; what was committed is kept.
         OutputError: The run is complete, but its rows are not all in the table.
     """
-    table = open_output(output)
+    destination = open_output(output)
     named = Run.open(training_run_id, open_store(store).store)
     training = named if model_format == "native" else find_exports(named, model_format)
     training_run_id = training.run_id
@@ -128,8 +128,7 @@ def run_inference(
     partition_params = given_params(params)
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     keys = key_columns(source.schema, names)
-    if table is not None:
-        check_table(table, [source.schema.field(name) for name in names])
+    check_output(destination, [source.schema.field(name) for name in names])
     work, models = plan_inference(
         training,
         keys,
@@ -154,7 +153,7 @@ def run_inference(
             "null_keys": null_keys,
             "seed": seed,
             "execution": execution,
-            "output": table,
+            "output": destination,
         },
         version or None,
         models_fingerprint(models),
@@ -177,4 +176,4 @@ def run_inference(
         n_shards=training.document.n_shards,
         models=models,
     )
-    return with_output(execute(plan, infer_partitions), table)
+    return with_output(execute(plan, infer_partitions), destination)

@@ -1,57 +1,83 @@
-"""The step after a complete run: its rows, appended to a table of a database."""
+"""The step after a complete run: its rows, appended to a table, or made a version of a dataset."""
 
+from collections.abc import Sequence
+
+import pyarrow as pa
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from partwise.tasks.errors import InputError, OutputError
+from partwise.tasks.datasets.output import DatasetOutput, register_output
+from partwise.tasks.errors import OutputError, PartwiseError
 from partwise.tasks.partitions.outcomes import RunStatus
 from partwise.tasks.runs import Run
-from partwise.tasks.runs.sql_output import Published, Table, publish
+from partwise.tasks.runs.sql_output import Table, check_table, publish
+
+Output = Table | DatasetOutput
+
+
+def check_output(output: Output | None, columns: Sequence[pa.Field]) -> None:
+    """See before any work that rows can go where they are wanted.
+
+    Args:
+        output: Where to.
+        columns: Those columns of the rows that are known.
+
+    Raises:
+        InputError: The table lacks a column, or has it with another type.
+        SourceError: The database cannot be opened.
+    """
+    if isinstance(output, Table):
+        check_table(output, columns)
 
 
 @task(
     name="publish-rows",
-    task_run_name="append rows to {table.name}",
+    task_run_name="publish rows to {output}",
     cache_policy=NO_CACHE,
     persist_result=False,
 )
-def publish_rows(run: Run, table: Table) -> Published:
-    """Append the rows of a run to a table, each partition exactly once.
+def publish_rows(run: Run, output: Output) -> str:
+    """Publish the rows of a run, each partition exactly once; returns what was done.
 
     Args:
         run: A run that has ended.
-        table: Where to.
+        output: Where to.
 
     Raises:
         OutputError: They could not be; the run stays as it is, and the message says how to repeat
             only this.
     """
     try:
-        published = publish(run, table)
-    except (OutputError, InputError) as error:
+        if isinstance(output, Table):
+            published = str(publish(run, output))
+        else:
+            made = register_output(output.name, run)
+            rows, name = f"{made.dataset.rows:,} rows", made.dataset.reference
+            published = f"{rows} registered as {name}" if made.is_new else f"{rows} are {name}"
+    except PartwiseError as error:
         raise OutputError(
             f"The run {run.run_id!r} is complete ({run.status.value}), but not all of its rows are "
-            f"in {table.name}: {error} The same call with on_existing_artifacts='resume' runs "
-            "nothing again, and appends what is missing."
+            f"in {output}: {error} The same call with on_existing_artifacts='resume' runs "
+            "nothing again, and publishes what is missing."
         ) from error
     get_run_logger().info("Run %s: %s.", run.run_id, published)
     create_markdown_artifact(
         key=f"{flow_run.flow_name}-output",
         markdown=f"{published}.",
-        description=f"What the run {run.run_id} appended to a table.",
+        description=f"What the run {run.run_id} published.",
     )
     return published
 
 
-def with_output(run: Run, table: Table | None) -> Run:
-    """Return a run whose rows are in the table, where one is wanted and the run has ended well.
+def with_output(run: Run, output: Output | None) -> Run:
+    """Return a run whose rows are where they are wanted, if anywhere, and the run has ended well.
 
     Raises:
-        OutputError: They could not be appended.
+        OutputError: They could not be published.
     """
-    if table is not None and run.status in (RunStatus.SUCCESS, RunStatus.PARTIAL_FAILURE):
-        publish_rows(run, table)
+    if output is not None and run.status in (RunStatus.SUCCESS, RunStatus.PARTIAL_FAILURE):
+        publish_rows(run, output)
     return run

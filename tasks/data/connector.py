@@ -13,11 +13,14 @@ from partwise.tasks.data.vectors import matrix_of, vector_of
 from partwise.tasks.errors import ColumnError, InputError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pandas as pd
     import polars as pl
 
     from partwise.tasks.data.filters import Filter
     from partwise.tasks.data.pandas_frames import PandasTypes
+    from partwise.tasks.runs.store import Store
 
 _NOT_IN_POLARS = (
     *(pa.types.is_decimal256, pa.types.is_interval, pa.types.is_run_end_encoded),
@@ -104,6 +107,25 @@ class DataConnector(FrameworkForms):
         source = open_source(data, columns=columns, filter=filter)
         spooled = spool(source.batches(), source.schema)
         return cls._of(PortableTable(map_spooled(spooled.file.path), spooled))
+
+    @classmethod
+    def from_dataset(
+        cls, name: str, version: int | None = None, store: "Store | str | Path" = "artifacts"
+    ) -> "DataConnector":
+        """Read a version of a dataset as `from_sources` reads a source.
+
+        Args:
+            name: The dataset's name.
+            version: Its number; None: the newest.
+            store: The artifact store in which it is registered.
+
+        Raises:
+            DatasetNotFoundError: There is no such dataset, or not this version.
+            IntegrityError: Its rows are not as they were registered.
+        """
+        from partwise.tasks.datasets.dataset import Dataset
+
+        return cls.from_sources(Dataset.open(name, version, store))
 
     @property
     def num_rows(self) -> int:

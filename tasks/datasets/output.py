@@ -2,18 +2,54 @@
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from partwise.tasks.datasets.manifest import Origin, check_dataset_name
+from partwise.tasks.datasets.manifest import SCHEME, Origin, check_dataset_name, parse_reference
 from partwise.tasks.datasets.registration import Draft, Registration, commit, plain_schema
 from partwise.tasks.datasets.rows import stored_file
 from partwise.tasks.errors import ColumnError, InputError, IntegrityError
 from partwise.tasks.runs.committed import READ_THREADS
 from partwise.tasks.runs.manifest import run_path
 from partwise.tasks.runs.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetOutput:
+    """A dataset of which the rows of a run are to be a new version.
+
+    Args:
+        name: Its name.
+
+    Raises:
+        InputError: It is no safe name.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        check_dataset_name(self.name)
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{self.name}"
+
+    @classmethod
+    def of(cls, reference: str) -> "DatasetOutput":
+        """Make one of dataset://NAME.
+
+        Raises:
+            InputError: The reference names a version, or is none.
+        """
+        name, version = parse_reference(reference)
+        if version is not None:
+            raise InputError(
+                f"The output {reference!r} names a version, and versions never change: give "
+                f"{SCHEME}{name}, of which the rows become the next one."
+            )
+        return cls(name)
 
 
 def register_output(name: str, run: Run, *, description: str = "") -> Registration:

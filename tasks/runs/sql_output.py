@@ -57,6 +57,9 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.database.shown!r})"
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def database(self) -> Database:
         """Where the table is."""

@@ -1,0 +1,74 @@
+"""Rows of a run as a version of a dataset: once, however often the flow is called."""
+
+import pyarrow as pa
+import pytest
+
+from partwise.flows import map_partitions
+from partwise.tasks.data import DataConnector
+from partwise.tasks.datasets import Dataset, list_datasets, register_dataset
+from partwise.tasks.errors import InputError, OutputError
+from partwise.tasks.runs.run import Run
+from partwise.tasks.runs.store import Store
+
+ROWS = pa.table({"store": ["a", "b", "b", "c"], "x": [1, 2, 3, 4]})
+
+
+def twice(data, context):
+    return {"twice": 2 * data.to_numpy("x")}
+
+
+def call(cluster, store, **arguments) -> Run:
+    arguments = {"run_id": "doubled", "output": "dataset://twice", **arguments}
+    return map_partitions(ROWS, "store", twice, store=store, cluster=cluster, **arguments)
+
+
+def test_rows_become_a_version_once(cluster, tmp_path) -> None:
+    run = call(cluster, tmp_path)
+    store = Store.parse(tmp_path)
+    found = pa.Table.from_batches(Dataset.open("twice", 1, store).source().batches())
+    assert sorted(found["twice"].to_pylist()) == [2, 4, 6, 8]
+    assert run.counts == {"DONE": 3}
+    again = call(cluster, tmp_path, on_existing_artifacts="resume")
+    assert again.executed == 0
+    assert [dataset.version for dataset in list_datasets(store)] == [1]
+    call(cluster, tmp_path, on_existing_artifacts="overwrite")
+    assert Dataset.open("twice", None, store).version == 2
+    used = map_partitions(
+        "dataset://twice@1", "store", twice_more, store=tmp_path, cluster=cluster, run_id="used"
+    )
+    assert sorted(used.predictions()["y"].to_pylist()) == [2, 4, 6, 8]
+    call_of = used.read_generation_document().call or {}
+    assert call_of.get("data", {}).get("paths") == ["dataset://twice@1"]
+
+
+def twice_more(data, context):
+    return {"y": data.to_numpy("twice")}
+
+
+def test_a_dataset_that_cannot_be_written_leaves_the_run_complete(
+    cluster, tmp_path, monkeypatch
+) -> None:
+    (tmp_path / "datasets").write_text("in the way")
+    with pytest.raises(OutputError, match=r"'doubled' is complete \(SUCCESS\).*dataset://twice"):
+        call(cluster, tmp_path)
+    (tmp_path / "datasets").unlink()
+    assert Run.open("doubled", tmp_path).counts == {"DONE": 3}
+    assert call(cluster, tmp_path, on_existing_artifacts="resume").executed == 0
+    assert Dataset.open("twice", 1, Store.parse(tmp_path)).rows == 4
+
+
+@pytest.mark.parametrize(
+    ("output", "match"),
+    [("dataset://twice@3", "versions never change"), ("dataset://../x", "not a safe name")],
+)
+def test_what_names_no_dataset_is_refused(cluster, tmp_path, output, match) -> None:
+    with pytest.raises(InputError, match=match):
+        call(cluster, tmp_path, output=output)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_connector_reads_a_dataset(tmp_path) -> None:
+    register_dataset("sales", ROWS, store=tmp_path, exclude=["x"])
+    register_dataset("sales", ROWS, store=tmp_path)
+    assert DataConnector.from_dataset("sales", 1, tmp_path).column_names == ["store"]
+    assert DataConnector.from_dataset("sales", store=tmp_path).to_arrow().equals(ROWS)
