@@ -45,7 +45,8 @@ def _timestamp_ns(value: dt.datetime) -> int:
     return nanos if offset is None else nanos - _duration_ns(offset)
 
 
-_FIRST_YEAR, _LAST_YEAR = dt.datetime.min, dt.datetime.max
+_FIRST_YEAR = dt.datetime(1, 1, 1)  # noqa: DTZ001
+_LAST_YEAR = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001
 
 
 def check_python_years(data: pa.Array | pa.ChunkedArray) -> None:
