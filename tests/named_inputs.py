@@ -36,6 +36,11 @@ class NamedInput:
         (sentence,) = SENTENCE.findall(self.rule)
         return ".*".join(re.escape(part) for part in sentence.split("\u2026"))
 
+    def fails(self, message: str) -> str:
+        """The outcome, when the message of a partition is the sentence that the rule quotes."""
+        assert re.search(self.pattern, message)
+        return "partition fails"
+
     def is_refused(self, call: Callable[[], Any]) -> str:
         """The outcome, when `call` raises our error with the sentence that the rule quotes."""
         with pytest.raises(PartwiseError, match=self.pattern) as caught:

@@ -137,7 +137,8 @@ def read_batches(
 def _open_parquet(file: FoundFile) -> pq.ParquetFile:
     return pq.ParquetFile(
         file.path if file.filesystem is None else file.open(),
-        memory_map=file.filesystem is None,
+        # A mapped file that is cut short while it is read kills the process (SIGBUS).
+        memory_map=False,
         pre_buffer=False,
         buffer_size=_BUFFER_BYTES,
         page_checksum_verification=True,

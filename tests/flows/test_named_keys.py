@@ -1,6 +1,6 @@
 """The named inputs 1 to 46 of docs/inputs.md: odd keys, each by its rule."""
 
-# ruff: noqa: DTZ001, RUF001 (times without a zone and odd letters are keys as well)
+# ruff: noqa: DTZ001 (times without a zone and odd letters are keys as well)
 
 import datetime as dt
 import math
