@@ -9,6 +9,7 @@ written once at the end, and every partition sees the same categories, as in a p
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -68,10 +69,15 @@ def _keeps_dictionary(data_type: pa.DataType) -> bool:
 def decoded(array: pa.Array) -> pa.Array:
     """The values of an array without the dictionary or the run-length encoding around them.
 
-    A cast decodes only dictionaries of what it can cast, which structs and lists are not.
+    Arrow itself decodes neither dictionaries of structs and lists, nor runs of these and of views.
     """
     if pa.types.is_run_end_encoded(array.type):
-        return pc.run_end_decode(array)
+        rows = np.arange(array.offset, array.offset + len(array))
+        runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
+        values = array.values
+        if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+            values = values.cast(plain_storage(values.type))
+        return values.take(pa.array(runs))
     if pa.types.is_dictionary(array.type):
         return array.dictionary.take(array.indices)
     return array
