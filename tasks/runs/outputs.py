@@ -17,9 +17,12 @@ from partwise.tasks.runs.store import Store
 
 
 @lru_cache(maxsize=64)
-def _unwritable(schema: pa.Schema) -> tuple[str, str] | None:
-    """A field that Parquet has no type for, and what its writer says; None: there is none."""
-    for field in schema:
+def _unwritable(serialized: bytes) -> tuple[str, str] | None:
+    """A field that Parquet has no type for, and what its writer says; None: there is none.
+
+    The schema is serialized, since one with an extension type of the user's has no hash.
+    """
+    for field in pa.ipc.read_schema(pa.BufferReader(serialized)):
         try:
             pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
         except (pa.ArrowException, OSError) as error:
@@ -37,7 +40,7 @@ def check_writable(schema: pa.Schema, what: str) -> None:
     Raises:
         ColumnError: A column cannot be written.
     """
-    found = _unwritable(schema)
+    found = _unwritable(schema.serialize().to_pybytes())
     if found is not None:
         name, reason = found
         raise ColumnError(
