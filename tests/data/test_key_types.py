@@ -23,7 +23,8 @@ from partwise.tasks.data.keys import (
     partition_id,
     partition_ids,
 )
-from partwise.tasks.data.shards import sort_shard, spill_shards
+from partwise.tasks.data.shards import spill_shards
+from partwise.tasks.data.sorted_shards import sort_shard
 from partwise.tasks.data.sources import open_source
 from partwise.tasks.errors import ColumnError
 

@@ -8,6 +8,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from partwise.flows import run_inference, train_models
+from partwise.flows import map_partitions, run_inference, train_models
+from partwise.tasks.errors import ColumnError
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.serdes import PickleSerde
 from tests.named_inputs import PAGE
@@ -150,7 +152,7 @@ def source() -> pa.Table:
 
 def type_name(data_type: pa.DataType) -> str:
     """Arrow's name of a type, whatever Parquet calls what is inside of lists and maps."""
-    return re.sub(r" \('\w+'\)", "", str(data_type).replace("<element: ", "<item: "))
+    return re.sub(r" \('[^']*'\)", "", str(data_type).replace("<element: ", "<item: "))
 
 
 def shown(table: pa.Table, name: str) -> list[str]:
@@ -160,8 +162,8 @@ def shown(table: pa.Table, name: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def runs(cluster, tmp_path_factory) -> Iterator[tuple[dict[int, dict[str, Any]], pa.Table]]:
-    """What the function saw of each partition, and the predictions."""
+def runs(cluster, tmp_path_factory) -> Iterator[tuple[dict[int, dict[str, Any]], pa.Table, Path]]:
+    """What the function saw of each partition, the predictions, and the store."""
 
     def predict(data, model, context):
         table = data.to_arrow()
@@ -180,7 +182,8 @@ def runs(cluster, tmp_path_factory) -> Iterator[tuple[dict[int, dict[str, Any]],
 
     pa.register_extension_type(Weight())
     table = source()
-    options = {"store": tmp_path_factory.mktemp("types"), "cluster": cluster}
+    store = tmp_path_factory.mktemp("types")
+    options = {"store": store, "cluster": cluster}
     execution = ExecutionOptions(n_shards=1, max_retries=0)
     train_models(
         table.select(["key"]), "key", lambda data, context: 1, run_id="types",
@@ -191,7 +194,7 @@ def runs(cluster, tmp_path_factory) -> Iterator[tuple[dict[int, dict[str, Any]],
     run = run_inference(table, "key", "types", predict, **options)
     rows = run.predictions()
     seen = zip(rows["key"].to_pylist(), rows["seen"].to_pylist(), strict=True)
-    yield {key: json.loads(text) for key, text in seen}, rows
+    yield {key: json.loads(text) for key, text in seen}, rows, store
     pa.unregister_extension_type("tests.weight")
 
 
@@ -202,7 +205,7 @@ def test_every_example_is_on_the_page_and_every_row_has_an_example():
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_a_column_is_what_the_page_says(runs, name):
-    seen, rows = runs
+    seen, rows, _ = runs
     in_function, in_predictions = SAID[name]
     for key in (1, 2):
         # The keys of the rows take turns.
@@ -219,3 +222,32 @@ def test_a_column_is_what_the_page_says(runs, name):
 def test_metadata_and_marks_of_the_schema_reach_the_function(runs):
     for seen in runs[0].values():
         assert (seen["own"], seen["nullable"]) == ("1", False)
+
+
+def test_what_parquet_lacks_is_refused_before_any_work(runs, cluster):
+    (name,) = UNKEPT
+    store = runs[2]
+    with pytest.raises(
+        ColumnError, match=r"^keep_columns names column 'month_day.* Parquet cannot"
+    ):
+        run_inference(
+            source(), "key", "types", run_id="none", keep_columns=[name], store=store,
+            cluster=cluster,
+        )  # fmt: skip
+    assert not (store / "runs" / "none").exists()
+
+
+def test_a_returned_column_that_parquet_lacks_fails_its_own_partition(cluster, tmp_path):
+    def unite(data, context):
+        if context.key == 1:
+            return {"x": [1]}
+        ones = pa.array([0], pa.int8())
+        return pa.table({"x": pa.UnionArray.from_sparse(ones, [pa.array([1])])})
+
+    once = ExecutionOptions(n_shards=1, max_retries=0)
+    table = pa.table({"key": [1, 2]})
+    run = map_partitions(table, "key", unite, store=tmp_path, execution=once, cluster=cluster)
+    assert run.counts == {"DONE": 1, "FAILED": 1}
+    (message,) = run.partitions["error_message"].drop_null().to_pylist()
+    assert message.startswith("The function returned column 'x' of type sparse_union<")
+    assert "which Parquet cannot hold" in message

@@ -12,6 +12,7 @@ import pytest
 
 from partwise.blocks import RemoteCluster
 from partwise.flows import map_partitions, run_inference, train_models
+from partwise.tasks.errors import ColumnError
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.runs import Run
 from partwise.tasks.trainers import LightGBMTrainer
@@ -215,11 +216,14 @@ def backwards(place: Place, row: NamedInput) -> str:
 @cases("72-the-years-1677-and-9999")
 def far_years(place: Place, row: NamedInput) -> str:
     years = [dt.datetime(year, 12, 31, 23, 59, 59, tzinfo=dt.UTC) for year in (1, 1677, 9999)]
-    table = pa.table({"key": pa.array(years, pa.timestamp("us", "UTC")), "day": years})
-    assert place.seen(table)["day"].to_pylist() == years
-    beyond = pa.table({"key": [1], "day": pa.array([10**12], pa.timestamp("s"))})
-    (found,) = place.seen(beyond)["day"].cast(pa.int64()).to_pylist()
-    assert found == 10**15
+    keys, beyond = pa.array(years, pa.timestamp("us", "UTC")), pa.array([10**12] * 3)
+    table = pa.table({"key": keys, "day": keys, "far": beyond.cast(pa.timestamp("s"))})
+    found = place.seen(table)
+    assert found["day"].to_pylist() == found["key"].to_pylist() == years
+    assert found["far"].cast(pa.timestamp("s")).cast(pa.int64()).to_pylist() == [10**12] * 3
+    far = table.select(["far"]).rename_columns(["key"])
+    with pytest.raises(ColumnError, match=r"'key' .* a year is not from 1 to 9999"):
+        place.train(far, lambda data, context: None)
     return "accepted"
 
 
