@@ -14,6 +14,7 @@ from partwise.tasks.partitions.assignment import ShardReceipt
 from partwise.tasks.partitions.driver import Driver, ShardGroup
 from partwise.tasks.partitions.staging import models_by_shard
 from partwise.tasks.partitions.work import InferWork
+from partwise.tasks.runs.outputs import check_writable
 from partwise.tasks.runs.run import Run
 from partwise.tasks.serdes import ModelSerde, serde_by_name
 from partwise.tasks.trainers import resolve_trainer
@@ -65,6 +66,7 @@ def plan_inference(
     missing = [name for name in keep_columns if name not in schema.names]
     if missing:
         raise ColumnError(f"keep_columns names {missing}, which the source does not have.")
+    check_writable(pa.schema([schema.field(name) for name in keep_columns]), "keep_columns names")
     models = models_by_shard(training.ledger)
     if not models:
         raise ModelNotFound(

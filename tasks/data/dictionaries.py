@@ -9,6 +9,7 @@ written once at the end, and every partition sees the same categories, as in a p
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +21,10 @@ def _plain_field(field: pa.Field) -> pa.Field:
 
 
 def plain_storage(data_type: pa.DataType) -> pa.DataType:
-    """The type without views, run-length encodings and dictionaries, however deep they stand."""
+    """The type without views, run-length encodings and dictionaries, however deep they stand.
+
+    Decimals of a negative scale, which no file format knows, get the digits that they leave out.
+    """
     kind = pa.types
     if kind.is_dictionary(data_type) or kind.is_run_end_encoded(data_type):
         return plain_storage(data_type.value_type)
@@ -28,10 +32,17 @@ def plain_storage(data_type: pa.DataType) -> pa.DataType:
         return pa.string()
     if kind.is_binary_view(data_type):
         return pa.binary()
+    if kind.is_decimal(data_type) and data_type.scale < 0:
+        digits = min(data_type.precision - data_type.scale, 76)
+        return pa.decimal128(digits, 0) if digits <= 38 else pa.decimal256(digits, 0)
     if kind.is_struct(data_type):
         return pa.struct([_plain_field(data_type.field(i)) for i in range(data_type.num_fields)])
     if kind.is_map(data_type):
-        return pa.map_(_plain_field(data_type.key_field), _plain_field(data_type.item_field))
+        return pa.map_(
+            _plain_field(data_type.key_field),
+            _plain_field(data_type.item_field),
+            keys_sorted=data_type.keys_sorted,
+        )
     if kind.is_fixed_size_list(data_type):
         return pa.list_(_plain_field(data_type.value_field), data_type.list_size)
     if kind.is_large_list(data_type):
@@ -42,7 +53,34 @@ def plain_storage(data_type: pa.DataType) -> pa.DataType:
 
 
 def _keeps_dictionary(data_type: pa.DataType) -> bool:
-    return pa.types.is_dictionary(data_type) and not pa.types.is_nested(data_type.value_type)
+    """Whether its values can be looked up in others, which Arrow does not do for every type."""
+    if not pa.types.is_dictionary(data_type):
+        return False
+    values = data_type.value_type
+    return not (
+        pa.types.is_nested(values)
+        or pa.types.is_float16(values)
+        or pa.types.is_decimal32(values)
+        or pa.types.is_decimal64(values)
+        or isinstance(values, pa.BaseExtensionType)
+    )
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """The values of an array without the dictionary or the run-length encoding around them.
+
+    Arrow itself decodes neither dictionaries of structs and lists, nor runs of these and of views.
+    """
+    if pa.types.is_run_end_encoded(array.type):
+        rows = np.arange(array.offset, array.offset + len(array))
+        runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
+        values = array.values
+        if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+            values = values.cast(plain_storage(values.type))
+        return values.take(pa.array(runs))
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary.take(array.indices)
+    return array
 
 
 def readable_type(data_type: pa.DataType) -> pa.DataType:
@@ -111,9 +149,7 @@ class ColumnStorage:
 
     def _plain(self, array: pa.Array, field: pa.Field) -> pa.Array:
         try:
-            if pa.types.is_run_end_encoded(array.type):
-                array = pc.run_end_decode(array)
-            return array.cast(field.type)
+            return decoded(array).cast(field.type)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
             raise SourceError(
                 f"Column {field.name!r} of type {array.type} cannot be stored as {field.type}: "
@@ -159,7 +195,7 @@ class ColumnStorage:
                 pa.array([], pa.int32()), self._values[index], ordered=field.type.ordered
             )
             if index in self._values
-            else pa.array([], field.type)
+            else pa.nulls(0, field.type)
             for index, field in enumerate(self.shown_schema)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.shown_schema)

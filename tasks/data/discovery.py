@@ -137,26 +137,47 @@ def _walk_error(error: OSError) -> None:
     raise SourceError(f"Directory {error.filename!r} cannot be read: {error.strerror}.") from error
 
 
+def _walk(path: str) -> list[str]:
+    """All files below a directory; links to directories are followed, each directory once."""
+    found: list[str] = []
+    seen: set[str] = set()
+    for folder, folders, names in os.walk(path, onerror=_walk_error, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort()
+        found += [os.path.join(folder, name) for name in names]
+    return found
+
+
+def _each_once(paths: list[str]) -> list[str]:
+    """The paths without those that lead, by links, to a file that one before them leads to."""
+    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
+
+
 def _local_files(path: str) -> tuple[str, list[str]]:
     """The base and the files of a local path, directory or glob."""
-    if os.path.isfile(path):
+    if os.path.isfile(path) or (os.path.islink(path) and not os.path.isdir(path)):
         return os.path.dirname(path), [path]
     if os.path.isdir(path):
-        found = [
-            os.path.join(folder, name)
-            for folder, _folders, names in os.walk(path, onerror=_walk_error)
-            for name in names
-        ]
-        return path, _in_directory(path, found, path)
+        return path, _each_once(_in_directory(path, _walk(path), path))
     if not _GLOB.intersection(path):
         raise SourceError(f"There is no file or directory {path!r}.")
     base = _glob_base(path)
     matches = sorted(glob.glob(path, recursive=True))
     visible = [match for match in matches if not _hidden(match[len(base) :].lstrip("/"))]
-    files = [match for match in visible if os.path.isfile(match)]
+    # A link that leads nowhere stays: it is refused by name, not passed over.
+    files = [match for match in visible if not os.path.isdir(match)]
+    if not files and len(visible) < len(matches):
+        raise SourceError(
+            f"All that matches {path!r} begins with '.' or '_', which marks leftovers: "
+            "name such files one by one."
+        )
     if not files:
         raise SourceError(f"No file matches {path!r}.")
-    return base, files
+    return base, _each_once(files)
 
 
 def _remote_files(url: str) -> tuple[Any, str, list[str]]:
@@ -219,6 +240,7 @@ def find_files(paths: Sequence[str]) -> list[FoundFile]:
         SourceError: Nothing is there, a file is named twice, or a suffix is unknown.
     """
     found: dict[str, FoundFile] = {}
+    seen: set[str] = set()
     for path in paths:
         filesystem: Any = None
         if "://" in path:
@@ -233,10 +255,12 @@ def find_files(paths: Sequence[str]) -> list[FoundFile]:
                     f"The format of file {shown!r} cannot be told by its name: it must end in one "
                     f"of {', '.join(_SUFFIXES)}."
                 )
-            if shown in found:
+            real = os.path.realpath(name) if filesystem is None else shown
+            if real in seen:
                 raise SourceError(
                     f"File {shown!r} is named twice by the source: its rows would count twice."
                 )
+            seen.add(real)
             size, version = _version(filesystem, name, shown)
             found[shown] = FoundFile(
                 path=shown,

@@ -79,6 +79,7 @@ def read_head(file: FoundFile) -> FileHead:
             case "csv":
                 with _open_csv(file) as reader:
                     schema, sizes = reader.schema, {}
+                    _check_utf8(schema, file)
             case _:
                 with _opened_ipc(file) as (found, _batches):
                     schema, sizes = found, {}
@@ -87,6 +88,16 @@ def read_head(file: FoundFile) -> FileHead:
         growth = _CSV_GROWTH[file.path.endswith(".gz")]
         sizes = {name: file.size_bytes * growth // len(schema.names) for name in schema.names}
     return FileHead(schema=schema, rows=rows, column_bytes=sizes, metadata=metadata)
+
+
+def _check_utf8(schema: pa.Schema, file: FoundFile) -> None:
+    """Refuse text in another encoding, which the reader gives as bytes."""
+    for field in schema:
+        if pa.types.is_binary(field.type):
+            raise SourceError(
+                f"Column {field.name!r} of file {file.path!r} holds text that is not UTF-8: "
+                "convert the file, for example with 'iconv -f latin1 -t utf-8'."
+            )
 
 
 def read_batches(
@@ -126,7 +137,8 @@ def read_batches(
 def _open_parquet(file: FoundFile) -> pq.ParquetFile:
     return pq.ParquetFile(
         file.path if file.filesystem is None else file.open(),
-        memory_map=file.filesystem is None,
+        # A mapped file that is cut short while it is read kills the process (SIGBUS).
+        memory_map=False,
         pre_buffer=False,
         buffer_size=_BUFFER_BYTES,
         page_checksum_verification=True,

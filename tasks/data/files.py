@@ -65,6 +65,7 @@ class FileFragment:
                 self.file, self.names, self.file_schema, self.row_groups, self.row_bytes
             ):
                 yield cast_batch(batch, self.schema, self.constants, what)
+        self.file.check_unchanged()
 
 
 class FileRows:

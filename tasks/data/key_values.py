@@ -16,6 +16,7 @@ from unicodedata import ucd_3_2_0
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from partwise.tasks.data.hashing import decimal_text
 from partwise.tasks.data.key_classes import KeyClass
@@ -42,6 +43,30 @@ def _timestamp_ns(value: dt.datetime) -> int:
     nanos += int(getattr(value, "nanosecond", 0))
     offset = value.utcoffset()
     return nanos if offset is None else nanos - _duration_ns(offset)
+
+
+_FIRST_YEAR = dt.datetime(1, 1, 1)  # noqa: DTZ001
+_LAST_YEAR = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001
+
+
+def check_python_years(data: pa.Array | pa.ChunkedArray) -> None:
+    """Raise `pa.ArrowInvalid` when a date or time stamp has no Python value, as keys must have.
+
+    Args:
+        data: A normalized key column: microseconds, nanoseconds (which end in 2262) or days.
+    """
+    kind = data.type
+    if pa.types.is_date(kind):
+        first, last = pa.scalar(_FIRST_YEAR.date(), kind), pa.scalar(_LAST_YEAR.date(), kind)
+    elif pa.types.is_timestamp(kind) and kind.unit == "us":
+        first, last = pa.scalar(_FIRST_YEAR, kind), pa.scalar(_LAST_YEAR, kind)
+    else:
+        return
+    found = pc.min_max(data)
+    if found["min"].is_valid and (
+        pc.less(found["min"], first).as_py() or pc.greater(found["max"], last).as_py()
+    ):
+        raise pa.ArrowInvalid("a year is not from 1 to 9999")
 
 
 TO_NS = {"s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.tasks.data.dictionaries import plain_storage
 from partwise.tasks.data.hashing import hash_column, mix
 from partwise.tasks.data.key_classes import (
     KeyClass,
@@ -26,7 +27,14 @@ from partwise.tasks.data.key_classes import (
     names_in_words,
     plain_type,
 )
-from partwise.tasks.data.key_values import TO_NS, encode_value, plain_value, slug, value_text
+from partwise.tasks.data.key_values import (
+    TO_NS,
+    check_python_years,
+    encode_value,
+    plain_value,
+    slug,
+    value_text,
+)
 from partwise.tasks.errors import ColumnError, KeyClassError
 
 __all__ = [
@@ -77,9 +85,10 @@ def _canonical_type(column: KeyColumn, data_type: pa.DataType, size_bytes: int) 
             return pa.time64("ns" if data_type == pa.time64("ns") else "us")
         case KeyClass.DURATION:
             return pa.duration("ns" if data_type.unit == "ns" else "us")
-        case KeyClass.DECIMAL if pa.types.is_decimal256(data_type):
-            return data_type
         case KeyClass.DECIMAL:
+            data_type = plain_storage(data_type)
+            if pa.types.is_decimal256(data_type):
+                return data_type
             return pa.decimal128(data_type.precision, data_type.scale)
         case _:
             return data_type
@@ -102,17 +111,17 @@ def _normalize_column(column: KeyColumn, data: pa.Array | pa.ChunkedArray) -> An
             f"Key column {column.name!r} is of class {column.key_class}, but this part of the "
             f"source holds {data.type} (class {found}): cast it to one type."
         )
-    plain = plain_type(data.type)
+    given, plain = data.type, plain_type(data.type)
     if pa.types.is_run_end_encoded(data.type):
         data = pc.run_end_decode(data)
     try:
         if plain != data.type:
             data = data.cast(plain)
         data = data.cast(_canonical_type(column, plain, data.nbytes))
+        check_python_years(data)
     except pa.ArrowInvalid as exc:
         raise ColumnError(
-            f"Key column {column.name!r} of type {data.type} holds a value that cannot be a key: "
-            f"{exc}."
+            f"Key column {column.name!r} of type {given} holds a value that cannot be a key: {exc}."
         ) from exc
     if column.key_class is not KeyClass.FLOAT:
         return data
@@ -136,7 +145,7 @@ def normalize_keys(data: _Data, columns: Sequence[KeyColumn]) -> _Data:
 
     Raises:
         KeyClassError: A column holds another class than `columns` says.
-        ColumnError: A value has no canonical form, such as a time stamp beyond microseconds' range.
+        ColumnError: A value has no canonical form, such as a time stamp beyond Python's years.
     """
     arrays = [_normalize_column(column, data.column(column.name)) for column in columns]
     names = [column.name for column in columns]

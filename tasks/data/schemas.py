@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from partwise.tasks.data.dictionaries import plain_storage
+from partwise.tasks.data.dictionaries import decoded, plain_storage
 from partwise.tasks.data.key_classes import names_in_words
 from partwise.tasks.errors import ColumnError
 
@@ -90,17 +89,15 @@ def cast_batch(
 
 def _cast(array: pa.Array, field: pa.Field, what: str) -> pa.Array:
     try:
-        if pa.types.is_run_end_encoded(array.type):
-            array = pc.run_end_decode(array)
         if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(array.type):
             # Parquet keeps dictionaries of text only, and Arrow casts to no others.
-            array = array.cast(field.type.value_type).dictionary_encode()
+            array = decoded(array).cast(field.type.value_type).dictionary_encode()
         if pa.types.is_dictionary(array.type) and pa.types.is_dictionary(field.type):
             values = array.dictionary.cast(field.type.value_type)
             return pa.DictionaryArray.from_arrays(
                 array.indices, values, ordered=field.type.ordered
             ).cast(field.type)
-        return array.cast(field.type)
+        return decoded(array).cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise ColumnError(
             f"Column {field.name!r} of {what} is of type {array.type} and does not fit "

@@ -315,6 +315,11 @@ def _unfit_column(frame: Any, cause: Exception) -> ColumnError:
     for name in frame.columns:
         try:
             pa.array(frame[name], from_pandas=True)
+        except UnicodeEncodeError as exc:
+            return ColumnError(
+                f"Column {name!r} of the frame holds {exc.object[:20]!r}, which is not valid "
+                "Unicode (a lone surrogate): repair it, or encode the column to bytes."
+            )
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             kinds = sorted({type(value).__name__ for value in frame[name]})
             return ColumnError(

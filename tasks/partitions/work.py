@@ -19,6 +19,7 @@ from partwise.tasks.partitions.context import PartitionContext
 from partwise.tasks.partitions.failures import printable
 from partwise.tasks.partitions.outcomes import PartitionStatus, Result, Skip
 from partwise.tasks.runs.bundle import StoredArtifact, read_local_artifact
+from partwise.tasks.runs.outputs import storable
 from partwise.tasks.serdes import ModelSerde, serde_by_name, serde_for, serde_name
 
 Function = Callable[[DataConnector, PartitionContext], Any]
@@ -213,7 +214,7 @@ def produce_rows(
     Raises:
         TypeError: `outcome` is none of these.
         ColumnError: `keep_columns` with another number of rows, or a returned column that is named
-            like a key column or one to keep, and is another.
+            like a key column or one to keep, and is another, or of a type that Parquet lacks.
     """
     if isinstance(outcome, Skip):
         return Produced(status=PartitionStatus.SKIPPED, reason=outcome.reason)
@@ -249,7 +250,8 @@ def produce_rows(
         columns.setdefault(name, source.column(name))
     for name in rows.column_names:
         columns.setdefault(name, rows.column(name))
-    return Produced(status=PartitionStatus.DONE, metrics=metrics, rows=pa.table(columns))
+    table = storable(pa.table(columns))
+    return Produced(status=PartitionStatus.DONE, metrics=metrics, rows=table)
 
 
 def _check_key(name: str, key: pa.Scalar, rows: pa.Table) -> None:

@@ -1,14 +1,74 @@
 """The files of rows that inference and map functions returned: without doubles, for any reader."""
 
+import io
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from partwise.tasks.data.dictionaries import decoded
+from partwise.tasks.errors import ColumnError
 from partwise.tasks.runs.ledger import read_table, write_table
 from partwise.tasks.runs.manifest import run_path
 from partwise.tasks.runs.store import Store
+
+
+@lru_cache(maxsize=64)
+def _unwritable(serialized: bytes) -> tuple[str, str] | None:
+    """A field that Parquet has no type for, and what its writer says; None: there is none.
+
+    The schema is serialized, since one with an extension type of the user's has no hash.
+    """
+    for field in pa.ipc.read_schema(pa.BufferReader(serialized)):
+        try:
+            pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
+        except (pa.ArrowException, OSError) as error:
+            return field.name, " ".join(str(error).split()).rstrip(".")
+    return None
+
+
+def check_writable(schema: pa.Schema, what: str) -> None:
+    """Refuse columns that Parquet has no type for.
+
+    Args:
+        schema: The columns.
+        what: Where they come from, for the message: "keep_columns names".
+
+    Raises:
+        ColumnError: A column cannot be written.
+    """
+    found = _unwritable(schema.serialize().to_pybytes())
+    if found is not None:
+        name, reason = found
+        raise ColumnError(
+            f"{what} column {name!r} of type {schema.field(name).type}, which Parquet cannot hold "
+            f"({reason}): cast it to another type, or leave it out."
+        )
+
+
+def storable(rows: pa.Table) -> pa.Table:
+    """Bring the rows that a function returned into types that Parquet gives back as they were.
+
+    Of dictionaries it gives back those of text and bytes; others would come back as the numbers
+    in which their values are stored.
+
+    Raises:
+        ColumnError: Parquet cannot hold a column at all.
+    """
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type) and not _is_text(field.type.value_type):
+            chunks = [decoded(chunk) for chunk in rows.column(index).chunks]
+            plain = pa.chunked_array(chunks, field.type.value_type)
+            rows = rows.set_column(index, field.with_type(plain.type), plain)
+    check_writable(rows.schema, "The function returned")
+    return rows
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return data_type in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def rewrite_partial_files(
