@@ -60,12 +60,12 @@ class FoundFile:
         """Open it for reading at any position; a local file is memory-mapped."""
         if self.access is None:
             return pa.memory_map(self.path)
-        return self.arrowfilesystem().open_input_file(self.bare_path())
+        return self.arrow_filesystem().open_input_file(self.bare_path())
 
     def open_stream(self) -> pa.NativeFile:
         """Open it for reading from front to end, decompressed if its name ends in .gz."""
         compression = "gzip" if self.path.lower().endswith(".gz") else None
-        return self.arrowfilesystem().open_input_stream(self.bare_path(), compression=compression)
+        return self.arrow_filesystem().open_input_stream(self.bare_path(), compression=compression)
 
     def arrow_filesystem(self) -> pafs.FileSystem:
         """The file system that `bare_path` is a path of."""
