@@ -2,10 +2,11 @@
 
 from partwise.blocks.artifact_store import ArtifactStore
 from partwise.blocks.clusters import CudaCluster, LocalCluster, RemoteCluster
-from partwise.blocks.sources import SqlSource, SqlTable
+from partwise.blocks.sources import FileSource, SqlSource, SqlTable
 
 __all__ = [
     "ArtifactStore",
+    "FileSource",
     "LocalCluster",
     "CudaCluster",
     "RemoteCluster",

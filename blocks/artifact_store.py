@@ -7,6 +7,8 @@ that workers receive.
 from prefect.blocks.core import Block
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
+from partwise.blocks.key_pairs import check_key_pair
+
 
 class ArtifactStore(Block):
     """A folder or bucket in which runs are kept.
@@ -64,16 +66,5 @@ class ArtifactStore(Block):
 
     @model_validator(mode="after")
     def _keys_come_in_pairs(self) -> "ArtifactStore":
-        if (self.access_key_id is None) != (self.secret_access_key is None):
-            given, missing = "access_key_id", "secret_access_key"
-            if self.access_key_id is None:
-                given, missing = missing, given
-            raise ValueError(f"{given} was given without {missing}; give both, or neither.")
-        secret = self.secret_access_key
-        if secret is not None and not secret.get_secret_value().strip("*"):
-            raise ValueError(
-                "secret_access_key is a row of asterisks, which Prefect puts in place of secrets "
-                "where a block itself is passed to run_deployment; pass the block's name instead, "
-                "such as 'artifact-store/prod'."
-            )
+        check_key_pair(self.access_key_id, self.secret_access_key, "artifact-store/prod")
         return self

@@ -1,15 +1,91 @@
-"""Where rows come from, and go to, outside of files: databases, with their passwords."""
+"""Where rows come from, and go to: files with their keys, databases with their passwords."""
 
 from typing import Literal
 
 from prefect.blocks.core import Block
-from pydantic import Field, HttpUrl, SecretStr, field_validator
+from pydantic import Field, HttpUrl, SecretStr, field_validator, model_validator
+
+from partwise.blocks.key_pairs import check_key_pair
 
 _LOGO = (
     "https://raw.githubusercontent.com/PrefectHQ/prefect/"
     "420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/sqlalchemy.png"
 )
 _DOCUMENTATION = "https://arrow.apache.org/adbc/current/driver/status.html"
+
+
+class FileSource(Block):
+    """Files of rows: in folders of this machine, or in buckets.
+
+    Leave the secrets empty to use what the environment of the workers offers (environment
+    variables, a profile, or the role of the machine): nothing secret then passes through Prefect.
+
+    Raises:
+        ValueError: Only one half of the pair of access keys was given, or asterisks for a secret.
+
+    Example:
+        Load a saved source and list its paths:
+        ```python
+        from partwise.blocks import FileSource
+
+        source = FileSource.load("BLOCK_NAME")
+        print(source.paths)
+        ```
+    """
+
+    _block_type_name = "File Source"
+    _block_type_slug = "file-source"
+    _documentation_url = HttpUrl("https://filesystem-spec.readthedocs.io/en/latest/")
+    _logo_url = HttpUrl(
+        "https://raw.githubusercontent.com/PrefectHQ/prefect/420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/filesystem.png"
+    )
+
+    paths: list[str] = Field(
+        min_length=1,
+        description="Files, globs, folders, or URLs such as s3://bucket/folder.",
+    )
+    format: Literal["", "parquet", "csv", "json", "orc", "ipc"] = Field(
+        default="", description="The format of all files. Empty: as their names say."
+    )
+    schema_policy: Literal["cast", "strict", "union"] = Field(
+        default="cast",
+        description=(
+            "What becomes of files whose columns differ: cast to those of the first, refused, or "
+            "all columns of all files."
+        ),
+    )
+    types: dict[str, str] = Field(
+        default_factory=dict,
+        description='The types of columns by name, such as {"zip": "string", "day": "date32"}.',
+    )
+    file_column: str = Field(
+        default="", description="A column to add, with the path of each row's file."
+    )
+    endpoint_url: str | None = Field(
+        default=None,
+        title="Endpoint URL",
+        description="The address of a service that speaks S3 but is not Amazon's own.",
+    )
+    region: str | None = Field(default=None, description="The region of the bucket.")
+    profile: str | None = Field(
+        default=None,
+        description="The profile in the workers' own credentials file that opens the bucket.",
+    )
+    access_key_id: SecretStr | None = Field(
+        default=None,
+        title="Access key ID",
+        description="The public half of an access key. Empty: what the workers' environment has.",
+    )
+    secret_access_key: SecretStr | None = Field(
+        default=None,
+        title="Secret access key",
+        description="The secret half of an access key. Given exactly when the key ID is.",
+    )
+
+    @model_validator(mode="after")
+    def _keys_come_in_pairs(self) -> "FileSource":
+        check_key_pair(self.access_key_id, self.secret_access_key, "file-source/sales")
+        return self
 
 
 class _Database(Block):

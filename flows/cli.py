@@ -15,6 +15,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
+from partwise.flows.cli_files import FileOptions, names_block
 from partwise.flows.cli_options import (
     RUN,
     ClusterOptions,
@@ -49,11 +50,11 @@ _USAGE_ERRORS = (
 )
 
 _DATA = (
-    "Parquet, CSV or Arrow IPC files, globs, folders or URLs; dataset://NAME@VERSION; or a block, "
-    "sql-source/NAME."
+    "Parquet, CSV, JSON lines, ORC or Arrow files, globs, folders, URLs; dataset://NAME@VERSION; "
+    "or a block, file-source/NAME or sql-source/NAME."
 )
 Data = Annotated[tuple[str, ...], Parameter(help=_DATA)]
-_RUN, _LIMITS, _CLUSTER = RunOptions(), LimitOptions(), ClusterOptions()
+_RUN, _LIMITS, _CLUSTER, _FILES = RunOptions(), LimitOptions(), ClusterOptions(), FileOptions()
 Output = Annotated[
     str,
     Parameter(
@@ -174,6 +175,7 @@ def train(
     *,
     trainer: TrainerOptions,
     rows: RowOptions,
+    files: FileOptions = _FILES,
     run: RunOptions = _RUN,
     limits: LimitOptions = _LIMITS,
     cluster: ClusterOptions = _CLUSTER,
@@ -181,7 +183,7 @@ def train(
 ) -> int:
     """Train one model per partition, and keep them as a run."""
     arguments = {
-        "data": list(data),
+        "data": files.of(data),
         "trainer": trainer.build(),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
@@ -199,6 +201,7 @@ def infer(
     *,
     inference: InferenceOptions,
     rows: RowOptions,
+    files: FileOptions = _FILES,
     run: RunOptions = _RUN,
     limits: LimitOptions = _LIMITS,
     cluster: ClusterOptions = _CLUSTER,
@@ -207,7 +210,7 @@ def infer(
 ) -> int:
     """Infer every partition with its own model of a training run."""
     arguments = {
-        "data": list(data),
+        "data": files.of(data),
         **inference.arguments(),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
@@ -229,6 +232,7 @@ def map_(
         Parameter(help="A function of (data, context): package.module:function."),
     ],
     rows: RowOptions,
+    files: FileOptions = _FILES,
     run: RunOptions = _RUN,
     limits: LimitOptions = _LIMITS,
     cluster: ClusterOptions = _CLUSTER,
@@ -236,7 +240,7 @@ def map_(
 ) -> int:
     """Call a function for every partition, and keep what it returns and uploads."""
     arguments = {
-        "data": list(data),
+        "data": files.of(data),
         "function": function,
         **rows.arguments(),
         **run.arguments("map"),
@@ -309,9 +313,10 @@ def look_first(arguments: Mapping[str, Any]) -> None:
     from partwise.tasks.runs.store import Store
 
     check_run_id(arguments["run_id"])
-    if not arguments["data"] or arguments["data"][0].startswith("sql-source/"):
-        return  # those of an earlier run, or what only the server knows
-    data = resolve_references(arguments["data"], lambda: Store.parse(arguments["store"]))
+    data = arguments["data"]
+    if not data or (isinstance(data, list) and any(map(names_block, data))):
+        return  # those of an earlier run, or known to Prefect's server
+    data = resolve_references(data, lambda: Store.parse(arguments["store"]))
     source = open_source(data, columns=arguments["columns"], filter=arguments["filter"])
     if "partition_by" in arguments:
         key_columns(source.schema, arguments["partition_by"])

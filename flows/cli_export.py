@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from partwise.flows.cli_files import FileOptions
 from partwise.flows.cli_options import (
     ROWS,
     RUN,
@@ -157,6 +158,7 @@ class ComparedRowOptions:
 
 
 _EXPORT, _VALIDATION, _ROWS = ExportSettings(), ValidationSettings(), ComparedRowOptions()
+_FILES = FileOptions()
 
 
 def export(
@@ -171,6 +173,7 @@ def export(
     settings: ExportSettings = _EXPORT,
     validation: ValidationSettings = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
+    files: FileOptions = _FILES,
     run: FollowingRunOptions = _FOLLOWING,
     limits: LimitOptions = _LIMITS,
     cluster: ClusterOptions = _CLUSTER,
@@ -184,7 +187,7 @@ def export(
     arguments = {
         "training_run_id": training_run_id,
         "format": form,
-        "data": list(data),
+        "data": files.of(data),
         "inputs": inputs,
         "exporter": exporter,
         "options": settings.build(),
@@ -212,6 +215,7 @@ def validate(
     exporter: ExporterName = "",
     validation: ValidationSettings = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
+    files: FileOptions = _FILES,
     run: FollowingRunOptions = _FOLLOWING,
     limits: LimitOptions = _LIMITS,
     cluster: ClusterOptions = _CLUSTER,
@@ -222,7 +226,7 @@ def validate(
 
     arguments = {
         "export_run_id": export_run_id,
-        "data": list(data),
+        "data": files.of(data),
         "inputs": inputs,
         "exporter": exporter,
         "validation": validation.build(),
@@ -241,6 +245,7 @@ def pipeline(
     *,
     trainer: TrainerOptions,
     rows: RowOptions,
+    files: FileOptions = _FILES,
     infer_on: InferOn = (),
     form: Annotated[Format, Parameter(name="--format")] = "onnx",
     inputs: Inputs = "",
@@ -258,9 +263,9 @@ def pipeline(
     from partwise.flows.cli import pickle_serde, run_flow
 
     arguments = {
-        "data": list(data),
+        "data": files.of(data),
         "trainer": trainer.build(),
-        "inference_data": list(infer_on) or "",
+        "inference_data": files.of(infer_on) or "",
         "format": form,
         "inputs": inputs,
         "exporter": exporter,

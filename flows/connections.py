@@ -13,13 +13,16 @@ from pydantic import ValidationError
 from partwise.blocks import (
     ArtifactStore,
     CudaCluster,
+    FileSource,
     LocalCluster,
     RemoteCluster,
     SqlSource,
     SqlTable,
 )
 from partwise.flows.parameters import Cluster, ClusterParameter, OutputParameter, StoreParameter
+from partwise.tasks.data import Files
 from partwise.tasks.data.query import Query
+from partwise.tasks.data.remote_files import bucket_of, set_source_credentials
 from partwise.tasks.datasets.dataset import resolve_references
 from partwise.tasks.datasets.manifest import is_reference
 from partwise.tasks.datasets.output import DatasetOutput
@@ -77,15 +80,24 @@ def open_rows(data: Any) -> Any:
     """Return what `open_source` takes for the rows that a caller names: a block's plain value.
 
     Args:
-        data: A `SqlSource` block, or the name of one that is saved ("sql-source/shop"); anything
-            else is returned as it is.
+        data: A `FileSource` or `SqlSource` block, or the name of one that is saved
+            ("file-source/sales", "sql-source/shop"); a mapping as a form sends it for files; or a
+            list of these. Anything else is returned as it is.
 
     Raises:
         InputError: No block has this name.
     """
     if isinstance(data, list | tuple) and len(data) == 1:
         # As the command line has it.
-        return open_rows(data[0]) if names_block(data[0], SqlSource) else data
+        return open_rows(data[0]) if names_block(data[0], SqlSource) else [open_rows(data[0])]
+    if isinstance(data, list | tuple):
+        return [open_rows(item) for item in data]
+    if isinstance(data, Mapping):
+        return Files.from_recipe(data)
+    if names_block(data, FileSource):
+        data = _load(FileSource, data)
+    if isinstance(data, FileSource):
+        return _files(data)
     if names_block(data, SqlSource):
         data = _load(SqlSource, data)
     if not isinstance(data, SqlSource):
@@ -141,6 +153,27 @@ def names_block(value: Any, kind: type[Block]) -> TypeGuard[str]:
 def _saved_name(block: Block) -> str:
     name = block._block_document_name
     return f"{block.get_block_type_slug()}/{name}" if name else ""
+
+
+def _files(block: FileSource) -> Files:
+    files = Files(
+        block.paths,
+        format=block.format or None,
+        schema=block.schema_policy,
+        types=block.types,
+        file_column=block.file_column or None,
+        endpoint_url=block.endpoint_url,
+        region=block.region,
+        profile=block.profile,
+    )
+    if block.access_key_id is not None and block.secret_access_key is not None:
+        keys = {
+            "key": block.access_key_id.get_secret_value(),
+            "secret": block.secret_access_key.get_secret_value(),
+        }
+        for bucket in {bucket_of(path) for path in files.names if "://" in path}:
+            set_source_credentials(bucket, keys)
+    return files
 
 
 def open_cluster(cluster: ClusterParameter) -> Cluster:

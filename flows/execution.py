@@ -17,9 +17,16 @@ from prefect.futures import wait
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from partwise.flows.connections import connect, open_cluster, open_store, slots_per_host
+from partwise.flows.connections import (
+    OpenedStore,
+    connect,
+    open_cluster,
+    open_store,
+    slots_per_host,
+)
 from partwise.flows.parameters import ClusterParameter, NullKeys, StoreParameter
 from partwise.flows.progress import listeners
+from partwise.tasks.data.files import credentials_of
 from partwise.tasks.data.params import spill_params
 from partwise.tasks.data.shards import Spill, SpilledShard, check_n_shards, default_n_shards
 from partwise.tasks.data.sources import Source
@@ -33,7 +40,7 @@ from partwise.tasks.partitions.assignment import (
     work_file,
 )
 from partwise.tasks.partitions.child_process import end_marked
-from partwise.tasks.partitions.credentials import StoreCredentials
+from partwise.tasks.partitions.credentials import SourceCredentials, StoreCredentials
 from partwise.tasks.partitions.driver import CANCELLED, Driver, Logger
 from partwise.tasks.partitions.loading import read_keys
 from partwise.tasks.partitions.options import ExecutionOptions
@@ -132,8 +139,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
         with clock.stage("cluster"):
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(cluster))
-            if opened.credentials:
-                client.register_plugin(StoreCredentials(store.url, opened.credentials))
+            give_keys(client, opened, plan.source)
         n_shards = choose_n_shards(plan, claim, client)
         (directory / "stage").mkdir()
         shared = cluster.shares_filesystem
@@ -220,6 +226,14 @@ def take_sample(
         return spill, None
     slots = sum(client.nthreads().values())
     return sample_of(spill, plan.options.sample), partial(predict, spill=spill, slots=slots)
+
+
+def give_keys(client: Client, opened: OpenedStore, source: Source) -> None:
+    """Give the workers the keys of the store, and of the buckets that rows are read from."""
+    if opened.credentials:
+        client.register_plugin(StoreCredentials(opened.store.url, opened.credentials))
+    for bucket, keys in credentials_of(source.fragments()).items():
+        client.register_plugin(SourceCredentials(bucket, keys))
 
 
 def divide(plan: Plan, n_shards: int) -> Division:

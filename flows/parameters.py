@@ -7,13 +7,15 @@ is empty, never None: a form sends its defaults, and for none of its fields coul
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster, SqlTable
+from partwise.tasks.data.discovery import Format
 from partwise.tasks.data.filters import Filter
+from partwise.tasks.data.schemas import SchemaPolicy
 from partwise.tasks.datasets.output import DatasetOutput
 from partwise.tasks.exporters.options import ExportOptions, ValidationOptions
 from partwise.tasks.exporters.protocol import Exporter
@@ -28,8 +30,23 @@ _TEXTS = {"type": "array", "items": _TEXT}
 Nothing = SkipJsonSchema[None]
 Function = SkipJsonSchema[Callable[..., Any]]
 
+_FILES = {
+    "title": "Files",
+    "type": "object",
+    "properties": {
+        "paths": _TEXTS,
+        "format": _TEXT | {"enum": ["", *get_args(Format)], "default": ""},
+        "schema": _TEXT | {"enum": list(get_args(SchemaPolicy)), "default": "cast"},
+        "types": {"type": "object", "default": {}},
+        "file_column": _TEXT | {"default": ""},
+    },
+    "required": ["paths"],
+}
 DataParameter = Annotated[
-    Any, WithJsonSchema({"anyOf": [_TEXT | {"title": "Path"}, _TEXTS | {"title": "Paths"}]})
+    Any,
+    WithJsonSchema(
+        {"anyOf": [_TEXT | {"title": "Path or block"}, _TEXTS | {"title": "Paths"}, _FILES]}
+    ),
 ]
 PartitionBy = Annotated[
     str | Sequence[str],

@@ -69,8 +69,9 @@ def run_inference(
         >>> run.predictions().to_pandas()  # doctest: +SKIP
 
     Args:
-        data: Where the rows come from: a Parquet, CSV or Arrow IPC file, glob, folder or URL; a
-            pyarrow Table; a pandas or polars frame; or a list of these.
+        data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, JSON lines, ORC
+            or Arrow; Files, a FileSource block, or the name of one, such as file-source/sales; a
+            table, frame or stream of pyarrow, pandas, polars, DuckDB or Dask; or a list of these.
         partition_by: The key column, or a list of them. Rows of equal keys are a partition.
         training_run_id: The run of train_models, in the same store, whose models are used; with a
             model_format, the run of export_models, or the training run where it was exported once

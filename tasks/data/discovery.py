@@ -2,33 +2,36 @@
 
 import glob
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any, Literal
-from urllib.parse import unquote
 
 import pyarrow as pa
 from pyarrow import fs as pafs
 
+from partwise.tasks.data.remote_files import Access, filesystem_of
 from partwise.tasks.errors import SourceError
 
-Format = Literal["parquet", "csv", "ipc"]
+Format = Literal["parquet", "csv", "json", "orc", "ipc"]
+"""The formats of files; json: a JSON object on each line."""
 
 _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
     ".csv": "csv",
     ".csv.gz": "csv",
+    ".jsonl": "json",
+    ".jsonl.gz": "json",
+    ".ndjson": "json",
+    ".ndjson.gz": "json",
+    ".orc": "orc",
     ".arrow": "ipc",
     ".arrows": "ipc",
     ".ipc": "ipc",
     ".feather": "ipc",
 }
-_PROTOCOLS = ("s3", "gs", "gcs", "abfs", "az")
 _GLOB = frozenset("*?[")
-_INTEGER = re.compile(r"-?[0-9]{1,18}").fullmatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +42,7 @@ class FoundFile:
     """An absolute path, or a URL."""
 
     format: Format
-    """By its suffix."""
+    """By its suffix, or as the caller said."""
 
     base: str
     """The directory that the caller named: `key=value` parts below it are columns."""
@@ -50,12 +53,12 @@ class FoundFile:
     version: str
     """What changes when it is written again: mtime in ns, or the store's etag."""
 
-    filesystem: Any = None
-    """The fsspec file system of a URL, None for a local path."""
+    access: Access | None = None
+    """What opens the bucket of a URL; None for a local path."""
 
     def open(self) -> pa.NativeFile:
         """Open it for reading at any position; a local file is memory-mapped."""
-        if self.filesystem is None:
+        if self.access is None:
             return pa.memory_map(self.path)
         return self.arrow_filesystem().open_input_file(self.bare_path())
 
@@ -66,13 +69,14 @@ class FoundFile:
 
     def arrow_filesystem(self) -> pafs.FileSystem:
         """The file system that `bare_path` is a path of."""
-        if self.filesystem is None:
+        filesystem = self.filesystem()
+        if filesystem is None:
             return pafs.LocalFileSystem()
-        return _arrow_filesystem(self.filesystem)
+        return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
 
     def check_unchanged(self) -> None:
         """Raise `SourceError` when the file was replaced since it was found."""
-        now = _version(self.filesystem, self.bare_path(), self.path)
+        now = _version(self.filesystem(), self.bare_path(), self.path)
         if now != (self.size_bytes, self.version):
             raise SourceError(
                 f"File {self.path!r} changed while it was in use: run again with files at rest."
@@ -80,13 +84,12 @@ class FoundFile:
 
     def bare_path(self) -> str:
         """The path as its file system knows it."""
-        if self.filesystem is None:
-            return self.path
-        return str(self.filesystem._strip_protocol(self.path))
+        filesystem = self.filesystem()
+        return self.path if filesystem is None else str(filesystem._strip_protocol(self.path))
 
-
-def _arrow_filesystem(filesystem: Any) -> pafs.FileSystem:
-    return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
+    def filesystem(self) -> Any:
+        """The fsspec file system of a URL; None for a local path."""
+        return None if self.access is None else filesystem_of(self.path, self.access)
 
 
 def _version(filesystem: Any, path: str, shown: str) -> tuple[int, str]:
@@ -112,9 +115,11 @@ def _hidden(relative: str) -> bool:
     return any(part.startswith((".", "_")) and "=" not in part for part in parts)
 
 
-def _in_directory(base: str, found: list[str], shown: str) -> list[str]:
+def _in_directory(base: str, found: list[str], shown: str, form: Format | None) -> list[str]:
     """The data files among those below a directory, sorted; they must be of one format."""
     visible = [path for path in found if not _hidden(path[len(base) :].lstrip("/"))]
+    if form is not None and visible:
+        return sorted(visible)
     files = sorted(path for path in visible if _format(path))
     formats = sorted({str(_format(path)) for path in files})
     if not files:
@@ -157,12 +162,12 @@ def _each_once(paths: list[str]) -> list[str]:
     return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
 
 
-def _local_files(path: str) -> tuple[str, list[str]]:
+def _local_files(path: str, form: Format | None) -> tuple[str, list[str]]:
     """The base and the files of a local path, directory or glob."""
     if os.path.isfile(path) or (os.path.islink(path) and not os.path.isdir(path)):
         return os.path.dirname(path), [path]
     if os.path.isdir(path):
-        return path, _each_once(_in_directory(path, _walk(path), path))
+        return path, _each_once(_in_directory(path, _walk(path), path, form))
     if not _GLOB.intersection(path):
         raise SourceError(f"There is no file or directory {path!r}.")
     base = _glob_base(path)
@@ -180,24 +185,11 @@ def _local_files(path: str) -> tuple[str, list[str]]:
     return base, _each_once(files)
 
 
-def _remote_files(url: str) -> tuple[Any, str, list[str]]:
+def _remote_files(url: str, access: Access, form: Format | None) -> tuple[Any, str, list[str]]:
     """The file system, base and files of a URL."""
-    protocol = url.partition("://")[0]
-    if "::" in url or protocol not in _PROTOCOLS:
-        raise SourceError(
-            f"Sources at {url!r} are not read: use a local path or one of the protocols "
-            f"{', '.join(_PROTOCOLS)}, without chains."
-        )
-    if "@" in url.removeprefix(f"{protocol}://").partition("/")[0] and protocol != "abfs":
-        raise SourceError(
-            "The URL of a source holds a user or password: give credentials by the environment."
-        )
-    import fsspec
-
+    filesystem = filesystem_of(url, access)
     try:
-        filesystem, path = fsspec.core.url_to_fs(  # type: ignore[no-untyped-call]
-            url, use_listings_cache=False, skip_instance_cache=True
-        )
+        path = str(filesystem._strip_protocol(url))
         if _GLOB.intersection(path):
             found = sorted(filesystem.glob(path))
             base = _glob_base(path)
@@ -206,9 +198,7 @@ def _remote_files(url: str) -> tuple[Any, str, list[str]]:
             base, files = path.rpartition("/")[0], [path]
         else:
             base, files = path, filesystem.find(path)
-            files = _in_directory(path, files, url) if files else []
-    except ImportError as exc:
-        raise SourceError(f"Sources at {url!r} need another package: {exc}.") from exc
+            files = _in_directory(path, files, url, form) if files else []
     except SourceError:
         raise
     except Exception as exc:  # every store has its own exceptions
@@ -230,8 +220,15 @@ def absolute_path(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
-def find_files(paths: Sequence[str]) -> list[FoundFile]:
+def find_files(
+    paths: Sequence[str], form: Format | None = None, access: Access | None = None
+) -> list[FoundFile]:
     """Find the files behind absolute paths, directories, globs and URLs.
+
+    Args:
+        paths: What the caller named.
+        form: The format of all files; None: by their suffixes.
+        access: What opens the buckets of URLs.
 
     Returns:
         The files in the order of `paths`, sorted within a directory or glob.
@@ -243,17 +240,18 @@ def find_files(paths: Sequence[str]) -> list[FoundFile]:
     seen: set[str] = set()
     for path in paths:
         filesystem: Any = None
-        if "://" in path:
-            filesystem, base, names = _remote_files(path)
+        opening = (access or Access()) if "://" in path else None
+        if opening is not None:
+            filesystem, base, names = _remote_files(path, opening, form)
         else:
-            base, names = _local_files(path)
+            base, names = _local_files(path, form)
         for name in names:
             shown = name if filesystem is None else str(filesystem.unstrip_protocol(name))
-            form = _format(name)
-            if form is None:
+            told = form or _format(name)
+            if told is None:
                 raise SourceError(
                     f"The format of file {shown!r} cannot be told by its name: it must end in one "
-                    f"of {', '.join(_SUFFIXES)}."
+                    f"of {', '.join(_SUFFIXES)}; else say it with Files(..., format=...)."
                 )
             real = os.path.realpath(name) if filesystem is None else shown
             if real in seen:
@@ -264,56 +262,17 @@ def find_files(paths: Sequence[str]) -> list[FoundFile]:
             size, version = _version(filesystem, name, shown)
             found[shown] = FoundFile(
                 path=shown,
-                format=form,
+                format=told,
                 base=base,
                 size_bytes=size,
                 version=version,
-                filesystem=filesystem,
+                access=opening,
             )
     files = list(found.values())
     formats = sorted({file.format for file in files})
     if len(formats) > 1:
         raise SourceError(
-            f"The source mixes files of several formats ({', '.join(formats)}): use one."
+            f"The source mixes files of several formats ({', '.join(formats)}): use one, or a list "
+            "of one source for each."
         )
     return files
-
-
-def _path_values(file: FoundFile) -> dict[str, str | None]:
-    below = PurePosixPath(file.bare_path()[len(file.base) :]).parent
-    pairs = [part.partition("=") for part in below.parts if "=" in part]
-    return {
-        unquote(name): None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)
-        for name, _, value in pairs
-    }
-
-
-def hive_columns(files: Sequence[FoundFile]) -> tuple[pa.Schema, list[dict[str, Any]]]:
-    """The columns that stand in directory names such as `year=2014`.
-
-    They are integers where every value is one, else text.
-
-    Returns:
-        Their schema, and for each file its values by name.
-
-    Raises:
-        SourceError: The files' directories name different columns.
-    """
-    values: list[dict[str, Any]] = [dict(_path_values(file)) for file in files]
-    names = list(values[0])
-    for file, found in zip(files, values, strict=True):
-        if list(found) != names:
-            raise SourceError(
-                f"The directories of file {file.path!r} name the columns {list(found)}, those of "
-                f"{files[0].path!r} {names}: lay all files out alike."
-            )
-    fields = []
-    for name in names:
-        known = [found[name] for found in values if found[name] is not None]
-        if known and all(_INTEGER(value) for value in known):
-            fields.append(pa.field(name, pa.int64()))
-            for found in values:
-                found[name] = None if found[name] is None else int(found[name])
-        else:
-            fields.append(pa.field(name, pa.string()))
-    return pa.schema(fields), values

@@ -1,7 +1,8 @@
 """Files as rows: one schema for all of them, and the parts in which they are read."""
 
+import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -11,11 +12,22 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.tasks.data.dictionaries import plain_storage
-from partwise.tasks.data.discovery import FoundFile, hive_columns
-from partwise.tasks.data.file_formats import FileHead, naming, read_batches, read_head
+from partwise.tasks.data.discovery import FoundFile, find_files
+from partwise.tasks.data.file_formats import (
+    FileHead,
+    naming,
+    read_batches,
+    read_head,
+    reading_schema,
+)
+from partwise.tasks.data.file_set import Files
 from partwise.tasks.data.filters import Conditions, filter_batch, filter_expression
 from partwise.tasks.data.fragments import Fragment, Place
+from partwise.tasks.data.key_classes import names_in_words
+from partwise.tasks.data.path_columns import hive_columns, hive_names, relative_paths
+from partwise.tasks.data.remote_files import bucket_of, source_credentials
 from partwise.tasks.data.schemas import cast_batch, common_schema
+from partwise.tasks.errors import ColumnError
 
 _FOOTER_THREADS = 16
 _FRAGMENT_BYTES = 64 * 2**20
@@ -25,19 +37,21 @@ _TOLD_BY_STATISTICS = (pa.types.is_integer, pa.types.is_string, pa.types.is_larg
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFragment:
-    """A file, or some row groups of one."""
+    """A file, or some row groups, stripes or record batches of one."""
 
     file: FoundFile
-    row_groups: range | None
-    """Those of a Parquet file that belong to it; None: all of the file."""
+    pieces: range | None
+    """The row groups, stripes or record batches that belong to it; None: all of the file."""
     names: tuple[str, ...]
     """The columns that are read from the file itself."""
     file_schema: pa.Schema
-    """The types of the file's own columns, where the format has none."""
+    """The types with which the file is read, where its format says none."""
     schema: pa.Schema
     """Of the batches that it gives."""
     constants: Mapping[str, Any]
-    """The values of columns that stand in the file's path."""
+    """The values of columns that the file itself lacks."""
+    stated: Mapping[str, Any]
+    """The values that the file's path says of columns which the file has as well."""
     known: Mapping[str, pa.Scalar]
     rows: int | None
     size_bytes: int
@@ -46,7 +60,7 @@ class FileFragment:
     @property
     def place(self) -> Place:
         """A URL can be read anywhere; a path where this machine's disk is seen."""
-        return "disk" if self.file.filesystem is None else "anywhere"
+        return "disk" if self.file.access is None else "anywhere"
 
     def __str__(self) -> str:
         return f"file {self.file.path!r}"
@@ -56,49 +70,92 @@ class FileFragment:
 
         Raises:
             SourceError: The file cannot be read, or changed since it was found.
-            ColumnError: A value does not fit the common type of its column.
+            ColumnError: A value does not fit the common type of its column, or is another than the
+                file's path says.
         """
         what = f"file {self.file.path!r}"
         with naming(self.file):
             self.file.check_unchanged()
             for batch in read_batches(
-                self.file, self.names, self.file_schema, self.row_groups, self.row_bytes
+                self.file, self.names, self.file_schema, self.pieces, self.row_bytes
             ):
-                yield cast_batch(batch, self.schema, self.constants, what)
-        self.file.check_unchanged()
+                whole = cast_batch(batch, self.schema, self.constants, what)
+                for name, value in self.stated.items():
+                    _check_stated(whole.column(name), value, name, what)
+                yield whole
+            self.file.check_unchanged()
+
+
+def _check_stated(column: pa.Array, value: Any, name: str, what: str) -> None:
+    """Raise `ColumnError` where a column holds another value than its file's path says."""
+    plain = column.cast(plain_storage(column.type))
+    if value is None:
+        differing = plain.drop_null()
+    else:
+        same = pc.equal(plain, pa.scalar(value, plain.type)).fill_null(False)
+        differing = plain.filter(pc.invert(same))
+    if len(differing):
+        raise ColumnError(
+            f"Column {name!r} of {what} holds {differing[0].as_py()!r}, but its path says "
+            f"{value!r}: move the file, or name its folder otherwise."
+        )
+
+
+def credentials_of(fragments: Iterable[Any]) -> dict[str, Mapping[str, str]]:
+    """The keys that this process was given for the buckets of fragments, by bucket.
+
+    They are for `set_source_credentials` in the processes that read the fragments.
+    """
+    files = [getattr(getattr(each, "fragment", each), "file", None) for each in fragments]
+    buckets = {bucket_of(file.path) for file in files if file is not None and file.access}
+    return {bucket: keys for bucket in buckets if (keys := source_credentials(bucket))}
 
 
 class FileRows:
     """The rows of files of one format, in the order given.
 
-    The first file says which columns there are; every other file must have them too, in any
-    order, of types that widen to a common one. What other files have beyond them is not read.
+    A column that stands in the files and in their paths is read from the files, and must say the
+    same.
 
     Args:
-        files: The files, at least one.
-        paths: What the caller named: absolute paths, globs or URLs.
+        given: What the caller said of the files.
+        found: The files, where they were found already.
 
     Raises:
-        SourceError: A file cannot be read.
-        ColumnError: A file lacks a column, has one twice, or with a type that does not fit.
+        SourceError: There is no file, or one cannot be read.
+        ColumnError: A file's columns are not as the policy allows, or stand there twice.
     """
 
-    def __init__(self, files: Sequence[FoundFile], paths: Sequence[str]) -> None:
-        self._paths = list(paths)
-        self._files = list(files)
-        remote = files[0].filesystem is not None
-        if remote and len(files) > 1:
-            with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-                self._heads = list(pool.map(read_head, files))
-        else:
-            self._heads = [read_head(file) for file in files]
-        self._hive_schema, self._hive_values = hive_columns(files)
+    def __init__(self, given: Files, found: Sequence[FoundFile] = ()) -> None:
+        self._given = given
+        files = list(found) or find_files(given.names, given.format, given.access)
+        self._files = files
+        declared = given.arrow_types()
+        in_path = {*hive_names(files[0]), given.file_column}
+        late = [name for name in declared if name not in in_path]
+        self._heads = _heads(files, late)
         heads = zip(self._heads, files, strict=True)
-        own = common_schema([(head.schema, f"file {file.path!r}") for head, file in heads])
-        # A column that stands in the files wins over one in their paths.
-        extra = [field for field in self._hive_schema if field.name not in own.names]
-        self._own_schema = own
+        named = [(head.schema, f"file {file.path!r}") for head, file in heads]
+        own = common_schema(named, given.schema, declared)
+        told = {field.name: plain_storage(field.type) for field in own}
+        hive, self._path_values = hive_columns(files, {**declared, **told})
+        extra = [field for field in hive if field.name not in own.names]
+        if given.file_column is not None:
+            if given.file_column in {*own.names, *hive.names}:
+                raise ColumnError(
+                    f"The files have a column {given.file_column!r} of their own: choose another "
+                    "name for file_column."
+                )
+            extra.append(pa.field(given.file_column, pa.string()))
+            for values, path in zip(self._path_values, relative_paths(files), strict=True):
+                values[given.file_column] = path
         self.schema = pa.schema([*own, *extra], metadata=own.metadata)
+        if unknown := sorted(declared.keys() - set(self.schema.names)):
+            raise ColumnError(
+                f"Files(types=...) declares column {unknown[0]!r}, which no file has: the columns "
+                f"are {names_in_words(self.schema.names)}."
+            )
+        self._own_schema = own
 
     @property
     def rows(self) -> int | None:
@@ -113,11 +170,13 @@ class FileRows:
     def identity(self) -> bytes:
         """What changes when a file is added, removed or written again."""
         files = [[file.path, file.size_bytes, file.version] for file in self._files]
-        return json.dumps(files).encode()
+        said = self._given.recipe()
+        del said["paths"]
+        return json.dumps([files, said] if said else files).encode()
 
     def recipe(self) -> dict[str, Any] | None:
         """What finds the files again from another process."""
-        return {"paths": self._paths}
+        return self._given.recipe()
 
     def fragments(
         self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
@@ -129,11 +188,11 @@ class FileRows:
             conditions: A normalized filter.
             keys: Columns whose value is told where a fragment has only one.
         """
-        fragments: list[Fragment] = []
         schema = pa.schema([self.schema.field(name) for name in names])
-        own = tuple(name for name in names if name in self._own_schema.names)
-        for file, head, hive in zip(self._files, self._heads, self._hive_values, strict=True):
-            constants = {name: hive[name] for name in names if name not in own}
+        fragments: list[Fragment] = []
+        for file, head, told in zip(self._files, self._heads, self._path_values, strict=True):
+            own = tuple(name for name in names if name in head.schema.names)
+            constants = {name: told.get(name) for name in names if name not in own}
             left = self._without_constants(constants, conditions)
             if left == []:
                 continue
@@ -142,20 +201,21 @@ class FileRows:
                 for key in keys
                 if key in constants
             }
-            asked = [key for key in keys if key not in known]
-            whole = sum(head.column_bytes[name] for name in own)
+            asked = [key for key in keys if key in own]
             row_bytes = head.row_bytes(own)
+            whole = sum(head.column_bytes.get(name, 0) for name in own)
             fragments += [
                 FileFragment(
                     file=file,
-                    row_groups=part.row_groups,
+                    pieces=part.pieces,
                     names=own,
-                    file_schema=self._own_schema,
+                    file_schema=reading_schema(file, head.schema, self._own_schema),
                     schema=schema,
                     constants=constants,
+                    stated={name: told[name] for name in own if name in told},
                     known={**known, **part.known},
                     rows=part.rows,
-                    size_bytes=whole if part.rows is None else row_bytes * part.rows,
+                    size_bytes=int(whole * part.share),
                     row_bytes=row_bytes,
                 )
                 for part in self._parts(file, head, left, asked)
@@ -193,21 +253,59 @@ class FileRows:
     ) -> list["_Part"]:
         """Divide a file into parts: of few row groups each, or of one key."""
         if head.metadata is None:
-            return [_Part(row_groups=None, rows=None, known={})]
+            return _even_parts(head)
         groups: Sequence[int] = range(head.metadata.num_row_groups)
         if conditions is not None:
             # The footer's statistics exclude row groups; of types that differ they say nothing.
             groups = _pruned(file, filter_expression(conditions, head.schema), head)
-        return _joined(head, groups, keys, head.row_bytes(self._own_schema.names))
+        return _joined(head, groups, keys, self._own_schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
-    """Row groups of a file; all of it, where its format has none."""
+    """Row groups, stripes or record batches of a file; all of it, where its format has none."""
 
-    row_groups: range | None
+    pieces: range | None
     rows: int | None
     known: Mapping[str, pa.Scalar]
+    share: float
+    """Of the file's size."""
+
+
+def _heads(files: Sequence[FoundFile], late: Sequence[str]) -> list[FileHead]:
+    """What the heads of files say; those of remote ones are read at once.
+
+    Args:
+        files: The files.
+        late: Columns that lines of JSON may have though the first ones do not.
+    """
+    if len(files) > 1 and any(file.access is not None for file in files):
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            heads = list(pool.map(read_head, files))
+    else:
+        heads = [read_head(file) for file in files]
+    if files[0].format != "json":
+        return heads
+    found = []
+    for head in heads:
+        new = [pa.field(name, pa.null()) for name in late if name not in head.schema.names]
+        found.append(dataclasses.replace(head, schema=pa.schema([*head.schema, *new])))
+    return found
+
+
+def _even_parts(head: FileHead) -> list[_Part]:
+    """Divide a file of stripes or record batches, whose sizes are not told, by their number."""
+    if head.pieces < 2:
+        return [_Part(pieces=None, rows=head.rows, known={}, share=1.0)]
+    size = sum(head.column_bytes.values())
+    step = max(1, head.pieces * _FRAGMENT_BYTES // max(1, size))
+    starts = range(0, head.pieces, step)
+    parts = [range(start, min(start + step, head.pieces)) for start in starts]
+    if len(parts) == 1:
+        return [_Part(pieces=None, rows=head.rows, known={}, share=1.0)]
+    return [
+        _Part(pieces=part, rows=None, known={}, share=len(part) / head.pieces) for part in parts
+    ]
 
 
 def _pruned(file: FoundFile, expression: pc.Expression | None, head: FileHead) -> Sequence[int]:
@@ -226,29 +324,35 @@ def _pruned(file: FoundFile, expression: pc.Expression | None, head: FileHead) -
 
 
 def _joined(
-    head: FileHead, groups: Sequence[int], keys: Sequence[str], row_bytes: int
+    head: FileHead, groups: Sequence[int], keys: Sequence[str], common: pa.Schema
 ) -> list[_Part]:
     """Join neighbouring row groups into parts of a fair size; a part of one key has only that."""
     if head.metadata is None:
         return []
     parts: list[_Part] = []
+    total = max(1, head.metadata.num_rows)
+    row_bytes = head.row_bytes(head.schema.names)
     for index in groups:
         group = head.metadata.row_group(index)
-        known = _single_values(group, head.schema, keys)
+        known = {
+            key: value.cast(plain_storage(common.field(key).type))
+            for key, value in _single_values(group, head.schema, keys).items()
+        }
+        rows = group.num_rows
+        start = index
         last = parts[-1] if parts else None
         if (
             last is not None
-            and last.row_groups is not None
-            and last.row_groups.stop == index
+            and last.pieces is not None
+            and last.pieces.stop == index
             and last.known == known
             and (last.rows or 0) * row_bytes < _FRAGMENT_BYTES
         ):
-            joined = range(last.row_groups.start, index + 1)
-            rows = (last.rows or 0) + group.num_rows
-            parts[-1] = _Part(row_groups=joined, rows=rows, known=known)
-        else:
-            here = range(index, index + 1)
-            parts.append(_Part(row_groups=here, rows=group.num_rows, known=known))
+            start = last.pieces.start
+            rows += last.rows or 0
+            parts.pop()
+        pieces = range(start, index + 1)
+        parts.append(_Part(pieces=pieces, rows=rows, known=known, share=rows / total))
     return parts
 
 

@@ -12,9 +12,11 @@ import pyarrow as pa
 
 from partwise.tasks.data.discovery import FoundFile
 from partwise.tasks.data.file_formats import read_batches
+from partwise.tasks.data.file_set import Files
 from partwise.tasks.data.files import FileFragment, FileRows
 from partwise.tasks.data.filters import Conditions
 from partwise.tasks.data.fragments import Fragment, Place
+from partwise.tasks.data.remote_files import Access
 from partwise.tasks.data.schemas import cast_batch
 from partwise.tasks.datasets.dataset import Dataset
 from partwise.tasks.datasets.manifest import PartDocument, dataset_path
@@ -23,10 +25,16 @@ from partwise.tasks.runs.committed import READ_THREADS
 from partwise.tasks.runs.store import Store
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _StoredFile(FoundFile):
     """A file of a store, which nothing replaces."""
 
-    __slots__ = ()
+    opened: Any
+    """The store's file system."""
+
+    def filesystem(self) -> Any:
+        """The store's own, with its keys."""
+        return self.opened
 
     def check_unchanged(self) -> None:
         """Leave it to those who know its checksum."""
@@ -42,7 +50,8 @@ def stored_file(store: Store, path: str, size_bytes: int) -> FoundFile:
         base=os.path.dirname(shown),
         size_bytes=size_bytes,
         version="",
-        filesystem=store.filesystem(),
+        access=None if store.filesystem() is None else Access(),
+        opened=store.filesystem(),
     )
 
 
@@ -204,12 +213,12 @@ class DatasetRows:
         files = [part.file() for part in self._parts]
         by_path = {file.path: part for file, part in zip(files, self._parts, strict=True)}
         schema = pa.schema([self.schema.field(name) for name in names])
-        found = FileRows(files, list(by_path)).fragments(names, conditions, keys)
+        found = FileRows(Files(list(by_path)), files).fragments(names, conditions, keys)
         return [
             # The file's own fragment would take the store's credentials along.
             PartFragment(
                 part=by_path[fragment.file.path],
-                row_groups=fragment.row_groups,
+                row_groups=fragment.pieces,
                 names=tuple(names),
                 schema=schema,
                 known=fragment.known,

@@ -1,9 +1,10 @@
-"""A store's keys on their way to workers: by a worker plugin, so never in a task or on disk."""
+"""Keys on their way to workers: by a worker plugin, so never in a task or on disk."""
 
 from collections.abc import Mapping
 
 from distributed import Worker, WorkerPlugin
 
+from partwise.tasks.data.remote_files import set_source_credentials
 from partwise.tasks.runs.store import set_credentials
 
 
@@ -23,3 +24,21 @@ class StoreCredentials(WorkerPlugin):
 
     def __repr__(self) -> str:
         return f"StoreCredentials({self._url!r})"
+
+
+class SourceCredentials(WorkerPlugin):
+    """Gives every worker, also one that comes later, the keys of a bucket with rows."""
+
+    idempotent = True
+
+    def __init__(self, bucket: str, options: Mapping[str, str]) -> None:
+        self.name = f"partwise-source-{bucket}"
+        self._bucket = bucket
+        self._options = dict(options)
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002 (Dask's protocol)
+        """Keep the keys in the worker's process."""
+        set_source_credentials(self._bucket, self._options)
+
+    def __repr__(self) -> str:
+        return f"SourceCredentials({self._bucket!r})"

@@ -10,13 +10,14 @@ from pydantic import SecretStr, ValidationError
 from partwise.blocks import (
     ArtifactStore,
     CudaCluster,
+    FileSource,
     LocalCluster,
     RemoteCluster,
     SqlSource,
     SqlTable,
 )
 
-EVERY = [ArtifactStore, CudaCluster, LocalCluster, RemoteCluster, SqlSource, SqlTable]
+EVERY = [ArtifactStore, CudaCluster, FileSource, LocalCluster, RemoteCluster, SqlSource, SqlTable]
 
 
 @pytest.mark.parametrize("block", EVERY)

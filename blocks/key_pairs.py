@@ -1,0 +1,29 @@
+"""Access keys of a bucket in the fields of a block."""
+
+from pydantic import SecretStr
+
+
+def check_key_pair(
+    access_key_id: SecretStr | None, secret_access_key: SecretStr | None, block: str
+) -> None:
+    """Check that a block has both halves of a pair of access keys, or neither.
+
+    Args:
+        access_key_id: The public half.
+        secret_access_key: The secret half.
+        block: A name that a saved block might have, for the message.
+
+    Raises:
+        ValueError: Only one half was given, or asterisks for a secret.
+    """
+    if (access_key_id is None) != (secret_access_key is None):
+        given, missing = "access_key_id", "secret_access_key"
+        if access_key_id is None:
+            given, missing = missing, given
+        raise ValueError(f"{given} was given without {missing}; give both, or neither.")
+    if secret_access_key is not None and not secret_access_key.get_secret_value().strip("*"):
+        raise ValueError(
+            "secret_access_key is a row of asterisks, which Prefect puts in place of secrets "
+            "where a block itself is passed to run_deployment; pass the block's name instead, "
+            f"such as {block!r}."
+        )

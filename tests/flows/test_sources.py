@@ -1,0 +1,188 @@
+"""Files that are described by a value, a block, a form or options of the command line."""
+
+import io
+import json
+from contextlib import redirect_stderr, redirect_stdout
+
+import dask.dataframe as dd
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from prefect.utilities.callables import parameter_schema
+from prefect.utilities.schema_tools.validation import validate
+from pydantic import SecretStr, ValidationError
+
+from partwise.blocks import FileSource
+from partwise.flows import map_partitions
+from partwise.flows.calls import describe_intent, read_call
+from partwise.flows.cli import main
+from partwise.flows.cli_files import FileOptions
+from partwise.flows.connections import open_rows
+from partwise.tasks.data import Files
+from partwise.tasks.data.remote_files import set_source_credentials, source_credentials
+from partwise.tasks.data.sources import open_source
+from partwise.tasks.errors import InputError
+from partwise.tasks.runs import Run
+
+SECRET = "a-very-secret-half"
+
+
+def count(data, context):
+    return pa.table({"rows": [data.num_rows], "total": [float(data.to_numpy("x").sum())]})
+
+
+def partwise(*words) -> tuple[int, str]:
+    with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as err:
+        code = main([str(word) for word in words])
+    return code, err.getvalue()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Files whose names say no format, of which one lacks a column."""
+    (tmp_path / "data").mkdir()
+    for name, content in {"a": "x,y\n1,1\n2,1\n", "b": "x\n3.5\n", "c": "x,y\n4,1\n"}.items():
+        (tmp_path / "data" / f"{name}.txt").write_text(content)
+    return tmp_path / "data"
+
+
+def test_each_file_is_a_partition_and_a_resume_reads_them_alike(folder, tmp_path, cluster):
+    store = tmp_path / "store"
+    words = [
+        "map",
+        folder,
+        "--file-format",
+        "csv",
+        "--schema",
+        "union",
+        "--types",
+        "x=double,y=int8",
+    ]
+    words += ["--file-column", "file", "-p", "file", "--run-id", "m", "--store", store]
+    words += ["--function", f"{__name__}:count", "--n-shards", "2"]
+    words += ["--address", cluster.address, "--shares-filesystem"]
+    code, err = partwise(*words)
+    assert code == 0, err
+    run = Run.open("m", store)
+    found = run.predictions().select(["file", "rows", "total"]).sort_by("file").to_pylist()
+    assert found == [
+        {"file": "a.txt", "rows": 2, "total": 3.0},
+        {"file": "b.txt", "rows": 1, "total": 3.5},
+        {"file": "c.txt", "rows": 1, "total": 4.0},
+    ]
+    call = run.read_generation_document().call
+    expected = Files(
+        folder, format="csv", schema="union", types={"x": "double", "y": "int8"}, file_column="file"
+    )
+    assert read_call(call)[1]["data"] == expected
+    (folder / "b.txt").write_text("x\n9.5\n")
+    resumed = ["runs", "resume", "m", "--store", store, "--address", cluster.address]
+    code, err = partwise(*resumed, "--shares-filesystem")
+    assert code == 0, err
+    again = Run.open("m", store)
+    assert (again.executed, again.counts) == (1, {"DONE": 3})
+    assert again.predictions().sort_by("file")["total"].to_pylist() == [3.0, 9.5, 4.0]
+
+
+def test_sources_of_several_kinds_are_one_run(folder, tmp_path, cluster):
+    frame = dd.from_pandas(pd.DataFrame({"x": range(10, 16), "y": 1}), npartitions=3)
+    rest = pl.LazyFrame({"y": [2, 1], "x": [30, 31]})
+    given = [Files(folder / "a.txt", format="csv"), frame, rest, pa.table({"x": [40], "y": [2]})]
+    store = str(tmp_path / "store")
+    run = map_partitions(given, "y", count, run_id="several", store=store, cluster=cluster)
+    found = run.predictions().select(["y", "rows", "total"]).sort_by("y").to_pylist()
+    assert found == [
+        {"y": 1, "rows": 9, "total": 1 + 2 + sum(range(10, 16)) + 31.0},
+        {"y": 2, "rows": 2, "total": 70.0},
+    ]
+    assert run.read_generation_document().call is None, "frames cannot be made again elsewhere"
+
+
+def test_calls_of_before_are_read():
+    old = {
+        "flow": "train_models",
+        "data": {"paths": ["/data/x.csv"], "columns": ["a"], "filter": None},
+        "arguments": {"seed": 1},
+        "version": None,
+    }
+    assert read_call(old)[1] == {
+        "seed": 1, "version": None, "data": ["/data/x.csv"], "columns": ["a"], "filter": None,
+    }  # fmt: skip
+
+
+def test_a_call_with_files_is_read_back(folder):
+    files = Files(folder / "a.txt", format="csv", file_column="file")
+    source = open_source([files, files], columns=["x", "file"])
+    intent = describe_intent("train_models", source.description(), {"seed": 1}, None)
+    read = read_call(json.loads(json.dumps(intent.call)))[1]
+    assert read["data"] == [files, files]
+    assert (read["columns"], read["filter"]) == (["x", "file"], None)
+
+
+def test_a_block_is_opened_and_its_keys_stay_here(prefect_server):
+    block = FileSource(
+        paths=["s3://a-bucket/x", "s3://a-bucket/y"],
+        format="csv",
+        schema_policy="union",
+        types={"zip": "string"},
+        file_column="file",
+        endpoint_url="http://127.0.0.1:1",
+        access_key_id=SecretStr("an-id"),
+        secret_access_key=SecretStr(SECRET),
+    )
+    block.save("sales", overwrite=True)
+    try:
+        for given in (block, "file-source/sales", ["file-source/sales"]):
+            opened = open_rows(given)
+            opened = opened[0] if isinstance(opened, list) else opened
+            assert opened == Files(
+                ["s3://a-bucket/x", "s3://a-bucket/y"],
+                format="csv",
+                schema="union",
+                types={"zip": "string"},
+                file_column="file",
+                endpoint_url="http://127.0.0.1:1",
+            )
+            assert SECRET not in repr(opened) + json.dumps(opened.recipe())
+        keys = {"key": "an-id", "secret": SECRET}
+        assert source_credentials("s3://a-bucket") == keys
+    finally:
+        set_source_credentials("s3://a-bucket", {})
+    assert SECRET not in repr(FileSource.load("sales"))
+    with pytest.raises(InputError, match="No block 'file-source/none' can be loaded"):
+        open_rows("file-source/none")
+    with pytest.raises(ValidationError, match=r"access_key_id was given without .*; give both"):
+        FileSource(paths=["s3://b"], access_key_id="AKIA")
+
+
+def test_a_form_may_send_files(folder):
+    schema = parameter_schema(map_partitions).model_dump_for_openapi()
+    for data in (
+        "file-source/sales",
+        ["a.csv", "b.csv"],
+        {
+            "paths": [str(folder)],
+            "format": "csv",
+            "schema": "union",
+            "types": {},
+            "file_column": "",
+        },
+    ):
+        sent = {"data": data, "partition_by": "file", "function": "mine:count"}
+        validate(sent, schema, raise_on_error=True, preprocess=False, ignore_required=True)
+    assert open_rows(data) == Files(folder, format="csv", schema="union")
+
+
+def test_options_that_say_nothing_leave_paths_as_they_are(folder):
+    assert FileOptions().of((str(folder), "b.csv")) == [str(folder), "b.csv"]
+    assert FileOptions(file_column="f").of(()) == []
+    with pytest.raises(InputError, match=r"--types 'zip' is not of the form column=type"):
+        FileOptions(types=("zip",)).of(["x.csv"])
+    with pytest.raises(InputError, match=r"'file-source/sales' says itself how its files are read"):
+        FileOptions(schema="union").of(["file-source/sales"])
+    code, err = partwise(
+        "map", folder, "--function", "m:f", "-p", "x", "--types", "x=number", "--file-format", "csv"
+    )
+    assert code == 2
+    assert "declares column 'x' as 'number', which is no type" in err
