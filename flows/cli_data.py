@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
@@ -15,7 +16,7 @@ from partwise.tasks.datasets.comparison import (
     compare_partitions,
 )
 from partwise.tasks.datasets.dataset import Dataset, list_datasets
-from partwise.tasks.datasets.manifest import ColumnDocument
+from partwise.tasks.datasets.manifest import DATASETS, ColumnDocument
 from partwise.tasks.errors import PartwiseError
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.listing import list_runs
@@ -52,7 +53,7 @@ def register(
 
     Args:
         name: The dataset's name: letters, digits, "-" and "_".
-        source: Parquet, CSV or Arrow IPC files, globs, folders or URLs; or dataset://NAME@VERSION.
+        source: Files, globs, folders or URLs; a block, sql-source/NAME; or dataset://NAME@VERSION.
         exclude: Columns that are read only when they are named.
         label: Columns to be predicted, which are never features by themselves.
         where: Rows to keep, such as "price > 0". Given several times, all must hold.
@@ -61,11 +62,12 @@ def register(
         store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
         as_json: Print a JSON object.
     """
+    from partwise.flows.connections import open_rows
     from partwise.tasks.datasets import registration
 
     done = registration.register(
         name,
-        list(source),
+        open_rows(list(source)),
         store=Store.parse(store),
         columns=split_names(columns) or None,
         filter=[parse_condition(text) for text in where] or None,
@@ -203,29 +205,34 @@ def diff(
 
 @data.command
 def gc(
-    name: str, /, *, dry_run: bool = False, store: StoreUrl = "artifacts", as_json: Json = False
+    name: str = "",
+    /,
+    *,
+    older_than_days: float = 7.0,
+    dry_run: bool = False,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
 ) -> int:
-    """Delete the parts that a registration left behind when it died.
+    """Delete what registrations left behind when they died, and rows on their way to workers.
 
     Args:
-        name: The dataset.
+        name: The dataset. Default: all of them, and the rows that runs handed to workers by way of
+            the store, which later runs on the same rows use again.
+        older_than_days: How old such rows have to be: a run may be at work on them. Default: 7.
         dry_run: Only list them.
         store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
         as_json: Print a JSON object per file.
     """
     from partwise.tasks.datasets.garbage import collect_dataset_garbage
+    from partwise.tasks.partitions.shelf import collect_shards
 
-    found = collect_dataset_garbage(Store.parse(store), name, dry_run=dry_run)
-    if as_json:
-        for path, size_bytes in found:
-            report.print_json({"path": path, "size_bytes": size_bytes, "deleted": not dry_run})
-        return 0
-    out = report.console()
-    for path, size_bytes in found:
-        out.print(f"{size(size_bytes):>10}  {path}", markup=False)
-    verb = "would be deleted" if dry_run else "deleted"
-    total = size(sum(size_bytes for _, size_bytes in found))
-    out.print(f"{len(found):,} files of {name} {verb}, {total}", markup=False)
+    opened = Store.parse(store)
+    found: list[tuple[str, int]] = []
+    for each in [name] if name else opened.list_folder(DATASETS):
+        found += collect_dataset_garbage(opened, each, dry_run=dry_run)
+    if not name:
+        found += collect_shards(opened, timedelta(days=older_than_days), dry_run=dry_run)
+    report.print_garbage(found, name or opened.url, dry_run=dry_run, as_json=as_json)
     return 0
 
 

@@ -21,7 +21,7 @@ from partwise.tasks.runs import Run
 from partwise.tasks.runs.exports import exported_as
 from partwise.tasks.runs.ledger import KEY_PREFIX, show
 from partwise.tasks.runs.store import Store
-from partwise.tasks.runs.texts import duration, key_text, number, shortened
+from partwise.tasks.runs.texts import duration, key_text, number, shortened, size
 
 STYLES: dict[str, str] = {
     "SUCCESS": "green",
@@ -98,6 +98,22 @@ def print_json(value: Mapping[str, Any]) -> None:
     """Print one line of JSON."""
     line = json.dumps(_finite(value), default=_plain, ensure_ascii=False)
     sys.stdout.write(f"{line}\n")
+
+
+def print_garbage(
+    found: Sequence[tuple[str, int]], where: str, *, dry_run: bool, as_json: bool
+) -> None:
+    """Print files that were deleted, or would be, with their sizes in bytes."""
+    if as_json:
+        for path, size_bytes in found:
+            print_json({"path": path, "size_bytes": size_bytes, "deleted": not dry_run})
+        return
+    out = console()
+    for path, size_bytes in found:
+        out.print(f"{size(size_bytes):>10}  {path}", markup=False)
+    verb = "would be deleted" if dry_run else "deleted"
+    total = size(sum(size_bytes for _, size_bytes in found))
+    out.print(f"{len(found):,} files of {where} {verb}, {total}", markup=False)
 
 
 def print_run(run: Run, more: Mapping[str, Text | str] | None = None) -> None:

@@ -159,16 +159,7 @@ def gc(
     from partwise.tasks.runs.garbage import collect_garbage
 
     found = collect_garbage(run.store, run_id, dry_run=dry_run)
-    if as_json:
-        for path, size_bytes in found:
-            report.print_json({"path": path, "size_bytes": size_bytes, "deleted": not dry_run})
-        return 0
-    out = report.console()
-    for path, size_bytes in found:
-        out.print(f"{size(size_bytes):>10}  {path}", markup=False)
-    verb = "would be deleted" if dry_run else "deleted"
-    total = size(sum(size_bytes for _, size_bytes in found))
-    out.print(f"{len(found):,} files of {run_id} {verb}, {total}", markup=False)
+    report.print_garbage(found, run_id, dry_run=dry_run, as_json=as_json)
     return 0
 
 

@@ -27,6 +27,7 @@ NOT_ON_IMPORT = (
     *("prefect", "partwise.blocks", "partwise.flows"),
     *("torch", "xgboost", "lightgbm", "keras", "pandas", "polars", "s3fs"),
     *("onnx", "onnxruntime", "onnxmltools", "sklearn"),
+    *("adbc_driver_manager", "dask.dataframe", "datasets", "duckdb", "tensorflow"),
 )
 PRELOADED = ("cloudpickle", "distributed", "fsspec", "numpy", "pyarrow.dataset", "pydantic")
 IMPORT_EACH = """

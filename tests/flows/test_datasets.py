@@ -5,6 +5,7 @@ import json
 import pickle
 import re
 from contextlib import redirect_stderr, redirect_stdout
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -250,3 +251,18 @@ def test_a_round_trip_through_a_bucket(s3_store_url, s3_endpoint_url) -> None:
         "datasets/sales/manifests/0002.json",
     ]
     assert all("/lease/" not in path for path in found.store.list(""))
+
+
+def test_gc_looks_after_a_whole_store(tmp_path) -> None:
+    (tmp_path / "datasets" / "sales" / "parts" / "dead").mkdir(parents=True)
+    (tmp_path / "datasets" / "sales" / "parts" / "dead" / "00000.parquet").write_bytes(b"12345")
+    for time in ("20200101T000000Z", f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"):
+        part = tmp_path / "shards" / time / f"{time}-token" / "00000-a.part"
+        part.parent.mkdir(parents=True)
+        part.write_bytes(b"123")
+    said = partwise("data", "gc", "--store", tmp_path, "--dry-run").out
+    assert f"2 files of {tmp_path} would be deleted, 8 B" in said
+    assert partwise("data", "gc", "--store", tmp_path).code == 0
+    told = partwise("data", "gc", "--store", tmp_path, "--older-than-days", -1)
+    assert (told.code, "1 files of" in told.out) == (0, True)
+    assert not list(tmp_path.rglob("*.part"))

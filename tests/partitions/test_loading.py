@@ -18,7 +18,7 @@ from partwise.tasks.data.sorted_shards import ShardReader, sort_shard
 from partwise.tasks.data.sources import open_source
 from partwise.tasks.data.spilling import Division
 from partwise.tasks.errors import NullKeyError, SourceError
-from partwise.tasks.partitions import loading
+from partwise.tasks.partitions import loading, skew
 from partwise.tasks.partitions.loading import load_shards, read_keys
 from partwise.tasks.partitions.shelf import collect_shards, open_shelf
 from partwise.tasks.partitions.skew import warnings_of
@@ -369,3 +369,13 @@ def test_a_giant_is_named_beforehand(dask_client, tmp_path, scratch, s3_store_ur
     even = Loaded(pa.table({"key": range(100)}), ["key"], dask_client, tmp_path)
     assert list(warnings_of(even.spill, even.stage, slots=2, memory_bytes=2**40)) == []
     even.close()
+
+
+def test_a_column_of_ids_is_pointed_out(dask_client, tmp_path, scratch, monkeypatch):
+    monkeypatch.setattr(skew, "MANY_PARTITIONS", 50)
+    for column, expected in (("row", 1), ("store", 0)):
+        loaded = Loaded(table_of(300), [column], dask_client, tmp_path)
+        said = list(warnings_of(loaded.spill, loaded.stage, slots=2, memory_bytes=2**40))
+        assert len(said) == expected
+        assert all("300 partitions of 300 rows, 1.0 rows each" in sentence for sentence in said)
+        loaded.close()
