@@ -346,7 +346,7 @@ def _joined(
             and last.pieces is not None
             and last.pieces.stop == index
             and last.known == known
-            and (last.rows or 0) * row_bytes < _FRAGMENT_BYTES
+            and ((last.rows or 0) + rows) * row_bytes <= _FRAGMENT_BYTES
         ):
             start = last.pieces.start
             rows += last.rows or 0
