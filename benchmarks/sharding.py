@@ -60,10 +60,10 @@ def write_source(path: Path, rows: int, keys: int) -> int:
 
 def run_partwise(source: Path, out: Path, timed: Callable[..., object]) -> None:
     from partwise.blocks import LocalCluster
-    from partwise.tasks.data.keys import key_columns
-    from partwise.tasks.data.shards import check_n_shards, default_n_shards
-    from partwise.tasks.data.sources import open_source
-    from partwise.tasks.data.spilling import Division
+    from partwise.tasks.data.keys.partition_keys import key_columns
+    from partwise.tasks.data.shards.spilling import Division
+    from partwise.tasks.data.shards.spills import check_n_shards, default_n_shards
+    from partwise.tasks.data.sources.opening import open_source
     from partwise.tasks.partitions.loading import load_shards
     from partwise.tasks.partitions.shelf import open_shelf
     from partwise.tasks.partitions.staging import Stage
@@ -92,12 +92,12 @@ def run_partwise(source: Path, out: Path, timed: Callable[..., object]) -> None:
 
 
 def warm_up() -> None:
-    import partwise.tasks.data.sorted_shards
+    import partwise.tasks.data.shards.sorted_shards
     import partwise.tasks.partitions.loading  # noqa: F401
 
 
 def sort_one(shard: object, columns: object, out: str) -> int:
-    from partwise.tasks.data.sorted_shards import sort_shard
+    from partwise.tasks.data.shards.sorted_shards import sort_shard
 
     return int(sort_shard(shard, columns, out).offsets[-1])  # type: ignore[arg-type]
 

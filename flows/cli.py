@@ -306,8 +306,8 @@ def look_first(arguments: Mapping[str, Any]) -> None:
     Raises:
         InputError: The flow would refuse them.
     """
-    from partwise.tasks.data.keys import key_columns
-    from partwise.tasks.data.sources import open_source
+    from partwise.tasks.data.keys.partition_keys import key_columns
+    from partwise.tasks.data.sources.opening import open_source
     from partwise.tasks.datasets.dataset import resolve_references
     from partwise.tasks.runs.manifest import check_run_id
     from partwise.tasks.runs.store import Store

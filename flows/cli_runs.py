@@ -12,7 +12,7 @@ from cyclopts import App, Parameter
 
 from partwise.flows import cli_report as report
 from partwise.flows.cli_options import ClusterOptions, StoreUrl
-from partwise.tasks.data.keys import Key, KeyClass, KeyColumn
+from partwise.tasks.data.keys.partition_keys import Key, KeyClass, KeyColumn
 from partwise.tasks.errors import InputError, PartitionNotFoundError, PartwiseError
 from partwise.tasks.partitions.context import LOG_FILENAME
 from partwise.tasks.partitions.outcomes import RunStatus

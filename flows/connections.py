@@ -21,8 +21,8 @@ from partwise.blocks import (
 )
 from partwise.flows.parameters import Cluster, ClusterParameter, OutputParameter, StoreParameter
 from partwise.tasks.data import Files
-from partwise.tasks.data.query import Query
-from partwise.tasks.data.remote_files import bucket_of, set_source_credentials
+from partwise.tasks.data.files.remote_files import bucket_of, set_source_credentials
+from partwise.tasks.data.sql.query import Query
 from partwise.tasks.datasets.dataset import resolve_references
 from partwise.tasks.datasets.manifest import is_reference
 from partwise.tasks.datasets.output import DatasetOutput

@@ -26,11 +26,10 @@ from partwise.flows.connections import (
 )
 from partwise.flows.parameters import ClusterParameter, NullKeys, StoreParameter
 from partwise.flows.progress import listeners
-from partwise.tasks.data.files import credentials_of
-from partwise.tasks.data.params import spill_params
-from partwise.tasks.data.shards import Spill, SpilledShard, check_n_shards, default_n_shards
-from partwise.tasks.data.sources import Source
-from partwise.tasks.data.spilling import Division
+from partwise.tasks.data.files.file_rows import credentials_of
+from partwise.tasks.data.shards.spilling import Division
+from partwise.tasks.data.shards.spills import Spill, SpilledShard, check_n_shards, default_n_shards
+from partwise.tasks.data.sources.opening import Source
 from partwise.tasks.errors import InputError
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.partitions.assignment import (
@@ -45,6 +44,7 @@ from partwise.tasks.partitions.driver import CANCELLED, Driver, Logger
 from partwise.tasks.partitions.loading import read_keys
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.partitions.outcomes import PartitionStatus
+from partwise.tasks.partitions.params import spill_params
 from partwise.tasks.partitions.payload import name_of, pack_work
 from partwise.tasks.partitions.sample import SampleWork, predict, sample_of
 from partwise.tasks.partitions.shelf import open_shelf

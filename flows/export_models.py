@@ -21,7 +21,7 @@ from partwise.flows.parameters import (
     VersionParameter,
 )
 from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.keys import key_columns
+from partwise.tasks.data.keys.partition_keys import key_columns
 from partwise.tasks.export_models import check_coverage, plan_export
 from partwise.tasks.export_models import export_models as export_some_models
 from partwise.tasks.exporters.choice import resolve_exporter

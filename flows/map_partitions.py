@@ -18,12 +18,12 @@ from partwise.flows.parameters import (
     VersionParameter,
 )
 from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.keys import key_columns
-from partwise.tasks.data.params import given_params
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.keys.partition_keys import key_columns
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.map_partitions import map_partitions as map_some_partitions
 from partwise.tasks.map_partitions import plan_mapping
 from partwise.tasks.partitions import ExecutionOptions
+from partwise.tasks.partitions.params import given_params
 from partwise.tasks.publish_rows import check_output, with_output
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting

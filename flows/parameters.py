@@ -13,9 +13,9 @@ from pydantic import WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster, SqlTable
-from partwise.tasks.data.discovery import Format
-from partwise.tasks.data.filters import Filter
-from partwise.tasks.data.schemas import SchemaPolicy
+from partwise.tasks.data.columns.schemas import SchemaPolicy
+from partwise.tasks.data.files.discovery import Format
+from partwise.tasks.data.rows.filters import Filter
 from partwise.tasks.datasets.output import DatasetOutput
 from partwise.tasks.exporters.options import ExportOptions, ValidationOptions
 from partwise.tasks.exporters.protocol import Exporter

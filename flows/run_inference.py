@@ -21,12 +21,12 @@ from partwise.flows.parameters import (
     VersionParameter,
 )
 from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.keys import key_columns
-from partwise.tasks.data.params import given_params
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.keys.partition_keys import key_columns
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.exporters.options import ModelFormat
 from partwise.tasks.infer_partitions import infer_partitions, plan_inference
 from partwise.tasks.partitions import ExecutionOptions
+from partwise.tasks.partitions.params import given_params
 from partwise.tasks.partitions.staging import models_fingerprint
 from partwise.tasks.publish_rows import check_output, with_output
 from partwise.tasks.runs import Run

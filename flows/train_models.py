@@ -18,10 +18,10 @@ from partwise.flows.parameters import (
     VersionParameter,
 )
 from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.keys import key_columns
-from partwise.tasks.data.params import given_params
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.keys.partition_keys import key_columns
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.partitions import ExecutionOptions
+from partwise.tasks.partitions.params import given_params
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Identity, OnExisting
 from partwise.tasks.serdes import resolve_serde

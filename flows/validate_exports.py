@@ -20,7 +20,7 @@ from partwise.flows.parameters import (
     VersionParameter,
 )
 from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.keys import key_columns
+from partwise.tasks.data.keys.partition_keys import key_columns
 from partwise.tasks.errors import InputError
 from partwise.tasks.export_models import check_coverage
 from partwise.tasks.exporters.choice import resolve_exporter

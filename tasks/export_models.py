@@ -7,8 +7,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from partwise.tasks.data.keys import KeyColumn, check_key_classes, partition_ids
-from partwise.tasks.data.shards import Spill, SpilledShard
+from partwise.tasks.data.keys.partition_keys import KeyColumn, check_key_classes, partition_ids
+from partwise.tasks.data.shards.spills import Spill, SpilledShard
 from partwise.tasks.errors import InputError, ModelNotFound
 from partwise.tasks.exporters.choice import check_formats
 from partwise.tasks.exporters.options import ExportOptions, ModelFormat

@@ -8,7 +8,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from partwise.tasks.data.keys import KeyColumn, check_key_classes
+from partwise.tasks.data.keys.partition_keys import KeyColumn, check_key_classes
 from partwise.tasks.errors import ColumnError, InputError, ModelNotFound
 from partwise.tasks.partitions.assignment import ShardReceipt
 from partwise.tasks.partitions.driver import Driver, ShardGroup

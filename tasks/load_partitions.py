@@ -4,9 +4,9 @@ from distributed import Client
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from partwise.tasks.data.descriptions import Source
-from partwise.tasks.data.shards import Spill
-from partwise.tasks.data.spilling import Division
+from partwise.tasks.data.rows.descriptions import Source
+from partwise.tasks.data.shards.spilling import Division
+from partwise.tasks.data.shards.spills import Spill
 from partwise.tasks.partitions.loading import load_shards
 from partwise.tasks.partitions.shelf import Shelf
 from partwise.tasks.partitions.staging import Stage

@@ -8,7 +8,7 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from partwise.tasks.data.keys import KeyColumn
+from partwise.tasks.data.keys.partition_keys import KeyColumn
 from partwise.tasks.partitions.assignment import ShardReceipt
 from partwise.tasks.partitions.driver import Driver, ShardGroup
 from partwise.tasks.partitions.work import TrainWork

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from partwise.tasks.data.framework_forms import FrameworkForms
-from partwise.tasks.data.key_classes import names_in_words
-from partwise.tasks.data.spooling import PortableTable, map_spooled, spool
-from partwise.tasks.data.vectors import matrix_of, vector_of
+from partwise.tasks.data.columns.column_names import names_in_words
+from partwise.tasks.data.forms.framework_forms import FrameworkForms
+from partwise.tasks.data.forms.spooling import PortableTable, map_spooled, spool
+from partwise.tasks.data.forms.vectors import matrix_of, vector_of
 from partwise.tasks.errors import ColumnError, InputError
 
 if TYPE_CHECKING:
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import polars as pl
 
-    from partwise.tasks.data.filters import Filter
-    from partwise.tasks.data.pandas_frames import PandasTypes
+    from partwise.tasks.data.forms.pandas_frames import PandasTypes
+    from partwise.tasks.data.rows.filters import Filter
     from partwise.tasks.runs.store import Store
 
 _NOT_IN_POLARS = (
@@ -71,7 +71,7 @@ class DataConnector(FrameworkForms):
             >>> DataConnector.from_dataframe(pd.DataFrame({"x": [1, 2]})).num_rows
             2
         """
-        from partwise.tasks.data.sources import table_of
+        from partwise.tasks.data.sources.opening import table_of
 
         return cls(table_of(data))
 
@@ -102,7 +102,7 @@ class DataConnector(FrameworkForms):
         Example:
             >>> data = DataConnector.from_sources(["2015/*.parquet", "2016/*.parquet"])
         """
-        from partwise.tasks.data.sources import open_source
+        from partwise.tasks.data.sources.opening import open_source
 
         source = open_source(data, columns=columns, filter=filter)
         spooled = spool(source.batches(), source.schema)
@@ -170,7 +170,7 @@ class DataConnector(FrameworkForms):
         Raises:
             InputError: There are no such types.
         """
-        from partwise.tasks.data.pandas_frames import pandas_frame
+        from partwise.tasks.data.forms.pandas_frames import pandas_frame
 
         return pandas_frame(self._table, types)
 

@@ -9,10 +9,16 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from partwise.tasks.data.dictionaries import plain_storage
-from partwise.tasks.data.keys import Key, KeyColumn, check_key_classes, key_columns, key_values
-from partwise.tasks.data.shards import Spill, SpilledShard, default_n_shards, spill_shards
-from partwise.tasks.data.sorted_shards import ShardReader, sort_shard
+from partwise.tasks.data.columns.dictionaries import plain_storage
+from partwise.tasks.data.keys.partition_keys import (
+    Key,
+    KeyColumn,
+    check_key_classes,
+    key_columns,
+    key_values,
+)
+from partwise.tasks.data.shards.sorted_shards import ShardReader, sort_shard
+from partwise.tasks.data.shards.spills import Spill, SpilledShard, default_n_shards, spill_shards
 from partwise.tasks.datasets.dataset import Dataset
 from partwise.tasks.datasets.manifest import ColumnDocument, DatasetManifest
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from partwise.tasks.data.filters import Filter
-from partwise.tasks.data.roles import with_label_role
+from partwise.tasks.data.columns.roles import with_label_role
+from partwise.tasks.data.rows.filters import Filter
 from partwise.tasks.datasets.manifest import (
     DATASETS,
     MANIFESTS,
@@ -28,7 +28,7 @@ from partwise.tasks.runs.manifest import is_run_id
 from partwise.tasks.runs.store import Store
 
 if TYPE_CHECKING:
-    from partwise.tasks.data.sources import Source
+    from partwise.tasks.data.sources.opening import Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Dataset:
             ColumnError: A column is missing.
             InputError: The filter is malformed.
         """
-        from partwise.tasks.data.sources import open_source
+        from partwise.tasks.data.sources.opening import open_source
 
         return open_source(self, columns=columns, filter=filter)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.tasks.data.row_hash import hash_schema, lay_out
+from partwise.tasks.data.columns.row_hash import hash_schema, lay_out
 
 
 class ContentFingerprint:

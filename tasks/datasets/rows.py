@@ -10,14 +10,14 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.tasks.data.discovery import FoundFile
-from partwise.tasks.data.file_formats import read_batches
-from partwise.tasks.data.file_set import Files
-from partwise.tasks.data.files import FileFragment, FileRows
-from partwise.tasks.data.filters import Conditions
-from partwise.tasks.data.fragments import Fragment, Place
-from partwise.tasks.data.remote_files import Access
-from partwise.tasks.data.schemas import cast_batch
+from partwise.tasks.data.columns.schemas import cast_batch
+from partwise.tasks.data.files.discovery import FoundFile
+from partwise.tasks.data.files.file_formats import read_batches
+from partwise.tasks.data.files.file_rows import FileFragment, FileRows
+from partwise.tasks.data.files.file_set import Files
+from partwise.tasks.data.files.remote_files import Access
+from partwise.tasks.data.rows.filters import Conditions
+from partwise.tasks.data.rows.fragments import Fragment, Place
 from partwise.tasks.datasets.dataset import Dataset
 from partwise.tasks.datasets.manifest import PartDocument, dataset_path
 from partwise.tasks.errors import IntegrityError, SourceError

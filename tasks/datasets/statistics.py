@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import JsonValue
 
-from partwise.tasks.data.dictionaries import plain_storage
-from partwise.tasks.data.hashing import hash_bytes, mix
+from partwise.tasks.data.columns.dictionaries import plain_storage
+from partwise.tasks.data.keys.hashing import hash_bytes, mix
 from partwise.tasks.datasets.manifest import ColumnDocument
 
 SKETCH_SIZE = 4096

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partwise.tasks.data.key_classes import names_in_words
+from partwise.tasks.data.columns.column_names import names_in_words
 from partwise.tasks.errors import ExportRefused
 from partwise.tasks.exporters.lightgbm_graph import (
     DOUBLE,

@@ -22,7 +22,7 @@ from itertools import chain
 
 import numpy as np
 
-from partwise.tasks.data.key_classes import names_in_words
+from partwise.tasks.data.columns.column_names import names_in_words
 from partwise.tasks.errors import ExportRefused
 from partwise.tasks.exporters.tree_ensemble import TreeEnsemble
 

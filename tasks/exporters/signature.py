@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from partwise.tasks.data.key_classes import names_in_words
+from partwise.tasks.data.columns.column_names import names_in_words
+from partwise.tasks.data.forms.features import feature_matrix
 from partwise.tasks.errors import ColumnError, InputError, IntegrityError
 from partwise.tasks.exporters.options import ExportOptions
-from partwise.tasks.trainers.features import feature_matrix
 
 Feeds = Mapping[str, np.ndarray]
 """The inputs of a model by name, in the signature's order; text as arrays of `object`."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from partwise.tasks.data.keys import KeyColumn
-from partwise.tasks.data.shards import SpilledShard
+from partwise.tasks.data.keys.partition_keys import KeyColumn
+from partwise.tasks.data.shards.spills import SpilledShard
 from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.runs.manifest import RunKind
 from partwise.tasks.runs.store import Store

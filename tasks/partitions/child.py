@@ -28,9 +28,8 @@ from typing import Any, TextIO
 import pyarrow as pa
 
 from partwise.tasks.data.connector import DataConnector
-from partwise.tasks.data.keys import Key
-from partwise.tasks.data.params import read_params
-from partwise.tasks.data.sorted_shards import ShardReader
+from partwise.tasks.data.keys.partition_keys import Key
+from partwise.tasks.data.shards.sorted_shards import ShardReader
 from partwise.tasks.errors import (
     ArtifactNotFoundError,
     ExportMismatch,
@@ -39,6 +38,7 @@ from partwise.tasks.errors import (
 )
 from partwise.tasks.partitions.context import PartitionContext
 from partwise.tasks.partitions.failures import MESSAGE_CHARS, describe_error, printable
+from partwise.tasks.partitions.params import read_params
 from partwise.tasks.partitions.seeding import Seeding
 from partwise.tasks.partitions.wire import Connection
 from partwise.tasks.partitions.work import Produced, StoredModel, Work

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from partwise.tasks.data.keys import Key
+from partwise.tasks.data.keys.partition_keys import Key
 from partwise.tasks.errors import ArtifactNotFoundError, InputError
 
 LOG_FILENAME = "log.txt"

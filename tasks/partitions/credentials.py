@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from distributed import Worker, WorkerPlugin
 
-from partwise.tasks.data.remote_files import set_source_credentials
+from partwise.tasks.data.files.remote_files import set_source_credentials
 from partwise.tasks.runs.store import set_credentials
 
 

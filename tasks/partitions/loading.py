@@ -15,10 +15,13 @@ import pyarrow as pa
 from dask.delayed import delayed
 from distributed import Client, Future, get_worker, wait
 
-from partwise.tasks.data.descriptions import Source
-from partwise.tasks.data.fragments import Fragment, Place
-from partwise.tasks.data.keys import KeyColumn, chosen_keys
-from partwise.tasks.data.shards import (
+from partwise.tasks.data.keys.partition_keys import KeyColumn, chosen_keys
+from partwise.tasks.data.rows.descriptions import Source
+from partwise.tasks.data.rows.fragments import Fragment, Place
+from partwise.tasks.data.shards.sorted_shards import read_shard_keys
+from partwise.tasks.data.shards.spilled_parts import lay_in_shard_order, read_index
+from partwise.tasks.data.shards.spilling import Division, spill_fragments
+from partwise.tasks.data.shards.spills import (
     KeyedRows,
     Spill,
     SpilledPart,
@@ -26,9 +29,6 @@ from partwise.tasks.data.shards import (
     keyed_fragments,
     merge_parts,
 )
-from partwise.tasks.data.sorted_shards import read_shard_keys
-from partwise.tasks.data.spilled_parts import lay_in_shard_order, read_index
-from partwise.tasks.data.spilling import Division, spill_fragments
 from partwise.tasks.errors import ClusterError, PartwiseError, SourceError
 from partwise.tasks.partitions.shelf import Shelf, is_disk_full
 from partwise.tasks.partitions.staging import Stage, fetch_shard

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.tasks.data.connector import DataConnector
-from partwise.tasks.data.shards import Spill
+from partwise.tasks.data.shards.spills import Spill
 from partwise.tasks.errors import SerdeError
 from partwise.tasks.partitions.context import PartitionContext
 from partwise.tasks.partitions.outcomes import PartitionStatus

@@ -25,10 +25,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from partwise.tasks.data.descriptions import SourceDescription
-from partwise.tasks.data.keys import HASH_VERSION
-from partwise.tasks.data.spilled_parts import PART_VERSION
-from partwise.tasks.data.spilling import Division
+from partwise.tasks.data.keys.partition_keys import HASH_VERSION
+from partwise.tasks.data.rows.descriptions import SourceDescription
+from partwise.tasks.data.shards.spilled_parts import PART_VERSION
+from partwise.tasks.data.shards.spilling import Division
 from partwise.tasks.errors import InputError, StoreError
 from partwise.tasks.partitions.assignment import Place
 from partwise.tasks.partitions.staging import Stage

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from partwise.tasks.data.key_classes import names_in_words
-from partwise.tasks.data.keys import key_values
-from partwise.tasks.data.shards import Spill
-from partwise.tasks.data.stored_rows import find_key
+from partwise.tasks.data.columns.column_names import names_in_words
+from partwise.tasks.data.keys.partition_keys import key_values
+from partwise.tasks.data.shards.spills import Spill
+from partwise.tasks.data.shards.stored_rows import find_key
 from partwise.tasks.partitions.staging import Stage
 
 GIANT_SHARE = 0.5

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.tasks.data.shards import SpilledShard
-from partwise.tasks.data.spilled_parts import MESSAGE_ALIGNMENT
+from partwise.tasks.data.shards.spilled_parts import MESSAGE_ALIGNMENT
+from partwise.tasks.data.shards.spills import SpilledShard
 from partwise.tasks.errors import StoreError
 from partwise.tasks.partitions.assignment import Place, StagedFile
 from partwise.tasks.runs.bundle import artifact_from_row

@@ -18,9 +18,8 @@ import psutil
 import pyarrow as pa
 from distributed import Worker, get_worker
 
-from partwise.tasks.data.keys import chosen_keys, encode_keys, partition_seed
-from partwise.tasks.data.params import params_fingerprints
-from partwise.tasks.data.sorted_shards import ShardReader, SortedShard, sort_shard
+from partwise.tasks.data.keys.partition_keys import chosen_keys, encode_keys, partition_seed
+from partwise.tasks.data.shards.sorted_shards import ShardReader, SortedShard, sort_shard
 from partwise.tasks.errors import ArtifactNotFoundError, PartitionNotFoundError
 from partwise.tasks.partitions.assignment import (
     ShardAssignment,
@@ -31,6 +30,7 @@ from partwise.tasks.partitions.assignment import (
 from partwise.tasks.partitions.child_process import close_idle_children, discard_child
 from partwise.tasks.partitions.context import LOG_FILENAME
 from partwise.tasks.partitions.outcomes import PartitionStatus
+from partwise.tasks.partitions.params import params_fingerprints
 from partwise.tasks.partitions.reporter import Reporter
 from partwise.tasks.partitions.segments import SegmentWriter
 from partwise.tasks.partitions.staging import fetch, fetch_shard, locate_models, model_checksums

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from partwise.tasks.data.keys import HASH_VERSION, KeyColumn, check_key_classes
+from partwise.tasks.data.keys.partition_keys import HASH_VERSION, KeyColumn, check_key_classes
 from partwise.tasks.errors import InputError, RunExistsError, RunNotFoundError, StoreError
 from partwise.tasks.partitions.outcomes import PartitionStatus
 from partwise.tasks.runs.lease import Lease

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.tasks.data.keys import KeyColumn, partition_ids
+from partwise.tasks.data.keys.partition_keys import KeyColumn, partition_ids
 from partwise.tasks.errors import IntegrityError
 from partwise.tasks.partitions.outcomes import PartitionStatus, RunStatus
 from partwise.tasks.runs.claim import Claim

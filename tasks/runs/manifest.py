@@ -22,7 +22,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from partwise.tasks.data.keys import KeyClass, KeyColumn
+from partwise.tasks.data.keys.partition_keys import KeyClass, KeyColumn
 from partwise.tasks.errors import RunFormatError, RunIdError
 from partwise.tasks.partitions.outcomes import RunStatus
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from partwise.tasks.data.dictionaries import decoded
+from partwise.tasks.data.columns.dictionaries import decoded
 from partwise.tasks.errors import ColumnError
 from partwise.tasks.runs.ledger import read_table, write_table
 from partwise.tasks.runs.manifest import run_path

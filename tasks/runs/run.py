@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.tasks.data.keys import Key, KeyColumn, partition_id
+from partwise.tasks.data.keys.partition_keys import Key, KeyColumn, partition_id
 from partwise.tasks.errors import (
     ArtifactNotFoundError,
     ColumnError,

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.tasks.data.databases import Driver
-from partwise.tasks.data.dictionaries import plain_storage
-from partwise.tasks.data.key_classes import names_in_words
-from partwise.tasks.data.postgresql_types import decimal_type, is_numeric
+from partwise.tasks.data.columns.column_names import names_in_words
+from partwise.tasks.data.columns.dictionaries import plain_storage
+from partwise.tasks.data.sql.databases import Driver
+from partwise.tasks.data.sql.postgresql_types import decimal_type, is_numeric
 from partwise.tasks.errors import InputError
 
 OWN_COLUMNS = ("run_id", "partition_id")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.tasks.data.databases import Database, Driver, is_table_name, table_parts
-from partwise.tasks.data.row_hash import hash_rows, hash_schema, lay_out
+from partwise.tasks.data.columns.row_hash import hash_rows, hash_schema, lay_out
+from partwise.tasks.data.sql.databases import Database, Driver, is_table_name, table_parts
 from partwise.tasks.errors import InputError, IntegrityError
 from partwise.tasks.runs.ledger import read_table
 from partwise.tasks.runs.manifest import run_path

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from partwise.tasks.data.databases import Database, quoted_name, quoted_text, table_parts
+from partwise.tasks.data.sql.databases import Database, quoted_name, quoted_text, table_parts
 from partwise.tasks.errors import OutputError
 from partwise.tasks.runs.sql_columns import OWN_COLUMNS, fit_rows, sql_type
 

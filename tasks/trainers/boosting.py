@@ -12,12 +12,9 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.tasks.data.key_classes import names_in_words
-from partwise.tasks.data.roles import marked_labels
-from partwise.tasks.errors import ColumnError, InputError
-from partwise.tasks.json_schema import for_forms
-from partwise.tasks.partitions.outcomes import Result, Skip
-from partwise.tasks.trainers.features import (
+from partwise.tasks.data.columns.column_names import names_in_words
+from partwise.tasks.data.columns.roles import marked_labels
+from partwise.tasks.data.forms.features import (
     Categories,
     FeatureColumns,
     choose_features,
@@ -26,6 +23,9 @@ from partwise.tasks.trainers.features import (
     is_number,
     numbers,
 )
+from partwise.tasks.errors import ColumnError, InputError
+from partwise.tasks.json_schema import for_forms
+from partwise.tasks.partitions.outcomes import Result, Skip
 from partwise.tasks.trainers.holdout import Holdout, HoldoutFraction
 from partwise.tasks.trainers.metrics import METRICS, Task
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.tasks.data.key_classes import names_in_words
+from partwise.tasks.data.columns.column_names import names_in_words
 from partwise.tasks.errors import ColumnError
 from partwise.tasks.json_schema import for_forms
 

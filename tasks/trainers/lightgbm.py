@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pyarrow as pa  # noqa: TC002
 from pydantic import ConfigDict, Field
 
-from partwise.tasks.errors import InputError
-from partwise.tasks.trainers.boosting import BoostingTrainer, Fit, TrainingData
-from partwise.tasks.trainers.features import (
+from partwise.tasks.data.forms.features import (
+    REFUSED_BY_LIGHTGBM,
     Categories,
     feature_matrix,
     feature_names,
     find_columns,
 )
+from partwise.tasks.errors import InputError
+from partwise.tasks.trainers.boosting import BoostingTrainer, Fit, TrainingData
 from partwise.tasks.trainers.metrics import Task  # noqa: TC001
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     from partwise.tasks.data.connector import DataConnector
 
-REFUSED_IN_NAMES = '",:[]{} \t\n\r\f\v'
 _REGRESSION = (
     "regression", "regression_l2", "l2", "mean_squared_error", "mse", "l2_root",
     "root_mean_squared_error", "rmse", "regression_l1", "l1", "mean_absolute_error", "mae",
@@ -97,7 +97,7 @@ class LightGBMTrainer(BoostingTrainer):
             data.train.features,
             data.train.labels,
             params=params,
-            feature_name=feature_names(names, REFUSED_IN_NAMES),
+            feature_name=feature_names(names, REFUSED_BY_LIGHTGBM),
             categorical_feature=[names.index(name) for name in data.columns.categorical],
         )
         evaluated: list[Any] = []
@@ -161,7 +161,7 @@ def features_of_booster(booster: Any, columns: Sequence[str]) -> tuple[list[str]
         InputError: Which columns are categorical cannot be told.
     """
     spellings = [
-        feature_names(columns, REFUSED_IN_NAMES),
+        feature_names(columns, REFUSED_BY_LIGHTGBM),
         [re.sub(r"\s", "_", name) for name in columns],  # what LightGBM itself makes of spaces
     ]
     names = find_columns(booster.feature_name(), columns, spellings)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from partwise.tasks.data.forms.features import find_columns
 from partwise.tasks.errors import InputError
 from partwise.tasks.serdes import library_of
-from partwise.tasks.trainers.features import find_columns
 from partwise.tasks.trainers.lightgbm import predict_lightgbm
 from partwise.tasks.trainers.xgboost import predict_xgboost
 

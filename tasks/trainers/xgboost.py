@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
+from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
 from pydantic import ConfigDict, Field
 
+from partwise.tasks.data.forms.categories import with_categories
+from partwise.tasks.data.forms.features import (
+    REFUSED_BY_XGBOOST,
+    feature_matrix,
+    feature_names,
+    find_columns,
+    is_number,
+)
 from partwise.tasks.errors import InputError
 from partwise.tasks.trainers.boosting import BoostingTrainer, Fit, Rows, TrainingData
-from partwise.tasks.trainers.features import feature_matrix, feature_names, find_columns, is_number
 from partwise.tasks.trainers.metrics import Task  # noqa: TC001
 
 if TYPE_CHECKING:
@@ -19,7 +26,6 @@ if TYPE_CHECKING:
 
     from partwise.tasks.data.connector import DataConnector
 
-REFUSED_IN_NAMES = "[]<"
 _REGRESSION = (
     "reg:squarederror", "reg:squaredlogerror", "reg:pseudohubererror", "reg:absoluteerror",
     "reg:quantileerror", "reg:gamma", "reg:tweedie", "count:poisson",
@@ -101,7 +107,7 @@ class XGBoostTrainer(BoostingTrainer):
     def _matrix(self, data: TrainingData, rows: Rows) -> Any:
         import xgboost
 
-        names = feature_names(data.columns.names, REFUSED_IN_NAMES)
+        names = feature_names(data.columns.names, REFUSED_BY_XGBOOST)
         if not data.categories:
             return xgboost.DMatrix(
                 rows.features, rows.labels, feature_names=names, nthread=self.threads
@@ -119,19 +125,6 @@ class XGBoostTrainer(BoostingTrainer):
             enable_categorical=True,
             nthread=self.threads,
         )
-
-
-def with_categories(
-    codes: pa.Array | pa.ChunkedArray, categories: Sequence[Any]
-) -> pa.ChunkedArray:
-    """Return codes with their categories as XGBoost takes them from Arrow: text, and at least one.
-
-    Numbers come back from the model as text too; see `_typed`.
-    """
-    texts = pa.array([str(category) for category in categories] or [""], pa.string())
-    chunks = codes.chunks if isinstance(codes, pa.ChunkedArray) else [codes]
-    coded = [pa.DictionaryArray.from_arrays(chunk.cast(pa.int32()), texts) for chunk in chunks]
-    return pa.chunked_array(coded, pa.dictionary(pa.int32(), pa.string()))
 
 
 def _typed(categories: list[Any], kind: pa.DataType) -> list[Any]:
@@ -215,7 +208,7 @@ def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[s
         raise InputError(
             "The XGBoost model has no feature names: train it with them, or pass predict=."
         )
-    names = find_columns(features, schema.names, [feature_names(schema.names, REFUSED_IN_NAMES)])
+    names = find_columns(features, schema.names, [feature_names(schema.names, REFUSED_BY_XGBOOST)])
     lists = _kept_categories(booster) if "c" in (booster.feature_types or ()) else {}
     categories = {
         name: _typed(lists[feature], schema.field(name).type)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.tasks.data.key_classes import names_in_words
+from partwise.tasks.data.columns.column_names import names_in_words
 from partwise.tasks.exporters.protocol import Tolerance
 from partwise.tasks.exporters.signature import Signature
 from partwise.tasks.validation.metric_gate import judge_metric

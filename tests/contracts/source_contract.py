@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from partwise.tasks.data.sources import Source, open_source
+from partwise.tasks.data.sources.opening import Source, open_source
 from partwise.tasks.errors import SourceError
 
 TABLE = pa.table(

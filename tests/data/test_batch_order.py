@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partwise.tasks.data import batch_order
-from partwise.tasks.data.batch_order import BatchOrder
+from partwise.tasks.data.forms import batch_order
+from partwise.tasks.data.forms.batch_order import BatchOrder
 from partwise.tasks.errors import InputError
 
 

@@ -4,10 +4,10 @@ import pandas as pd
 import pytest
 
 from partwise.tasks.data import DataConnector
-from partwise.tasks.data.keys import key_columns, key_values
-from partwise.tasks.data.shards import spill_shards
-from partwise.tasks.data.sorted_shards import ShardReader, sort_shard
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.keys.partition_keys import key_columns, key_values
+from partwise.tasks.data.shards.sorted_shards import ShardReader, sort_shard
+from partwise.tasks.data.shards.spills import spill_shards
+from partwise.tasks.data.sources.opening import open_source
 
 
 def missing_as_none(key):

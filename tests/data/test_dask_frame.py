@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from distributed import Client, wait
 
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import ColumnError
 from tests.contracts.source_contract import SourceContract
 

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.tasks.data import Files
-from partwise.tasks.data import file_formats as formats_module
-from partwise.tasks.data import files as files_module
-from partwise.tasks.data.files import credentials_of
-from partwise.tasks.data.remote_files import set_source_credentials
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.files import file_formats as formats_module
+from partwise.tasks.data.files import file_rows as files_module
+from partwise.tasks.data.files.file_rows import credentials_of
+from partwise.tasks.data.files.remote_files import set_source_credentials
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import ColumnError, InputError, SourceError
 
 

@@ -10,7 +10,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import ColumnError, SourceError
 
 TABLE = pa.table({"n": range(6), "text": ["a", "b", None] * 2})

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.data.keys import (
+from partwise.tasks.data.keys.partition_keys import (
     hash_keys,
     key_bytes,
     key_columns,
@@ -23,9 +23,9 @@ from partwise.tasks.data.keys import (
     partition_id,
     partition_ids,
 )
-from partwise.tasks.data.shards import spill_shards
-from partwise.tasks.data.sorted_shards import sort_shard
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.shards.sorted_shards import sort_shard
+from partwise.tasks.data.shards.spills import spill_shards
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import ColumnError
 
 UNITS = ("s", "ms", "us", "ns")

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.data.keys import (
+from partwise.tasks.data.keys.partition_keys import (
     HASH_VERSION,
     KeyClass,
     KeyColumn,

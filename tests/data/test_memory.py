@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 
 MEASURE = """
 import json, sys, threading
-from partwise.tasks.data.keys import key_columns
-from partwise.tasks.data.shards import spill_shards
-from partwise.tasks.data.sorted_shards import sort_shard
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.keys.partition_keys import key_columns
+from partwise.tasks.data.shards.spills import spill_shards
+from partwise.tasks.data.shards.sorted_shards import sort_shard
+from partwise.tasks.data.sources.opening import open_source
 
 def anonymous_mb():
     with open("/proc/self/status") as status:

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import SourceError
 from tests.named_inputs import NAMED, Cases, NamedInput, names_between
 
@@ -231,7 +231,7 @@ def changing(path: Path, row: NamedInput) -> str:
             row.is_refused(lambda batches=batches: list(batches))
     code = (
         "import os, sys\n"
-        "from partwise.tasks.data.sources import open_source\n"
+        "from partwise.tasks.data.sources.opening import open_source\n"
         "batches = open_source(sys.argv[1]).batches()\n"
         "next(batches)\n"
         "os.truncate(sys.argv[1], 100)\n"

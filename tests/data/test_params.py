@@ -8,12 +8,12 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from partwise.tasks.data.keys import key_columns, partition_id
-from partwise.tasks.data.params import params_fingerprints, read_params, spill_params
-from partwise.tasks.data.shards import spill_shards
-from partwise.tasks.data.sorted_shards import read_shard_keys
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.keys.partition_keys import key_columns, partition_id
+from partwise.tasks.data.shards.sorted_shards import read_shard_keys
+from partwise.tasks.data.shards.spills import spill_shards
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import ColumnError, InputError, KeyClassError
+from partwise.tasks.partitions.params import params_fingerprints, read_params, spill_params
 
 KEYS = {
     "integer": [1, -5, None, 2**40],

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.sources.opening import open_source
 
 
 def groups(source) -> list[list[int]]:

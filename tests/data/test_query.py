@@ -17,10 +17,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from partwise.tasks.data import Query
-from partwise.tasks.data.databases import Database
-from partwise.tasks.data.filters import filter_batch, normalize_filter
-from partwise.tasks.data.query import QueryRows
-from partwise.tasks.data.sources import open_source, reopen_source
+from partwise.tasks.data.rows.filters import filter_batch, normalize_filter
+from partwise.tasks.data.sources.opening import open_source, reopen_source
+from partwise.tasks.data.sql.databases import Database
+from partwise.tasks.data.sql.query import QueryRows
 from partwise.tasks.errors import ColumnError, InputError, SourceError
 from tests.sql_server import PASSWORD, QUOTED_PASSWORD, Postgres
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.data.row_hash import hash_rows, hash_schema, lay_out
+from partwise.tasks.data.columns.row_hash import hash_rows, hash_schema, lay_out
 
 TYPES = {
     "int64": (pa.int64(), st.integers(-5, 5)),

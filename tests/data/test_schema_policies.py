@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.tasks.data import Files
-from partwise.tasks.data.sources import data_of_recipe, open_source, reopen_source
+from partwise.tasks.data.sources.opening import data_of_recipe, open_source, reopen_source
 from partwise.tasks.errors import ColumnError, InputError, SourceError
 
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.data import sorted_shards as sorted_module
-from partwise.tasks.data import sorting
-from partwise.tasks.data.keys import key_columns, key_values, partition_id
-from partwise.tasks.data.shards import Spill, default_n_shards, spill_shards
-from partwise.tasks.data.sorted_shards import ShardReader, read_shard_keys, sort_shard
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.keys.partition_keys import key_columns, key_values, partition_id
+from partwise.tasks.data.shards import sorted_shards as sorted_module
+from partwise.tasks.data.shards import sorting
+from partwise.tasks.data.shards.sorted_shards import ShardReader, read_shard_keys, sort_shard
+from partwise.tasks.data.shards.spills import Spill, default_n_shards, spill_shards
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import ColumnError, InputError, NullKeyError, SourceError
 
 

@@ -17,8 +17,8 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.tasks.data import file_formats as formats_module
-from partwise.tasks.data.sources import open_source, reopen_source
+from partwise.tasks.data.files import file_formats as formats_module
+from partwise.tasks.data.sources.opening import open_source, reopen_source
 from partwise.tasks.errors import ColumnError, InputError, SourceError
 
 TABLE = pa.table(
@@ -472,8 +472,8 @@ def test_s3(s3_store_url):
 
 def test_importing_sources_loads_no_heavy_library():
     code = (
-        "import sys, partwise.tasks.data.sources, partwise.tasks.data.shards, "
-        "partwise.tasks.data.params, partwise.tasks.data.connector\n"
+        "import sys, partwise.tasks.data.sources.opening, partwise.tasks.data.shards.spills, "
+        "partwise.tasks.partitions.params, partwise.tasks.data.connector\n"
         "print([m for m in ('pandas', 'polars', 'prefect', 'torch', 's3fs', 'fsspec', 'dask') "
         "if m in sys.modules])"
     )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.datasets import Dataset, list_datasets, parts, register_dataset
 from partwise.tasks.datasets.garbage import collect_dataset_garbage
 from partwise.tasks.datasets.registration import register

@@ -15,7 +15,7 @@ from partwise.flows.cli_options import (
     split_names,
 )
 from partwise.flows.cli_runs import parse_key
-from partwise.tasks.data.keys import KeyClass, KeyColumn
+from partwise.tasks.data.keys.partition_keys import KeyClass, KeyColumn
 from partwise.tasks.errors import InputError
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.trainers import (

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 from partwise.flows import map_partitions
-from partwise.tasks.data.keys import key_bytes, partition_seed
+from partwise.tasks.data.keys.partition_keys import key_bytes, partition_seed
 from partwise.tasks.errors import ArtifactNotFoundError, InputError, KeyClassError
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.runs import Run

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.flows import map_partitions, run_inference, train_models
-from partwise.tasks.data.keys import KeyClass, KeyColumn, key_bytes, partition_seed
+from partwise.tasks.data.keys.partition_keys import KeyClass, KeyColumn, key_bytes, partition_seed
 from partwise.tasks.partitions import ExecutionOptions, PartitionContext, RunStatus, Skip
 from partwise.tasks.runs import Run
 from partwise.tasks.serdes import PickleSerde

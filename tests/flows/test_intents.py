@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from partwise.flows.calls import describe_intent
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.partitions.staging import models_fingerprint
 from partwise.tasks.runs.claim import Intent

@@ -17,7 +17,7 @@ import pytest
 
 from partwise.blocks import RemoteCluster
 from partwise.flows import map_partitions
-from partwise.tasks.data.keys import hash_keys, key_columns, normalize_keys
+from partwise.tasks.data.keys.partition_keys import hash_keys, key_columns, normalize_keys
 from partwise.tasks.errors import KeyClassError, PartitionNotFoundError
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.runs import Run

@@ -10,10 +10,10 @@ import pytest
 
 from partwise.blocks import RemoteCluster
 from partwise.flows import map_partitions, train_models
-from partwise.tasks.data.keys import key_columns
-from partwise.tasks.data.shards import spill_shards
-from partwise.tasks.data.sorted_shards import ShardReader, sort_shard
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.keys.partition_keys import key_columns
+from partwise.tasks.data.shards.sorted_shards import ShardReader, sort_shard
+from partwise.tasks.data.shards.spills import spill_shards
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.runs import Run
 from partwise.tasks.trainers import LightGBMTrainer

@@ -20,8 +20,8 @@ from partwise.flows.cli import main
 from partwise.flows.cli_files import FileOptions
 from partwise.flows.connections import open_rows
 from partwise.tasks.data import Files
-from partwise.tasks.data.remote_files import set_source_credentials, source_credentials
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.files.remote_files import set_source_credentials, source_credentials
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import InputError
 from partwise.tasks.runs import Run
 

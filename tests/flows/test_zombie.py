@@ -17,9 +17,9 @@ import pyarrow.dataset
 import pytest
 
 from partwise.flows import map_partitions
-from partwise.tasks.data.keys import key_columns
-from partwise.tasks.data.shards import spill_shards
-from partwise.tasks.data.sources import open_source
+from partwise.tasks.data.keys.partition_keys import key_columns
+from partwise.tasks.data.shards.spills import spill_shards
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import RunBusyError, RunExistsError, StoreError
 from partwise.tasks.partitions import ExecutionOptions, RunStatus
 from partwise.tasks.partitions.assignment import Execution, ShardAssignment, work_file

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.tasks.data import files as files_module
-from partwise.tasks.data.keys import key_columns, key_values
-from partwise.tasks.data.shards import Spill, spill_shards
-from partwise.tasks.data.sorted_shards import ShardReader, sort_shard
-from partwise.tasks.data.sources import open_source
-from partwise.tasks.data.spilling import Division
+from partwise.tasks.data.files import file_rows as files_module
+from partwise.tasks.data.keys.partition_keys import key_columns, key_values
+from partwise.tasks.data.shards.sorted_shards import ShardReader, sort_shard
+from partwise.tasks.data.shards.spilling import Division
+from partwise.tasks.data.shards.spills import Spill, spill_shards
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import NullKeyError, SourceError
 from partwise.tasks.partitions import loading, skew
 from partwise.tasks.partitions.loading import load_shards, read_keys

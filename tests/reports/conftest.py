@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from partwise.tasks.data.keys import key_columns, partition_ids
+from partwise.tasks.data.keys.partition_keys import key_columns, partition_ids
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.claim import Claim, Identity, Intent
 from partwise.tasks.runs.completion import Ending, complete_run

@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from partwise.tasks.data.keys import key_columns, partition_ids
+from partwise.tasks.data.keys.partition_keys import key_columns, partition_ids
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.bundle import BundleWriter
 from partwise.tasks.runs.claim import Claim, Identity, Intent, OnExisting

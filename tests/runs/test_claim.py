@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.tasks.data.keys import KeyClass, KeyColumn
+from partwise.tasks.data.keys.partition_keys import KeyClass, KeyColumn
 from partwise.tasks.errors import InputError, KeyClassError, RunBusyError, RunExistsError
 from partwise.tasks.runs.claim import Claim, Identity, Intent
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partwise.tasks.data.keys import KeyClass
+from partwise.tasks.data.keys.partition_keys import KeyClass
 from partwise.tasks.errors import RunFormatError, RunIdError
 from partwise.tasks.partitions import RunStatus
 from partwise.tasks.runs.manifest import (

@@ -1,0 +1,1 @@
+"""Arrow columns, wherever they come from: types, schemas, dictionaries, hashes of rows."""

@@ -1,0 +1,1 @@
+"""Rows in files: finding them, their formats, one schema for all."""

@@ -1,0 +1,376 @@
+"""Files as rows: one schema for all of them, and the parts in which they are read."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from partwise.tasks.data.columns.column_names import names_in_words
+from partwise.tasks.data.columns.dictionaries import plain_storage
+from partwise.tasks.data.columns.schemas import cast_batch, common_schema
+from partwise.tasks.data.files.discovery import FoundFile, find_files
+from partwise.tasks.data.files.file_formats import (
+    FileHead,
+    naming,
+    read_batches,
+    read_head,
+    reading_schema,
+)
+from partwise.tasks.data.files.file_set import Files
+from partwise.tasks.data.files.path_columns import hive_columns, hive_names, relative_paths
+from partwise.tasks.data.files.remote_files import bucket_of, source_credentials
+from partwise.tasks.data.rows.filters import Conditions, filter_batch, filter_expression
+from partwise.tasks.data.rows.fragments import Fragment, Place
+from partwise.tasks.errors import ColumnError
+
+_FOOTER_THREADS = 16
+_FRAGMENT_BYTES = 64 * 2**20
+_TOLD_BY_STATISTICS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+"""Types of which equal bounds are equal values in every writer's footers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFragment:
+    """A file, or some row groups, stripes or record batches of one."""
+
+    file: FoundFile
+    pieces: range | None
+    """The row groups, stripes or record batches that belong to it; None: all of the file."""
+    names: tuple[str, ...]
+    """The columns that are read from the file itself."""
+    file_schema: pa.Schema
+    """The types with which the file is read, where its format says none."""
+    schema: pa.Schema
+    """Of the batches that it gives."""
+    constants: Mapping[str, Any]
+    """The values of columns that the file itself lacks."""
+    stated: Mapping[str, Any]
+    """The values that the file's path says of columns which the file has as well."""
+    known: Mapping[str, pa.Scalar]
+    rows: int | None
+    size_bytes: int
+    row_bytes: int
+
+    @property
+    def place(self) -> Place:
+        """A URL can be read anywhere; a path where this machine's disk is seen."""
+        return "disk" if self.file.access is None else "anywhere"
+
+    def __str__(self) -> str:
+        return f"file {self.file.path!r}"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read its rows.
+
+        Raises:
+            SourceError: The file cannot be read, or changed since it was found.
+            ColumnError: A value does not fit the common type of its column, or is another than the
+                file's path says.
+        """
+        what = f"file {self.file.path!r}"
+        with naming(self.file):
+            self.file.check_unchanged()
+            for batch in read_batches(
+                self.file, self.names, self.file_schema, self.pieces, self.row_bytes
+            ):
+                whole = cast_batch(batch, self.schema, self.constants, what)
+                for name, value in self.stated.items():
+                    _check_stated(whole.column(name), value, name, what)
+                yield whole
+            self.file.check_unchanged()
+
+
+def _check_stated(column: pa.Array, value: Any, name: str, what: str) -> None:
+    """Raise `ColumnError` where a column holds another value than its file's path says."""
+    plain = column.cast(plain_storage(column.type))
+    if value is None:
+        differing = plain.drop_null()
+    else:
+        same = pc.equal(plain, pa.scalar(value, plain.type)).fill_null(False)
+        differing = plain.filter(pc.invert(same))
+    if len(differing):
+        raise ColumnError(
+            f"Column {name!r} of {what} holds {differing[0].as_py()!r}, but its path says "
+            f"{value!r}: move the file, or name its folder otherwise."
+        )
+
+
+def credentials_of(fragments: Iterable[Any]) -> dict[str, Mapping[str, str]]:
+    """The keys that this process was given for the buckets of fragments, by bucket.
+
+    They are for `set_source_credentials` in the processes that read the fragments.
+    """
+    files = [getattr(getattr(each, "fragment", each), "file", None) for each in fragments]
+    buckets = {bucket_of(file.path) for file in files if file is not None and file.access}
+    return {bucket: keys for bucket in buckets if (keys := source_credentials(bucket))}
+
+
+class FileRows:
+    """The rows of files of one format, in the order given.
+
+    A column that stands in the files and in their paths is read from the files, and must say the
+    same.
+
+    Args:
+        given: What the caller said of the files.
+        found: The files, where they were found already.
+
+    Raises:
+        SourceError: There is no file, or one cannot be read.
+        ColumnError: A file's columns are not as the policy allows, or stand there twice.
+    """
+
+    def __init__(self, given: Files, found: Sequence[FoundFile] = ()) -> None:
+        self._given = given
+        files = list(found) or find_files(given.names, given.format, given.access)
+        self._files = files
+        declared = given.arrow_types()
+        in_path = {*hive_names(files[0]), given.file_column}
+        late = [name for name in declared if name not in in_path]
+        self._heads = _heads(files, late)
+        heads = zip(self._heads, files, strict=True)
+        named = [(head.schema, f"file {file.path!r}") for head, file in heads]
+        own = common_schema(named, given.schema, declared)
+        told = {field.name: plain_storage(field.type) for field in own}
+        hive, self._path_values = hive_columns(files, {**declared, **told})
+        extra = [field for field in hive if field.name not in own.names]
+        if given.file_column is not None:
+            if given.file_column in {*own.names, *hive.names}:
+                raise ColumnError(
+                    f"The files have a column {given.file_column!r} of their own: choose another "
+                    "name for file_column."
+                )
+            extra.append(pa.field(given.file_column, pa.string()))
+            for values, path in zip(self._path_values, relative_paths(files), strict=True):
+                values[given.file_column] = path
+        self.schema = pa.schema([*own, *extra], metadata=own.metadata)
+        if unknown := sorted(declared.keys() - set(self.schema.names)):
+            raise ColumnError(
+                f"Files(types=...) declares column {unknown[0]!r}, which no file has: the columns "
+                f"are {names_in_words(self.schema.names)}."
+            )
+        self._own_schema = own
+
+    @property
+    def rows(self) -> int | None:
+        """Rows in all files, None where the format does not say."""
+        counts = [head.rows for head in self._heads]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def size_bytes(self, names: Sequence[str]) -> int:
+        """The estimated size of some columns in Arrow memory."""
+        return sum(head.column_bytes.get(name, 0) for head in self._heads for name in names)
+
+    def identity(self) -> bytes:
+        """What changes when a file is added, removed or written again."""
+        files = [[file.path, file.size_bytes, file.version] for file in self._files]
+        said = self._given.recipe()
+        del said["paths"]
+        return json.dumps([files, said] if said else files).encode()
+
+    def recipe(self) -> dict[str, Any] | None:
+        """What finds the files again from another process."""
+        return self._given.recipe()
+
+    def fragments(
+        self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
+    ) -> list[Fragment]:
+        """The files, big ones in parts, without what a filter's look at paths and footers excludes.
+
+        Args:
+            names: The columns to read.
+            conditions: A normalized filter.
+            keys: Columns whose value is told where a fragment has only one.
+        """
+        schema = pa.schema([self.schema.field(name) for name in names])
+        fragments: list[Fragment] = []
+        for file, head, told in zip(self._files, self._heads, self._path_values, strict=True):
+            own = tuple(name for name in names if name in head.schema.names)
+            constants = {name: told.get(name) for name in names if name not in own}
+            left = self._without_constants(constants, conditions)
+            if left == []:
+                continue
+            known = {
+                key: pa.scalar(constants[key], schema.field(key).type)
+                for key in keys
+                if key in constants
+            }
+            asked = [key for key in keys if key in own]
+            row_bytes = head.row_bytes(own)
+            whole = sum(head.column_bytes.get(name, 0) for name in own)
+            fragments += [
+                FileFragment(
+                    file=file,
+                    pieces=part.pieces,
+                    names=own,
+                    file_schema=reading_schema(file, head.schema, self._own_schema),
+                    schema=schema,
+                    constants=constants,
+                    stated={name: told[name] for name in own if name in told},
+                    known={**known, **part.known},
+                    rows=part.rows,
+                    size_bytes=int(whole * part.share),
+                    row_bytes=row_bytes,
+                )
+                for part in self._parts(file, head, left, asked)
+            ]
+        return fragments
+
+    def _without_constants(
+        self, constants: Mapping[str, Any], conditions: Conditions | None
+    ) -> Conditions | None:
+        """Settle what a filter says of columns in a path.
+
+        Returns:
+            The lists of conditions on other columns, of which one must hold: none of them, where no
+            row of the file can pass; None, where all do.
+        """
+        if conditions is None:
+            return None
+        row = pa.RecordBatch.from_pylist([dict(constants)], schema=self._schema_of(constants))
+        left: Conditions = []
+        for conjunction in conditions:
+            settled = [c for c in conjunction if c[0] in constants]
+            if settled and not filter_batch(row, [settled]).num_rows:
+                continue
+            rest = [c for c in conjunction if c[0] not in constants]
+            if not rest:
+                return None
+            left.append(rest)
+        return left
+
+    def _schema_of(self, names: Mapping[str, Any]) -> pa.Schema:
+        return pa.schema([self.schema.field(name) for name in names])
+
+    def _parts(
+        self, file: FoundFile, head: FileHead, conditions: Conditions | None, keys: Sequence[str]
+    ) -> list["_Part"]:
+        """Divide a file into parts: of few row groups each, or of one key."""
+        if head.metadata is None:
+            return _even_parts(head)
+        groups: Sequence[int] = range(head.metadata.num_row_groups)
+        if conditions is not None:
+            # The footer's statistics exclude row groups; of types that differ they say nothing.
+            groups = _pruned(file, filter_expression(conditions, head.schema), head)
+        return _joined(head, groups, keys, self._own_schema)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """Row groups, stripes or record batches of a file; all of it, where its format has none."""
+
+    pieces: range | None
+    rows: int | None
+    known: Mapping[str, pa.Scalar]
+    share: float
+    """Of the file's size."""
+
+
+def _heads(files: Sequence[FoundFile], late: Sequence[str]) -> list[FileHead]:
+    """What the heads of files say; those of remote ones are read at once.
+
+    Args:
+        files: The files.
+        late: Columns that lines of JSON may have though the first ones do not.
+    """
+    if len(files) > 1 and any(file.access is not None for file in files):
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            heads = list(pool.map(read_head, files))
+    else:
+        heads = [read_head(file) for file in files]
+    if files[0].format != "json":
+        return heads
+    found = []
+    for head in heads:
+        new = [pa.field(name, pa.null()) for name in late if name not in head.schema.names]
+        found.append(dataclasses.replace(head, schema=pa.schema([*head.schema, *new])))
+    return found
+
+
+def _even_parts(head: FileHead) -> list[_Part]:
+    """Divide a file of stripes or record batches, whose sizes are not told, by their number."""
+    if head.pieces < 2:
+        return [_Part(pieces=None, rows=head.rows, known={}, share=1.0)]
+    size = sum(head.column_bytes.values())
+    step = max(1, head.pieces * _FRAGMENT_BYTES // max(1, size))
+    starts = range(0, head.pieces, step)
+    parts = [range(start, min(start + step, head.pieces)) for start in starts]
+    if len(parts) == 1:
+        return [_Part(pieces=None, rows=head.rows, known={}, share=1.0)]
+    return [
+        _Part(pieces=part, rows=None, known={}, share=len(part) / head.pieces) for part in parts
+    ]
+
+
+def _pruned(file: FoundFile, expression: pc.Expression | None, head: FileHead) -> Sequence[int]:
+    """The row groups in which a row can pass a filter, by their statistics."""
+    groups = range(head.metadata.num_row_groups) if head.metadata else range(0)
+    if expression is None:
+        return groups
+    # It imports pandas.
+    import pyarrow.dataset as pads
+
+    with naming(file):
+        fragment = pads.ParquetFileFormat().make_fragment(
+            file.bare_path(), filesystem=file.arrow_filesystem()
+        )
+        return [group.id for group in fragment.subset(expression).row_groups]
+
+
+def _joined(
+    head: FileHead, groups: Sequence[int], keys: Sequence[str], common: pa.Schema
+) -> list[_Part]:
+    """Join neighbouring row groups into parts of a fair size; a part of one key has only that."""
+    if head.metadata is None:
+        return []
+    parts: list[_Part] = []
+    total = max(1, head.metadata.num_rows)
+    row_bytes = head.row_bytes(head.schema.names)
+    for index in groups:
+        group = head.metadata.row_group(index)
+        known = {
+            key: value.cast(plain_storage(common.field(key).type))
+            for key, value in _single_values(group, head.schema, keys).items()
+        }
+        rows = group.num_rows
+        start = index
+        last = parts[-1] if parts else None
+        if (
+            last is not None
+            and last.pieces is not None
+            and last.pieces.stop == index
+            and last.known == known
+            and ((last.rows or 0) + rows) * row_bytes <= _FRAGMENT_BYTES
+        ):
+            start = last.pieces.start
+            rows += last.rows or 0
+            parts.pop()
+        pieces = range(start, index + 1)
+        parts.append(_Part(pieces=pieces, rows=rows, known=known, share=rows / total))
+    return parts
+
+
+def _single_values(
+    group: pq.RowGroupMetaData, schema: pa.Schema, keys: Sequence[str]
+) -> dict[str, pa.Scalar]:
+    """The keys that have one value in a whole row group, by its statistics."""
+    if not keys:
+        return {}
+    places = {group.column(i).path_in_schema: i for i in range(group.num_columns)}
+    known = {}
+    for key in keys:
+        kind = plain_storage(schema.field(key).type)
+        if key not in places or not any(tells(kind) for tells in _TOLD_BY_STATISTICS):
+            continue
+        found = group.column(places[key]).statistics
+        if found is None or not found.has_min_max or found.null_count or not found.has_null_count:
+            continue
+        if found.min == found.max:
+            known[key] = pa.scalar(found.min, kind)
+    return known

@@ -1,0 +1,1 @@
+"""Rows of Python objects: tables, frames, streams and Dask DataFrames."""

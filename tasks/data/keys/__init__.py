@@ -1,0 +1,1 @@
+"""Partition keys: their classes, normal forms, hashes, bytes and names."""

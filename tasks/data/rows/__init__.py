@@ -1,0 +1,1 @@
+"""What every source is: fragments of rows, filters, descriptions."""

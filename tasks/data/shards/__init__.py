@@ -1,0 +1,1 @@
+"""Rows divided by the hash of their key, on disk."""

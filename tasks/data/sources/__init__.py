@@ -1,0 +1,1 @@
+"""One way to open whatever a caller gives as data."""
