@@ -138,6 +138,8 @@ def run_fields(run: Run) -> dict[str, Text | str]:
     """Return the lines of a run's summary."""
     fields: dict[str, Text | str] = {"partitions": _counts(run)}
     if run.summary is not None:
+        if run.summary.remark:
+            fields["dry run"] = run.summary.remark
         fields["rows"] = f"{run.summary.rows:,}"
         if run.summary.dropped_rows:
             fields["rows"] += f", and {run.summary.dropped_rows:,} with a null key dropped"

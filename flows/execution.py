@@ -30,7 +30,7 @@ from partwise.tasks.data.files.file_rows import credentials_of
 from partwise.tasks.data.shards.spilling import Division
 from partwise.tasks.data.shards.spills import Spill, SpilledShard, check_n_shards, default_n_shards
 from partwise.tasks.data.sources.opening import Source
-from partwise.tasks.errors import InputError
+from partwise.tasks.errors import InputError, RunExistsError, RunNotFoundError
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.partitions.assignment import (
     Execution,
@@ -63,8 +63,10 @@ from partwise.tasks.runs.completion import (
     settle_unchanged,
 )
 from partwise.tasks.runs.manifest import check_run_id
+from partwise.tasks.runs.store import Store
 
 CANCEL_TIMEOUT_S = 10.0
+SAMPLE = "-sample"
 MOST_GROUPS = 64
 """Prefect task runs of a flow run, at most, besides the one that loads."""
 
@@ -120,13 +122,13 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
         plan: What is to be done.
         step: The Prefect task that runs a group of shards.
     """
-    plan = as_sample(plan)
+    opened = open_store(plan.store)
+    store, cluster = opened.store, open_cluster(plan.cluster)
+    plan = as_sample(plan, store)
     clock = _Clock()
     logger = get_run_logger()
     run_id = plan.identity.run_id
     payload = pack_work(plan.work, name_of(plan.function))
-    opened = open_store(plan.store)
-    store, cluster = opened.store, open_cluster(plan.cluster)
     store.check_writable()
     with ExitStack() as stack:
         claim = stack.enter_context(Claim(store, plan.identity, plan.on_existing, flow_run.id))
@@ -206,16 +208,37 @@ def choose_n_shards(plan: Plan, claim: Claim, client: Client) -> int:
     return default_n_shards(about.rows, about.size_bytes, slots)
 
 
-def as_sample(plan: Plan) -> Plan:
+def as_sample(plan: Plan, store: Store) -> Plan:
     """Return the plan of a dry run, where the options ask for one: a run beside the one planned."""
     if plan.options.sample is None:
         return plan
+    # One that is resumed has its name already.
+    run_id = check_run_id(f"{plan.identity.run_id.removesuffix(SAMPLE)}{SAMPLE}")
+    refuse_real_run(run_id, store)
     return replace(
         plan,
-        identity=replace(plan.identity, run_id=check_run_id(f"{plan.identity.run_id}-sample")),
+        identity=replace(plan.identity, run_id=run_id),
         work=SampleWork(work=plan.work),
         on_existing="overwrite",
     )
+
+
+def refuse_real_run(run_id: str, store: Store) -> None:
+    """See to it that a dry run takes the place of no other run.
+
+    Raises:
+        RunExistsError: There is a run of this name, and it was no dry run.
+    """
+    try:
+        document = Run.open(run_id, store).read_generation_document()
+    except RunNotFoundError:
+        return
+    call: Any = document.call or document.call_known or {}
+    if call.get("arguments", {}).get("execution", {}).get("sample") is None:
+        raise RunExistsError(
+            f"The dry run would be {run_id!r}, and there is a run of that name which was none: "
+            "pass another run_id."
+        )
 
 
 def take_sample(

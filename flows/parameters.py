@@ -45,7 +45,13 @@ _FILES = {
 DataParameter = Annotated[
     Any,
     WithJsonSchema(
-        {"anyOf": [_TEXT | {"title": "Path or block"}, _TEXTS | {"title": "Paths"}, _FILES]}
+        {
+            "anyOf": [
+                _TEXT | {"title": "Path or name"},
+                _TEXTS | {"title": "Paths"},
+                _FILES,
+            ]
+        }
     ),
 ]
 PartitionBy = Annotated[

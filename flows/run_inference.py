@@ -70,8 +70,9 @@ def run_inference(
 
     Args:
         data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, JSON lines, ORC
-            or Arrow; Files, a FileSource block, or the name of one, such as file-source/sales; a
-            table, frame or stream of pyarrow, pandas, polars, DuckDB or Dask; or a list of these.
+            or Arrow; a dataset, dataset://sales@3; Files or a Query, a FileSource or SqlSource
+            block, or the name of one, such as sql-source/shop; a table, frame or stream of pyarrow,
+            pandas, polars, DuckDB or Dask; or a list of these.
         partition_by: The key column, or a list of them. Rows of equal keys are a partition.
         training_run_id: The run of train_models, in the same store, whose models are used; with a
             model_format, the run of export_models, or the training run where it was exported once
@@ -177,4 +178,4 @@ def run_inference(
         n_shards=training.document.n_shards,
         models=models,
     )
-    return with_output(execute(plan, infer_partitions), destination)
+    return with_output(execute(plan, infer_partitions), destination, execution)

@@ -55,8 +55,9 @@ def train_models(
 
     Args:
         data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, JSON lines, ORC
-            or Arrow; Files, a FileSource block, or the name of one, such as file-source/sales; a
-            table, frame or stream of pyarrow, pandas, polars, DuckDB or Dask; or a list of these.
+            or Arrow; a dataset, dataset://sales@3; Files or a Query, a FileSource or SqlSource
+            block, or the name of one, such as sql-source/shop; a table, frame or stream of pyarrow,
+            pandas, polars, DuckDB or Dask; or a list of these.
         partition_by: The key column, or a list of them. Rows of equal keys are a partition.
         trainer: A trainer with its settings, "package.module:function", or a function of
             (data: DataConnector, context: PartitionContext) returning a model, Result or Skip.

@@ -11,6 +11,7 @@ from prefect.runtime import flow_run
 
 from partwise.tasks.datasets.output import DatasetOutput, register_output
 from partwise.tasks.errors import OutputError, PartwiseError
+from partwise.tasks.partitions.options import ExecutionOptions
 from partwise.tasks.partitions.outcomes import RunStatus
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.sql_output import Table, check_table, publish
@@ -72,12 +73,16 @@ def publish_rows(run: Run, output: Output) -> str:
     return published
 
 
-def with_output(run: Run, output: Output | None) -> Run:
+def with_output(run: Run, output: Output | None, options: ExecutionOptions) -> Run:
     """Return a run whose rows are where they are wanted, if anywhere, and the run has ended well.
+
+    Those of a dry run are published nowhere.
 
     Raises:
         OutputError: They could not be published.
     """
-    if output is not None and run.status in (RunStatus.SUCCESS, RunStatus.PARTIAL_FAILURE):
+    if output is not None and options.sample is not None:
+        get_run_logger().info("Run %s: a dry run, nothing goes to %s.", run.run_id, output)
+    elif output is not None and run.status in (RunStatus.SUCCESS, RunStatus.PARTIAL_FAILURE):
         publish_rows(run, output)
     return run

@@ -56,7 +56,9 @@ def test_the_first_model_of_ones_own(prefect_server, folder) -> None:
 def test_the_commands(prefect_server, folder) -> None:
     printed = [read_aloud(command.split(), folder) for command in COMMANDS]
     assert "second-used" in printed[3]
-    assert all("SUCCESS" in text for text in printed)
+    told = zip(COMMANDS, printed, strict=True)
+    assert all(("sales" if " data " in command else "SUCCESS") in text for command, text in told)
+    assert any("A sample of 3 of the 100 partitions" in text for text in printed)
 
 
 def test_the_two_commands_are_those_of_the_makefile_and_of_ci() -> None:
@@ -70,6 +72,6 @@ def test_the_two_commands_are_those_of_the_makefile_and_of_ci() -> None:
 
 def test_every_place_that_the_readme_names_exists() -> None:
     names = re.findall(r"`((?:tasks|flows|blocks|tests|benchmarks)/[\w./]+)`", README)
-    names += re.findall(r"\]\((\w+\.md)\)", README)
+    names += re.findall(r"\]\(([\w/]+\.md)\)", README)
     assert len(names) >= 3
     assert [name for name in names if not (ROOT / name).exists()] == []

@@ -90,11 +90,11 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
     counts = dict(Counter(ledger["status"].to_pylist()))
     status = run_status(counts, ending.stopped)
     kept = pc.sum(pc.less(ledger["generation"], claim.generation)).as_py()
-    remark = f" {ending.remark(ledger)}" if ending.remark else ""
     summary = SummaryDocument(
         generation=claim.generation,
         status=status,
-        message=describe(status, counts, kept, ending) + remark,
+        message=describe(status, counts, kept, ending),
+        remark=ending.remark(ledger) if ending.remark else "",
         counts=counts,
         kept=kept,
         rows=ending.rows,

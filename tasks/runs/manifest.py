@@ -177,6 +177,8 @@ class SummaryDocument(Document):
     generation: int = Field(ge=1)
     status: RunStatus
     message: str
+    remark: str = ""
+    """What else is to be told: of a dry run, what all partitions would take."""
     counts: dict[str, int]
     kept: int
     """Partitions that a resume found done."""

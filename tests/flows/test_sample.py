@@ -5,10 +5,12 @@ import time
 import pyarrow as pa
 import pytest
 
-from partwise.flows import train_models
-from partwise.tasks.errors import RunNotFoundError
+from partwise.flows import map_partitions, train_models
+from partwise.tasks.datasets import list_datasets
+from partwise.tasks.errors import RunExistsError, RunNotFoundError
 from partwise.tasks.partitions import ExecutionOptions, Result
 from partwise.tasks.runs import Run
+from partwise.tasks.runs.store import Store
 from partwise.tasks.serdes import PickleSerde
 
 SIZES = {f"store-{size:02d}": size for size in range(1, 42)}
@@ -42,7 +44,7 @@ def test_a_sample_tells_what_all_partitions_would_take(rows, cluster, tmp_path) 
     assert sorted(run.partitions["store"].to_pylist()) == ["store-01", "store-21", "store-41"]
     assert run.summary.rows == 1 + 21 + 41
     # 861 rows at 2 ms on two workers.
-    said = run.summary.message
+    said = run.summary.remark
     assert "A sample of 3 of the 41 partitions. All of them would take about " in said
     seconds = float(said.partition("would take about ")[2].partition(" s on 2 slots")[0])
     assert 0.7 < seconds < 2.5
@@ -64,10 +66,36 @@ def test_a_sample_reads_the_models_back(rows, cluster, tmp_path) -> None:
     assert run.counts == {"FAILED": 2}
     (group,) = run.failures().to_pylist()
     assert "cannot read the model that it wrote: EOFError: ends early" in group["error_message"]
-    assert "nothing can be told of all" in run.summary.message
+    assert "nothing can be told of all" in run.summary.remark
 
 
 def test_a_sample_of_more_than_there_are_is_all_of_them(rows, cluster, tmp_path) -> None:
     few = rows.slice(0, 3)
     run = train(few, cluster, tmp_path, execution=ExecutionOptions(sample=10))
     assert run.counts == {"DONE": 2}
+
+
+def test_a_sample_takes_the_place_of_no_other_run(rows, cluster, tmp_path) -> None:
+    train(rows, cluster, tmp_path, run_id="day-sample")
+    with pytest.raises(RunExistsError, match=r"dry run would be 'day-sample', .* which was none"):
+        train(rows, cluster, tmp_path, run_id="day", execution=ExecutionOptions(sample=2))
+    assert Run.open("day-sample", tmp_path).counts == {"DONE": 41}
+
+
+def test_a_sample_that_is_called_by_its_own_name_keeps_it(rows, cluster, tmp_path) -> None:
+    train(rows, cluster, tmp_path, run_id="day", execution=ExecutionOptions(sample=2))
+    run = train(rows, cluster, tmp_path, run_id="day-sample", execution=ExecutionOptions(sample=3))
+    assert (run.run_id, run.counts) == ("day-sample", {"DONE": 3})
+
+
+def test_a_sample_publishes_nothing(rows, cluster, tmp_path) -> None:
+    def count(data, context):
+        return {"n": [data.num_rows]}
+
+    arguments = {"store": tmp_path, "cluster": cluster, "output": "dataset://counts"}
+    map_partitions(
+        rows, "store", count, run_id="dry", execution=ExecutionOptions(sample=2), **arguments
+    )
+    assert list_datasets(Store.parse(tmp_path)) == []
+    map_partitions(rows, "store", count, run_id="real", **arguments)
+    assert [dataset.rows for dataset in list_datasets(Store.parse(tmp_path))] == [41]

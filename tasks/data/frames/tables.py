@@ -16,8 +16,8 @@ from partwise.tasks.errors import ColumnError, SourceError
 _BATCH_ROWS = 262_144
 ACCEPTED = (
     "a path, glob, directory or URL of Parquet, CSV, JSON lines, ORC or Arrow IPC files, "
-    "Files(...), a pyarrow table, dataset or stream, a pandas, polars or Dask frame, a DuckDB "
-    "relation, anything with __arrow_c_stream__, or a list of these"
+    "Files(...), a Query(...), dataset://NAME, a pyarrow table, dataset or stream, a pandas, "
+    "polars or Dask frame, a DuckDB relation, anything with __arrow_c_stream__, or a list of these"
 )
 
 
