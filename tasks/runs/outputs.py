@@ -17,17 +17,23 @@ from partwise.tasks.runs.store import Store
 
 
 @lru_cache(maxsize=64)
-def _unwritable(serialized: bytes) -> tuple[str, str] | None:
-    """A field that Parquet has no type for, and what its writer says; None: there is none.
+def _unwritable(serialized: bytes) -> tuple[int, str] | None:
+    """The place of a field that Parquet has no type for, and what its writer says, if there is one.
 
     The schema is serialized, since one with an extension type of the user's has no hash.
     """
-    for field in pa.ipc.read_schema(pa.BufferReader(serialized)):
+    for place, field in enumerate(pa.ipc.read_schema(pa.BufferReader(serialized))):
         try:
             pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
         except (pa.ArrowException, OSError) as error:
-            return field.name, " ".join(str(error).split()).rstrip(".")
+            return place, " ".join(str(error).split()).rstrip(".")
     return None
+
+
+def unwritable_field(schema: pa.Schema) -> tuple[pa.Field, str] | None:
+    """Return the first field that Parquet has no type for, and what its writer says."""
+    found = _unwritable(schema.serialize().to_pybytes())
+    return None if found is None else (schema.field(found[0]), found[1])
 
 
 def check_writable(schema: pa.Schema, what: str) -> None:
@@ -40,11 +46,11 @@ def check_writable(schema: pa.Schema, what: str) -> None:
     Raises:
         ColumnError: A column cannot be written.
     """
-    found = _unwritable(schema.serialize().to_pybytes())
+    found = unwritable_field(schema)
     if found is not None:
-        name, reason = found
+        field, reason = found
         raise ColumnError(
-            f"{what} column {name!r} of type {schema.field(name).type}, which Parquet cannot hold "
+            f"{what} column {field.name!r} of type {field.type}, which Parquet cannot hold "
             f"({reason}): cast it to another type, or leave it out."
         )
 

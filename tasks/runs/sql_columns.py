@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from partwise.tasks.data.columns.column_names import names_in_words
 from partwise.tasks.data.columns.dictionaries import plain_storage
 from partwise.tasks.data.sql.databases import Driver
-from partwise.tasks.data.sql.postgresql_types import decimal_type, is_numeric
+from partwise.tasks.data.sql.postgresql_types import is_numeric, numeric_type
 from partwise.tasks.errors import InputError
 
 OWN_COLUMNS = ("run_id", "partition_id")
@@ -145,7 +145,7 @@ def fit_rows(rows: pa.Table, existing: pa.Schema, kind: Driver, table: str) -> p
 def _as(column: pa.Array, target: pa.Field) -> pa.Array:
     if not is_numeric(target.type):
         return column.cast(target.type)
-    exact = decimal_type(int((target.metadata or {}).get(b"POSTGRESQL:typmod", b"-1")))
+    exact = numeric_type(target)
     if exact is not None:
         return column.cast(exact)
     return column if pa.types.is_decimal(column.type) else column.cast(pa.decimal128(38, 0))
