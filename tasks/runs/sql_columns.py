@@ -18,21 +18,6 @@ _WIDENS = {
 }  # fmt: skip
 
 
-def together(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """Return one schema for files whose columns may differ.
-
-    Raises:
-        InputError: A column is of types that do not go together.
-    """
-    plain = [pa.schema([(f.name, plain_storage(f.type)) for f in schema]) for schema in schemas]
-    try:
-        return pa.unify_schemas(plain, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise InputError(
-            f"Partitions returned columns of types that do not go together: {error}."
-        ) from error
-
-
 def _class_of(data_type: pa.DataType) -> str:
     kinds = pa.types
     if is_numeric(data_type):
@@ -63,6 +48,7 @@ def sql_type(data_type: pa.DataType, kind: Driver, name: str = "") -> str:
     Raises:
         InputError: There is none.
     """
+    data_type = plain_storage(data_type)
     found = _class_of(data_type)
     if kind == "sqlite":
         sqlite = {"boolean": "INTEGER", "integer": "INTEGER", "float": "REAL", "bytes": "BLOB"}
