@@ -274,17 +274,11 @@ def _origin(dataset: Dataset) -> str:
     return shortened(", ".join(f"{name} {value}" for name, value in source.items()))
 
 
-def _mark(dataset: Dataset, column: str) -> str:
-    if column in dataset.manifest.label:
-        return "label"
-    return "excluded" if column in dataset.manifest.excluded else ""
-
-
 def _column_row(dataset: Dataset, column: ColumnDocument) -> tuple[Any, ...]:
     return (
         column.name,
         column.type,
-        _mark(dataset, column.name),
+        dataset.manifest.mark_of(column.name),
         column.nulls,
         _bound(column.min),
         _bound(column.max),
@@ -305,7 +299,7 @@ def _change_rows(old: Dataset, new: Dataset, change: ColumnChange) -> list[tuple
     rows: list[tuple[Any, ...]] = []
     for what in change.moved:
         if what == "mark":
-            values = [_mark(dataset, change.name) or "none" for dataset in (old, new)]
+            values = [dataset.manifest.mark_of(change.name) or "none" for dataset in (old, new)]
         else:
             values = [_bound(getattr(side, what)) for side in (change.before, change.after)]
         rows.append((change.name, what, *(report.shown(value) for value in values)))
@@ -358,7 +352,7 @@ def _diff_record(
 def _values(old: Dataset, new: Dataset, change: ColumnChange) -> list[tuple[Any, ...]]:
     """Return what moved as values, where `_change_rows` has texts."""
     return [
-        (change.name, what, _mark(old, change.name), _mark(new, change.name))
+        (change.name, what, old.manifest.mark_of(change.name), new.manifest.mark_of(change.name))
         if what == "mark"
         else (change.name, what, getattr(change.before, what), getattr(change.after, what))
         for what in change.moved

@@ -4,7 +4,6 @@ import functools
 import inspect
 import json
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -34,6 +33,7 @@ from partwise.tasks.errors import InputError, PartwiseError, RunCancelled, RunFa
 from partwise.tasks.runs import Run
 from partwise.tasks.runs.manifest import RunKind
 from partwise.tasks.runs.pipeline import Pipeline
+from partwise.tasks.url_secrets import masked
 
 TASK_THREADS = 16
 LARGEST_PARAMETER_BYTES = 32 << 10
@@ -214,10 +214,9 @@ def _stored(value: Any) -> Any:
         value = value.model_dump(mode="json")
     elif isinstance(value, PurePath):
         value = str(value)
-    if isinstance(value, str):
-        # A URI where a block's name or a path belongs may have a password in it.
-        value = re.sub(r"(://[^/@:]*:)[^@]+@", r"\1***@", value)
     try:
+        # A URI where a block's name or a path belongs may have a password in it.
+        value = masked(value)
         text = json.dumps(value)
     except (TypeError, ValueError, RecursionError):
         name = getattr(value, "__qualname__", type(value).__name__)

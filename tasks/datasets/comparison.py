@@ -20,13 +20,13 @@ from partwise.tasks.data.keys.partition_keys import (
 from partwise.tasks.data.shards.sorted_shards import ShardReader, sort_shard
 from partwise.tasks.data.shards.spills import Spill, SpilledShard, default_n_shards, spill_shards
 from partwise.tasks.datasets.dataset import Dataset
-from partwise.tasks.datasets.manifest import ColumnDocument, DatasetManifest
+from partwise.tasks.datasets.manifest import ColumnDocument
+from partwise.tasks.datasets.statistics import SKETCH_SIZE
 
 STATISTICS = ("nulls", "nans", "min", "max", "mean", "distinct")
 _SAME_MEAN = 1e-9
 _SAME_DISTINCT = 0.05
 """More than three standard errors of what is estimated."""
-_EXACT_DISTINCT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,17 +73,11 @@ def compare_columns(before: Dataset, after: Dataset) -> list[ColumnChange]:
             changes.append(ColumnChange(name=name, before=first, after=second, moved=()))
             continue
         moved = [what for what in ("type", *STATISTICS) if _differs(what, first, second)]
-        if _mark(before.manifest, name) != _mark(after.manifest, name):
+        if before.manifest.mark_of(name) != after.manifest.mark_of(name):
             moved.insert(0, "mark")
         if moved:
             changes.append(ColumnChange(name=name, before=first, after=second, moved=tuple(moved)))
     return changes
-
-
-def _mark(manifest: DatasetManifest, name: str) -> str:
-    if name in manifest.label:
-        return "label"
-    return "excluded" if name in manifest.excluded else ""
 
 
 def _differs(what: str, first: ColumnDocument, second: ColumnDocument) -> bool:
@@ -92,7 +86,7 @@ def _differs(what: str, first: ColumnDocument, second: ColumnDocument) -> bool:
         return bool(old != new)
     if what == "mean":
         return bool(abs(old - new) > _SAME_MEAN * max(abs(old), abs(new)))
-    if max(old, new) < _EXACT_DISTINCT:
+    if max(old, new) < SKETCH_SIZE:
         return bool(old != new)
     return bool(abs(old - new) > _SAME_DISTINCT * max(old, new))
 

@@ -103,6 +103,12 @@ class DatasetManifest(Document):
         """The Arrow schema of the rows, without roles."""
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.arrow_schema)))
 
+    def mark_of(self, column: str) -> str:
+        """Return "label" or "excluded" where a column is marked so, "" where it is not."""
+        if column in self.label:
+            return "label"
+        return "excluded" if column in self.excluded else ""
+
     @property
     def size_bytes(self) -> int:
         """The size of all parts."""

@@ -1,19 +1,15 @@
 """The rows that a run produced, as a version of a dataset: once, however often it is asked for."""
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from partwise.tasks.data.columns.schemas import cast_batch, common_schema
 from partwise.tasks.datasets.manifest import SCHEME, Origin, check_dataset_name, parse_reference
 from partwise.tasks.datasets.registration import Draft, Registration, commit, plain_schema
-from partwise.tasks.datasets.rows import stored_file
-from partwise.tasks.errors import ColumnError, InputError, IntegrityError
-from partwise.tasks.runs.committed import READ_THREADS
-from partwise.tasks.runs.manifest import run_path
+from partwise.tasks.errors import InputError
+from partwise.tasks.runs.outputs import read_schemas
 from partwise.tasks.runs.run import Run
 
 
@@ -85,7 +81,7 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
     paths = sorted(run.ledger["rows_file"].drop_null().unique().to_pylist())
     if not paths:
         raise InputError(f"The run {run.run_id!r} ({run.kind}) has no rows to register.")
-    schema = _common_schema(run, paths)
+    schema = plain_schema(common_schema(read_schemas(run, paths), "union"))
     origin = Origin(
         run_id=run.run_id, generation=run.generation, ledger_sha256=run.summary.ledger_sha256
     )
@@ -104,42 +100,8 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
     return commit(draft)
 
 
-def _common_schema(run: Run, paths: list[str]) -> pa.Schema:
-    """All columns of all files, of types to which all widen; only the files' ends are read."""
-    with ThreadPoolExecutor(READ_THREADS) as threads:
-        schemas = list(threads.map(lambda name: _read_schema(run, name), paths))
-    try:
-        return plain_schema(pa.unify_schemas(schemas, promote_options="permissive"))
-    except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
-        raise ColumnError(
-            f"Partitions of the run {run.run_id!r} returned columns of types that do not go "
-            f"together ({error}): return one type for each."
-        ) from error
-
-
-def _read_schema(run: Run, name: str) -> pa.Schema:
-    path = run_path(run.run_id, name)
-    try:
-        file = stored_file(run.store, path, run.store.size(path))
-        with pq.ParquetFile(file.open()) as parquet:
-            return parquet.schema_arrow.remove_metadata()
-    except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise IntegrityError(
-            f"{name} of the run {run.run_id!r} is gone or damaged; resume the run to make it again."
-        ) from error
-
-
 def _batches(run: Run, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    absent = dict.fromkeys(schema.names)
     for rows in run.iter_predictions():
-        missing = [field for field in schema if field.name not in rows.column_names]
-        for field in missing:
-            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
-        yield from _widened(rows.select(schema.names), schema).to_batches()
-
-
-def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [
-        pc.cast(column, field.type) if column.type != field.type else column
-        for column, field in zip(rows.columns, schema, strict=True)
-    ]
-    return pa.Table.from_arrays(columns, schema=schema)
+        for batch in rows.to_batches():
+            yield cast_batch(batch, schema, absent, f"the run {run.run_id!r}")

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 
 from partwise.tasks.datasets.manifest import PARTS, PartDocument, dataset_path
 from partwise.tasks.errors import ColumnError
+from partwise.tasks.runs.outputs import unwritable_field
 from partwise.tasks.runs.store import Store
 
 PART_BYTES = 128 << 20
@@ -41,14 +42,13 @@ class PartWriter:
         self._pending_rows = self._pending_bytes = self._part_rows = 0
         self.parts: list[PartDocument] = []
         """Those that are written."""
-        for field in schema:
-            try:
-                pq.ParquetWriter(pa.BufferOutputStream(), pa.schema([field])).close()
-            except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
-                raise ColumnError(
-                    f"Column {field.name!r} of type {field.type} has no place in a Parquet file: "
-                    "leave it out with columns=, or cast it."
-                ) from error
+        found = unwritable_field(schema)
+        if found is not None:
+            field, reason = found
+            raise ColumnError(
+                f"Column {field.name!r} of type {field.type} has no place in a Parquet file "
+                f"({reason}): leave it out with columns=, or cast it."
+            )
         self._open()
 
     def _open(self) -> None:

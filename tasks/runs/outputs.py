@@ -1,7 +1,8 @@
 """The files of rows that inference and map functions returned: without doubles, for any reader."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import numpy as np
@@ -10,24 +11,35 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.tasks.data.columns.dictionaries import decoded
-from partwise.tasks.errors import ColumnError
+from partwise.tasks.errors import ColumnError, IntegrityError
+from partwise.tasks.runs.committed import READ_THREADS
 from partwise.tasks.runs.ledger import read_table, write_table
 from partwise.tasks.runs.manifest import run_path
+from partwise.tasks.runs.run import Run
 from partwise.tasks.runs.store import Store
+
+_END_BYTES = 64 << 10
+"""Read at first of a file, where its metadata stands."""
 
 
 @lru_cache(maxsize=64)
-def _unwritable(serialized: bytes) -> tuple[str, str] | None:
-    """A field that Parquet has no type for, and what its writer says; None: there is none.
+def _unwritable(serialized: bytes) -> tuple[int, str] | None:
+    """The place of a field that Parquet has no type for, and what its writer says, if there is one.
 
     The schema is serialized, since one with an extension type of the user's has no hash.
     """
-    for field in pa.ipc.read_schema(pa.BufferReader(serialized)):
+    for place, field in enumerate(pa.ipc.read_schema(pa.BufferReader(serialized))):
         try:
             pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
         except (pa.ArrowException, OSError) as error:
-            return field.name, " ".join(str(error).split()).rstrip(".")
+            return place, " ".join(str(error).split()).rstrip(".")
     return None
+
+
+def unwritable_field(schema: pa.Schema) -> tuple[pa.Field, str] | None:
+    """Return the first field that Parquet has no type for, and what its writer says."""
+    found = _unwritable(schema.serialize().to_pybytes())
+    return None if found is None else (schema.field(found[0]), found[1])
 
 
 def check_writable(schema: pa.Schema, what: str) -> None:
@@ -40,11 +52,11 @@ def check_writable(schema: pa.Schema, what: str) -> None:
     Raises:
         ColumnError: A column cannot be written.
     """
-    found = _unwritable(schema.serialize().to_pybytes())
+    found = unwritable_field(schema)
     if found is not None:
-        name, reason = found
+        field, reason = found
         raise ColumnError(
-            f"{what} column {name!r} of type {schema.field(name).type}, which Parquet cannot hold "
+            f"{what} column {field.name!r} of type {field.type}, which Parquet cannot hold "
             f"({reason}): cast it to another type, or leave it out."
         )
 
@@ -69,6 +81,41 @@ def storable(rows: pa.Table) -> pa.Table:
 
 def _is_text(data_type: pa.DataType) -> bool:
     return data_type in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+def read_schemas(run: Run, paths: Sequence[str]) -> list[tuple[pa.Schema, str]]:
+    """Return the schema of each file of rows, and words that name it; only its end is read.
+
+    Args:
+        run: The run.
+        paths: Of the files, relative to the run.
+
+    Raises:
+        IntegrityError: A file is gone or damaged.
+    """
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        return list(threads.map(lambda name: (_read_schema(run, name), f"file {name!r}"), paths))
+
+
+def _read_schema(run: Run, name: str) -> pa.Schema:
+    path = run_path(run.run_id, name)
+    damaged = (
+        f"{name} of the run {run.run_id!r} is gone or damaged; resume the run to make it anew."
+    )
+    try:
+        size = run.store.size(path)
+        tail = run.store.read_range(path, max(0, size - _END_BYTES), min(size, _END_BYTES))
+        # A Parquet file ends in the length of its metadata, four bytes, and "PAR1":
+        # https://parquet.apache.org/docs/file-format/
+        needed = int.from_bytes(tail[-8:-4], "little") + 8
+        if len(tail) < needed <= size:
+            tail = run.store.read_range(path, size - needed, needed)
+    except FileNotFoundError as error:
+        raise IntegrityError(damaged) from error
+    try:
+        return pq.read_schema(pa.BufferReader(tail)).remove_metadata()
+    except (pa.ArrowException, OSError) as error:
+        raise IntegrityError(damaged) from error
 
 
 def rewrite_partial_files(

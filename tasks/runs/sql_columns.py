@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from partwise.tasks.data.columns.column_names import names_in_words
 from partwise.tasks.data.columns.dictionaries import plain_storage
 from partwise.tasks.data.sql.databases import Driver
-from partwise.tasks.data.sql.postgresql_types import decimal_type, is_numeric
+from partwise.tasks.data.sql.postgresql_types import is_numeric, numeric_type
 from partwise.tasks.errors import InputError
 
 OWN_COLUMNS = ("run_id", "partition_id")
@@ -16,21 +16,6 @@ OWN_COLUMNS = ("run_id", "partition_id")
 _WIDENS = {
     ("integer", "float"), ("integer", "decimal"), ("date", "timestamp"),
 }  # fmt: skip
-
-
-def together(schemas: Sequence[pa.Schema]) -> pa.Schema:
-    """Return one schema for files whose columns may differ.
-
-    Raises:
-        InputError: A column is of types that do not go together.
-    """
-    plain = [pa.schema([(f.name, plain_storage(f.type)) for f in schema]) for schema in schemas]
-    try:
-        return pa.unify_schemas(plain, promote_options="permissive")
-    except pa.ArrowException as error:
-        raise InputError(
-            f"Partitions returned columns of types that do not go together: {error}."
-        ) from error
 
 
 def _class_of(data_type: pa.DataType) -> str:
@@ -63,6 +48,7 @@ def sql_type(data_type: pa.DataType, kind: Driver, name: str = "") -> str:
     Raises:
         InputError: There is none.
     """
+    data_type = plain_storage(data_type)
     found = _class_of(data_type)
     if kind == "sqlite":
         sqlite = {"boolean": "INTEGER", "integer": "INTEGER", "float": "REAL", "bytes": "BLOB"}
@@ -145,7 +131,7 @@ def fit_rows(rows: pa.Table, existing: pa.Schema, kind: Driver, table: str) -> p
 def _as(column: pa.Array, target: pa.Field) -> pa.Array:
     if not is_numeric(target.type):
         return column.cast(target.type)
-    exact = decimal_type(int((target.metadata or {}).get(b"POSTGRESQL:typmod", b"-1")))
+    exact = numeric_type(target)
     if exact is not None:
         return column.cast(exact)
     return column if pa.types.is_decimal(column.type) else column.cast(pa.decimal128(38, 0))

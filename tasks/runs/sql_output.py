@@ -16,12 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.tasks.data.columns.row_hash import hash_rows, hash_schema, lay_out
+from partwise.tasks.data.columns.schemas import common_schema
 from partwise.tasks.data.sql.databases import Database, Driver, is_table_name, table_parts
 from partwise.tasks.errors import InputError, IntegrityError
 from partwise.tasks.runs.ledger import read_table
 from partwise.tasks.runs.manifest import run_path
+from partwise.tasks.runs.outputs import read_schemas
 from partwise.tasks.runs.run import Run
-from partwise.tasks.runs.sql_columns import OWN_COLUMNS, refuse_unfit, together
+from partwise.tasks.runs.sql_columns import OWN_COLUMNS, refuse_unfit
 from partwise.tasks.runs.sql_target import Target
 
 
@@ -125,10 +127,11 @@ def publish(run: Run, table: Table) -> Published:
     """
     ledger = run.ledger.filter(pc.greater(run.ledger["rows_count"], 0))
     current = ledger.select(["partition_id", "rows_file", "rows_offset", "rows_count"])
+    names = current["rows_file"].to_pylist()
     rows = partitions = replaced = 0
     with Target.opened(table.database, table.name) as target:
         target.prepare(
-            run.run_id, lambda: together([file.schema for file, _ in files(run, current)])
+            run.run_id, lambda: common_schema(read_schemas(run, sorted(set(names))), "union")
         )
         for file, spans in files(run, current):
             done = target.append(run.run_id, run.generation, file, spans, contents(file, spans))

@@ -51,7 +51,7 @@ class Target:
     def opened(cls, database: Database, name: str) -> Iterator["Target"]:
         """Connect; what is not committed at the end is undone."""
         what = f"The table {name} of {database.shown} cannot be written"
-        with database.telling(what, OutputError), database.connect(write=True) as connection:
+        with database.telling(what, OutputError), database.connect("write") as connection:
             yield cls(database, name, connection)
 
     def _find_folder(self) -> str:
@@ -74,9 +74,7 @@ class Target:
             return list(cursor.fetchall()) if cursor.description else []
 
     def _text(self, text: str) -> str:
-        if self._kind == "postgresql":
-            return quoted_text(text)
-        return "'" + text.replace("'", "''") + "'"
+        return quoted_text(text, self._kind)
 
     def _lock(self, what: str) -> None:
         """Wait until nobody else writes of the same, and keep them out until a commit."""

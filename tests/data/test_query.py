@@ -200,7 +200,7 @@ def filtered_postgres(postgres_server) -> tuple[QueryRows, pa.Table]:
     table = all_rows("ifsd")
     nan = pa.table({"id": [-1], "i": [1], "f": [float("nan")], "s": ["a"], "d": [DAY]})
     table = pa.concat_tables([table, nan.cast(table.schema)])
-    with Database(uri=postgres_server.uri).connect(write=True) as connection:
+    with Database(uri=postgres_server.uri).connect("write") as connection:
         with closing(connection.cursor()) as cursor:
             cursor.adbc_ingest("filtered", table, mode="create")
         connection.commit()

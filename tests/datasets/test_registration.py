@@ -183,6 +183,8 @@ def test_a_dataset_is_a_source_of_another(store, tmp_path) -> None:
     assert rows_of(moved) == TABLE.drop_columns(["secret"])
     with pytest.raises(SourceError, match=r"names a dataset, but not its store: give Dataset.open"):
         open_source("dataset://sales@1")
+    with pytest.raises(SourceError, match=r"^'dataset://sales' names a dataset"):
+        open_source(["a.parquet", "dataset://sales"])
 
 
 @pytest.mark.parametrize(

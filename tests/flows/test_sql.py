@@ -247,7 +247,7 @@ def test_columns_of_every_type_arrive(postgres_server, tmp_path) -> None:
     import datetime as dt
     from decimal import Decimal
 
-    from partwise.tasks.runs.sql_output import contents, together
+    from partwise.tasks.runs.sql_output import contents
     from partwise.tasks.runs.sql_target import Target
 
     moment = dt.datetime(2024, 2, 29, 12, 30, 0, 250, tzinfo=dt.UTC)
@@ -263,7 +263,7 @@ def test_columns_of_every_type_arrive(postgres_server, tmp_path) -> None:
     def appended(uri: str, rows: pa.Table) -> None:
         table = Table("typed", uri)
         with Target.opened(table.database, table.name) as target:
-            target.prepare("r", lambda: together([rows.schema]))
+            target.prepare("r", lambda: rows.schema)
             target.append("r", 1, rows, spans, contents(rows, spans))
 
     appended(postgres_server.uri, rows)

@@ -12,6 +12,8 @@ from partwise.tasks.datasets.garbage import collect_dataset_garbage
 from partwise.tasks.datasets.output import register_output
 from partwise.tasks.datasets.parts import PartWriter
 from partwise.tasks.errors import InputError, IntegrityError
+from partwise.tasks.runs.outputs import read_schemas
+from partwise.tasks.runs.sql_output import Table, publish
 from partwise.tasks.runs.store import Store
 
 
@@ -135,3 +137,32 @@ def test_a_run_whose_partitions_all_failed_has_nothing_to_register(make_run) -> 
     make_run.commit(("a", "FAILED", None))
     with pytest.raises(InputError, match=r"run 'run' \(map\) has no rows to register"):
         register_output("forecasts", make_run.end(1))
+
+
+def test_of_a_new_table_each_file_is_read_once(make_run, monkeypatch, tmp_path) -> None:
+    run = finished(make_run, {"a": 1.0, "b": 2.0, "c": 3.0})
+    read, names = Store.read, []
+
+    def counted(self, path):
+        names.append(path)
+        return read(self, path)
+
+    monkeypatch.setattr(Store, "read", counted)
+    assert publish(run, Table("forecasts", str(tmp_path / "out.db"))).rows == 3
+    assert sorted(path for path in names if "/outputs/" in path) == run.store.list(
+        "runs/run/outputs/"
+    )
+
+
+def test_the_end_of_a_file_is_read_however_long_it_is(make_run, monkeypatch) -> None:
+    run = finished(make_run, {"a": 1.0, "b": 2.0, "c": 3.0})
+    paths = sorted(run.ledger["rows_file"].unique().to_pylist())
+    monkeypatch.setattr("partwise.tasks.runs.outputs._END_BYTES", 16)
+    ((schema, name),) = read_schemas(run, paths[:1])
+    assert (schema.names, name) == (["key", "value"], f"file {paths[0]!r}")
+    path = run.store.list("runs/run/outputs/")[0]
+    content = run.store.read(path)
+    run.store.delete(path)
+    run.store.create(path, content[:-1])
+    with pytest.raises(IntegrityError, match=r"parquet of the run 'run' is gone or damaged"):
+        register_output("forecasts", run)

@@ -152,7 +152,9 @@ def _cast(array: pa.Array, field: pa.Field, what: str) -> pa.Array:
             ).cast(field.type)
         return decoded(array).cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        reason = " ".join(str(exc).split()).rstrip(".")
         raise ColumnError(
             f"Column {field.name!r} of {what} is of type {array.type} and does not fit "
-            f"{field.type}: {' '.join(str(exc).split())}."
+            f"{field.type}: {reason}. Declare the type of a column of files with "
+            "Files(..., types=...), or cast it."
         ) from exc

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partwise.tasks.errors import InputError, SourceError
+from partwise.tasks.url_secrets import without_secrets
 
 _KINDS = {
     "s3": "s3",
@@ -49,9 +50,12 @@ def bucket_of(url: str) -> str:
     """
     protocol, _, rest = url.partition("://")
     if "::" in url or protocol not in _KINDS:
+        # The rest of the URL may hold a password.
+        shown = protocol.partition("::")[0]
         raise SourceError(
-            f"Sources at {url!r} are not read: use a local path or one of the protocols "
-            f"{', '.join(PROTOCOLS)}, without chains."
+            f"Sources of the protocol {shown!r} are not read: use a local path or one of the "
+            f"protocols {', '.join(PROTOCOLS)}, without chains; a database is Query(...) or "
+            "sql-source/NAME."
         )
     bucket = rest.partition("/")[0]
     container, at, _ = bucket.partition("@")
@@ -97,18 +101,18 @@ def filesystem_of(url: str, access: Access) -> Any:
         SourceError: The protocol is not read, or its package is not installed.
     """
     bucket = bucket_of(url)
-    kind = bucket.partition("://")[0]
     with _lock:
         credentials = _credentials.get(bucket, {})
         key = (os.getpid(), bucket, access, *sorted(credentials.items()))
         if key not in _filesystems:
-            _filesystems[key] = _opened(url, kind, access, credentials)
+            _filesystems[key] = _opened(url, bucket, access, credentials)
         return _filesystems[key]
 
 
-def _opened(url: str, kind: str, access: Access, credentials: Mapping[str, str]) -> Any:
+def _opened(url: str, bucket: str, access: Access, credentials: Mapping[str, str]) -> Any:
     from partwise.tasks.runs.remote_objects import open_filesystem
 
+    kind = bucket.partition("://")[0]
     try:
         import fsspec
 
@@ -123,6 +127,9 @@ def _opened(url: str, kind: str, access: Access, credentials: Mapping[str, str])
             profile=access.profile,
         )
     except ImportError as exc:
-        raise SourceError(f"Sources at {url!r} need another package: {exc}.") from exc
+        raise SourceError(
+            f"Sources at {bucket!r} need another package: {exc}. Install it."
+        ) from exc
     except Exception as exc:  # every store has its own exceptions
-        raise SourceError(f"{url!r} cannot be opened: {type(exc).__name__}: {exc}.") from exc
+        reason = f"{type(exc).__name__}: {without_secrets(' '.join(str(exc).split()))}"
+        raise SourceError(f"{bucket!r} cannot be opened: {reason.rstrip('.')}.") from exc

@@ -107,7 +107,10 @@ def _reading(what: str, read: Callable[[], Any]) -> Any:
 
 def _unreadable(what: str, cause: BaseException) -> SourceError:
     reason = " ".join(str(cause).split()).rstrip(".")
-    return SourceError(f"The {what} cannot be read: {type(cause).__name__}: {reason[:300]}.")
+    return SourceError(
+        f"The {what} cannot be read: {type(cause).__name__}: {reason[:300]}. See that its own "
+        "library computes it, or give a table."
+    )
 
 
 def _each(what: str, open_batches: Callable[[], Any]) -> Iterator[Any]:

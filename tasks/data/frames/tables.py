@@ -166,4 +166,8 @@ def _unfit_column(frame: Any, cause: Exception) -> ColumnError:
                 f"Column {name!r} of the frame holds values of types {', '.join(kinds[:5])}, which "
                 "have no common Arrow type: cast it to one type."
             )
-    return ColumnError(f"The frame does not convert to Arrow: {' '.join(str(cause).split())}.")
+    reason = " ".join(str(cause).split()).rstrip(".")
+    return ColumnError(
+        f"The frame does not convert to Arrow: {reason}. Cast columns and index to plain types, "
+        "or give a table."
+    )

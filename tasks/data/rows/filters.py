@@ -97,7 +97,7 @@ def filter_value(name: str, data_type: pa.DataType, value: Any) -> pa.Scalar:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
             raise ColumnError(
                 f"The filter compares column {name!r} of type {data_type} with {value!r}, which "
-                f"is no such value: {exc}."
+                f"is no such value ({exc}): use a value of the column's type."
             ) from exc
     raise ColumnError(
         f"The filter compares column {name!r} of type {data_type} with {value!r} of type "
@@ -117,7 +117,8 @@ def _holds(batch: pa.RecordBatch, name: str, operator: str, value: Any) -> pa.Ar
         found = pc.is_in(column, value_set=pa.array(scalars, plain))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise ColumnError(
-            f"The filter cannot compare column {name!r} of type {plain} with {value!r}: {exc}."
+            f"The filter cannot compare column {name!r} of type {plain} with {value!r} ({exc}): "
+            "use a value of the column's type."
         ) from exc
     return pc.invert(found) if operator == "not in" else found
 

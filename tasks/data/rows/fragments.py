@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from partwise.tasks.data.columns.dictionaries import readable_type
 from partwise.tasks.data.columns.schemas import cast_batch
-from partwise.tasks.data.rows.filters import Conditions, filter_batch
+from partwise.tasks.data.rows.filters import Conditions, filter_batch, filter_columns
 
 Place = Literal["anywhere", "disk", "here", "cluster"]
 """Where a fragment can be read: in every process; in those that see this machine's disk; in the
@@ -128,8 +128,8 @@ class Selection:
             names: The columns to deliver.
             conditions: A normalized filter on any columns.
         """
-        looked_at = [c[0] for conjunction in conditions or [] for c in conjunction]
-        fields = [schema.field(name) for name in dict.fromkeys([*names, *looked_at])]
+        read_names = dict.fromkeys([*names, *filter_columns(conditions)])
+        fields = [schema.field(name) for name in read_names]
         read = pa.schema([field.with_type(readable_type(field.type)) for field in fields])
         chosen = pa.schema([read.field(name) for name in names], metadata=schema.metadata)
         return cls(schema=chosen, read_schema=read, conditions=conditions)

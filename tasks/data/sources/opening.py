@@ -203,11 +203,12 @@ def _rows_of(data: Any) -> Rows:
         raise SourceError(f"The source is an empty list: give {ACCEPTED}.")
     if len(data) > 1 and any(isinstance(item, Dataset) for item in data):
         raise SourceError("The source is a list with a dataset and more: give one dataset.")
-    if any(is_reference(item) for item in data):
-        raise SourceError(
-            f"{data[0]!r} names a dataset, but not its store: give Dataset.open(name, version, "
-            "store)."
-        )
+    for item in data:
+        if is_reference(item):
+            raise SourceError(
+                f"{item!r} names a dataset, but not its store: give Dataset.open(name, version, "
+                "store)."
+            )
     if all(isinstance(item, str | os.PathLike) for item in data):
         return FileRows(Files(data))
     if len(data) == 1:

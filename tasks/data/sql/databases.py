@@ -18,6 +18,8 @@ from partwise.tasks.errors import InputError, PartwiseError, SourceError
 
 Driver = Literal["postgresql", "sqlite", "snowflake", "bigquery"]
 
+Mode = Literal["read", "write"]
+
 _SCHEMES: dict[str, Driver] = {
     "postgresql": "postgresql",
     "postgres": "postgresql",
@@ -41,6 +43,18 @@ _SECRET_WORDS = (
 _NAME = re.compile(
     r'(?:[^\W\d][\w$]*|"(?:[^"\0]|"")+")(?:\.(?:[^\W\d][\w$]*|"(?:[^"\0]|"")+")){0,2}'
 )
+
+
+@dataclass(frozen=True, slots=True)
+class TypedColumn:
+    """A column of a query, and how to ask for it."""
+
+    name: str
+    type: pa.DataType
+    expression: str
+    """SQL that gives its values."""
+    refusal: str = ""
+    """Why it cannot be read, the end of a sentence; "": it can."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +142,7 @@ class Database:
             text = text.replace(secret, "***")
         return text
 
-    def _target(self, *, write: bool) -> str:
+    def _target(self, mode: Mode) -> str:
         if self.kind == "postgresql":
             given = {name for name, _ in parse_qsl(urlsplit(self.uri).query)}
             more = {"connect_timeout": str(_CONNECT_TIMEOUT_S), "application_name": "partwise"}
@@ -139,19 +153,22 @@ class Database:
         if self.kind != "sqlite":
             return self.uri
         if self.uri.startswith("file:"):
-            read_only = "" if write or "mode=" in self.uri else "mode=ro"
+            read_only = "" if mode == "write" or "mode=" in self.uri else "mode=ro"
             return self.uri + (("&" if "?" in self.uri else "?") + read_only if read_only else "")
         path = os.path.abspath(self.uri.removeprefix("sqlite:///"))
-        if not write and not os.path.isfile(path):
-            raise SourceError(f"There is no SQLite file {path!r}.")
-        return f"file:{quote(path)}?mode={'rwc' if write else 'ro'}"
+        if mode == "read" and not os.path.isfile(path):
+            raise SourceError(
+                f"There is no SQLite file {path!r}: give the path of one that is there, best the "
+                "whole path."
+            )
+        return f"file:{quote(path)}?mode={'rwc' if mode == 'write' else 'ro'}"
 
     @contextmanager
-    def connect(self, *, write: bool = False) -> Iterator[Any]:
+    def connect(self, mode: Mode = "read") -> Iterator[Any]:
         """Open a connection of `adbc_driver_manager.dbapi`, in a transaction.
 
         Args:
-            write: Whether anything is to be written; else the server refuses to.
+            mode: "read": the server refuses to write anything.
 
         Raises:
             InputError: The driver is not installed.
@@ -162,23 +179,23 @@ class Database:
 
         options: dict[str, Any] = dict(self.options)
         if self.uri:
-            options["uri"] = self._target(write=write)
+            options["uri"] = self._target(mode)
         if self.kind not in ("postgresql", "sqlite") and self.password is not None:
             options["password"] = self.password
         with self.telling(f"The database {self.shown} cannot be opened"):
             connection = dbapi.connect(driver=driver._driver_path(), db_kwargs=options)
         with closing(connection):
             with self.telling(f"The database {self.shown} cannot be opened"):
-                self._prepare(connection, write=write)
+                self._prepare(connection, mode)
             yield connection
 
-    def _prepare(self, connection: Any, *, write: bool) -> None:
+    def _prepare(self, connection: Any, mode: Mode) -> None:
         with closing(connection.cursor()) as cursor:
             match self.kind:
                 case "postgresql":
                     cursor.execute("SET client_encoding TO 'UTF8'")
-                    mode = "READ WRITE" if write else "READ ONLY"
-                    level = f"ISOLATION LEVEL READ COMMITTED, {mode}"
+                    access = "READ WRITE" if mode == "write" else "READ ONLY"
+                    level = f"ISOLATION LEVEL READ COMMITTED, {access}"
                     cursor.execute(f"SET SESSION CHARACTERISTICS AS TRANSACTION {level}")
                     connection.commit()
                 case "sqlite":
@@ -249,11 +266,12 @@ def quoted_name(name: str, kind: Driver = "postgresql") -> str:
     return sign + name.replace(sign, sign * 2) + sign
 
 
-def quoted_text(text: str) -> str:
-    r"""Return a text as PostgreSQL and SQLite have it.
+def quoted_text(text: str, kind: Driver = "postgresql") -> str:
+    r"""Return a text as PostgreSQL or SQLite has it.
 
     With a backslash in it the text becomes `E'...'`, which PostgreSQL reads alike whatever
-    `standard_conforming_strings` says (PostgreSQL manual, 4.1.2.2); SQLite is given none of these.
+    `standard_conforming_strings` says (PostgreSQL manual, 4.1.2.2); for SQLite a backslash is a
+    sign like any other.
 
     Raises:
         InputError: There is a null character in it, which ends a statement.
@@ -261,7 +279,7 @@ def quoted_text(text: str) -> str:
     if "\0" in text:
         raise InputError(f"The text {text!r} has a null character in it, which SQL cannot say.")
     doubled = text.replace("'", "''")
-    if "\\" not in text:
+    if kind == "sqlite" or "\\" not in text:
         return f"'{doubled}'"
     return "E'" + doubled.replace("\\", "\\\\") + "'"
 

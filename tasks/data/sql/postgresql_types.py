@@ -6,13 +6,12 @@ A `numeric(p, s)` has its precision and scale in its type modifier, as ((p << 16
 
 # ruff: noqa: S608 (the user's query is the point, and names are quoted)
 
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.tasks.data.sql.databases import quoted_name
+from partwise.tasks.data.sql.databases import TypedColumn, quoted_name
 from partwise.tasks.errors import ColumnError
 
 _AS_TEXT = ("uuid", "json", "jsonb", "bpchar")
@@ -32,18 +31,6 @@ _EARLIEST_DAY = -2_440_588
 """1970-01-01 less the first day of the Julian calendar, 4714-11-24 BC: PostgreSQL's first day. What
 is infinite arrives as a number before it, and so does what is too late for Arrow."""
 _DAY_US = 86_400_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class TypedColumn:
-    """A column, and how to ask for it."""
-
-    name: str
-    type: pa.DataType
-    expression: str
-    """SQL that gives its values."""
-    refusal: str = ""
-    """Why it cannot be read, the end of a sentence; "": it can."""
 
 
 def postgresql_columns(cursor: Any, source: str) -> list[TypedColumn]:
@@ -82,7 +69,7 @@ def _column(field: pa.Field, names: dict[str, tuple[bool, bool, str]]) -> TypedC
     if found in _AS_TEXT:
         return TypedColumn(name, pa.string(), f"CAST({quoted} AS text)")
     if found == "numeric":
-        exact = decimal_type(int((field.metadata or {}).get(b"POSTGRESQL:typmod", b"-1")))
+        exact = numeric_type(field)
         if exact is not None:
             return TypedColumn(name, exact, quoted)
         return TypedColumn(name, pa.float64(), f"CAST({quoted} AS double precision)")
@@ -120,8 +107,9 @@ def _refused(name: str, found: str, cast: str) -> TypedColumn:
     return TypedColumn(name, pa.binary(), quoted_name(name), refusal)
 
 
-def decimal_type(modifier: int) -> pa.DataType | None:
+def numeric_type(field: pa.Field) -> pa.DataType | None:
     """The Arrow type of a numeric; None where it has no precision, or one that Arrow lacks."""
+    modifier = int((field.metadata or {}).get(b"POSTGRESQL:typmod", b"-1"))
     if modifier < 4:
         return None
     precision, scale = (modifier - 4) >> 16 & 0xFFFF, (modifier - 4) & 0x7FF

@@ -8,16 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.tasks.data.rows.filters import filter_value
+from partwise.tasks.data.rows.filters import Conditions, filter_value
 from partwise.tasks.data.sql.databases import Driver, quoted_name, quoted_text
 
-_ORDERED = ("<", "<=", ">", ">=")
 _MOST_VALUES = 10_000
 _ALL = "TRUE"
 
 
 def where_clause(
-    conjunctions: list[list[list[Any]]] | None, types: Mapping[str, pa.DataType], kind: Driver
+    conjunctions: Conditions | None, types: Mapping[str, pa.DataType], kind: Driver
 ) -> tuple[str, list[Any]]:
     """Return a normalized filter as SQL.
 

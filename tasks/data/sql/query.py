@@ -20,10 +20,16 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.tasks.data.columns.column_names import names_in_words
-from partwise.tasks.data.rows.filters import Conditions
+from partwise.tasks.data.rows.filters import Conditions, filter_columns
 from partwise.tasks.data.rows.fragments import Fragment, LocalFragment, unknown_identity
-from partwise.tasks.data.sql.databases import Database, Driver, quoted_name, subquery
-from partwise.tasks.data.sql.postgresql_types import TypedColumn, check_finite, postgresql_columns
+from partwise.tasks.data.sql.databases import (
+    Database,
+    Driver,
+    TypedColumn,
+    quoted_name,
+    subquery,
+)
+from partwise.tasks.data.sql.postgresql_types import check_finite, postgresql_columns
 from partwise.tasks.data.sql.pushdown import where_clause
 from partwise.tasks.data.sql.sqlite_types import first_row, sqlite_columns
 from partwise.tasks.errors import ColumnError, InputError, SourceError
@@ -193,7 +199,7 @@ class QueryRows:
             The statement, and the values of its parameters.
         """
         kind = self._kind
-        looked_at = [condition[0] for part in conditions or [] for condition in part]
+        looked_at = filter_columns(conditions)
         inner = list(dict.fromkeys([*names, *looked_at, *self._query.order_by]))
         casts = ", ".join(
             f"{self._columns[name].expression} AS {quoted_name(name, kind)}" for name in inner
@@ -207,13 +213,6 @@ class QueryRows:
         if kind == "sqlite":
             text = first_row([self._columns[name] for name in names], text)
         return text, values
-
-    def _understood(self, conditions: list[list[list[Any]]] | None) -> list[list[list[Any]]] | None:
-        """The filter, unless it looks at a column that cannot be read."""
-        for part in conditions or []:
-            for name, _, _ in part:
-                self._check([name])
-        return conditions
 
     def fragments(
         self,

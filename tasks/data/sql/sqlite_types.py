@@ -11,8 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.tasks.data.sql.databases import quoted_name
-from partwise.tasks.data.sql.postgresql_types import TypedColumn
+from partwise.tasks.data.sql.databases import TypedColumn, quoted_name
 from partwise.tasks.errors import ColumnError
 
 _VIEW = "temp.partwise_query"
