@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
-from partwise.tasks.data.sources.opening import SourceDescription, data_of_recipe
+from partwise.tasks.data.rows.descriptions import SourceDescription
+from partwise.tasks.data.sources.opening import data_of_recipe
 from partwise.tasks.datasets.output import DatasetOutput
 from partwise.tasks.errors import InputError
 from partwise.tasks.partitions.options import ExecutionOptions

@@ -5,8 +5,9 @@ from typing import Any, Literal
 
 from partwise.flows.calls import read_call
 from partwise.flows.connections import open_rows
-from partwise.flows.parameters import NullKeys
-from partwise.tasks.data.sources.opening import Source, open_source
+from partwise.tasks.data.rows.descriptions import Source
+from partwise.tasks.data.shards.spilling import NullKeys
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.datasets.dataset import resolve_references
 from partwise.tasks.errors import InputError
 from partwise.tasks.runs import Run

@@ -24,12 +24,12 @@ from partwise.flows.connections import (
     open_store,
     slots_per_host,
 )
-from partwise.flows.parameters import ClusterParameter, NullKeys, StoreParameter
+from partwise.flows.parameters import ClusterParameter, StoreParameter
 from partwise.flows.progress import listeners
-from partwise.tasks.data.files.file_rows import credentials_of
-from partwise.tasks.data.shards.spilling import Division
+from partwise.tasks.data.files.remote_files import credentials_of
+from partwise.tasks.data.rows.descriptions import Source
+from partwise.tasks.data.shards.spilling import Division, NullKeys
 from partwise.tasks.data.shards.spills import Spill, SpilledShard, check_n_shards, default_n_shards
-from partwise.tasks.data.sources.opening import Source
 from partwise.tasks.errors import InputError, RunExistsError, RunNotFoundError
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.partitions.assignment import (
@@ -255,7 +255,7 @@ def give_keys(client: Client, opened: OpenedStore, source: Source) -> None:
     """Give the workers the keys of the store, and of the buckets that rows are read from."""
     if opened.credentials:
         client.register_plugin(StoreCredentials(opened.store.url, opened.credentials))
-    for bucket, keys in credentials_of(source.fragments()).items():
+    for bucket, keys in credentials_of(source.buckets()).items():
         client.register_plugin(SourceCredentials(bucket, keys))
 
 

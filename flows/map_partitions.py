@@ -10,7 +10,6 @@ from partwise.flows.parameters import (
     DataParameter,
     FilterParameter,
     FunctionParameter,
-    NullKeys,
     OutputParameter,
     ParamsParameter,
     PartitionBy,
@@ -19,6 +18,7 @@ from partwise.flows.parameters import (
 )
 from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.keys.partition_keys import key_columns
+from partwise.tasks.data.shards.spilling import NullKeys
 from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.map_partitions import map_partitions as map_some_partitions
 from partwise.tasks.map_partitions import plan_mapping

@@ -16,7 +16,6 @@ from partwise.flows.parameters import (
     ExporterParameter,
     FilterParameter,
     InputsParameter,
-    NullKeys,
     ParamsParameter,
     PartitionBy,
     PredictParameter,
@@ -29,6 +28,7 @@ from partwise.flows.run_flow import run_flow
 from partwise.flows.run_inference import run_inference
 from partwise.flows.train_models import train_models
 from partwise.flows.validate_exports import validate_exports
+from partwise.tasks.data.shards.spilling import NullKeys
 from partwise.tasks.exporters.options import ExportOptions, ModelFormat, ValidationOptions
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.publish_pipeline import publish_pipeline

@@ -7,7 +7,7 @@ is empty, never None: a form sends its defaults, and for none of its fields coul
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
@@ -101,7 +101,6 @@ FilterParameter = Annotated[
 ]
 ColumnsParameter = Annotated[Sequence[str] | None, WithJsonSchema(_TEXTS)]
 VersionParameter = str | Nothing
-NullKeys = Literal["error", "drop", "keep"]
 
 DEFAULT_EXECUTION = ExecutionOptions()
 DEFAULT_EXPORT = ExportOptions()

@@ -11,7 +11,6 @@ from partwise.flows.parameters import (
     ColumnsParameter,
     DataParameter,
     FilterParameter,
-    NullKeys,
     OutputParameter,
     ParamsParameter,
     PartitionBy,
@@ -22,6 +21,7 @@ from partwise.flows.parameters import (
 )
 from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.keys.partition_keys import key_columns
+from partwise.tasks.data.shards.spilling import NullKeys
 from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.exporters.options import ModelFormat
 from partwise.tasks.infer_partitions import infer_partitions, plan_inference

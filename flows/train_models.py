@@ -9,7 +9,6 @@ from partwise.flows.parameters import (
     ColumnsParameter,
     DataParameter,
     FilterParameter,
-    NullKeys,
     ParamsParameter,
     PartitionBy,
     SerdeParameter,
@@ -19,6 +18,7 @@ from partwise.flows.parameters import (
 )
 from partwise.flows.run_flow import run_flow
 from partwise.tasks.data.keys.partition_keys import key_columns
+from partwise.tasks.data.shards.spilling import NullKeys
 from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.partitions.params import given_params

@@ -1,4 +1,4 @@
-"""Step 1: read the source once and divide its rows into shards."""
+"""Step 1: have workers read the source, and divide its rows into shards."""
 
 from distributed import Client
 from prefect import get_run_logger, task
@@ -21,7 +21,10 @@ from partwise.tasks.partitions.staging import Stage
 def load_partitions(
     source: Source, division: Division, client: Client, shelf: Shelf, stage: Stage
 ) -> Spill:
-    """Divide a source into shards: workers read it, where they can reach it.
+    """Divide a source into shards.
+
+    Workers read the fragments that they can reach, and this process the others. Fragments of one
+    key, which the source tells beforehand, are not read here: those who use them do.
 
     Args:
         source: Where the rows come from.

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.tasks.data.columns.column_names import names_in_words
+from partwise.tasks.data.columns.rows_by_number import join_batches
 from partwise.tasks.data.forms.framework_forms import FrameworkForms
 from partwise.tasks.data.forms.spooling import PortableTable, map_spooled, spool
 from partwise.tasks.data.forms.vectors import matrix_of, vector_of
@@ -71,7 +72,7 @@ class DataConnector(FrameworkForms):
             >>> DataConnector.from_dataframe(pd.DataFrame({"x": [1, 2]})).num_rows
             2
         """
-        from partwise.tasks.data.sources.opening import table_of
+        from partwise.tasks.data.frames.tables import table_of
 
         return cls(table_of(data))
 
@@ -262,4 +263,4 @@ class DataConnector(FrameworkForms):
     def _cut(self, size: int) -> Iterator[pa.RecordBatch]:
         for start in range(0, self.num_rows, size):
             pieces = self._table.slice(start, size).to_batches()
-            yield pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
+            yield join_batches(pieces)

@@ -28,7 +28,7 @@ from partwise.tasks.runs.manifest import is_run_id
 from partwise.tasks.runs.store import Store
 
 if TYPE_CHECKING:
-    from partwise.tasks.data.sources.opening import Source
+    from partwise.tasks.data.rows.descriptions import Source
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,9 @@ from pydantic import JsonValue
 from partwise.tasks.data.columns.column_names import names_in_words
 from partwise.tasks.data.columns.roles import ROLE_KEY
 from partwise.tasks.data.columns.schemas import cast_batch
+from partwise.tasks.data.rows.descriptions import Source
 from partwise.tasks.data.rows.filters import Filter
-from partwise.tasks.data.sources.opening import Source, open_source
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.datasets.dataset import Dataset, list_versions, resolve_references
 from partwise.tasks.datasets.fingerprint import ContentFingerprint
 from partwise.tasks.datasets.manifest import (

@@ -195,6 +195,10 @@ class DatasetRows:
         """What finds the version again from another process, in the store of the run."""
         return {"paths": [self._dataset.reference]}
 
+    def buckets(self) -> frozenset[str]:
+        """None beside the store, whose keys whoever reads a part has with the store."""
+        return frozenset()
+
     def fragments(
         self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
     ) -> list[Fragment]:

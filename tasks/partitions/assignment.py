@@ -15,7 +15,7 @@ def work_file(token: str) -> str:
     return f"work-{token}.pkl"
 
 
-Place = Literal["disk", "store"]
+Medium = Literal["disk", "store"]
 """On a file system that the workers share, or below the store."""
 
 
@@ -24,7 +24,7 @@ class StagedFile:
     """A file that the driver made for the workers."""
 
     path: str
-    where: Place
+    where: Medium
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class ShardAssignment:
 
     execution: Execution
     spill: SpilledShard
-    where: Place
+    where: Medium
     """Where its part files and dictionaries lie."""
     only: frozenset[int] | None
     """The hashes of the keys that are worked on; None: of all."""

@@ -3,13 +3,13 @@
 What a worker reads becomes a part file. The driver reads no rows but those of data in its memory.
 """
 
+import contextlib
 import os
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
 from dask.delayed import delayed
@@ -30,6 +30,7 @@ from partwise.tasks.data.shards.spills import (
     merge_parts,
 )
 from partwise.tasks.errors import ClusterError, PartwiseError, SourceError
+from partwise.tasks.partitions.assignment import Medium
 from partwise.tasks.partitions.shelf import Shelf, is_disk_full
 from partwise.tasks.partitions.staging import Stage, fetch_shard
 from partwise.tasks.runs.store import Store
@@ -51,12 +52,12 @@ class PartWork:
     """The numbers of the fragments in the source."""
     first_row: int | None
     """How many rows stand before in the source; None where nobody knows."""
-    where: Literal["disk", "store"]
+    where: Medium
     store: Store
     folder: str
 
 
-def places_of(where: Literal["disk", "store"]) -> tuple[Place, ...]:
+def places_of(where: Medium) -> tuple[Place, ...]:
     """Return where a fragment has to be for workers to read it as it is."""
     return ("anywhere", "disk") if where == "disk" else ("anywhere",)
 
@@ -268,12 +269,9 @@ class _Spilling:
         total, told = len(pending), time.monotonic()
         failures: dict[int, BaseException] = {}
         while pending:
-            try:
+            # What failed, its future says; that none is done in time is no failure.
+            with contextlib.suppress(Exception):
                 wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
-            except TimeoutError:
-                pass
-            except Exception:  # noqa: S110 (its future says what)
-                pass
             for future in [future for future in pending if future.done()]:
                 number = pending.pop(future)
                 error = future.exception()
@@ -301,6 +299,9 @@ class _Spilling:
 def _raise(error: BaseException) -> None:
     if isinstance(error, PartwiseError):
         raise error
+    reason = str(error).rstrip(". \n")
     raise ClusterError(
-        f"Dividing the rows into shards failed on a worker: {type(error).__name__}: {error}"
+        f"Dividing the rows into shards failed on a worker: {type(error).__name__}: {reason}. Look "
+        "into the log of the Dask workers, give them more memory if one was killed, and begin the "
+        "run again."
     ) from error

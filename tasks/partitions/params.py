@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.tasks.data.columns.column_names import names_in_words
+from partwise.tasks.data.frames.tables import table_of
 from partwise.tasks.data.keys.key_classes import KeyClass, KeyColumn, key_columns
 from partwise.tasks.data.keys.key_values import plain_value
 from partwise.tasks.data.keys.partition_keys import (
@@ -26,7 +27,7 @@ from partwise.tasks.data.keys.partition_keys import (
     partition_id,
     partition_ids,
 )
-from partwise.tasks.data.sources.opening import open_source, table_of
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import ColumnError, InputError, KeyClassError, SourceError
 
 _SCHEMA = pa.schema(

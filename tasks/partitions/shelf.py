@@ -30,7 +30,7 @@ from partwise.tasks.data.rows.descriptions import SourceDescription
 from partwise.tasks.data.shards.spilled_parts import PART_VERSION
 from partwise.tasks.data.shards.spilling import Division
 from partwise.tasks.errors import InputError, StoreError
-from partwise.tasks.partitions.assignment import Place
+from partwise.tasks.partitions.assignment import Medium
 from partwise.tasks.partitions.staging import Stage
 from partwise.tasks.runs.store import Store
 
@@ -47,7 +47,7 @@ _TIME = "%Y%m%dT%H%M%SZ"
 class Shelf:
     """A folder for the parts of one spill."""
 
-    where: Place
+    where: Medium
     """How workers read what is there."""
     store: Store
     folder: str
@@ -79,7 +79,7 @@ class Shelf:
 
     def close(self) -> None:
         """Remove what this execution wrote, unless later runs use it."""
-        # What stays behind in a store that is out of reach is left to `partwise runs gc`.
+        # What stays behind in a store that is out of reach is left to `partwise data gc`.
         with contextlib.suppress(StoreError):
             known = self.known_parts() or []
             if not any(part.startswith(f"{self.folder}/") for part in known):

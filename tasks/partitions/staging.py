@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from partwise.tasks.data.shards.spilled_parts import MESSAGE_ALIGNMENT
 from partwise.tasks.data.shards.spills import SpilledShard
 from partwise.tasks.errors import StoreError
-from partwise.tasks.partitions.assignment import Place, StagedFile
+from partwise.tasks.partitions.assignment import Medium, StagedFile
 from partwise.tasks.runs.bundle import artifact_from_row
 from partwise.tasks.runs.manifest import SCRATCH, run_path
 from partwise.tasks.runs.store import Store
@@ -48,7 +48,7 @@ class Stage:
         self.directory = directory
         self.store = store
         self.folder = run_path(run_id, SCRATCH, token)
-        self.where: Place = "disk" if shared else "store"
+        self.where: Medium = "disk" if shared else "store"
 
     def hand_over(self, path: str) -> StagedFile:
         """Make a file of the folder reachable for workers."""
@@ -86,7 +86,7 @@ def fetch(staged: StagedFile, store: Store, directory: str) -> str:
 
 
 def fetch_shard(
-    spill: SpilledShard, where: Place, store: Store, shared: str, directory: str
+    spill: SpilledShard, where: Medium, store: Store, shared: str, directory: str
 ) -> SpilledShard:
     """Return a shard with its files on this machine: of those in the store, just its own rows.
 

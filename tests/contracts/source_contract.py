@@ -7,6 +7,7 @@ Example:
             return LanceRows(folder / "x.lance")
 """
 
+import json
 import pickle
 import subprocess
 import sys
@@ -16,7 +17,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from partwise.tasks.data.sources.opening import Source, open_source
+from partwise.tasks.data.rows.descriptions import Source
+from partwise.tasks.data.sources.opening import data_of_recipe, open_source
 from partwise.tasks.errors import SourceError
 
 TABLE = pa.table(
@@ -36,6 +38,12 @@ with pa.ipc.new_stream(fd, selection.schema) as out:
         for batch in selection.batches(fragment):
             out.write_batch(batch)
 """
+
+
+def reopened(recipe: dict[str, Any] | None) -> Source:
+    """Open a source again as flows do, from its recipe in a document."""
+    said = json.loads(json.dumps(recipe))
+    return open_source(data_of_recipe(said), columns=said["columns"], filter=said["filter"])
 
 
 class SourceContract:
@@ -97,6 +105,7 @@ class SourceContract:
         about = source.description()
         assert about.rows in (None, TABLE.num_rows)
         assert source.description() == about
+        assert source.buckets() == frozenset()
         if not self.once:
             again = open_source(data).description().fingerprint
             assert (again == about.fingerprint) is about.recurs

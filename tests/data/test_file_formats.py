@@ -14,9 +14,8 @@ import pytest
 
 from partwise.tasks.data import Files
 from partwise.tasks.data.files import file_formats as formats_module
-from partwise.tasks.data.files import file_rows as files_module
-from partwise.tasks.data.files.file_rows import credentials_of
-from partwise.tasks.data.files.remote_files import set_source_credentials
+from partwise.tasks.data.files import file_parts as parts_module
+from partwise.tasks.data.files.remote_files import credentials_of, set_source_credentials
 from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import ColumnError, InputError, SourceError
 
@@ -135,7 +134,7 @@ def write_parts(folder, format_: str) -> str:
 def test_a_big_file_is_read_in_parts_that_share_nothing(tmp_path, monkeypatch, format_):
     path = write_parts(tmp_path, format_)
     (whole,) = open_source(path).fragments()
-    monkeypatch.setattr(files_module, "_FRAGMENT_BYTES", whole.size_bytes // 4)
+    monkeypatch.setattr(parts_module, "_PART_BYTES", whole.size_bytes // 4)
     fragments = open_source(path).fragments()
     assert 3 <= len(fragments) <= 10
     found = [[n for batch in part.batches() for n in batch["n"].to_pylist()] for part in fragments]
@@ -210,10 +209,11 @@ def test_keys_are_in_no_recipe_and_no_pickle(s3_store_url, tmp_path):
         sent = pickle.dumps((source.fragments(), source.selection, source.description()))
         assert b"secret" not in sent
         assert b"an-access-key-id" not in sent
-        assert credentials_of(source.fragments()) == {bucket: keys}
-        assert credentials_of(open_source([Files(url), NUMBERS.select(["n"])]).fragments())
+        assert credentials_of(source.buckets()) == {bucket: keys}
+        several = open_source([Files(url), NUMBERS.select(["n"])])
+        assert credentials_of(several.buckets()) == {bucket: keys}
     finally:
         set_source_credentials(bucket, {})
-    assert credentials_of(source.fragments()) == {}
+    assert credentials_of(source.buckets()) == {}
     with pytest.raises(InputError, match=r"takes no credentials named password; it takes key, "):
         set_source_credentials("s3://b", {"password": "x"})

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from partwise.tasks.data import Query
 from partwise.tasks.data.rows.filters import filter_batch, normalize_filter
-from partwise.tasks.data.sources.opening import open_source, reopen_source
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.data.sql.databases import Database
 from partwise.tasks.data.sql.query import QueryRows
 from partwise.tasks.errors import ColumnError, InputError, SourceError
+from tests.contracts.source_contract import reopened
 from tests.sql_server import PASSWORD, QUOTED_PASSWORD, Postgres
 
 DAY, TIME = dt.date(2024, 2, 29), dt.datetime(2024, 2, 29, 12, 30, 0, 250)  # noqa: DTZ001
@@ -361,7 +362,7 @@ def test_a_query_without_a_password_can_be_repeated(tmp_path, monkeypatch):
     recipe = source.description().recipe
     monkeypatch.chdir("/")
 
-    again = reopen_source(recipe)
+    again = reopened(recipe)
 
     assert [batch.to_pydict() for batch in again.batches()] == [{"x": [2]}]
     assert again.description().recipe == recipe

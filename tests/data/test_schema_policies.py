@@ -10,8 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.tasks.data import Files
-from partwise.tasks.data.sources.opening import data_of_recipe, open_source, reopen_source
+from partwise.tasks.data.sources.opening import data_of_recipe, open_source
 from partwise.tasks.errors import ColumnError, InputError, SourceError
+from tests.contracts.source_contract import reopened
 
 
 def rows(data, **options) -> list[dict]:
@@ -200,7 +201,7 @@ def test_a_recipe_opens_the_same_rows_elsewhere(tmp_path, monkeypatch):
     recipe = json.loads(json.dumps(about.recipe))
     monkeypatch.chdir("/")
     assert data_of_recipe(recipe) == files
-    again = reopen_source(recipe)
+    again = reopened(recipe)
     assert again.description() == about
     assert [row for batch in again.batches() for row in batch.to_pylist()] == [
         {"a": None, "f": "2.txt"}
@@ -218,7 +219,7 @@ def test_a_recipe_of_several_sources(tmp_path):
     write(tmp_path, **{"1_csv": "a,b\n1,x\n", "2_jsonl": '{"b":"y","a":2.5}\n'})
     given = [Files(tmp_path / "1.csv", types={"a": "int64"}), str(tmp_path / "2.jsonl")]
     about = open_source(given).description()
-    again = reopen_source(json.loads(json.dumps(about.recipe)))
+    again = reopened(about.recipe)
     assert again.description() == about
     assert rows(given) == [{"a": 1.0, "b": "x"}, {"a": 2.5, "b": "y"}]
     mixed = open_source([given[0], pa.table({"a": [3], "b": ["z"]})])

@@ -2,7 +2,6 @@
 
 import datetime as dt
 import gzip
-import json
 import os
 import subprocess
 import sys
@@ -18,8 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.tasks.data.files import file_formats as formats_module
-from partwise.tasks.data.sources.opening import open_source, reopen_source
+from partwise.tasks.data.sources.opening import open_source
 from partwise.tasks.errors import ColumnError, InputError, SourceError
+from tests.contracts.source_contract import reopened
 
 TABLE = pa.table(
     {
@@ -84,7 +84,7 @@ def test_files_are_found_and_read(tmp_path, name, given, monkeypatch):
     assert about.rows == (4 if name.endswith(".parquet") else None)
     assert 50 < about.size_bytes < 5000
     monkeypatch.chdir("/")
-    again = reopen_source(json.loads(json.dumps(about.recipe)))
+    again = reopened(about.recipe)
     assert again.description() == about
     assert len(list(again.batches())) == len(list(open_source(about.recipe["paths"]).batches()))
 
@@ -194,7 +194,7 @@ def test_filters(tmp_path, filter_, expected):
     found = [TABLE.to_pylist()[index] for index in expected]
     assert rows(path, filter=filter_) == rows(TABLE, filter=filter_) == found
     source = open_source(path, filter=filter_, columns=["price"])
-    again = reopen_source(json.loads(json.dumps(source.description().recipe)))
+    again = reopened(source.description().recipe)
     assert again.description().fingerprint == source.description().fingerprint
     assert [b.to_pylist() for b in again.batches()] == [b.to_pylist() for b in source.batches()]
 
@@ -460,7 +460,7 @@ def test_s3(s3_store_url):
     assert rows(f"{s3_store_url}/c/x.csv.gz") == TABLE.drop_columns("store").to_pylist()
     source = open_source(f"{s3_store_url}/t")
     about = source.description()
-    assert (about.rows, reopen_source(about.recipe).description()) == (8, about)
+    assert (about.rows, reopened(about.recipe).description()) == (8, about)
     filesystem.pipe_file(f"{s3_store_url}/t/k=1/x.parquet", b"x" * 50)
     with pytest.raises(SourceError, match=r"k=1/x\.parquet' changed while it was in use"):
         list(source.batches())

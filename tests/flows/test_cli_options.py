@@ -2,6 +2,7 @@
 
 import datetime as dt
 from decimal import Decimal
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -9,6 +10,7 @@ from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster
 from partwise.flows.cli_options import (
     ClusterOptions,
     LimitOptions,
+    RowOptions,
     TrainerOptions,
     parse_condition,
     parse_parameter,
@@ -16,6 +18,7 @@ from partwise.flows.cli_options import (
 )
 from partwise.flows.cli_runs import parse_key
 from partwise.tasks.data.keys.partition_keys import KeyClass, KeyColumn
+from partwise.tasks.data.shards.spilling import NullKeys
 from partwise.tasks.errors import InputError
 from partwise.tasks.partitions import ExecutionOptions
 from partwise.tasks.trainers import (
@@ -223,6 +226,11 @@ def test_clusters_that_cannot_be_are_refused(options, message) -> None:
 def test_a_key_is_read_by_the_class_of_the_run(key_class, text, key) -> None:
     found = parse_key(text, (KeyColumn(name="k", key_class=KeyClass(key_class)),))
     assert (type(found), found) == (type(key), key)
+
+
+def test_the_policies_for_null_keys_are_those_of_the_flows() -> None:
+    # Importing theirs would cost the start of the command line.
+    assert get_args(get_type_hints(RowOptions)["null_keys"]) == get_args(NullKeys)
 
 
 def test_a_composite_key_has_commas_and_quotes_where_a_value_has_one() -> None:

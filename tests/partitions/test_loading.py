@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.tasks.data.files import file_rows as files_module
+from partwise.tasks.data.files import file_parts as parts_module
 from partwise.tasks.data.keys.partition_keys import key_columns, key_values
 from partwise.tasks.data.shards.sorted_shards import ShardReader, sort_shard
 from partwise.tasks.data.shards.spilling import Division
@@ -263,7 +263,7 @@ def test_null_directories_are_dropped_or_kept(dask_client, tmp_path, scratch, po
 
 def test_statistics_that_lie_are_found_out(dask_client, tmp_path, scratch, monkeypatch):
     pq.write_table(pa.table({"key": [1, 2]}), tmp_path / "x.parquet")
-    monkeypatch.setattr(files_module, "_single_values", lambda *_: {"key": pa.scalar(1)})
+    monkeypatch.setattr(parts_module, "_single_values", lambda *_: {"key": pa.scalar(1)})
     loaded = Loaded(tmp_path / "x.parquet", ["key"], dask_client, tmp_path)
     with pytest.raises(SourceError, match=r"'key' has other values than 1 in file .*x\.parquet"):
         sort_shard(loaded.spill.shards[0], loaded.columns, tmp_path)

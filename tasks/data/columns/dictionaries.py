@@ -1,9 +1,10 @@
-"""How columns are stored in a spill: plain values, and codes into one growing dictionary.
+"""How columns are stored in a spill: plain values, and codes into a dictionary that grows.
 
 Batches of one source can carry different dictionaries. A stream that replaced them would write
 each dictionary once per shard and batch, and the IPC file format refuses such batches altogether.
-So dictionary columns are spilled as int32 codes into one dictionary for the whole source: it is
-written once at the end, and every partition sees the same categories, as in a pandas groupby.
+So dictionary columns are spilled as int32 codes into one dictionary for each part, written at the
+part's end. Those of all parts are merged afterwards: every partition sees the same categories, as
+in a pandas groupby.
 """
 
 from collections.abc import Collection, Sequence

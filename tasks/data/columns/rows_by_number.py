@@ -1,6 +1,7 @@
 """Taking rows of a table of many chunks by their numbers."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ class RowsByNumber:
 
     def slice(self, start: int, rows: int) -> pa.RecordBatch:
         """Neighbouring rows, without a copy where they lie in one chunk."""
-        return _joined(self._table.slice(start, rows).to_batches())
+        return join_batches(self._table.slice(start, rows).to_batches())
 
     def take(self, rows: np.ndarray) -> pa.RecordBatch:
         """Rows in any order, at least one, read in the order in which they lie."""
@@ -34,8 +35,9 @@ class RowsByNumber:
         ]
         places = np.empty(len(rows), np.int64)
         places[order] = np.arange(len(rows))
-        return _joined(parts).take(pa.array(places))
+        return join_batches(parts).take(pa.array(places))
 
 
-def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+def join_batches(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Join batches of one schema, at least one; one alone is not copied."""
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

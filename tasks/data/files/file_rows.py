@@ -2,14 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from partwise.tasks.data.columns.column_names import names_in_words
 from partwise.tasks.data.columns.dictionaries import plain_storage
@@ -22,17 +21,15 @@ from partwise.tasks.data.files.file_formats import (
     read_head,
     reading_schema,
 )
+from partwise.tasks.data.files.file_parts import divide_file
 from partwise.tasks.data.files.file_set import Files
 from partwise.tasks.data.files.path_columns import hive_columns, hive_names, relative_paths
-from partwise.tasks.data.files.remote_files import bucket_of, source_credentials
-from partwise.tasks.data.rows.filters import Conditions, filter_batch, filter_expression
+from partwise.tasks.data.files.remote_files import bucket_of
+from partwise.tasks.data.rows.filters import Conditions, filter_batch
 from partwise.tasks.data.rows.fragments import Fragment, Place
 from partwise.tasks.errors import ColumnError
 
 _FOOTER_THREADS = 16
-_FRAGMENT_BYTES = 64 * 2**20
-_TOLD_BY_STATISTICS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
-"""Types of which equal bounds are equal values in every writer's footers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +70,7 @@ class FileFragment:
             ColumnError: A value does not fit the common type of its column, or is another than the
                 file's path says.
         """
-        what = f"file {self.file.path!r}"
+        what = str(self)
         with naming(self.file):
             self.file.check_unchanged()
             for batch in read_batches(
@@ -99,16 +96,6 @@ def _check_stated(column: pa.Array, value: Any, name: str, what: str) -> None:
             f"Column {name!r} of {what} holds {differing[0].as_py()!r}, but its path says "
             f"{value!r}: move the file, or name its folder otherwise."
         )
-
-
-def credentials_of(fragments: Iterable[Any]) -> dict[str, Mapping[str, str]]:
-    """The keys that this process was given for the buckets of fragments, by bucket.
-
-    They are for `set_source_credentials` in the processes that read the fragments.
-    """
-    files = [getattr(getattr(each, "fragment", each), "file", None) for each in fragments]
-    buckets = {bucket_of(file.path) for file in files if file is not None and file.access}
-    return {bucket: keys for bucket in buckets if (keys := source_credentials(bucket))}
 
 
 class FileRows:
@@ -178,6 +165,10 @@ class FileRows:
         """What finds the files again from another process."""
         return self._given.recipe()
 
+    def buckets(self) -> frozenset[str]:
+        """The buckets of those files that lie in one."""
+        return frozenset(bucket_of(f.path) for f in self._files if f.access is not None)
+
     def fragments(
         self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
     ) -> list[Fragment]:
@@ -203,22 +194,24 @@ class FileRows:
             }
             asked = [key for key in keys if key in own]
             row_bytes = head.row_bytes(own)
+            file_schema = reading_schema(file, head.schema, self._own_schema)
+            stated = {name: told[name] for name in own if name in told}
             whole = sum(head.column_bytes.get(name, 0) for name in own)
             fragments += [
                 FileFragment(
                     file=file,
                     pieces=part.pieces,
                     names=own,
-                    file_schema=reading_schema(file, head.schema, self._own_schema),
+                    file_schema=file_schema,
                     schema=schema,
                     constants=constants,
-                    stated={name: told[name] for name in own if name in told},
+                    stated=stated,
                     known={**known, **part.known},
                     rows=part.rows,
                     size_bytes=int(whole * part.share),
                     row_bytes=row_bytes,
                 )
-                for part in self._parts(file, head, left, asked)
+                for part in divide_file(file, head, self._own_schema, left, asked)
             ]
         return fragments
 
@@ -248,29 +241,6 @@ class FileRows:
     def _schema_of(self, names: Mapping[str, Any]) -> pa.Schema:
         return pa.schema([self.schema.field(name) for name in names])
 
-    def _parts(
-        self, file: FoundFile, head: FileHead, conditions: Conditions | None, keys: Sequence[str]
-    ) -> list["_Part"]:
-        """Divide a file into parts: of few row groups each, or of one key."""
-        if head.metadata is None:
-            return _even_parts(head)
-        groups: Sequence[int] = range(head.metadata.num_row_groups)
-        if conditions is not None:
-            # The footer's statistics exclude row groups; of types that differ they say nothing.
-            groups = _pruned(file, filter_expression(conditions, head.schema), head)
-        return _joined(head, groups, keys, self._own_schema)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    """Row groups, stripes or record batches of a file; all of it, where its format has none."""
-
-    pieces: range | None
-    rows: int | None
-    known: Mapping[str, pa.Scalar]
-    share: float
-    """Of the file's size."""
-
 
 def _heads(files: Sequence[FoundFile], late: Sequence[str]) -> list[FileHead]:
     """What the heads of files say; those of remote ones are read at once.
@@ -291,86 +261,3 @@ def _heads(files: Sequence[FoundFile], late: Sequence[str]) -> list[FileHead]:
         new = [pa.field(name, pa.null()) for name in late if name not in head.schema.names]
         found.append(dataclasses.replace(head, schema=pa.schema([*head.schema, *new])))
     return found
-
-
-def _even_parts(head: FileHead) -> list[_Part]:
-    """Divide a file of stripes or record batches, whose sizes are not told, by their number."""
-    if head.pieces < 2:
-        return [_Part(pieces=None, rows=head.rows, known={}, share=1.0)]
-    size = sum(head.column_bytes.values())
-    step = max(1, head.pieces * _FRAGMENT_BYTES // max(1, size))
-    starts = range(0, head.pieces, step)
-    parts = [range(start, min(start + step, head.pieces)) for start in starts]
-    if len(parts) == 1:
-        return [_Part(pieces=None, rows=head.rows, known={}, share=1.0)]
-    return [
-        _Part(pieces=part, rows=None, known={}, share=len(part) / head.pieces) for part in parts
-    ]
-
-
-def _pruned(file: FoundFile, expression: pc.Expression | None, head: FileHead) -> Sequence[int]:
-    """The row groups in which a row can pass a filter, by their statistics."""
-    groups = range(head.metadata.num_row_groups) if head.metadata else range(0)
-    if expression is None:
-        return groups
-    # It imports pandas.
-    import pyarrow.dataset as pads
-
-    with naming(file):
-        fragment = pads.ParquetFileFormat().make_fragment(
-            file.bare_path(), filesystem=file.arrow_filesystem()
-        )
-        return [group.id for group in fragment.subset(expression).row_groups]
-
-
-def _joined(
-    head: FileHead, groups: Sequence[int], keys: Sequence[str], common: pa.Schema
-) -> list[_Part]:
-    """Join neighbouring row groups into parts of a fair size; a part of one key has only that."""
-    if head.metadata is None:
-        return []
-    parts: list[_Part] = []
-    total = max(1, head.metadata.num_rows)
-    row_bytes = head.row_bytes(head.schema.names)
-    for index in groups:
-        group = head.metadata.row_group(index)
-        known = {
-            key: value.cast(plain_storage(common.field(key).type))
-            for key, value in _single_values(group, head.schema, keys).items()
-        }
-        rows = group.num_rows
-        start = index
-        last = parts[-1] if parts else None
-        if (
-            last is not None
-            and last.pieces is not None
-            and last.pieces.stop == index
-            and last.known == known
-            and ((last.rows or 0) + rows) * row_bytes <= _FRAGMENT_BYTES
-        ):
-            start = last.pieces.start
-            rows += last.rows or 0
-            parts.pop()
-        pieces = range(start, index + 1)
-        parts.append(_Part(pieces=pieces, rows=rows, known=known, share=rows / total))
-    return parts
-
-
-def _single_values(
-    group: pq.RowGroupMetaData, schema: pa.Schema, keys: Sequence[str]
-) -> dict[str, pa.Scalar]:
-    """The keys that have one value in a whole row group, by its statistics."""
-    if not keys:
-        return {}
-    places = {group.column(i).path_in_schema: i for i in range(group.num_columns)}
-    known = {}
-    for key in keys:
-        kind = plain_storage(schema.field(key).type)
-        if key not in places or not any(tells(kind) for tells in _TOLD_BY_STATISTICS):
-            continue
-        found = group.column(places[key]).statistics
-        if found is None or not found.has_min_max or found.null_count or not found.has_null_count:
-            continue
-        if found.min == found.max:
-            known[key] = pa.scalar(found.min, kind)
-    return known

@@ -6,7 +6,7 @@ has those that `set_source_credentials` gave it, or else what its environment of
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,6 +92,14 @@ def source_credentials(bucket: str) -> Mapping[str, str]:
     """Return the keys of a bucket that were given to this process; none: an empty mapping."""
     with _lock:
         return dict(_credentials.get(bucket, {}))
+
+
+def credentials_of(buckets: Iterable[str]) -> dict[str, Mapping[str, str]]:
+    """Return the keys that this process was given for some buckets, by bucket.
+
+    They are for `set_source_credentials` in the processes that read from them.
+    """
+    return {bucket: keys for bucket in buckets if (keys := source_credentials(bucket))}
 
 
 def filesystem_of(url: str, access: Access) -> Any:

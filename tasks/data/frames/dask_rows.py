@@ -1,6 +1,6 @@
 """Dask DataFrames as rows: each partition is read by the worker that computes it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 from partwise.tasks.data.columns.schemas import cast_batch
 from partwise.tasks.data.frames.tables import check_column_names, pandas_table
 from partwise.tasks.data.rows.filters import Conditions
-from partwise.tasks.data.rows.fragments import Fragment, Place, unknown_identity
+from partwise.tasks.data.rows.fragments import Fragment, Place, UntoldFragment, UntoldRows
 from partwise.tasks.errors import ColumnError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = 262_144
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaskPart:
+class DaskPart(UntoldFragment):
     """A computed partition of a Dask DataFrame: a fragment in the process that computed it."""
 
     frame: "pd.DataFrame"
@@ -42,11 +42,6 @@ class DaskPart:
         """Its size as pandas has it."""
         return int(self.frame.memory_usage(deep=False).sum())
 
-    @property
-    def known(self) -> Mapping[str, pa.Scalar]:
-        """Nothing is known of keys."""
-        return {}
-
     def __str__(self) -> str:
         return "a partition of the Dask frame"
 
@@ -63,7 +58,7 @@ class DaskPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaskFragment:
+class DaskFragment(UntoldFragment):
     """A partition of a Dask DataFrame that is still to be computed."""
 
     task: "Delayed"
@@ -84,11 +79,6 @@ class DaskFragment:
         """0: not known before it is computed."""
         return 0
 
-    @property
-    def known(self) -> Mapping[str, pa.Scalar]:
-        """Nothing is known of keys."""
-        return {}
-
     def __str__(self) -> str:
         return "a partition of the Dask frame"
 
@@ -98,7 +88,7 @@ class DaskFragment:
         return part.batches()
 
 
-class DaskRows:
+class DaskRows(UntoldRows):
     """The rows of a Dask DataFrame; a named index is kept, one without a name is not.
 
     Args:
@@ -111,23 +101,6 @@ class DaskRows:
     def __init__(self, frame: Any) -> None:
         self._frame = frame
         self.schema = _schema_of(frame._meta)
-
-    @property
-    def rows(self) -> None:
-        """Only reading would tell."""
-        return
-
-    def size_bytes(self, names: Sequence[str]) -> int:  # noqa: ARG002 (the protocol's)
-        """0: only reading would tell."""
-        return 0
-
-    def identity(self) -> bytes:
-        """What never recurs: what the frame is computed from may have changed."""
-        return unknown_identity()
-
-    def recipe(self) -> dict[str, Any] | None:
-        """None: the frame is a graph of this process."""
-        return None
 
     def fragments(
         self,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from partwise.tasks.data.columns.column_names import check_unique_names
 from partwise.tasks.data.rows.filters import Conditions, filter_expression
-from partwise.tasks.data.rows.fragments import Fragment, LocalFragment, unknown_identity
+from partwise.tasks.data.rows.fragments import Fragment, LocalFragment, UntoldRows
 from partwise.tasks.errors import PartwiseError, SourceError
 
 _BATCH_ROWS = 131_072
@@ -23,7 +23,7 @@ _PIECES_AHEAD = 2
 _LAZY_FRAME = "polars LazyFrame"
 
 
-class StreamRows:
+class StreamRows(UntoldRows):
     """Rows that are computed anew at each reading, in this process.
 
     Args:
@@ -44,18 +44,6 @@ class StreamRows:
         self.schema = schema
         self.rows = rows
         self._parts = parts
-
-    def size_bytes(self, names: Sequence[str]) -> int:  # noqa: ARG002 (the protocol's)
-        """0: it is not told."""
-        return 0
-
-    def identity(self) -> bytes:
-        """What never recurs: only reading would tell whether the rows are the same."""
-        return unknown_identity()
-
-    def recipe(self) -> dict[str, Any] | None:
-        """None: what computes them ends with the process."""
-        return None
 
     def fragments(
         self,

@@ -10,7 +10,7 @@ import pyarrow as pa
 from partwise.tasks.data.columns.column_names import check_unique_names
 from partwise.tasks.data.columns.schemas import cast_batch, common_schema
 from partwise.tasks.data.rows.filters import Conditions
-from partwise.tasks.data.rows.fragments import Fragment, LocalFragment
+from partwise.tasks.data.rows.fragments import Fragment, LocalFragment, UntoldRows
 from partwise.tasks.errors import ColumnError, SourceError
 
 _BATCH_ROWS = 262_144
@@ -21,7 +21,7 @@ ACCEPTED = (
 )
 
 
-class TableRows:
+class TableRows(UntoldRows):
     """The rows of a table in memory."""
 
     def __init__(self, table: pa.Table) -> None:
@@ -39,10 +39,6 @@ class TableRows:
         with pa.ipc.new_stream(pa.PythonFile(sink, "w"), self.table.schema) as writer:
             writer.write_table(self.table, max_chunksize=_BATCH_ROWS)
         return sink.digest.digest()
-
-    def recipe(self) -> dict[str, Any] | None:
-        """None: what is in memory ends with the process."""
-        return None
 
     def fragments(
         self,

@@ -14,8 +14,9 @@ class SourceDescription:
     """What is known of a source before its rows are read."""
 
     fingerprint: str
-    """SHA-256 over paths, sizes and mtimes (or etags), filter and columns; over the rows of data
-    in memory. Equal fingerprints mean equal rows."""
+    """SHA-256 over the chosen columns, the filter, and what tells the rows: paths, sizes and mtimes
+    (or etags) of files, the fingerprint of a dataset, the rows of data in memory, random bytes for
+    what only reading would tell, such as a query. Equal fingerprints mean equal rows."""
 
     recurs: bool
     """Whether the fingerprint can be equal again; else only reading the rows would tell."""
@@ -27,11 +28,12 @@ class SourceDescription:
     """An estimate of its size in Arrow memory."""
 
     recipe: dict[str, Any] | None
-    """What `reopen_source` needs in another process, as JSON; None for data in memory."""
+    """What `data_of_recipe` and `open_source` need in another process, as JSON; None where nothing
+    opens the rows again, such as data in memory."""
 
 
 class Source(Protocol):
-    """Rows as a stream of Arrow batches, which can be read more than once."""
+    """Rows as Arrow batches; read more than once, but for a stream that reading consumes."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -50,6 +52,9 @@ class Source(Protocol):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read all rows, from the first one again at each call."""
+
+    def buckets(self) -> frozenset[str]:
+        """The buckets that the rows are read from, as `bucket_of` names them."""
 
     def refuse_empty(self) -> None:
         """Raise `SourceError` where it is the filter that leaves no row."""

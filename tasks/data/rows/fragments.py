@@ -1,7 +1,7 @@
 """What a source consists of: parts that any process can read, and what is taken of them."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -60,6 +60,9 @@ class Rows(Protocol):
     def recipe(self) -> dict[str, Any] | None:
         """What opens the rows again in another process, as JSON; None where that is impossible."""
 
+    def buckets(self) -> frozenset[str]:
+        """The buckets that fragments are read from, as `bucket_of` names them."""
+
     def fragments(
         self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
     ) -> Sequence[Fragment]:
@@ -83,28 +86,58 @@ def is_known(identity: bytes) -> bool:
     return not identity.startswith(_UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalFragment:
-    """Batches that only this process can read."""
+class UntoldRows:
+    """What `Rows` say that tell nothing but their columns; a kind that tells more overrides it."""
 
-    stream: Any
-    """Called for an iterator of batches."""
-    rows: int | None
-    size_bytes: int
-    place: Place = "here"
+    rows: int | None = None
 
-    def __str__(self) -> str:
-        return "data in memory"
+    def size_bytes(self, names: Sequence[str]) -> int:  # noqa: ARG002 (the protocol's)
+        """0: only reading would tell."""
+        return 0
+
+    def identity(self) -> bytes:
+        """What never recurs: only reading would tell whether the rows are the same."""
+        return unknown_identity()
+
+    def recipe(self) -> dict[str, Any] | None:
+        """None: what gives the rows ends with the process."""
+        return None
+
+    def buckets(self) -> frozenset[str]:
+        """None: the rows lie in no bucket."""
+        return frozenset()
+
+
+class UntoldFragment:
+    """A fragment of whose keys nothing is known."""
+
+    __slots__ = ()
 
     @property
     def known(self) -> Mapping[str, pa.Scalar]:
         """Nothing is known of keys."""
         return {}
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalFragment(UntoldFragment):
+    """Batches that only this process can read."""
+
+    stream: Callable[[], Iterator[pa.RecordBatch]]
+    rows: int | None
+    size_bytes: int
+
+    @property
+    def place(self) -> Place:
+        """Here."""
+        return "here"
+
+    def __str__(self) -> str:
+        return "data in memory"
+
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read its rows."""
-        batches: Iterator[pa.RecordBatch] = self.stream()
-        return batches
+        return self.stream()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

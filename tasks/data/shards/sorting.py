@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.tasks.data.columns.rows_by_number import RowsByNumber
+
 PIECE_BYTES = 64 * 2**20
 _MAX_WIDTH = 2**62
 _SPLIT_ROWS = 262_144
@@ -88,24 +90,8 @@ def encode_sorted(keys: pa.Table) -> KeyCodes:
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     counts = np.bincount(codes, minlength=width)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return KeyCodes(codes=codes, offsets=offsets, keys=_take_rows(keys, first))
-
-
-def _take_rows(table: pa.Table, rows: np.ndarray) -> pa.Table:
-    """Take a few rows of a table of many batches, batch by batch."""
-    order = np.argsort(rows)
-    sorted_rows = rows[order]
-    taken = []
-    start = 0
-    for batch in table.to_batches():
-        stop = start + batch.num_rows
-        first, last = np.searchsorted(sorted_rows, [start, stop])
-        if last > first:
-            taken.append(batch.take(pa.array(sorted_rows[first:last] - start)))
-        start = stop
-    inverse = np.empty(len(rows), np.int64)
-    inverse[order] = np.arange(len(rows))
-    return pa.Table.from_batches(taken).combine_chunks().take(pa.array(inverse))
+    distinct = pa.Table.from_batches([RowsByNumber(keys).take(first)])
+    return KeyCodes(codes=codes, offsets=offsets, keys=distinct)
 
 
 def stable_order(codes: np.ndarray) -> np.ndarray | None:

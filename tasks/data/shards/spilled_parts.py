@@ -7,7 +7,7 @@
     footer      where the tail begins, its size, and a mark of the format
 
 One file holds all shards, so that few files are open, and a bucket takes few objects. A reader maps
-the file, or fetches the bytes of its shard, which `in_shard_order` has laid side by side.
+the file, or fetches the bytes of its shard, which `lay_in_shard_order` has laid side by side.
 """
 
 import json
@@ -56,7 +56,7 @@ class PartIndex:
     """The columns that have a value."""
 
 
-class PartWriter:
+class SpillWriter:
     """Writes a part.
 
     Args:

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.tasks.data.columns.dictionaries import ColumnStorage
+from partwise.tasks.data.columns.rows_by_number import join_batches
 from partwise.tasks.data.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
 from partwise.tasks.data.rows.fragments import Fragment, Selection
-from partwise.tasks.data.shards.spilled_parts import PartIndex, PartWriter
+from partwise.tasks.data.shards.spilled_parts import PartIndex, SpillWriter
 from partwise.tasks.errors import NullKeyError
 
 NullKeys = Literal["error", "drop", "keep"]
@@ -99,7 +100,7 @@ def spill_fragments(
     """
     storage = ColumnStorage(division.selection.schema)
     counter = _RowCounter(division, storage, first_row)
-    writer = PartWriter(path, division.n_shards, storage)
+    writer = SpillWriter(path, division.n_shards, storage)
     try:
         for position, batch in _recut(division.selection, fragments, storage):
             kept, hashes = counter.take(batch, fragments)
@@ -201,7 +202,7 @@ def _recut(
     last = -1
     for position, fragment in fragments:
         if pending and position != last + 1:
-            yield last, _joined(pending)
+            yield last, join_batches(pending)
             pending, rows, size = [], 0, 0
         last = position
         for whole in selection.batches(fragment):
@@ -212,11 +213,7 @@ def _recut(
                 pending.append(batch)
                 rows, size = rows + batch.num_rows, size + batch.num_rows * row_bytes
                 if rows >= _SPILL_ROWS or size >= _SPILL_BYTES:
-                    yield position, _joined(pending)
+                    yield position, join_batches(pending)
                     pending, rows, size = [], 0, 0
     if pending:
-        yield last, _joined(pending)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+        yield last, join_batches(pending)

@@ -1,4 +1,4 @@
-"""Where rows come from: files, frames and tables as streams of Arrow batches."""
+"""Opening what a caller gives as data: files, datasets, queries, frames, tables and streams."""
 
 import hashlib
 import json
@@ -22,16 +22,6 @@ from partwise.tasks.data.sources.several import SeveralRows
 from partwise.tasks.data.sql.query import Query, QueryRows
 from partwise.tasks.errors import ColumnError, SourceError
 
-__all__ = [
-    "Filter",
-    "Source",
-    "SourceDescription",
-    "data_of_recipe",
-    "open_source",
-    "reopen_source",
-    "table_of",
-]
-
 
 class _SelectedSource:
     """Some columns of some rows: a `Source`."""
@@ -49,6 +39,9 @@ class _SelectedSource:
     def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
         read = self.selection.read_schema.names
         return self._rows.fragments(read, self.selection.conditions, keys)
+
+    def buckets(self) -> frozenset[str]:
+        return self._rows.buckets()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         none = True
@@ -91,16 +84,17 @@ def open_source(
     columns: Sequence[str] | None = None,
     filter: Filter | None = None,  # noqa: A002
 ) -> Source:
-    """Open data as a source of Arrow batches; heads and footers are read, no rows of files.
+    """Open data as a source of Arrow batches; heads and footers of files are read, no rows.
 
     Args:
         data: A path, glob, directory or URL (s3, gs, abfs) of Parquet, CSV, JSON lines (both also
-            .gz), ORC or Arrow IPC files; `Files`, which says how to read them; a pyarrow table, a
-            pandas or polars frame; a polars LazyFrame, DuckDB relation, pyarrow dataset, Arrow
-            stream or Dask DataFrame, which are computed as they are read; or a list of any of
-            these, read one after the other, with the columns of the first. Files of a
-            directory are read in the order of their paths; `key=value` directories are columns.
-            A named index of a pandas or Dask frame is kept, one without a name is not.
+            .gz), ORC or Arrow IPC files; `Files`, which says how to read them; a `Query` of a
+            database; a pyarrow table, a pandas or polars frame; a polars LazyFrame, DuckDB
+            relation, pyarrow dataset, Arrow stream or Dask DataFrame, which are computed as they
+            are read; a list of any of these, read one after the other, with the columns of the
+            first; or a `Dataset`, which stands alone. Files of a directory are read in the order of
+            their paths; `key=value` directories are columns. A named index of a pandas or Dask
+            frame is kept, one without a name is not.
         columns: The columns to read, None for all.
         filter: Conditions as in pyarrow.parquet: `[("price", ">", 0), ...]` must all hold; a list
             of such lists: one of them must hold. Dates and times may be ISO text.
@@ -139,18 +133,6 @@ def open_source(
         # A value that does not compare is reported now, not after a part was read.
         source.selection.check_filter()
     return source
-
-
-def reopen_source(recipe: Mapping[str, Any]) -> Source:
-    """Open a source again from its description's recipe, also in another process.
-
-    Args:
-        recipe: `SourceDescription.recipe`, as it was or read back from JSON.
-
-    Raises:
-        SourceError: The files are no longer there.
-    """
-    return open_source(data_of_recipe(recipe), columns=recipe["columns"], filter=recipe["filter"])
 
 
 def data_of_recipe(recipe: Mapping[str, Any]) -> Any:

@@ -50,6 +50,10 @@ class SeveralRows:
         recipes = [part.recipe() for part in self._parts]
         return None if None in recipes else {"sources": recipes}
 
+    def buckets(self) -> frozenset[str]:
+        """Those of all sources."""
+        return frozenset().union(*(part.buckets() for part in self._parts))
+
     def fragments(
         self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
     ) -> list[Fragment]:

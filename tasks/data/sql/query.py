@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from partwise.tasks.data.columns.column_names import names_in_words
 from partwise.tasks.data.rows.filters import Conditions, filter_columns
-from partwise.tasks.data.rows.fragments import Fragment, LocalFragment, unknown_identity
+from partwise.tasks.data.rows.fragments import Fragment, LocalFragment, UntoldRows
 from partwise.tasks.data.sql.databases import (
     Database,
     Driver,
@@ -89,7 +89,7 @@ class Query:
         )
 
 
-class QueryRows:
+class QueryRows(UntoldRows):
     """The rows of a query: what `open_source` makes a source of.
 
     Raises:
@@ -167,10 +167,6 @@ class QueryRows:
         """
         self._check(names)
         return self._size_bytes * len(names) // max(1, len(self._columns))
-
-    def identity(self) -> bytes:
-        """Something new each time: nobody can say without reading whether rows are the same."""
-        return unknown_identity()
 
     def recipe(self) -> dict[str, Any] | None:
         """What makes the query again; None where its password would have to be written down."""
