@@ -8,6 +8,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from partwise.tasks.data.keys.partition_keys import KeyColumn, chosen_keys
 from partwise.tasks.data.rows.descriptions import Source
 from partwise.tasks.data.rows.fragments import Fragment, Place
 from partwise.tasks.data.shards.sorted_shards import read_shard_keys
-from partwise.tasks.data.shards.spilled_parts import lay_in_shard_order, read_index
+from partwise.tasks.data.shards.spilled_parts import is_whole, lay_in_shard_order, read_index
 from partwise.tasks.data.shards.spilling import Division, spill_fragments
 from partwise.tasks.data.shards.spills import (
     KeyedRows,
@@ -29,7 +30,7 @@ from partwise.tasks.data.shards.spills import (
     keyed_fragments,
     merge_parts,
 )
-from partwise.tasks.errors import ClusterError, PartwiseError, SourceError
+from partwise.tasks.errors import ClusterError, PartwiseError, SourceError, StoreError
 from partwise.tasks.partitions.assignment import Medium
 from partwise.tasks.partitions.shelf import Shelf, is_disk_full
 from partwise.tasks.partitions.staging import Stage, fetch_shard
@@ -127,15 +128,15 @@ def load_shards(
     places = places_of(stage.where)
     names = [column.name for column in division.key_columns]
     keyed, others, dropped = keyed_fragments(source.fragments(names), division, places)
-    paths = shelf.known_parts()
-    if paths is None:
+    parts = known_parts(shelf, client, log)
+    paths: list[str] = []
+    if parts is None:
         paths = _Spilling(division, client, shelf, places, keyed, log).run(others)
-        shelf.complete(paths)
-    elif paths:
-        log("The rows are those of an earlier run: its shards are used again.")
-    parts = [open_part(shelf, path) for path in paths]
+        parts = [open_part(shelf, path) for path in paths]
     dictionaries = str(stage.directory / "dictionaries")
     spill = merge_parts(source, parts, keyed, division, dropped, dictionaries)
+    if paths:
+        shelf.complete(paths)
     staged = stage.hand_over(dictionaries).path
     return replace(spill, shards=tuple(replace(s, dictionaries=staged) for s in spill.shards))
 
@@ -158,6 +159,27 @@ def read_keys(
         fetched = fetch_shard(shard, stage.where, stage.store, directory, directory)
         keys = read_shard_keys(fetched, key_columns, directory)
     return keys if only is None else keys.take(chosen_keys(keys, only))
+
+
+def known_parts(
+    shelf: Shelf, client: Client, log: Callable[[str], None]
+) -> list[SpilledPart] | None:
+    """Return the parts that an earlier run wrote, if they are whole; None: there are none."""
+    paths = shelf.known_parts()
+    if not paths:
+        return None
+    try:
+        parts = [open_part(shelf, path) for path in paths]
+    except (SourceError, StoreError, FileNotFoundError):
+        parts = []
+    # A store looks after what it keeps; a scratch disk may not.
+    checked = [part.path for part in parts] if shelf.where == "disk" else []
+    if parts and all(client.gather(client.map(is_whole, checked, pure=False))):
+        log("The rows are those of an earlier run: its shards are used again.")
+        return parts
+    log("The shards of an earlier run on these rows are damaged: the rows are read again.")
+    shelf.forget()
+    return None
 
 
 def open_part(shelf: Shelf, path: str) -> SpilledPart:
@@ -210,6 +232,7 @@ class _Spilling:
             self._collect(pending, paths)
         finally:
             self._client.cancel(list(pending))
+            pending.clear()
         return [paths[number] for number in range(len(groups))]
 
     def _groups(
@@ -274,11 +297,11 @@ class _Spilling:
                 wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
             for future in [future for future in pending if future.done()]:
                 number = pending.pop(future)
-                error = future.exception()
-                if error is None:
-                    paths[number] = future.result()
+                outcome = _outcome_of(future)
+                if isinstance(outcome, str):
+                    paths[number] = outcome
                 else:
-                    failures[number] = error
+                    failures[number] = outcome
             if failures:
                 break
             if pending and time.monotonic() - told > LOOK_S:
@@ -296,9 +319,23 @@ class _Spilling:
             )
 
 
+def _outcome_of(future: "Future[str]") -> str | BaseException:
+    """Return the path that a task returned, or what made it fail or be cancelled."""
+    try:
+        return str(future.result())
+    except (Exception, CancelledError) as error:
+        return error
+
+
 def _raise(error: BaseException) -> None:
     if isinstance(error, PartwiseError):
         raise error
+    if isinstance(error, CancelledError):
+        raise ClusterError(
+            "Dividing the rows into shards was cancelled by the cluster. A Dask DataFrame that is "
+            "persisted can be read on its own cluster only: pass that scheduler's address as "
+            "cluster=; else begin the run again."
+        ) from error
     reason = str(error).rstrip(". \n")
     raise ClusterError(
         f"Dividing the rows into shards failed on a worker: {type(error).__name__}: {reason}. Look "

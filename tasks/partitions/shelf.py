@@ -68,14 +68,24 @@ class Shelf:
         return parts if whole else None
 
     def complete(self, parts: Sequence[str]) -> None:
-        """Have later runs use these parts, unless they have others."""
+        """Have later runs use these parts, unless they have others or take too much room."""
         if self.entry is None:
+            return
+        # Workers that died may have left what does not count.
+        for other in set(self.store.list(f"{self.folder}/")) - set(parts):
+            self.store.delete(other)
+        # Compressed text is larger than its size let expect.
+        if self.where == "disk" and sum(map(self.store.size, parts)) > _limit():
             return
         names = [part.removeprefix(f"{self.entry}/") for part in parts]
         # Another run may have been faster: then its parts are used, and ours are not kept.
         with contextlib.suppress(FileExistsError):
             content = json.dumps({"parts": names, "token": secrets.token_hex(8)}).encode()
             self.store.create(f"{self.entry}/{COMPLETE}", content)
+
+    def forget(self) -> None:
+        """Have no run use what an earlier one has written."""
+        self.store.delete(f"{self.entry}/{COMPLETE}")
 
     def close(self) -> None:
         """Remove what this execution wrote, unless later runs use it."""
@@ -235,6 +245,11 @@ def _in_use(entry: Path) -> Iterator[None]:
             os.utime(entry / COMPLETE)
         yield
     finally:
+        # Of a spill that is not kept no lock stays either, if nobody else has it.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not entry.exists():
+                _lock_file(entry).unlink(missing_ok=True)
         os.close(descriptor)
 
 

@@ -1,5 +1,6 @@
 """Sharding as Dask tasks: the same shards as in one process, once for all runs on the same rows."""
 
+import gzip
 import logging
 import os
 import time
@@ -379,3 +380,54 @@ def test_a_column_of_ids_is_pointed_out(dask_client, tmp_path, scratch, monkeypa
         assert len(said) == expected
         assert all("300 partitions of 300 rows, 1.0 rows each" in sentence for sentence in said)
         loaded.close()
+
+
+@pytest.mark.parametrize("where", ["rows", "tail", "end", "all"])
+def test_shards_that_were_damaged_are_made_again(dask_client, tmp_path, scratch, files, where):
+    first = Loaded(files, ["store"], dask_client, tmp_path)
+    found = first.partitions()
+    first.close()
+    (path,) = part_files(scratch)
+    content = bytearray(path.read_bytes())
+    if where == "all":
+        content = bytearray()
+    elif where == "end":
+        del content[-10:]
+    else:
+        at = 5000 if where == "rows" else len(content) - 200
+        content[at : at + 8] = os.urandom(8)
+    path.write_bytes(content)
+    again = Loaded(files, ["store"], dask_client, tmp_path)
+    assert again.said == [
+        "The shards of an earlier run on these rows are damaged: the rows are read again."
+    ]
+    assert again.partitions() == found
+    again.close()
+    third = Loaded(files, ["store"], dask_client, tmp_path)
+    assert "used again" in third.said[0]
+    assert third.partitions() == found
+    third.close()
+
+
+def test_text_that_turns_out_large_is_not_kept(dask_client, tmp_path, scratch, monkeypatch):
+    path = tmp_path / "x.csv.gz"
+    lines = (b"%d,%s\n" % (i, b"x" * 500) for i in range(2000))
+    path.write_bytes(gzip.compress(b"key,text\n" + b"".join(lines)))
+    monkeypatch.setenv("PARTWISE_SCRATCH_BYTES", "200000")
+    loaded = Loaded(path, ["key"], dask_client, tmp_path)
+    assert len(loaded.partitions()) == 2000
+    loaded.close()
+    assert [path for path in scratch.rglob("*") if path.is_file()] == []
+
+
+def test_a_frame_of_another_cluster_is_refused_in_one_sentence(dask_client, tmp_path, scratch):
+    import dask.dataframe as dd
+
+    from partwise.blocks import LocalCluster
+    from partwise.tasks.errors import ClusterError
+
+    frame = dd.from_pandas(table_of(100).to_pandas(), npartitions=2)
+    with LocalCluster(workers=1).client() as other:
+        persisted = other.persist(frame)
+        with pytest.raises(ClusterError, match=r"persisted can be read on its own cluster only"):
+            Loaded(persisted, ["store"], dask_client, tmp_path)

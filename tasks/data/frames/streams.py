@@ -94,9 +94,11 @@ def _reading(what: str, read: Callable[[], Any]) -> Any:
 
 
 def _unreadable(what: str, cause: BaseException) -> SourceError:
-    reason = " ".join(str(cause).split()).rstrip(".")
+    # What follows is a traceback.
+    words = " ".join(str(cause).split()).partition(" Detail: Python exception")[0]
+    reason = words.rstrip(".")[:300]
     return SourceError(
-        f"The {what} cannot be read: {type(cause).__name__}: {reason[:300]}. See that its own "
+        f"The {what} cannot be read: {type(cause).__name__}: {reason}. See that its own "
         "library computes it, or give a table."
     )
 

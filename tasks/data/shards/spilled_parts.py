@@ -4,7 +4,7 @@
                 was read, at offsets that are multiples of 64
     tail        three IPC streams: which message belongs to which shard; how many rows each key has,
                 by hash; a batch of no rows in the schema of the rows, with all dictionaries
-    footer      where the tail begins, its size, and a mark of the format
+    footer      where the tail begins, its size and checksum, and a mark of the format
 
 One file holds all shards, so that few files are open, and a bucket takes few objects. A reader maps
 the file, or fetches the bytes of its shard, which `lay_in_shard_order` has laid side by side.
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +25,9 @@ from partwise.tasks.data.columns.dictionaries import ColumnStorage, read_one
 from partwise.tasks.errors import SourceError
 
 MESSAGE_ALIGNMENT = 64
-_FOOTER = struct.Struct("<qq8s")
-_MARK = b"PWSPILL1"
-PART_VERSION = 1
+_FOOTER = struct.Struct("<qqQ8s")
+_MARK = b"PWSPILL2"
+PART_VERSION = 2
 """Of the format of part files."""
 _ABOUT = b"partwise"
 
@@ -44,6 +44,8 @@ class PartIndex:
     """int64, shape (messages, 2): its offset and size in the file."""
     rows: np.ndarray
     """int64, shape (messages,): its rows."""
+    sums: np.ndarray
+    """uint64, shape (messages,): the sum of its 64-bit words, modulo 2**64."""
     key_hashes: np.ndarray
     """uint64, shape (keys,): the distinct hashes of keys, sorted."""
     key_rows: np.ndarray
@@ -74,6 +76,7 @@ class SpillWriter:
         self._rows: list[np.ndarray] = []
         self._positions: list[int] = []
         self._spans: list[tuple[int, int]] = []
+        self._sums: list[int] = []
 
     def write(self, batch: pa.RecordBatch, hashes: np.ndarray, position: int) -> None:
         """Divide stored rows among shards: one stable sort, one take, one message for each shard.
@@ -100,6 +103,7 @@ class SpillWriter:
     def _append(self, batch: pa.RecordBatch) -> None:
         message = batch.serialize()
         self._spans.append((self._end, message.size))
+        self._sums.append(_sum_of(message))
         self._file.write(message)
         padding = -message.size % MESSAGE_ALIGNMENT
         self._file.write(b"\0" * padding)
@@ -118,6 +122,7 @@ class SpillWriter:
             positions=np.array(self._positions, np.int64),
             spans=np.array(self._spans, np.int64).reshape(-1, 2),
             rows=_joined(self._rows).astype(np.int64),
+            sums=np.array(self._sums, np.uint64),
             key_hashes=key_hashes,
             key_rows=key_rows,
             dictionaries=self._storage.dictionaries(),
@@ -146,6 +151,7 @@ def _write_tail(file: BinaryIO, end: int, index: PartIndex) -> None:
             "offset": index.spans[:, 0],
             "size": index.spans[:, 1],
             "rows": index.rows,
+            "sum": index.sums,
         }
     ).replace_schema_metadata({_ABOUT: json.dumps(about)})
     keys = pa.RecordBatch.from_pydict({"hash": index.key_hashes, "rows": index.key_rows})
@@ -155,7 +161,7 @@ def _write_tail(file: BinaryIO, end: int, index: PartIndex) -> None:
             stream.write_batch(batch)
     tail = sink.getvalue()
     file.write(tail)
-    file.write(_FOOTER.pack(end, tail.size, _MARK))
+    file.write(_FOOTER.pack(end, tail.size, _sum_of(tail), _MARK))
 
 
 def read_index(read: Callable[[int, int], bytes], size: int, name: str) -> PartIndex:
@@ -169,11 +175,23 @@ def read_index(read: Callable[[int, int], bytes], size: int, name: str) -> PartI
     Raises:
         SourceError: It is no whole part.
     """
+    try:
+        return _read_index(read, size)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(
+            f"The spilled rows at {name} are damaged ({error}): begin the run again."
+        ) from error
+
+
+def _read_index(read: Callable[[int, int], bytes], size: int) -> PartIndex:
     footer = read(size - _FOOTER.size, _FOOTER.size) if size >= _FOOTER.size else b""
-    start, length, mark = _FOOTER.unpack(footer) if footer else (0, 0, b"")
+    start, length, wanted, mark = _FOOTER.unpack(footer) if footer else (0, 0, 0, b"")
     if mark != _MARK or start + length + _FOOTER.size != size:
-        raise SourceError(f"The spilled rows at {name} are damaged: begin the run again.")
-    tail = pa.BufferReader(read(start, length))
+        raise ValueError("they have no whole footer")
+    content = read(start, length)
+    if _sum_of(content) != wanted:
+        raise ValueError("their index was changed")
+    tail = pa.BufferReader(content)
     messages, keys, dictionaries = (read_one(tail) for _ in range(3))
     about = json.loads(messages.schema.metadata[_ABOUT])
     return PartIndex(
@@ -181,12 +199,31 @@ def read_index(read: Callable[[int, int], bytes], size: int, name: str) -> PartI
         positions=messages.column("position").to_numpy(),
         spans=np.stack([messages.column(name).to_numpy() for name in ("offset", "size")], axis=1),
         rows=messages.column("rows").to_numpy(),
+        sums=messages.column("sum").to_numpy(),
         key_hashes=keys.column("hash").to_numpy(),
         key_rows=keys.column("rows").to_numpy(),
         dictionaries=dictionaries,
         dropped_rows=about["dropped_rows"],
         filled=frozenset(about["filled"]),
     )
+
+
+def _sum_of(message: Any) -> int:
+    """A checksum that costs next to nothing: it tells any change within one word."""
+    words = np.frombuffer(message, np.uint64, len(message) // 8)
+    return int(np.add.reduce(words, dtype=np.uint64))
+
+
+def is_whole(path: str) -> bool:
+    """Whether a part file on this machine's disk is as it was written."""
+    try:
+        with pa.memory_map(path) as source:
+            content = memoryview(source.read_buffer())
+        index = read_index(lambda at, size: bytes(content[at : at + size]), len(content), path)
+    except (SourceError, OSError, ValueError):
+        return False
+    spans = zip(index.spans.tolist(), index.sums.tolist(), strict=True)
+    return all(_sum_of(content[at : at + size]) == wanted for (at, size), wanted in spans)
 
 
 def lay_in_shard_order(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
@@ -208,5 +245,6 @@ def lay_in_shard_order(path: str | os.PathLike[str], target: str | os.PathLike[s
             positions=index.positions[order],
             spans=np.array(spans, np.int64).reshape(-1, 2),
             rows=index.rows[order],
+            sums=index.sums[order],
         )
         _write_tail(file, file.tell(), ordered)
