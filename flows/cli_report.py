@@ -165,6 +165,8 @@ def next_command(run: Run) -> tuple[str, str]:
     where = store_option(run)
     name = run.run_id
     match run.status:
+        case RunStatus.SUCCESS if run.summary is not None and run.summary.remark:
+            return "the same without --sample", "run all partitions"
         case RunStatus.SUCCESS if run.kind == "train" and run.counts.get("DONE"):
             keys = shlex.quote(",".join(run.document.partition_by))
             return (

@@ -58,7 +58,8 @@ def test_the_commands(prefect_server, folder) -> None:
     assert "second-used" in printed[3]
     told = zip(COMMANDS, printed, strict=True)
     assert all(("sales" if " data " in command else "SUCCESS") in text for command, text in told)
-    assert any("A sample of 3 of the 100 partitions" in text for text in printed)
+    (sample,) = (text for text in printed if "A sample of 3 of the 100 partitions" in text)
+    assert "next: the same without --sample  (run all partitions)" in sample
 
 
 def test_the_two_commands_are_those_of_the_makefile_and_of_ci() -> None:
