@@ -1,7 +1,7 @@
 """Group a Parquet table by key on disk: partwise beside polars, DuckDB and Dask's P2P shuffle.
 
     python benchmarks/sharding.py --rows 10_000_000 --keys 10_000 100_000
-    python benchmarks/sharding.py --rows 260_000_000 --keys 100_000 --contenders partwise  # 20 GB
+    python benchmarks/sharding.py --rows 260_000_000 --keys 100_000 --contenders partwise --drop  # 20 GB
 
 Every contender runs in a process of its own with two threads, or two Dask workers; its result is
 a file, or files, in which the rows of a key lie together in their order. What it takes to import
@@ -34,6 +34,8 @@ KEY = "store"
 CHUNK_ROWS = 1_000_000
 THREADS = 2
 SAMPLE_S = 0.02
+DROP = "BENCHMARK_DROP_SORTED"
+"""Set: partwise's sorted files go at once, as they do in a run, so that a small disk will do."""
 
 
 def write_source(path: Path, rows: int, keys: int) -> int:
@@ -99,7 +101,10 @@ def warm_up() -> None:
 def sort_one(shard: object, columns: object, out: str) -> int:
     from partwise.tasks.data.shards.sorted_shards import sort_shard
 
-    return int(sort_shard(shard, columns, out).offsets[-1])  # type: ignore[arg-type]
+    done = sort_shard(shard, columns, out)  # type: ignore[arg-type]
+    if os.environ.get(DROP):
+        os.unlink(done.path)
+    return int(done.offsets[-1])
 
 
 def run_polars(source: Path, out: Path, timed: Callable[..., object]) -> None:
@@ -233,6 +238,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--keys", type=int, nargs="+", default=[10_000, 100_000])
     parser.add_argument("--rounds", type=int, default=3, help="rounds over all contenders")
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
+    parser.add_argument("--drop", action="store_true", help="delete partwise's files once sorted")
     parser.add_argument("--directory", type=Path, help="where source and results are written")
     parser.add_argument("--source", type=Path, help="internal: the source a child process reads")
     return parser.parse_args()
@@ -243,6 +249,8 @@ def main() -> None:
     if args.source is not None:
         run_contender(args.contenders[0], args.source, args.directory)
         return
+    if args.drop:
+        os.environ[DROP] = "1"
     for keys in args.keys:
         with tempfile.TemporaryDirectory(dir=args.directory) as name:
             folder = Path(name)
