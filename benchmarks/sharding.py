@@ -1,7 +1,8 @@
-"""Group a Parquet table by key on disk: partwise beside polars, DuckDB and Dask's P2P shuffle.
+r"""Group a Parquet table by key on disk: partwise beside polars, DuckDB and Dask's P2P shuffle.
 
     python benchmarks/sharding.py --rows 10_000_000 --keys 10_000 100_000
-    python benchmarks/sharding.py --rows 260_000_000 --keys 100_000 --contenders partwise --drop  # 20 GB
+    python benchmarks/sharding.py --rows 260_000_000 --keys 100_000 --contenders partwise \
+        --rounds 1 --drop  # 20 GB
 
 Every contender runs in a process of its own with two threads, or two Dask workers; its result is
 a file, or files, in which the rows of a key lie together in their order. What it takes to import
