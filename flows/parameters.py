@@ -47,7 +47,7 @@ DataParameter = Annotated[
     WithJsonSchema(
         {
             "anyOf": [
-                _TEXT | {"title": "Path or name"},
+                _TEXT | {"title": "Path"},
                 _TEXTS | {"title": "Paths"},
                 _FILES,
             ]

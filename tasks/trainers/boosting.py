@@ -243,7 +243,9 @@ class BoostingTrainer(BaseModel):
             if marked
             else ("the rows mark none, as those of a dataset registered with label= do")
         )
-        raise ColumnError(f"The trainer was given no label, and {found}; pass label= (--label).")
+        raise ColumnError(
+            f"The trainer was given no label, and {found}: it needs --label, or label= in Python."
+        )
 
     def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
         left_out = {*key_columns, *marked_labels(schema)}

@@ -132,7 +132,7 @@ def test_a_pickle_holds_its_own_rows_only(protocol):
 
 
 def test_a_process_that_is_spawned_maps_the_file_of_the_rows(monkeypatch):
-    monkeypatch.setattr("partwise.tasks.data.spooling.get_spawning_popen", object)
+    monkeypatch.setattr("partwise.tasks.data.forms.spooling.get_spawning_popen", object)
     kinds = pa.array(["b", "a"] * 50).dictionary_encode()
     whole = DataConnector(DATA.to_arrow().append_column("kind", kinds))
     for data in (whole, DataConnector.from_sources(whole.to_arrow())):

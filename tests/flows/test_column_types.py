@@ -231,7 +231,7 @@ def test_what_parquet_lacks_is_refused_before_any_work(runs, cluster):
         ColumnError, match=r"^keep_columns names column 'month_day.* Parquet cannot"
     ):
         run_inference(
-            source(), "key", "types", run_id="none", keep_columns=[name], store=store,
+            source(), "key", "types", run_id="kept", keep_columns=[name], store=store,
             cluster=cluster,
         )  # fmt: skip
     assert not (store / "runs" / "none").exists()
