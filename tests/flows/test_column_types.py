@@ -234,7 +234,7 @@ def test_what_parquet_lacks_is_refused_before_any_work(runs, cluster):
             source(), "key", "types", run_id="kept", keep_columns=[name], store=store,
             cluster=cluster,
         )  # fmt: skip
-    assert not (store / "runs" / "none").exists()
+    assert not (store / "runs" / "kept").exists()
 
 
 def test_a_returned_column_that_parquet_lacks_fails_its_own_partition(cluster, tmp_path):

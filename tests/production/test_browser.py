@@ -110,7 +110,7 @@ def test_a_person_trains_from_the_form(production: Production, page: Page, show:
 
     area(page, "data").fill(str(production.folder / "rows.parquet"))
     area(page, "partition_by").fill("k")
-    area(page, "Label").fill("y")
+    area(page, "Label (Optional)").fill("y")
     area(page, "run_id (Optional)").fill("from-form")
     area(page, "store (Optional)").fill(str(production.folder / "form-store"))
     show(page, "form-filled")
