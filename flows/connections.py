@@ -56,14 +56,20 @@ def open_store(store: StoreParameter) -> OpenedStore:
     opened = Store.parse(
         store.url, endpoint_url=store.endpoint_url, region=store.region, profile=store.profile
     )
-    if store.access_key_id is None or store.secret_access_key is None:
-        return OpenedStore(opened, {})
-    keys = {
-        "key": store.access_key_id.get_secret_value(),
-        "secret": store.secret_access_key.get_secret_value(),
-    }
-    set_credentials(opened.url, keys)
+    keys = _keys(store)
+    if keys:
+        set_credentials(opened.url, keys)
     return OpenedStore(opened, keys)
+
+
+def _keys(block: ArtifactStore | FileSource) -> dict[str, str]:
+    """Return the access keys that a block holds; none where it has none."""
+    if block.access_key_id is None or block.secret_access_key is None:
+        return {}
+    return {
+        "key": block.access_key_id.get_secret_value(),
+        "secret": block.secret_access_key.get_secret_value(),
+    }
 
 
 def open_data(data: Any, store: StoreParameter) -> Any:
@@ -166,11 +172,7 @@ def _files(block: FileSource) -> Files:
         region=block.region,
         profile=block.profile,
     )
-    if block.access_key_id is not None and block.secret_access_key is not None:
-        keys = {
-            "key": block.access_key_id.get_secret_value(),
-            "secret": block.secret_access_key.get_secret_value(),
-        }
+    if keys := _keys(block):
         for bucket in {bucket_of(path) for path in files.names if "://" in path}:
             set_source_credentials(bucket, keys)
     return files
