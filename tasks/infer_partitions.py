@@ -63,7 +63,8 @@ def plan_inference(
             f"by {training.document.partition_by}; pass the same columns in the same order."
         )
     check_key_classes(training.key_columns, key_columns, f"the training run {training.run_id!r}")
-    missing = [name for name in keep_columns if name not in schema.names]
+    known = set(schema.names)
+    missing = [name for name in keep_columns if name not in known]
     if missing:
         raise ColumnError(f"keep_columns names {missing}, which the source does not have.")
     check_writable(pa.schema([schema.field(name) for name in keep_columns]), "keep_columns names")

@@ -354,7 +354,8 @@ class Run:
                 f"Partitions of the run {self.run_id!r} returned columns of types that do not go "
                 f"together ({error}); read them one file at a time with iter_predictions()."
             ) from error
-        missing = [name for name in columns or () if name not in table.column_names]
+        known = set(table.column_names)
+        missing = [name for name in columns or () if name not in known]
         if missing:
             raise ColumnError(
                 f"No partition of the run {self.run_id!r} returned columns {missing}."

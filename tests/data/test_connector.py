@@ -97,6 +97,15 @@ def test_a_missing_column_is_named(columns):
         DATA.to_numpy(columns)
 
 
+def test_a_wide_partition_gives_its_columns_in_the_order_of_the_call():
+    names = [f"c{i}" for i in range(2_000)]
+    wide = DataConnector(pa.table({name: [float(i)] * 3 for i, name in enumerate(names)}))
+    found = wide.to_numpy(names[::-1])
+    assert found.tolist() == [[float(i) for i in reversed(range(2_000))]] * 3
+    with pytest.raises(ColumnError, match="There is no column 'c2000' in the partition"):
+        wide.to_numpy([*names, "c2000"])
+
+
 def test_pandas_gets_the_types_of_read_parquet(tmp_path):
     frame = pd.DataFrame(
         {

@@ -77,13 +77,14 @@ def _check_columns(
     schema: pa.Schema, name: str, first: tuple[pa.Schema, str], policy: SchemaPolicy
 ) -> None:
     """Raise `ColumnError` where a schema lacks a column of the first, or strictly has another."""
-    missing = [column for column in first[0].names if column not in schema.names]
+    names, first_names = set(schema.names), set(first[0].names)
+    missing = [column for column in first[0].names if column not in names]
     if missing and policy != "union":
         raise ColumnError(
             f"Column {missing[0]!r} of {first[1]} is missing in {name}, whose columns "
             f"are {names_in_words(schema.names)}: all must have the same columns."
         )
-    extra = [column for column in schema.names if column not in first[0].names]
+    extra = [column for column in schema.names if column not in first_names]
     if extra and policy == "strict":
         raise ColumnError(
             f"Column {extra[0]!r} of {name} is missing in {first[1]}, and schema='strict' allows "

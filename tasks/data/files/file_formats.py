@@ -116,7 +116,8 @@ def reading_schema(file: FoundFile, own: pa.Schema, common: pa.Schema) -> pa.Sch
     """
     if file.format == "csv":
         # Its reader makes every type of text.
-        return pa.schema([field for field in common if field.name in own.names])
+        names = set(own.names)
+        return pa.schema([field for field in common if field.name in names])
     fields = []
     for field in own:
         at = common.get_field_index(field.name)

@@ -182,7 +182,8 @@ class FileRows:
         schema = pa.schema([self.schema.field(name) for name in names])
         fragments: list[Fragment] = []
         for file, head, told in zip(self._files, self._heads, self._path_values, strict=True):
-            own = tuple(name for name in names if name in head.schema.names)
+            there = set(head.schema.names)
+            own = tuple(name for name in names if name in there)
             constants = {name: told.get(name) for name in names if name not in own}
             left = self._without_constants(constants, conditions)
             if left == []:
@@ -258,6 +259,7 @@ def _heads(files: Sequence[FoundFile], late: Sequence[str]) -> list[FileHead]:
         return heads
     found = []
     for head in heads:
-        new = [pa.field(name, pa.null()) for name in late if name not in head.schema.names]
+        there = set(head.schema.names)
+        new = [pa.field(name, pa.null()) for name in late if name not in there]
         found.append(dataclasses.replace(head, schema=pa.schema([*head.schema, *new])))
     return found

@@ -55,7 +55,8 @@ def choose_features(
     )
     if not names:
         raise ColumnError(f"No column is left as a feature besides the label {label!r}.")
-    if missing := [name for name in names if name not in schema.names]:
+    known = set(schema.names)
+    if missing := [name for name in names if name not in known]:
         raise ColumnError(
             f"The features {names_in_words(missing)} are missing; there are "
             f"{names_in_words(schema.names)}."

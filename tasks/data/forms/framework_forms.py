@@ -237,8 +237,10 @@ class FrameworkForms:
         return self._rows.table
 
     def _select(self, columns: Sequence[str] | None) -> PortableTable:
+        # A table makes its list of names anew each time, of thousands where it is wide.
+        names = set(self._table.column_names)
         for name in columns or ():
-            if name not in self._table.column_names:
+            if name not in names:
                 raise ColumnError(
                     f"There is no column {name!r} in the partition: its columns are "
                     f"{names_in_words(self._table.column_names)}."

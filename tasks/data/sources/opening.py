@@ -119,9 +119,10 @@ def open_source(
     conditions = normalize_filter(filter)
     if columns is not None:
         check_unique_names(columns)
+    known = set(rows.schema.names)
     for what, names in (("columns names", columns or []), ("The filter names", None)):
         for name in filter_columns(conditions) if names is None else names:
-            if name not in rows.schema.names:
+            if name not in known:
                 raise ColumnError(
                     f"{what} column {name!r}, which the source does not have: "
                     f"its columns are {names_in_words(rows.schema.names)}."
