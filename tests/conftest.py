@@ -19,6 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import cloudpickle
 import psutil
 import pytest
 from hypothesis import HealthCheck, settings
@@ -30,6 +31,7 @@ TEMP_DIR = Path(tempfile.mkdtemp(prefix="partwise-tests-"))
 SESSION_MARK = "PARTWISE_TEST_SESSION"
 SERVER_START_TIMEOUT_S = 120.0
 SERVERS = ExitStack()
+PRODUCTION = "tests/production/"
 
 
 def _free_port() -> int:
@@ -76,15 +78,47 @@ settings.register_profile(
 settings.load_profile("partwise")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run files without servers first, so that a plain mistake shows within seconds."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run files without servers first, so that a plain mistake shows within seconds.
+
+    Production goes last; where processes share the tests it goes first in one of them, lest the
+    others should wait for it at the end.
+    """
     rank = {"postgres_server": 1, "dask_client": 1, "s3_endpoint_url": 1, "prefect_server": 2}
-    rank |= {"production": 3, "project": 3}
+    in_production = 0 if hasattr(config, "workerinput") else 4
     ranks: dict[Path, int] = {}
     for item in items:
         names = getattr(item, "fixturenames", ())
-        ranks[item.path] = max([ranks.get(item.path, 0), *(rank.get(name, 0) for name in names)])
-    items.sort(key=lambda item: ranks[item.path])
+        needed = max([1, *(1 + rank.get(name, 0) for name in names)])
+        needed = in_production if item.nodeid.startswith(PRODUCTION) else needed
+        ranks[item.path] = max(ranks.get(item.path, 0), needed)
+    # What stands at the top takes long as well.
+    items.sort(key=lambda item: (ranks[item.path], len(item.path.parts)))
+    _send_functions_by_value(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Give each process whole files, and all of production, which shares a server, to one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return PRODUCTION if nodeid.startswith(PRODUCTION) else super()._split_scope(nodeid)
+
+    # Else it would put files with many tests first.
+    config.option.loadscopereorder = False
+    return Scheduling(config, log)
+
+
+def _send_functions_by_value(items: list[pytest.Item]) -> None:
+    """Spare child processes the imports of test files, which nearly all import Prefect: 3 s each.
+
+    Functions of a module that is no test file, such as `context_functions.py`, still travel by
+    their names.
+    """
+    for module in {item.module for item in items if isinstance(item, pytest.Function)}:
+        cloudpickle.register_pickle_by_value(module)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import dask
 import distributed
@@ -72,7 +73,20 @@ def test_a_cluster_that_cannot_close_is_ended(monkeypatch):
     assert not psutil.pid_exists(pid)
 
 
-def test_dask_is_silent_unless_its_configuration_says_otherwise(caplog):
+@pytest.fixture
+def no_other_cluster() -> Iterator[None]:
+    """Loggers as they are where no cluster is at work: the tests' own one has silenced them."""
+    names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
+    loggers = [logging.getLogger(name) for name in names]
+    silenced = [logger for logger in loggers if logger.level == logging.CRITICAL]
+    for logger in silenced:
+        logger.setLevel(logging.INFO)
+    yield
+    for logger in silenced:
+        logger.setLevel(logging.CRITICAL)
+
+
+def test_dask_is_silent_unless_its_configuration_says_otherwise(no_other_cluster, caplog):
     caplog.set_level(logging.INFO)
     with LocalCluster(workers=1).client() as client:
         assert isinstance(client.submit(int, "x").exception(), ValueError)

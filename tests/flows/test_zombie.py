@@ -154,13 +154,22 @@ def check(run: Run) -> None:
 
 
 def test_a_shard_executed_twice_at_once_loses_and_doubles_nothing(dask_client, tmp_path) -> None:
-    workers = list(dask_client.scheduler_info()["workers"])[:2]
+    pids = dask_client.run(os.getpid)
+    workers = list(pids)[:2]
+    holds = [tmp_path / f"hold-{pids[worker]}" for worker in workers]
     with begun(dask_client, tmp_path, nap_s=0.03) as run:
+        for hold in holds:
+            hold.touch()
         twice = [
             submit(dask_client, assignment, worker)
             for assignment in run.assignments
             for worker in workers
         ]
+        # Else one might be done before the other's child process has started.
+        while calls_of(tmp_path).total() < len(workers):
+            time.sleep(0.02)
+        for hold in holds:
+            hold.unlink()
         for future in twice:
             assert future.result().complete
         ended = run.complete()
