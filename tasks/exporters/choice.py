@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from partwise.tasks.errors import ExportRefused, FunctionError
+from partwise.tasks.exporters.keras import KerasNativeExporter, KerasOnnxExporter
+from partwise.tasks.exporters.keras_models import INSTEAD_OF_KERAS_2
 from partwise.tasks.exporters.lightgbm import LightGBMOnnxExporter
 from partwise.tasks.exporters.native import NativeExporter
 from partwise.tasks.exporters.neuron import NeuronExporter
@@ -17,12 +19,14 @@ from partwise.tasks.serdes import library_of
 from partwise.tasks.trainers import resolve_trainer
 
 EXPORTERS: dict[tuple[ModelFormat, str], Callable[[], Exporter]] = {
+    ("onnx", "keras"): KerasOnnxExporter,
     ("onnx", "lightgbm"): LightGBMOnnxExporter,
     ("onnx", "xgboost"): XGBoostOnnxExporter,
     ("onnx", "torch"): TorchOnnxExporter,
     ("torchscript", "torch"): TorchScriptExporter,
     ("pt2", "torch"): Pt2Exporter,
     ("neuron", "torch"): NeuronExporter,
+    ("native", "keras"): KerasNativeExporter,
     ("native", "lightgbm"): NativeExporter,
     ("native", "xgboost"): NativeExporter,
 }
@@ -45,6 +49,8 @@ def exporter_for(form: ModelFormat, model: Any) -> Exporter:
     kind = type(model)
     formats = [name for name, of in EXPORTERS if of == library]
     instead = f"choose {' or '.join(formats)}" if formats else "pass exporter=, one of your own"
+    if kind.__module__.split(".")[0] in ("tf_keras", "tensorflow"):
+        instead = INSTEAD_OF_KERAS_2
     raise ExportRefused(
         f"A {kind.__module__}.{kind.__qualname__} cannot be exported to {form}: {instead}."
     )

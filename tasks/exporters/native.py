@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.tasks.errors import ExportRefused
+from partwise.tasks.exporters.keras_models import predict_with
 from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import ModelDescription, Tolerance
 from partwise.tasks.exporters.signature import (
@@ -138,4 +139,6 @@ class NativeModel:
 
     def run(self, feeds: Feeds) -> Outputs:
         """Return what the library predicts."""
+        if library_of(self.model) == "keras":
+            return predict_with(self.model, self.signature, feeds)
         return NativeExporter().predict(self.model, self.signature, feeds)

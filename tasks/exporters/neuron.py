@@ -32,7 +32,7 @@ from partwise.tasks.exporters.torch_modules import (
 from partwise.tasks.exporters.torchscript import TorchScriptModel
 
 # By default the compiler casts matrix products to bfloat16, which has 8 bits of precision.
-_TOLERANCE = Tolerance(atol=1e-2, rtol=1e-2)
+NEURON_TOLERANCE = Tolerance(atol=1e-2, rtol=1e-2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,14 +59,16 @@ class NeuronExporter:
             ExportRefused: The SDK is not installed.
         """
         self.check(options)
-        _tracer()
+        neuron_tracer()
         described = describe_module(model, rows, feeds, options)
         signature = described.signature
         fixed = {
             "inputs": tuple(self._fixed(tensor) for tensor in signature.inputs),
             "outputs": tuple(self._fixed(tensor) for tensor in signature.outputs),
         }
-        return ModelDescription(signature=signature.model_copy(update=fixed), tolerance=_TOLERANCE)
+        return ModelDescription(
+            signature=signature.model_copy(update=fixed), tolerance=NEURON_TOLERANCE
+        )
 
     def _fixed(self, tensor: Tensor) -> Tensor:
         return tensor.model_copy(update={"shape": (self.batch_size, *tensor.shape[1:])})
@@ -85,7 +87,7 @@ class NeuronExporter:
             ExportRefused: The compiler does not take it; its reason is in the message.
         """
         signature = description.signature
-        trace = _tracer()
+        trace = neuron_tracer()
         try:
             with capturing(model):
                 program = trace(
@@ -115,7 +117,7 @@ class NeuronModel(TorchScriptModel):
             ExportRefused: The SDK is not installed.
             IntegrityError: It is no TorchScript, or has no signature that this release knows.
         """
-        _tracer()  # importing the SDK makes its operators known to torch
+        neuron_tracer()  # importing the SDK makes its operators known to torch
         return super().from_file(file_path)
 
     def run(self, feeds: Feeds) -> Outputs:
@@ -141,7 +143,7 @@ class NeuronModel(TorchScriptModel):
         }
 
 
-def _tracer() -> Callable[..., Any]:
+def neuron_tracer() -> Callable[..., Any]:
     """Return the SDK's function that compiles a module for example inputs.
 
     Raises:

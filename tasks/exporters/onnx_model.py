@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from partwise.tasks.exporters.onnx_files import (
@@ -58,10 +59,32 @@ class OnnxModel:
 
     def run(self, feeds: Feeds) -> Outputs:
         """Return the model's outputs, in the file's order, for its inputs."""
-        if self._dies_of_no_rows and not len(next(iter(feeds.values()))):
-            return self.signature.outputs_of_no_rows()
         names = [output.name for output in self.session.get_outputs()]
+        if not len(next(iter(feeds.values()))):
+            return dict(zip(names, self._run_no_rows(names, feeds), strict=True))
         return dict(zip(names, self.session.run(names, dict(feeds)), strict=True))
+
+    def _run_no_rows(self, names: list[str], feeds: Feeds) -> list[np.ndarray]:
+        """Run on an empty batch, or, where a graph cannot, on a row that is then taken away.
+
+        A graph that reshapes to (-1, rows), say, cannot: of nothing no size can be inferred. And
+        onnxruntime (1.31) reduces nothing to nothing in the shape that it had.
+        """
+        import numpy as np
+        import onnxruntime
+
+        if not self._dies_of_no_rows:
+            quiet = onnxruntime.RunOptions()
+            quiet.log_severity_level = 4  # it prints its errors past Python's streams
+            with suppress(Exception):  # each of onnxruntime's status codes is one of its own
+                found: list[np.ndarray] = self.session.run(names, dict(feeds), quiet)
+                if all(map(_fits, found, self.session.get_outputs())):
+                    return found
+        row = {
+            name: values if len(values) else np.zeros((1, *values.shape[1:]), values.dtype)
+            for name, values in feeds.items()
+        }
+        return [values[:0] for values in self.session.run(names, row)]
 
     def predict(self, rows: pa.Table) -> np.ndarray:
         """Return what the model's own `predict` would give for rows: shape (n,) or (n, k).
@@ -72,3 +95,12 @@ class OnnxModel:
         """
         signature = self.signature
         return signature.predictions(self.run(feeds_of_rows(signature, rows)))
+
+
+def _fits(values: np.ndarray, declared: Any) -> bool:
+    """Whether an output has the axes that the graph declares, where it says their sizes."""
+    return len(values.shape) == len(declared.shape) and all(
+        found == size
+        for found, size in zip(values.shape[1:], declared.shape[1:], strict=True)
+        if isinstance(size, int)
+    )

@@ -119,6 +119,27 @@ class Signature(BaseModel):
         """Return the columns that rows need."""
         return [feature.name for feature in self.features]
 
+    def check_sizes(self, feeds: Feeds) -> None:
+        """Refuse inputs whose sizes are others than those that are fixed; no rows always fit.
+
+        Raises:
+            InputError: One is; its shape and the expected one are in the message.
+        """
+        for tensor in self.inputs:
+            found = np.shape(feeds[tensor.name])
+            if found[:1] == (0,):
+                return
+            if len(found) != len(tensor.shape) or any(
+                wanted is not None and size != wanted
+                for size, wanted in zip(found, tensor.shape, strict=True)
+            ):
+                wanted = " x ".join("any" if size is None else str(size) for size in tensor.shape)
+                raise InputError(
+                    f"The input {tensor.name!r} has the shape {found}, and this model takes "
+                    f"{wanted} only: pad or cut it to that, or export the model anew for other "
+                    "sizes."
+                )
+
     def outputs_of_no_rows(self) -> Outputs:
         """Return the outputs of an empty batch; sizes that are free are 0."""
         return {
@@ -170,11 +191,11 @@ def feeds_of_rows(signature: Signature, rows: pa.Table) -> dict[str, np.ndarray]
             "The inputs of this export were made by a function of yours: pass predict=, which gets "
             f"the model and runs it on {names_in_words([t.name for t in signature.inputs])}."
         )
-    names = signature.column_names()
-    if missing := [name for name in names if name not in rows.column_names]:
+    names, there = signature.column_names(), rows.column_names
+    if missing := sorted(set(names) - set(there), key=names.index):
         raise ColumnError(
             f"The data lacks features of the model: {names_in_words(missing)}; there are "
-            f"{names_in_words(rows.column_names)}."
+            f"{names_in_words(there)}."
         )
     categories = {
         feature.name: list(feature.categories)

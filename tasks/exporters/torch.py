@@ -6,13 +6,14 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.tasks.errors import ExportRefused
-from partwise.tasks.exporters.onnx_files import SMALL_BYTES, save_onnx
+from partwise.tasks.exporters.onnx_files import save_onnx
 from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import ModelDescription
 from partwise.tasks.exporters.quantization import lower_precision, optimize
 from partwise.tasks.exporters.signature import Feeds, Outputs, Signature
 from partwise.tasks.exporters.torch_capture import capture, capturing
 from partwise.tasks.exporters.torch_description import describe_module
+from partwise.tasks.exporters.torch_graph import move_weights, name_axes, strip
 from partwise.tasks.exporters.torch_modules import reason, run_module
 
 OPSET = 20
@@ -65,9 +66,11 @@ class TorchOnnxExporter:
         """
         program = _translate(model, description, sample)
         if (options.precision, options.optimization) == ("full", "none"):
-            _move_weights(program.model, Path(file_path), options.embedded_bytes)
+            move_weights(program.model, Path(file_path), options.embedded_bytes)
         graph = program.model_proto
-        _strip(graph)
+        strip(graph)
+        names = [tensor.name for tensor in (*graph.graph.input, *graph.graph.output)]
+        name_axes(graph.graph, {name: {0: _BATCH} for name in names})
         _check(graph, description)
         graph = optimize(lower_precision(graph, options.precision), options.optimization)
         save_onnx(graph, description.signature, file_path, options.embedded_bytes)
@@ -97,48 +100,6 @@ def _translate(model: Any, description: ModelDescription, sample: Feeds) -> Any:
         raise ExportRefused(
             f"torch.onnx.export does not translate {signature.model_type}: {reason(error)}"
         ) from error
-
-
-def _move_weights(model: Any, path: Path, embedded_bytes: int) -> None:
-    """Write large weights from the module's own memory, before they are copied into a protobuf.
-
-    Args:
-        model: An `onnx_ir.Model`. `save_onnx` leaves it at that.
-        path: Of the model.
-        embedded_bytes: See `save_onnx`.
-    """
-    from onnx_ir import external_data
-
-    sizes = [
-        value.const_value.nbytes
-        for value in model.graph.initializers.values()
-        if value.const_value is not None
-    ]
-    if sum(size for size in sizes if size > SMALL_BYTES) > embedded_bytes:
-        external_data.unload_from_model(
-            model, path.parent, f"{path.name}.data", size_threshold_bytes=SMALL_BYTES
-        )
-
-
-def _strip(graph: Any) -> None:
-    """Remove stack traces and the like, which name the writing machine's folders.
-
-    The axis of rows gets a name in place of torch's symbol for it.
-    """
-    from google.protobuf.message import Message
-
-    symbol = graph.graph.input[0].type.tensor_type.shape.dim[0].dim_param
-    pending = [graph]
-    while pending:
-        message = pending.pop()
-        for name in ("metadata_props", "doc_string"):
-            if name in message.DESCRIPTOR.fields_by_name:
-                message.ClearField(name)
-        if symbol and getattr(message, "dim_param", "") == symbol:
-            message.dim_param = _BATCH
-        for descriptor, value in message.ListFields():
-            if descriptor.message_type is not None:
-                pending.extend((value,) if isinstance(value, Message) else value)
 
 
 def _check(graph: Any, description: ModelDescription) -> None:

@@ -78,7 +78,12 @@ class TorchScriptModel:
             torch.jit.save(self.program, file, _extra_files=metadata)
 
     def run(self, feeds: Feeds) -> Outputs:
-        """Return the outputs by name for inputs by name; no rows give no rows."""
+        """Return the outputs by name for inputs by name; no rows give no rows.
+
+        Raises:
+            InputError: An input has another size than the program was traced for.
+        """
+        self.signature.check_sizes(feeds)
         return run_program(self.program, self.signature, feeds)
 
     def predict(self, rows: pa.Table) -> np.ndarray:

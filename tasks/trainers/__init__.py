@@ -68,7 +68,7 @@ def resolve_trainer(trainer: str | Callable[..., Any]) -> Callable[..., Any]:
                 f"{name} does not name a train function: write 'package.module:function', with no "
                 "name that starts with an underscore."
             )
-        found = _imported(name, match["module"], match["function"])
+        found = import_named(name, match["module"], match["function"])
     if isinstance(found, type) or not callable(found):
         raise FunctionError(
             f"{name} is a {type(found).__name__}: give a function of (data, context), or a trainer "
@@ -78,7 +78,12 @@ def resolve_trainer(trainer: str | Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _imported(name: str, module_name: str, function: str) -> Any:
+def import_named(name: str, module_name: str, function: str) -> Any:
+    """Return what a module has under a name; see `resolve_trainer` for where it is looked for.
+
+    Raises:
+        FunctionError: The module cannot be imported, or has nothing of that name.
+    """
     directory = str(Path.cwd())
     if directory not in sys.path:
         sys.path.append(directory)

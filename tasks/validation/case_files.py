@@ -102,6 +102,7 @@ def write_request(
             "labels": None if gate.labels is None else writer.add(gate.labels),
             "task": gate.task,
             "max_loss": gate.max_loss,
+            "outputs": gate.outputs,
         },
         "cases": [
             {

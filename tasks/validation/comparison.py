@@ -9,6 +9,7 @@ from partwise.tasks.data.columns.column_names import names_in_words
 from partwise.tasks.exporters.protocol import Tolerance
 from partwise.tasks.exporters.signature import Signature
 from partwise.tasks.validation.metric_gate import judge_metric
+from partwise.tasks.validation.movement import Movement
 from partwise.tasks.validation.variety import Variety, same
 from partwise.tasks.validation.verdict import ODD_NUMBERS, Case, Expectation, Finding, Verdict
 
@@ -26,6 +27,7 @@ class Comparison:
         self._notes: list[str] = []
         self._variety: dict[str, Variety] = {}
         self._is_gated = expectation.gate is None
+        self._movements: dict[str, Movement] = {}
         self._totals = {
             "export_cases": 0.0,
             "export_rows": 0.0,
@@ -47,7 +49,9 @@ class Comparison:
             if name in given:
                 self._add_output(case, name, expected, np.asarray(given[name]))
         gate = self._expectation.gate
-        if gate is not None and gate.case == case.name:
+        if gate is not None and gate.outputs == "all":
+            self._is_gated = True
+        elif gate is not None and gate.case == case.name:
             self._is_gated = True
             findings, metrics, notes = judge_metric(
                 gate, self._expectation.signature, case.expected, given
@@ -72,6 +76,13 @@ class Comparison:
                     f"{self._expectation.gate.case!r} were not compared.",
                 )
             )
+        gate = self._expectation.gate
+        if gate is not None and gate.outputs == "all":
+            for name, movement in self._movements.items():
+                findings += movement.judge(name, gate)
+                self._totals[f"export_movement_{name}"] = movement.loss
+            largest = max((movement.loss for movement in self._movements.values()), default=0.0)
+            self._totals["export_metric_loss"] = largest
         constant = {n: v.describe() for n, v in self._variety.items() if not v.varies}
         n_rows = max((variety.rows for variety in self._variety.values()), default=0)
         if not n_rows:
@@ -142,6 +153,8 @@ class Comparison:
         beyond = difference > allowed_difference(tolerance, np.where(finite, wanted, 0))
         n_beyond = int(np.count_nonzero(beyond))
         self._totals["export_differing"] += n_beyond + n_elsewhere
+        if self._expectation.gate is not None:
+            self._movements.setdefault(name, Movement()).add(wanted, found)
         if case.name != ODD_NUMBERS or n_beyond:
             # Of numbers near the largest there are, the last digit is larger than anything real.
             self._raise("export_max_abs_diff", difference)

@@ -29,7 +29,10 @@ from partwise.tasks.validation.onnx_checks import (
 )
 from partwise.tasks.validation.verdict import Case, Expectation, Finding, Verdict
 
-TRAINING_LIBRARIES = ("keras", "lightgbm", "onnxmltools", "sklearn", "skl2onnx", "torch", "xgboost")
+TRAINING_LIBRARIES = (
+    *("keras", "lightgbm", "onnxmltools", "sklearn", "skl2onnx", "tensorflow", "tf2onnx", "torch"),
+    *("transformers", "xgboost"),
+)
 PR_SET_PDEATHSIG = 1
 _LOST_PARENT = 70
 

@@ -57,6 +57,9 @@ class MetricGate:
     task: Task
     max_loss: float
     """As a fraction of the model's own error."""
+    outputs: Literal["prediction", "all"] = "prediction"
+    """What is judged: how well the prediction fits the one case, or how far each output moves on
+    all cases, as a fraction of its own spread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +102,8 @@ class Verdict:
     """Numbers for the ledger: export_cases, export_rows, export_values, export_differing,
     export_max_abs_diff, export_max_rel_diff; of classes export_labels_differing and
     export_label_ties; of a gate export_metric_loss, and export_metric, export_metric_native and
-    export_label_agreement where they are known."""
+    export_label_agreement where they are known; of one that judges all outputs
+    export_movement_<output>."""
     notes: tuple[str, ...] = ()
     """What is no mistake and should be known, such as an output that is the same for all rows."""
     libraries: tuple[str, ...] = ()

@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-os.environ.setdefault("KERAS_BACKEND", "torch")
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 keras = pytest.importorskip("keras")
 
 from partwise.tasks.errors import SerdeError  # noqa: E402
@@ -11,7 +11,7 @@ from partwise.tasks.serdes import KerasSerde, serde_for  # noqa: E402
 from tests.contracts.serde_contract import SerdeContract  # noqa: E402
 
 ROWS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
-# Keras' own, when it takes NumPy 2 arrays of torch tensors.
+# Keras' own, when it takes NumPy 2 arrays of tensors.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
@@ -43,6 +43,12 @@ class TestKerasSerde(SerdeContract):
         self.serde.write(model, str(path))
         with pytest.raises(SerdeError, match="Lambda"):
             self.serde.read(str(path))
+
+    def test_the_columns_that_a_model_takes_are_kept(self, path):
+        model = self.model()
+        model.feature_names_in_ = np.array(["price", "día", "z"], dtype=object)
+        self.serde.write(model, str(path))
+        assert list(self.serde.read(str(path)).feature_names_in_) == ["price", "día", "z"]
 
     def test_a_keras_without_a_safe_mode_that_holds_is_refused(self, path, monkeypatch):
         monkeypatch.setattr(keras, "__version__", "3.11.0")
