@@ -8,7 +8,11 @@
     │   ├── KeyClassError                  keys are of another class than in the run they meet
     │   ├── RunIdError                     a run ID that is no safe name
     │   ├── FunctionError                  a function or trainer that cannot be sent to the workers
-    │   └── SerdeError                     no serde for a type of model, or one that is not allowed
+    │   ├── SerdeError                     no serde for a type of model, or one that is not allowed
+    │   ├── UnknownFeatureError            no such feature, or the architecture does not have it
+    │   ├── UnknownModelTypeError          an architecture that is not in the table
+    │   ├── OpsetError                     a version of ONNX' operators that does not suffice
+    │   └── CheckpointError                a model that cannot be read from its directory
     ├── StoreError (OSError)               the artifact store cannot be reached, read or written
     ├── RunExistsError (FileExistsError)   the run ID is taken
     ├── RunNotFoundError (LookupError)     no run of that ID in the store
@@ -68,6 +72,22 @@ class FunctionError(InputError):
 
 class SerdeError(InputError):
     """No serde for this type of model, or one that the caller did not allow."""
+
+
+class UnknownFeatureError(InputError):
+    """There is no such feature, or the architecture does not have it."""
+
+
+class UnknownModelTypeError(InputError):
+    """The architecture is not in the table."""
+
+
+class OpsetError(InputError):
+    """A version of ONNX' operators that does not suffice, or that cannot be written."""
+
+
+class CheckpointError(InputError):
+    """A model cannot be read from its directory: files are missing, broken, or of another kind."""
 
 
 class StoreError(PartwiseError, OSError):

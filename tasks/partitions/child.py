@@ -32,9 +32,11 @@ from partwise.tasks.data.keys.partition_keys import Key
 from partwise.tasks.data.shards.sorted_shards import ShardReader
 from partwise.tasks.errors import (
     ArtifactNotFoundError,
+    CheckpointError,
     ExportMismatch,
     ExportRefused,
     ModelNotFound,
+    OpsetError,
 )
 from partwise.tasks.partitions.context import PartitionContext
 from partwise.tasks.partitions.failures import MESSAGE_CHARS, describe_error, printable
@@ -56,6 +58,8 @@ LOG_TAIL_BYTES = 768 << 10
 LOST_CONNECTION = 70
 RECYCLE_AFTER_S = 0.05
 PR_SET_PDEATHSIG = 1
+
+_FINAL = (ModelNotFound, ExportRefused, ExportMismatch, CheckpointError, OpsetError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,7 +263,7 @@ class Child:
             "error_fingerprint": described["fingerprint"],
             "metrics": error.metrics if isinstance(error, ExportMismatch) else {},
             # A second try would come to the same.
-            "final": isinstance(error, ModelNotFound | ExportRefused | ExportMismatch),
+            "final": isinstance(error, _FINAL),
         }
 
     def _restore(self) -> None:

@@ -1,0 +1,69 @@
+"""The table of architectures: a pair of each family. `make test-architectures` takes them all."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from partwise.tasks.transformers.architectures import ARCHITECTURES
+from partwise.tasks.transformers.feature_choice import config_for
+from partwise.tasks.transformers.features import FEATURES
+from tests.transformers.architecture_proof import PAIRS, TABLE, prove
+from tests.transformers.tiny_models import TINY, tiny_config
+
+ONE_OF_EACH_FAMILY = [
+    ("bert", "multiple-choice"),
+    ("gpt2", "causal-lm-with-past"),
+    ("t5", "seq2seq-lm-with-past"),
+    ("vit", "image-classification"),
+    ("resnet", "default"),
+    ("layoutlm", "token-classification"),
+    ("clip", "default"),
+    ("perceiver", "masked-lm"),
+    ("roberta", "masked-lm"),
+    ("flaubert", "causal-lm"),
+    ("deberta", "token-classification"),
+    ("layoutlmv3", "question-answering"),
+    ("levit", "image-classification"),
+    ("detr", "object-detection"),
+    ("bart", "sequence-classification"),
+    ("marian", "causal-lm-with-past"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "feature"), ONE_OF_EACH_FAMILY)
+def test_a_tiny_model_of_each_family_is_exported_and_proved(model_type, feature):
+    proof = prove(model_type, feature)
+
+    assert proof.largest_difference <= 1e-4
+
+
+def test_each_family_is_among_them():
+    def families(pairs):
+        return {type(config_for(tiny_config(name, feature), feature)) for name, feature in pairs}
+
+    assert families(ONE_OF_EACH_FAMILY) == families(PAIRS)
+
+
+def test_there_are_fifty_architectures_with_a_tiny_model_each():
+    assert len(ARCHITECTURES) == 50
+    assert set(TINY) == set(ARCHITECTURES)
+    assert {feature.removesuffix("-with-past") for _, feature in PAIRS} == set(FEATURES)
+
+
+def test_the_table_in_the_repository_is_that_of_all_pairs():
+    rows = [line.split(" | ") for line in TABLE.read_text().splitlines() if line.startswith("| ")]
+    told = [(row[0].removeprefix("| "), row[1]) for row in rows[1:]]
+    problems = [row for row in rows[1:] if row[-1].removesuffix(" |").strip()]
+
+    assert told == PAIRS
+    assert problems == []
+
+
+def test_features_are_those_of_transformers_4():
+    given = Path(__file__).parent / "transformers_4.json"
+    of_old = json.loads(given.read_text())
+
+    for model_type, features in of_old.items():
+        assert sorted(ARCHITECTURES[model_type].features) == sorted(features), model_type
+    assert set(ARCHITECTURES) - set(of_old) == {"convnextv2", "plbart", "xlm-roberta-xl"}

@@ -1,0 +1,241 @@
+"""Bad input: one line that says what is wrong, and nothing left behind."""
+
+import json
+import re
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from partwise.tasks.errors import (
+    CheckpointError,
+    OpsetError,
+    PartwiseError,
+    StoreError,
+    UnknownFeatureError,
+    UnknownModelTypeError,
+)
+from partwise.tasks.transformers.checkpoint_export import export_checkpoint
+from partwise.tasks.transformers.export import writing
+from partwise.tasks.transformers.options import TransformersOptions
+from tests.transformers.tiny_checkpoints import save_checkpoint, save_tokenizer
+
+CLASSIFIER = "sequence-classification"
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("bad-input") / "bert"
+    save_checkpoint(folder, "bert", CLASSIFIER)
+    save_tokenizer(folder)
+    return folder
+
+
+def refused(
+    folder: Path, kind: type[PartwiseError], feature: str = CLASSIFIER, **options: object
+) -> str:
+    """Return what an export that is refused says, once it is known to have left nothing."""
+    output = folder.parent / "made" / "onnx"
+    before = sorted(folder.parent.iterdir())
+    with pytest.raises(kind) as caught:
+        export_checkpoint(str(folder), feature, output, TransformersOptions(**options))
+    assert sorted(folder.parent.iterdir()) == before
+    told = str(caught.value)
+    assert "\n" not in told
+    assert told.endswith(".")
+    return told
+
+
+def without_weights(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+
+
+def with_weights_cut_off(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:40_000])
+
+
+def with_weights_that_are_none(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"<html>404</html>")
+
+
+def with_empty_weights(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(b"")
+
+
+def with_torn_bin(folder: Path) -> None:
+    without_weights(folder)
+    (folder / "pytorch_model.bin").write_bytes(b"PK\x03\x04 no more")
+
+
+def without_one_part(folder: Path) -> None:
+    without_weights(folder)
+    index = {"weight_map": {"a": "model-1-of-2.safetensors", "b": "model-2-of-2.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "model-1-of-2.safetensors").touch()
+
+
+def with_a_broken_index(folder: Path) -> None:
+    without_weights(folder)
+    (folder / "model.safetensors.index.json").write_text("[]")
+
+
+def with_tensorflow_weights(folder: Path) -> None:
+    without_weights(folder)
+    (folder / "tf_model.h5").touch()
+
+
+def with_flax_weights(folder: Path) -> None:
+    without_weights(folder)
+    (folder / "flax_model.msgpack").touch()
+
+
+def without_config(folder: Path) -> None:
+    (folder / "config.json").unlink()
+
+
+def of_an_adapter(folder: Path) -> None:
+    without_config(folder)
+    (folder / "adapter_config.json").write_text("{}")
+
+
+def with_a_broken_config(folder: Path) -> None:
+    (folder / "config.json").write_text('{"model_type": "bert",')
+
+
+def with_a_config_of_nothing(folder: Path) -> None:
+    (folder / "config.json").write_text("{}")
+
+
+def with_an_impossible_config(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_attention_heads": 5}))
+
+
+def gone(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (gone, "There is no directory"),
+        (without_config, "has no config.json, so it holds no model"),
+        (of_an_adapter, "It is an adapter: merge it into its base model"),
+        (with_a_broken_config, r"config\.json is broken: JSONDecodeError"),
+        (with_a_config_of_nothing, "does not say which model_type"),
+        (with_an_impossible_config, "cannot be read: .*attention heads"),
+        (without_weights, "has no weights: expected is 'model.safetensors'"),
+        (with_weights_cut_off, "cannot be read: SafetensorError: .*incomplete"),
+        (with_weights_that_are_none, "cannot be read: SafetensorError: .*header"),
+        (with_empty_weights, "cannot be read: SafetensorError: .*header"),
+        (with_torn_bin, "cannot be read: "),
+        (without_one_part, "has 1 of the 2 files with weights .*'model-2-of-2.*' is missing"),
+        (with_a_broken_index, r"index\.json is broken"),
+        (with_tensorflow_weights, "weights for TensorFlow only, .*from_tf=True"),
+        (with_flax_weights, "weights for Flax only, .*from_flax=True"),
+    ],
+)
+def test_a_directory_that_holds_no_whole_model_is_refused(
+    bert, tmp_path, spoil: Callable[[Path], None], message
+):
+    folder = tmp_path / "model"
+    shutil.copytree(bert, folder)
+    spoil(folder)
+    assert re.search(message, refused(folder, CheckpointError))
+
+
+def test_a_file_is_no_directory(bert):
+    path = bert / "model.safetensors"
+    with pytest.raises(CheckpointError, match="is a file: name the directory"):
+        export_checkpoint(str(path), CLASSIFIER, bert.parent / "made")
+
+
+def test_an_unknown_feature_is_shown_all(bert):
+    told = refused(bert, UnknownFeatureError, "sequence-clasification")
+    assert "no feature 'sequence-clasification'" in told
+    assert "'sequence-classification'" in told
+    assert "'image-segmentation'" in told
+
+
+def test_a_feature_that_an_architecture_has_not_is_shown_its_own(bert):
+    told = refused(bert, UnknownFeatureError, "seq2seq-lm-with-past")
+    assert "BERT (bert) has no feature 'seq2seq-lm-with-past'" in told
+    assert "'question-answering'" in told
+    assert "'image-segmentation'" not in told
+
+
+def test_an_unknown_model_type_is_shown_all(bert, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(bert, folder)
+    config = json.loads((bert / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "whisper"}))
+    told = refused(folder, UnknownModelTypeError)
+    assert "'whisper' is not in the table" in told
+    assert "xlm-roberta-xl" in told
+
+
+@pytest.mark.parametrize("opset", [9, 99])
+def test_an_opset_that_will_not_do_is_refused(bert, opset):
+    told = refused(bert, OpsetError, opset=opset)
+    assert re.match(rf"Opset {opset} (is not sufficient|cannot be written) for bert", told)
+    assert "from 18 to" in told
+
+
+@contextmanager
+def no_room_beyond(size_bytes: int) -> Iterator[None]:
+    """Let no file grow beyond a size: the kernel then says EFBIG, to root as well."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.parametrize("external_data", ["auto", "always"])
+def test_a_model_that_finds_no_room_leaves_nothing(bert, external_data):
+    """The configuration still fits, and the weights do not."""
+    config_bytes = (bert / "tokenizer.json").stat().st_size
+    with no_room_beyond(config_bytes + 20_000):
+        told = refused(bert, StoreError, external_data=external_data, preprocessor="none")
+    assert "could not be written: File too large. Nothing was kept." in told
+
+
+def test_a_tokenizer_that_finds_no_room_leaves_nothing(bert):
+    with no_room_beyond(100):
+        told = refused(bert, StoreError, preprocessor="none")
+    assert "could not be written: File too large. Nothing was kept." in told
+
+
+def write_bytes(path: Path) -> None:
+    path.write_bytes(b"model")
+
+
+def write_numbers(path: Path) -> None:
+    """As large weights are written, by numpy, which then says nothing of the reason."""
+    with path.open("wb") as file:
+        np.zeros(100_000).tofile(file)
+
+
+@pytest.mark.parametrize(
+    ("write", "reason"),
+    [(write_bytes, "No space left on device"), (write_numbers, "problem writing|requested and")],
+)
+def test_a_full_disk_is_told_in_one_line(tmp_path, write, reason):
+    with (
+        pytest.raises(StoreError, match=rf"onnx could not be written: .*({reason}).*was kept\.$"),
+        writing(tmp_path / "onnx"),
+    ):
+        write(Path("/dev/full"))
+
+
+def test_an_output_below_a_file_is_refused(bert, tmp_path):
+    (tmp_path / "taken").touch()
+    with pytest.raises(StoreError, match="taken is a file"):
+        export_checkpoint(str(bert), CLASSIFIER, tmp_path / "taken" / "onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["taken"]

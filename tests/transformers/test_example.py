@@ -1,0 +1,64 @@
+"""The example that trains a classifier, exports it and serves it without torch."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NO_TORCH = (
+    "import runpy, sys; sys.modules |= dict.fromkeys(['torch', 'transformers', 'partwise']);"
+    "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("tickets") / "new"
+
+
+@pytest.fixture(scope="module")
+def said(folder: Path) -> str:
+    """What the example prints where no hub can be reached."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / "fine_tuned_to_served.py", folder],
+        capture_output=True,
+        text=True,
+        timeout=250,
+        env={**os.environ, "HF_HUB_OFFLINE": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_classifier_learns_and_its_exports_are_as_good(said):
+    table = dict(re.findall(r"^(torch|onnx|int8) .* ([\d.]+)%$", said, re.MULTILINE))
+    accuracy = {name: float(value) / 100 for name, value in table.items()}
+    assert accuracy["torch"] > 0.8, "of four kinds, chance is right in a quarter"
+    assert accuracy["onnx"] == accuracy["torch"]
+    assert abs(accuracy["int8"] - accuracy["torch"]) < 0.03
+
+
+def test_int8_takes_less_than_half_of_the_room(said, folder):
+    sizes = {name: (folder / name / "model.onnx").stat().st_size for name in ("onnx", "int8")}
+    assert sizes["int8"] < sizes["onnx"] / 2
+
+
+@pytest.mark.parametrize("name", ["onnx", "int8"])
+def test_it_is_served_by_a_process_that_has_neither_torch_nor_transformers(said, folder, name):
+    tickets = ["where is the router? tracking says nothing", "you charged me twice for the lamp"]
+    done = subprocess.run(
+        [sys.executable, "-c", NO_TORCH, EXAMPLES / "serve_tickets.py", folder / name],
+        input="\n".join(tickets),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["ticket"] for answer in answers] == tickets
+    assert [answer["kind"] for answer in answers] == ["delivery", "billing"]

@@ -1,0 +1,217 @@
+"""Architectures that are not in the table: configurations of one's own."""
+
+from importlib import import_module
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from partwise.tasks.errors import ExportRefused, InputError, OpsetError, UnknownFeatureError
+from partwise.tasks.exporters.onnx_model import OnnxModel
+from partwise.tasks.transformers import (
+    OnnxConfig,
+    OnnxConfigWithPast,
+    TransformersMismatch,
+    TransformersOptions,
+    architecture_of,
+    config_for,
+    export,
+    validate_model_outputs,
+)
+from partwise.tasks.transformers.patches import patched, shift_tokens_right
+
+TOKENS = {0: "batch", 1: "sequence"}
+
+
+class TimesOnnxConfig(OnnxConfig):
+    """Of a model that forecasts numbers: an input that no built-in one knows how to make."""
+
+    @property
+    def inputs(self):
+        return {"past_values": {0: "batch"}}
+
+    @property
+    def outputs(self):
+        return {"prediction_outputs": {0: "batch"}}
+
+    def generate_dummy_inputs(self, sizes, seed=0):
+        random = np.random.default_rng(seed)
+        shape = (sizes.batch, self.config.context_length, self.config.num_input_channels)
+        return {"past_values": random.standard_normal(shape, np.float32)}
+
+
+@pytest.fixture(scope="module")
+def forecaster():
+    torch.manual_seed(0)
+    config = transformers.PatchTSMixerConfig(
+        context_length=32,
+        prediction_length=4,
+        patch_length=8,
+        patch_stride=8,
+        num_layers=1,
+        d_model=8,
+    )
+    return transformers.PatchTSMixerForPrediction(config).eval()
+
+
+def test_a_configuration_of_ones_own_is_all_that_another_architecture_needs(forecaster, tmp_path):
+    config = TimesOnnxConfig.from_model_config(forecaster.config)
+
+    report = export(forecaster, config, tmp_path / "out")
+    verdict = validate_model_outputs(config, forecaster, str(tmp_path / "out" / "model.onnx"))
+
+    assert report.files[0].inputs == ("past_values",)
+    assert report.is_right
+    assert verdict.metrics["export_values"] > 0
+
+
+def test_a_tolerance_of_ones_own_decides(forecaster, tmp_path):
+    config = TimesOnnxConfig.from_model_config(forecaster.config)
+    options = TransformersOptions(atol=0, rtol=0)
+
+    with pytest.raises(TransformersMismatch, match="'prediction_outputs' differs in") as caught:
+        export(forecaster, config, tmp_path / "out", options)
+
+    (output,) = caught.value.report.files[0].outputs
+    assert "allowed is 0 + 0" in output.findings[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_decoder_that_shares_heads_needs_no_configuration_of_ones_own(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=99,
+        hidden_size=32,
+        intermediate_size=37,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+    )
+    model = transformers.LlamaForCausalLM(config).eval()
+
+    report = export(model, OnnxConfigWithPast.with_past(config, "causal-lm"), tmp_path / "out")
+
+    assert report.files[0].metrics["export_generated_tokens"] == 8
+    assert "past_key_values.1.value" in report.files[0].inputs
+
+
+def test_tolerances_can_be_overridden_in_every_way():
+    class ByAttribute(TimesOnnxConfig):
+        atol_for_validation = 0.5
+
+    class ByProperty(TimesOnnxConfig):
+        @property
+        def atol_for_validation(self):
+            return 0.25
+
+    config = transformers.PatchTSMixerConfig()
+    assert ByAttribute(config).atol_for_validation == 0.5
+    assert ByProperty(config).atol_for_validation == 0.25
+    assert TimesOnnxConfig(config).atol_for_validation == 1e-5
+    assert config_for(transformers.ResNetConfig(), "default").atol_for_validation == 1e-3
+
+
+def test_an_axis_that_nobody_knows_is_named():
+    class Unknown(OnnxConfig):
+        @property
+        def inputs(self):
+            return {"input_ids": {0: "batch", 1: "seq_len"}}
+
+    config = Unknown(transformers.BertConfig())
+    with pytest.raises(InputError, match=r"no axis 'seq_len': choose one of batch, choice, seq"):
+        config.generate_dummy_inputs(config.sizes_for_export)
+
+
+def test_a_model_without_a_padding_token_classifies_as_it_does_by_itself(tmp_path):
+    torch.manual_seed(0)
+    config = transformers.GPT2Config(
+        vocab_size=99, n_positions=64, n_embd=32, n_layer=1, n_head=4, num_labels=3
+    )
+    model = transformers.GPT2ForSequenceClassification(config).eval()
+
+    export(model, config_for(config, "sequence-classification"), tmp_path / "out")
+
+    tokens = np.array([[5, 7, 0, 0]])
+    feeds = {"input_ids": tokens, "attention_mask": np.ones_like(tokens)}
+    given = OnnxModel.from_file(str(tmp_path / "out" / "model.onnx")).run(feeds)
+    own = model(**{name: torch.tensor(values) for name, values in feeds.items()})
+    np.testing.assert_allclose(given["logits"], own.logits.detach().numpy(), atol=1e-5)
+    assert model.config.pad_token_id is None
+
+
+def test_a_mismatch_says_what_the_arithmetic_allows_for(forecaster, tmp_path):
+    config = TimesOnnxConfig.from_model_config(forecaster.config)
+
+    with pytest.raises(TransformersMismatch) as caught:
+        export(forecaster, config, tmp_path / "out", TransformersOptions(atol=0, rtol=0))
+
+    assert "from what it gives in double precision" in caught.value.report.files[0].notes[0]
+
+
+def test_a_model_of_half_precision_is_refused(tmp_path):
+    model = transformers.BertModel(transformers.BertConfig(num_hidden_layers=1, hidden_size=12))
+    config = config_for(model.config, "default")
+
+    with pytest.raises(ExportRefused, match=r"BertModel has weights of torch\.float16: export mod"):
+        export(model.half(), config, str(tmp_path / "out"))
+
+
+@pytest.mark.parametrize("family", ["mbart", "plbart"])
+def test_tokens_are_shifted_as_the_library_does_it(family):
+    module = import_module(f"transformers.models.{family}.modeling_{family}")
+    tokens = torch.tensor([[5, 6, 7, 2], [5, 2, 1, 1], [8, -100, 2, 1]])
+    original = module.shift_tokens_right
+
+    torch.testing.assert_close(shift_tokens_right(tokens, 1), original(tokens, 1))
+    with patched():
+        assert module.shift_tokens_right is shift_tokens_right
+    assert module.shift_tokens_right is original
+
+
+def test_block_sparse_attention_is_told_of():
+    sparse = transformers.BigBirdConfig(attention_type="block_sparse")
+    full = transformers.BigBirdConfig(attention_type="original_full")
+
+    assert "looks at all tokens" in config_for(sparse, "masked-lm").notes[0]
+    assert config_for(full, "masked-lm").notes == ()
+
+
+def test_an_input_that_nobody_knows_how_to_make_is_named():
+    class Unknown(OnnxConfig):
+        default_onnx_opset: ClassVar[int] = 19
+
+        @property
+        def inputs(self):
+            return {"smell": TOKENS}
+
+    config = Unknown(transformers.BertConfig())
+    with pytest.raises(InputError, match=r"'smell' is not known.*Override generate_dummy_inputs"):
+        config.generate_dummy_inputs(config.sizes_for_export)
+
+
+def test_look_ups_name_what_there_is():
+    assert architecture_of("gpt_neo") is architecture_of("gpt-neo")
+    with pytest.raises(InputError, match=r"'llama' is not in the table.*albert, bart.*OnnxConfig"):
+        architecture_of("llama")
+    with pytest.raises(UnknownFeatureError, match=r"ViT .* choose 'default', 'image-class"):
+        config_for(transformers.ViTConfig(), "causal-lm")
+    with pytest.raises(
+        UnknownFeatureError, match=r"no feature 'fill-mask': choose one of 'default'"
+    ):
+        config_for(transformers.BertConfig(), "fill-mask")
+
+
+def test_an_opset_that_does_not_suffice_is_refused_before_any_work(tmp_path):
+    model = transformers.BertModel(transformers.BertConfig(num_hidden_layers=1, hidden_size=12))
+    config = config_for(model.config, "default")
+
+    with pytest.raises(OpsetError, match="Opset 11 is not sufficient for bert: choose one from 18"):
+        export(model, config, tmp_path / "out", TransformersOptions(opset=11))
+    with pytest.raises(
+        OpsetError, match="Opset 99 cannot be written for bert: choose one from 18 to 25"
+    ):
+        export(model, config, tmp_path / "out", TransformersOptions(opset=99))
+    assert list(tmp_path.iterdir()) == []
