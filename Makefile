@@ -4,13 +4,15 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up down test test-slow lint format constraints clean
+.PHONY: help demo up down test test-slow test-architectures lint format constraints clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?=
 PORT ?=
-SOURCES := blocks tasks flows tests benchmarks
+# How many processes share the tests: half of their time goes by in waiting for other processes.
+JOBS ?= 2
+SOURCES := blocks tasks flows tests benchmarks examples
 
 # Twice quiet: pip warns of every place where a package is not, but errors are still shown.
 INSTALL := $(BIN)/python -m pip install -q -q --disable-pip-version-check -c constraints.txt
@@ -25,6 +27,7 @@ help:
 	@echo 'make down         end what make up started'
 	@echo 'make test         lint, then all tests'
 	@echo 'make test-slow    what takes minutes: PostgreSQL, a machine that dies, exports of 1,863 routes'
+	@echo 'make test-architectures  export and prove tiny models of 50 architectures, 248 pairs'
 	@echo 'make lint         ruff, import contracts, mypy'
 	@echo 'make format       let ruff rewrite the code'
 	@echo 'make constraints  write constraints.txt anew from what pip finds today'
@@ -40,10 +43,13 @@ down: $(VENV)/base.stamp
 	@$(BIN)/partwise down
 
 test: lint
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(JOBS)
 
 test-slow: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest -m slow -s -o faulthandler_timeout=900
+
+test-architectures: $(VENV)/dev.stamp
+	@$(BIN)/python -m tests.transformers.architecture_proof
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check --quiet .
@@ -65,7 +71,7 @@ $(VENV)/base.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 	@echo 'installing partwise and its test tools into $(VENV) (about three minutes the first time)'
-	@$(INSTALL) -e '.[cuda,torch,xgboost-onnx,postgresql,sqlite,huggingface,dev]'
+	@$(INSTALL) -e '.[cuda,torch,xgboost-onnx,postgresql,sqlite,huggingface,transformers,dev]'
 	@$(CHECK)
 	@touch $(VENV)/base.stamp $@
 
@@ -90,7 +96,7 @@ export LIST_VERSIONS
 constraints: $(VENV)/python.stamp
 	@PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= PIP_FIND_LINKS= $(BIN)/python -m pip install \
 		-q -q --disable-pip-version-check --dry-run --ignore-installed --report $(VENV)/report.json \
-		'.[cuda,torch,xgboost-onnx,postgresql,sqlite,huggingface,dev]' $(HELD)
+		'.[cuda,torch,xgboost-onnx,postgresql,sqlite,huggingface,transformers,dev]' $(HELD)
 	@$(BIN)/python -c "$$LIST_VERSIONS" < $(VENV)/report.json > constraints.txt
 
 clean:

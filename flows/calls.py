@@ -29,9 +29,9 @@ from partwise.tasks.trainers import (
 
 FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
 EXPORT_LIBRARIES = ("lightgbm", "xgboost", "onnx", "onnxmltools", "onnxruntime")
-NOT_CODE = ("execution", "params", "null_keys", "on_missing_model", "output")
-"""Arguments that decide which partitions there are, or how they are executed; params are compared
-partition by partition."""
+NOT_CODE = ("execution", "params", "null_keys", "on_missing_model", "output", "models")
+"""Arguments that decide which partitions there are, or how they are executed; params, and
+models of transformers, are compared partition by partition."""
 
 
 class _CannotRepeatError(Exception):

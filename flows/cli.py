@@ -84,6 +84,11 @@ for _name, _help in (
 ):
     app.command(f"partwise.flows.cli_export:{_name}", name=_name, help=_help)
 app.command(
+    "partwise.flows.cli_transformers:transformers",
+    name="transformers",
+    help="Export models of Hugging Face's transformers, and check such exports.",
+)
+app.command(
     "partwise.flows.cli_runs:runs",
     name="runs",
     help="List runs, look into one, go on with it, tidy it.",
@@ -313,7 +318,7 @@ def look_first(arguments: Mapping[str, Any]) -> None:
     from partwise.tasks.runs.store import Store
 
     check_run_id(arguments["run_id"])
-    data = arguments["data"]
+    data = arguments.get("data")
     if not data or (isinstance(data, list) and any(map(names_block, data))):
         return  # those of an earlier run, or known to Prefect's server
     data = resolve_references(data, lambda: Store.parse(arguments["store"]))

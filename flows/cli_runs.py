@@ -327,6 +327,8 @@ def _python_call(run: Run) -> str:
         "validate": "validate_exports",
     }[run.kind]
     used = run.document.training_run_id
+    if run.kind == "export" and not used:
+        flow = "export_transformers"
     models = f"{'export' if run.kind == 'validate' else 'training'}_run_id={used!r}, "
     # Exports have the keys of what they are made of.
     keys = f"partition_by={run.document.partition_by}, "

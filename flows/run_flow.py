@@ -214,6 +214,10 @@ def _stored(value: Any) -> Any:
         value = value.model_dump(mode="json")
     elif isinstance(value, PurePath):
         value = str(value)
+    elif isinstance(value, list | tuple):
+        value = [
+            item.model_dump(mode="json") if isinstance(item, BaseModel) else item for item in value
+        ]
     try:
         # A URI where a block's name or a path belongs may have a password in it.
         value = masked(value)

@@ -106,8 +106,13 @@ def validate_exports(
             f"The run {export_run_id!r} is of the kind {exports.kind!r}; export_run_id names a run "
             "of export_models."
         )
+    if exports.document.training_run_id is None:
+        raise InputError(
+            f"The run {export_run_id!r} is one of export_transformers, whose files were proved as "
+            "they were made: `partwise transformers check` proves one again."
+        )
     earlier = EarlierCall.of(exports)
-    training = Run.open(exports.document.training_run_id or "", exports.store)
+    training = Run.open(exports.document.training_run_id, exports.store)
     source = earlier.open_rows(data, columns, filter)
     keys = key_columns(source.schema, exports.document.partition_by)
     chosen_serde = resolve_serde(serde)

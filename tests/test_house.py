@@ -15,19 +15,20 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("blocks", "tasks", "flows")
+BESIDE = ("tests", "benchmarks", "examples")
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 TEMPLATES = [ROOT / "tasks" / "reports" / name for name in ("report.html.j2", "report.css")]
 
 # Rooms that work on Dask workers start fast and know nothing of those who call them.
 WORKER_ROOMS = (
     *("data", "datasets", "exporters", "partitions", "reports", "runs", "serdes", "trainers"),
-    "validation",
+    *("transformers", "validation"),
 )
 NOT_ON_IMPORT = (
     *("prefect", "partwise.blocks", "partwise.flows"),
     *("torch", "xgboost", "lightgbm", "keras", "pandas", "polars", "s3fs"),
     *("onnx", "onnxruntime", "onnxmltools", "sklearn"),
-    *("adbc_driver_manager", "dask.dataframe", "datasets", "duckdb", "tensorflow"),
+    *("adbc_driver_manager", "dask.dataframe", "datasets", "duckdb", "tensorflow", "transformers"),
 )
 PRELOADED = ("cloudpickle", "distributed", "fsspec", "numpy", "pyarrow.dataset", "pydantic")
 IMPORT_EACH = """
@@ -82,7 +83,7 @@ def test_the_package_holds_links_to_the_rooms(room):
 def test_no_module_is_imported_by_a_bare_name():
     bare = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in [*FILES, *(ROOT / "tests").rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+        for path in [*FILES, *(p for room in BESIDE for p in (ROOT / room).rglob("*.py"))]
         for node in ast.walk(ast.parse(path.read_text()))
         for name in _imported(node)
         if name.split(".")[0] in ROOMS
@@ -171,12 +172,12 @@ def test_constraints_are_versions_only():
 def test_deployments_name_flows_that_exist():
     document = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = document["deployments"]
-    assert len(deployments) == 9
+    assert len(deployments) == 10
     code = (
         "import sys; from prefect.flows import load_flow_from_entrypoint as load;"
         "print(*[load(name).name for name in sys.argv[1:]])"
     )
     output = _run_python(code, *(deployment["entrypoint"] for deployment in deployments))
     flows = ["train-models", "run-inference", "map-partitions"]
-    flows += ["export-models", "validate-exports", "model-pipeline"]
+    flows += ["export-models", "validate-exports", "model-pipeline", "export-transformers"]
     assert output.split() == [*flows, "train-models", "run-inference", "model-pipeline"]

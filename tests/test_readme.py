@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from partwise.flows.demo_data import write_demo_table
+from tests.transformers.tiny_checkpoints import save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text()
@@ -62,6 +63,17 @@ def test_the_commands(prefect_server, folder) -> None:
     assert "next: the same without --sample  (run all partitions)" in sample
 
 
+def test_the_commands_for_models_of_hugging_face(folder) -> None:
+    save_checkpoint(folder / "my-bert", "distilbert", "sequence-classification")
+    commands = re.findall(r"^    (partwise transformers [^#\n]*)", README, re.MULTILINE)
+
+    printed = [read_aloud(command.split(), folder) for command in commands]
+
+    assert len(printed) == 3
+    assert "distilbert" in printed[0]
+    assert (folder / "served" / "model.onnx").is_file()
+
+
 def test_the_two_commands_are_those_of_the_makefile_and_of_ci() -> None:
     wanted = re.findall(r"^    make (\w+)", README, re.MULTILINE)
     assert wanted == ["demo", "test"]
@@ -73,6 +85,7 @@ def test_the_two_commands_are_those_of_the_makefile_and_of_ci() -> None:
 
 def test_every_place_that_the_readme_names_exists() -> None:
     names = re.findall(r"`((?:tasks|flows|blocks|tests|benchmarks)/[\w./]+)`", README)
+    names += re.findall(r"python ((?:benchmarks|examples)/[\w./]+)", README)
     names += re.findall(r"\]\(([\w/]+\.md)\)", README)
     assert len(names) >= 3
     assert [name for name in names if not (ROOT / name).exists()] == []

@@ -6,6 +6,7 @@ from prefect.utilities.schema_tools.validation import validate
 
 from partwise.flows import (
     export_models,
+    export_transformers,
     map_partitions,
     model_pipeline,
     run_inference,
@@ -22,6 +23,7 @@ FLOWS = {
         export_models,
         validate_exports,
         model_pipeline,
+        export_transformers,
     )
 }
 FILLED_IN = {
@@ -31,6 +33,7 @@ FILLED_IN = {
     "function": "mine:fit",
     "training_run_id": "one",
     "export_run_id": "one-onnx",
+    "models": [{"model": "models/bert"}],
 }
 
 
@@ -43,7 +46,8 @@ def test_a_form_sends_its_defaults_and_none_is_null(name):
     assert sent.keys() == fields.keys()
     # As the server does before it takes a flow run.
     validate(sent, schema, raise_on_error=True, preprocess=False)
-    for options in ("ExportOptions", "ValidationOptions", "ExecutionOptions"):
+    nested = ("ExportOptions", "ValidationOptions", "ExecutionOptions", "TransformersOptions")
+    for options in (*nested, "TransformersExport"):
         for field in schema["definitions"].get(options, {}).get("properties", {}).values():
             assert field.get("default", "") is not None
             assert {"type": "null"} not in field.get("anyOf", [])

@@ -32,6 +32,7 @@ DEPLOYMENTS = (
     "export-models/on-demand",
     "validate-exports/on-demand",
     "model-pipeline/on-demand",
+    "export-transformers/on-demand",
     "model-pipeline/nightly",
     "train-models/nightly",
     "run-inference/after-training",
