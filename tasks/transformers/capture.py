@@ -18,6 +18,7 @@ from partwise.tasks.exporters.torch_modules import reason, tensors_of
 from partwise.tasks.transformers.flat_model import flat_model, nested, prepared
 from partwise.tasks.transformers.onnx_config import OnnxConfig
 from partwise.tasks.transformers.options import TransformersOptions
+from partwise.tasks.transformers.patches import patched
 
 
 def write_onnx(
@@ -72,7 +73,7 @@ def capture_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
     }
     options = GraphOptions(dynamic_shapes=nested(free), opset_version=opset)
     try:
-        with prepared(model, config), capturing(model):
+        with prepared(model, config), capturing(model), patched():
             program, _ = OnnxExporter().export_program(
                 flat_model(model, config), nested(tensors), options
             )

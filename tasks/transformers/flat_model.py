@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from partwise.tasks.transformers.onnx_config import OnnxConfig, OnnxSeq2SeqConfigWithPast
-from partwise.tasks.transformers.patches import patched
 
 _PAST, _PRESENT = "past_key_values", "present"
 
@@ -121,7 +120,7 @@ def prepared(model: Any, config: OnnxConfig) -> Iterator[None]:
     try:
         for name, value in config.values_override.items():
             setattr(model.config, name, value)
-        with evaluation_mode(model), patched():
+        with evaluation_mode(model):
             yield
     finally:
         for name, value in before.items():

@@ -1,28 +1,36 @@
-"""Patches: functions of transformers that no graph of free sizes can be captured from."""
+"""Patches: parts of transformers that no graph of free sizes can be captured from, or written."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_MODULES = (
-    "transformers.models.mbart.modeling_mbart",
-    "transformers.models.plbart.modeling_plbart",
-)
+_MODELS = "transformers.models"
+_SHIFTING = (f"{_MODELS}.mbart.modeling_mbart", f"{_MODELS}.plbart.modeling_plbart")
+_BLOOM = f"{_MODELS}.bloom.modeling_bloom"
 
 
 @contextmanager
 def patched() -> Iterator[None]:
     """Put functions that give the same in the place of those, and these back afterwards."""
-    found = [sys.modules[name] for name in _MODULES if name in sys.modules]
-    originals: list[tuple[Any, Any]] = [(module, module.shift_tokens_right) for module in found]
+    found = [(owner, name, getattr(owner, name), new) for owner, name, new in _patches()]
     try:
-        for module, _ in originals:
-            module.shift_tokens_right = shift_tokens_right
+        for owner, name, _, new in found:
+            setattr(owner, name, new)
         yield
     finally:
-        for module, original in originals:
-            module.shift_tokens_right = original
+        for owner, name, original, _ in found:
+            setattr(owner, name, original)
+
+
+def _patches() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Give a module or class that is loaded, the name of a function of it, and another function."""
+    for name in _SHIFTING:
+        if module := sys.modules.get(name):
+            yield module, "shift_tokens_right", shift_tokens_right
+    if bloom := sys.modules.get(_BLOOM):
+        # A function that brings its own gradient cannot be written as TorchScript.
+        yield bloom.BloomGelu, "forward", lambda self, x: bloom.bloom_gelu_forward(x)
 
 
 def shift_tokens_right(input_ids: Any, pad_token_id: int) -> Any:

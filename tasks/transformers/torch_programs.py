@@ -22,6 +22,7 @@ from partwise.tasks.transformers.features import is_with_past
 from partwise.tasks.transformers.flat_model import positional_model, prepared
 from partwise.tasks.transformers.onnx_config import OnnxConfig
 from partwise.tasks.transformers.options import TransformersOptions
+from partwise.tasks.transformers.patches import patched
 from partwise.tasks.transformers.proof import Expected
 from partwise.tasks.transformers.sizes import Sizes
 from partwise.tasks.transformers.traced_sizes import (
@@ -117,23 +118,17 @@ def _traced_free(
     model: Any, config: OnnxConfig, expected: Expected, options: TransformersOptions
 ) -> tuple[Any, Expected] | str:
     """Return a trace that holds for all sizes that it is compared on, or why there is none."""
-    rows, problems = options.batch_size, []
-    # Some models squeeze one row away, so that a trace of two holds where that of one does not.
-    for count in dict.fromkeys((rows, max(rows, 2))):
-        sizes, most = traced_sizes(model, config, options)
-        sizes = replace(sizes, batch=count)
-        program = _trace(model, config, sizes)
-        cases = make_cases(model, config, sizes_of_free_trace(config, sizes, most), {})
-        free = replace(expected, cases=(*cases, *expected.cases))
-        problem = _problem(program, free.expectation, free.cases)
-        if problem is None:
-            traced = f"Traced with {sizes_in_words(config, sizes, most)}".rstrip(",")
-            first = next(iter(config.inputs))
-            told = f"as compared with {first} of {_shapes(free.cases[1:], first)}"
-            note = f"{traced}; right for other sizes as well, {told}."
-            return program, replace(free, notes=(*expected.notes, note))
-        problems.append(problem)
-    return problems[0]
+    sizes, most = traced_sizes(model, config, options)
+    program = _trace(model, config, sizes)
+    cases = make_cases(model, config, sizes_of_free_trace(config, sizes, most), {})
+    free = replace(expected, cases=(*cases, *expected.cases))
+    if problem := _problem(program, free.expectation, free.cases):
+        return problem
+    traced = f"Traced with {sizes_in_words(config, sizes, most)}".rstrip(",")
+    first = next(iter(config.inputs))
+    told = f"as compared with {first} of {_shapes(free.cases[1:], first)}"
+    note = f"{traced}; right for other sizes as well, {told}."
+    return program, replace(free, notes=(*expected.notes, note))
 
 
 def _traced_fixed(
@@ -267,7 +262,7 @@ def _program(
     """
     inputs = tensors_of(config.generate_dummy_inputs(sizes))
     try:
-        with prepared(model, config), capturing(model):
+        with prepared(model, config), capturing(model), patched():
             return capture(positional_model(model, config), inputs)
     except Exception as error:  # of torch there are dozens without a common base
         raise ExportRefused(

@@ -162,17 +162,31 @@ class Comparison:
         if not n_beyond or self._expectation.gate is not None:
             return
         place = np.unravel_index(int(np.argmax(np.where(beyond, difference, -1))), wanted.shape)
+        other = self._output_with(found, case)
+        what = f"has the values of the output {other!r}: it " if other else ""
         self._find(
-            "values",
+            "swapped" if other else "values",
             case,
             name,
-            f"differs in {n_beyond} of {wanted.size} values: by {difference[place]:.6g} at most, "
+            f"{what}differs in {n_beyond} of {wanted.size} values: by {difference[place]:.6g} at most, "
             f"at {_place(place)}, where {_number(expected, place)} is expected and "
             f"{_number(given, place)} given (relative at most {np.max(relative[beyond]):.3g}; "
             f"allowed is {tolerance.atol:g} + {tolerance.rtol:g} * |expected|)",
             max_difference=float(difference[place]),
             count=n_beyond,
         )
+
+    def _output_with(self, values: np.ndarray, case: Case) -> str | None:
+        """Return the output of the model that has these values, if there is one."""
+        tolerance = self._expectation.tolerance
+        for name, expected in case.expected.items():
+            if expected.dtype.kind == "f" and expected.shape == values.shape:
+                wanted = expected.astype(np.float64)
+                with np.errstate(over="ignore"):
+                    near = np.isclose(values, wanted, tolerance.rtol, tolerance.atol, equal_nan=True)
+                if near.all():
+                    return name
+        return None
 
     def _add_labels(self, case: Case, name: str, expected: np.ndarray, given: np.ndarray) -> None:
         differing = np.asarray(expected != given, dtype=bool)

@@ -24,6 +24,7 @@ Check = Literal[
     "dtype",
     "nan",  # NaN or infinities stand elsewhere
     "values",
+    "swapped",  # the values of another output
     "labels",
     "metric",
     "vacuous",  # the reference says nothing: it is the same for all rows

@@ -37,10 +37,15 @@ PATIENCE_S = 60.0
 
 
 def flow_run(run_id: str) -> FlowRun:
+    """The flow run of that name; a busy server shows it a moment later."""
+    deadline = time.monotonic() + PATIENCE_S
+    chosen = FlowRunFilter(name=FlowRunFilterName(any_=[run_id]))
     with get_client(sync_client=True) as client:
-        chosen = FlowRunFilter(name=FlowRunFilterName(any_=[run_id]))
-        [found] = client.read_flow_runs(flow_run_filter=chosen)
-    return found
+        while not (found := client.read_flow_runs(flow_run_filter=chosen)):
+            assert time.monotonic() < deadline, [run.name for run in client.read_flow_runs()]
+            time.sleep(0.1)
+    [only] = found
+    return only
 
 
 def task_runs(of: FlowRun, expected: int) -> list[TaskRun]:

@@ -80,8 +80,9 @@ def test_outputs_that_were_swapped_are_found(tamper):
 
     findings = tamper(swap)
 
-    assert {finding.check for finding in findings} == {"values"}
+    assert {finding.check for finding in findings} == {"swapped"}
     assert {finding.output for finding in findings} == {"start_logits", "end_logits"}
+    assert "'start_logits' has the values of the output 'end_logits'" in findings[0].message
 
 
 def test_outputs_in_another_order_are_found(tamper):

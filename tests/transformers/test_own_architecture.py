@@ -171,6 +171,15 @@ def test_tokens_are_shifted_as_the_library_does_it(family):
     assert module.shift_tokens_right is original
 
 
+def test_a_patched_activation_gives_what_the_library_gives():
+    module = import_module("transformers.models.bloom.modeling_bloom")
+    values = torch.linspace(-4, 4, 50)
+    original = module.BloomGelu()(values)
+
+    with patched():
+        torch.testing.assert_close(module.BloomGelu()(values), original, rtol=0, atol=0)
+
+
 def test_block_sparse_attention_is_told_of():
     sparse = transformers.BigBirdConfig(attention_type="block_sparse")
     full = transformers.BigBirdConfig(attention_type="original_full")

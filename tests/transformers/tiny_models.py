@@ -290,8 +290,8 @@ TINY = {
 
 
 # With weights as these initialise them, a few tiny layers give next to nothing.
-_SPREADS = dict.fromkeys(["detr", "levit", "mobilebert", "mobilevit", "yolos"], 0.2)
-_SPREADS["perceiver"] = 0.4
+_SPREAD = 0.2
+_SPREAD_WIDER = ("detr", "levit", "mobilebert", "mobilevit", "perceiver", "yolos")
 
 
 def tiny_config(model_type: str, feature: str):
@@ -321,10 +321,10 @@ def tiny_model(model_type: str, feature: str):
         config = tiny_config(model_type, feature)
         auto = getattr(transformers, config_for(config, feature).auto_class)
         model = auto.from_config(config)
-    if model_type in _SPREADS:
+    if model_type in _SPREAD_WIDER:
         for weights in model.parameters():
             if weights.ndim > 1:
-                torch.nn.init.normal_(weights, std=_SPREADS[model_type])
+                torch.nn.init.normal_(weights, std=_SPREAD)
     if model_type == "mobilevit":
         _normalize(model)
     return model.eval()

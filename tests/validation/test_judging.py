@@ -85,7 +85,8 @@ def test_every_wrong_output_is_told(path):
 
 def test_swapped_outputs_are_told(path):
     swapped = verdict_of(linear(outputs=("slope", "prediction")), path)
-    assert checks(swapped) == {"values"}
+    assert checks(swapped) == {"swapped"}
+    assert "'prediction' has the values of the output 'slope'" in swapped.findings[0].message
     assert {finding.output for finding in swapped.findings} == {"prediction", "slope"}
     reordered = verdict_of(linear(names=("slope", "prediction")), path)
     assert checks(reordered) == {"outputs"}
