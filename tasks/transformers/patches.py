@@ -30,7 +30,7 @@ def _patches() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
             yield module, "shift_tokens_right", shift_tokens_right
     if bloom := sys.modules.get(_BLOOM):
         # A function that brings its own gradient cannot be written as TorchScript.
-        yield bloom.BloomGelu, "forward", lambda self, x: bloom.bloom_gelu_forward(x)
+        yield bloom.BloomGelu, "forward", staticmethod(bloom.bloom_gelu_forward)
 
 
 def shift_tokens_right(input_ids: Any, pad_token_id: int) -> Any:

@@ -168,8 +168,8 @@ class Comparison:
             "swapped" if other else "values",
             case,
             name,
-            f"{what}differs in {n_beyond} of {wanted.size} values: by {difference[place]:.6g} at most, "
-            f"at {_place(place)}, where {_number(expected, place)} is expected and "
+            f"{what}differs in {n_beyond} of {wanted.size} values: by {difference[place]:.6g} at "
+            f"most, at {_place(place)}, where {_number(expected, place)} is expected and "
             f"{_number(given, place)} given (relative at most {np.max(relative[beyond]):.3g}; "
             f"allowed is {tolerance.atol:g} + {tolerance.rtol:g} * |expected|)",
             max_difference=float(difference[place]),
@@ -181,9 +181,10 @@ class Comparison:
         tolerance = self._expectation.tolerance
         for name, expected in case.expected.items():
             if expected.dtype.kind == "f" and expected.shape == values.shape:
-                wanted = expected.astype(np.float64)
                 with np.errstate(over="ignore"):
-                    near = np.isclose(values, wanted, tolerance.rtol, tolerance.atol, equal_nan=True)
+                    near = np.isclose(
+                        values, expected, tolerance.rtol, tolerance.atol, equal_nan=True
+                    )
                 if near.all():
                     return name
         return None
