@@ -64,6 +64,11 @@ os.environ |= {
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
 
+# Threads that wait for one another while other tests have their cores take eight times as long.
+if n_processes := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "0")):
+    n_threads = max(1, (os.cpu_count() or 1) // n_processes)
+    os.environ.setdefault("OMP_NUM_THREADS", str(n_threads))
+
 # A shell without job control has what it starts in the background ignore Ctrl-C, for good.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
