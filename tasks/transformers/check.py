@@ -9,21 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from partwise.tasks.errors import InputError
-from partwise.tasks.exporters.neuron import NEURON_TOLERANCE, neuron_tracer
+from partwise.tasks.exporters.neuron import neuron_tracer
 from partwise.tasks.exporters.onnx_files import read_onnx
-from partwise.tasks.exporters.protocol import Tolerance
 from partwise.tasks.exporters.signature import METADATA_KEY, Signature
 from partwise.tasks.transformers import loading
 from partwise.tasks.transformers.checkpoint_files import find_checkpoint, read_config
 from partwise.tasks.transformers.checkpoints import Checkpoint, OwnConfig, open_checkpoint
-from partwise.tasks.transformers.export import LIBRARIES, joined, prefill_name, report_file
+from partwise.tasks.transformers.export import LIBRARIES, prefill_name, report_file
 from partwise.tasks.transformers.feature_choice import architecture_of, config_for
 from partwise.tasks.transformers.installed import check_installed
 from partwise.tasks.transformers.onnx_config import OnnxConfig
 from partwise.tasks.transformers.options import TransformersFormat, TransformersOptions
 from partwise.tasks.transformers.proof import Expected, configs_of, expect, judge_generation
 from partwise.tasks.transformers.report import ExportReport, FileReport
-from partwise.tasks.transformers.torch_programs import fixed_to
+from partwise.tasks.transformers.torch_programs import fixed_to, with_neuron_tolerance
 from partwise.tasks.transformers.traced_sizes import sizes_in_words, traced_sizes
 from partwise.tasks.validation.judging import judge
 from partwise.tasks.validation.verdict import Verdict
@@ -146,11 +145,9 @@ def _check_files(
         verdict = judge(str(path), expected.expectation, expected.cases)
         if not graph.is_ours:
             verdict = _without_signature(verdict)
-        if each is config and not verdict.findings:
-            first = prefill if len(configs) > 1 else file
-            count = options.generated_tokens
-            generated = judge_generation(model, config, expected.expectation, file, first, count)
-            verdict = joined(verdict, generated)
+        start = prefill if len(configs) > 1 else file
+        count = options.generated_tokens
+        verdict = judge_generation(verdict, model, each, expected.expectation, path, start, count)
         reports.append(report_file(path, each, expected, verdict))
     return reports
 
@@ -170,14 +167,7 @@ def _as_it_is(
             words = sizes_in_words(config, sizes, most).rstrip(",")
             note = f"Its sizes are fixed: compared on {words} only."
             expected = fixed_to(model, config, expected, sizes, note)
-    if options.format != "neuron":
-        return expected
-    given = expected.expectation.tolerance
-    tolerance = Tolerance(
-        atol=max(given.atol, NEURON_TOLERANCE.atol) if options.atol is None else options.atol,
-        rtol=max(given.rtol, NEURON_TOLERANCE.rtol) if options.rtol is None else options.rtol,
-    )
-    return replace(expected, expectation=replace(expected.expectation, tolerance=tolerance))
+    return with_neuron_tolerance(expected, options) if options.format == "neuron" else expected
 
 
 def _fixed_sizes(signature: Signature, config: OnnxConfig) -> dict[str, int]:

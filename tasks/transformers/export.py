@@ -94,18 +94,15 @@ def export(
             expected = _write(model, each, expected, options, opset or 0, file)
             verdict = judge(str(file), expected.expectation, expected.cases)
             files.append(file)
-            if each is config and not verdict.findings:
-                verdict = joined(
-                    verdict,
-                    judge_generation(
-                        model,
-                        config,
-                        expected.expectation,
-                        file,
-                        files[0],
-                        options.generated_tokens,
-                    ),
-                )
+            verdict = judge_generation(
+                verdict,
+                model,
+                each,
+                expected.expectation,
+                file,
+                files[0],
+                options.generated_tokens,
+            )
             if any(finding.check == "values" for finding in verdict.findings):
                 expected = replace(
                     expected, notes=(*expected.notes, *precision_notes(model, each, expected))
@@ -241,16 +238,6 @@ _DISK_ERRORS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG),
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT),
 )
-
-
-def joined(first: Verdict, second: Verdict) -> Verdict:
-    """Return what came of two comparisons of one file."""
-    return Verdict(
-        findings=(*first.findings, *second.findings),
-        metrics={**first.metrics, **second.metrics},
-        notes=first.notes,
-        libraries=first.libraries,
-    )
 
 
 def report_file(file: Path, config: OnnxConfig, expected: Expected, verdict: Verdict) -> FileReport:

@@ -1,9 +1,9 @@
 """The proof of an export: its file beside its model, at sizes that it was not captured with."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -80,25 +80,33 @@ def validate_model_outputs(
 
 
 def judge_generation(
-    model: Any, config: OnnxConfig, expectation: Expectation, file: Path, prefill: Path, count: int
+    verdict: Verdict,
+    model: Any,
+    config: OnnxConfig,
+    expectation: Expectation,
+    file: Path,
+    prefill: Path,
+    count: int,
 ) -> Verdict:
     """Generate text with an export that takes the past, and compare it with the model's own.
 
     Args:
+        verdict: What came of its values. Where something was found, no text is generated.
         model: A `transformers.PreTrainedModel`.
         config: What it takes and gives.
         expectation: What the graph that takes the past has to be.
         file: That graph.
         prefill: The graph that reads the prompt, which may be the same.
         count: Tokens.
+
+    Returns:
+        What came of both.
     """
-    if not isinstance(config, OnnxConfigWithPast) or not config.use_past:
-        return Verdict()
-    if not config.feature.gives_tokens or not count:
-        return Verdict()
+    if verdict.findings or not count or not _goes_on(config) or not config.feature.gives_tokens:
+        return verdict
     if expectation.gate is not None:
         # With less precision another token may be the likeliest; how far outputs move is judged.
-        return Verdict()
+        return verdict
     try:
         decode = open_export(str(file), expectation)
         start = decode if prefill == file else open_export(str(prefill), expectation)
@@ -106,8 +114,17 @@ def judge_generation(
     except Exception as error:  # each library that runs a graph has its own
         message = f"The export generates no text: {brief(error)}"
         finding = Finding(check="run", message=message, case="generation")
-    metrics = {"export_generated_tokens": float(count)}
-    return Verdict(findings=(finding,) if finding else (), metrics=metrics)
+    return replace(
+        verdict,
+        findings=(finding,) if finding else (),
+        metrics={**verdict.metrics, "export_generated_tokens": float(count)},
+    )
+
+
+def _goes_on(config: OnnxConfig) -> TypeGuard[OnnxConfigWithPast]:
+    """Return whether a graph takes the past, and so goes on with a text."""
+    is_prefill = isinstance(config, OnnxSeq2SeqConfigWithPast) and config.is_prefill
+    return isinstance(config, OnnxConfigWithPast) and config.use_past and not is_prefill
 
 
 def configs_of(config: OnnxConfig) -> list[OnnxConfig]:

@@ -239,13 +239,18 @@ def write_neuron(
     program = _program(model, config, sizes, trace, "Neuron's compiler does not take")
     note = f"Compiled for {sizes_in_words(config, sizes, most)} and no other sizes: pad to these."
     proved = fixed_to(model, config, expected, sizes, note)
+    NeuronModel(program, proved.expectation.signature).save(str(file_path))
+    return with_neuron_tolerance(proved, options)
+
+
+def with_neuron_tolerance(expected: Expected, options: TransformersOptions) -> Expected:
+    """Return the same with the compiler's tolerance where the options say none."""
     given = expected.expectation.tolerance
     tolerance = Tolerance(
         atol=max(given.atol, NEURON_TOLERANCE.atol) if options.atol is None else options.atol,
         rtol=max(given.rtol, NEURON_TOLERANCE.rtol) if options.rtol is None else options.rtol,
     )
-    NeuronModel(program, proved.expectation.signature).save(str(file_path))
-    return replace(proved, expectation=replace(proved.expectation, tolerance=tolerance))
+    return replace(expected, expectation=replace(expected.expectation, tolerance=tolerance))
 
 
 def _program(
