@@ -2,15 +2,18 @@
 
 Weights that stand beside a model are named by it, and such a name may lead anywhere: onnxruntime
 1.31 follows a hard link, and takes relative names from the working directory when a model comes as
-bytes. So the names are checked here, the files are read here, and onnxruntime gets bytes only.
+bytes. So the names are checked here, and the files are read here: onnxruntime gets bytes. Only what
+is proved where it was just written does it read itself, for then weights may be of any size.
 """
 
 import os
 import stat
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 from partwise.tasks.errors import ExportRefused, IntegrityError
 from partwise.tasks.exporters.options import EMBEDDED_BYTES
@@ -23,6 +26,7 @@ LARGEST_BYTES = 8 * 2**30
 SMALL_BYTES = 1024
 """Sizes, axes and the like, which onnxruntime and the checker look into: they stay in the model."""
 
+T = TypeVar("T")
 _PROTOBUF_BYTES = 2**31 - 1
 # So that the file can be mapped into memory by page.
 _ALIGNMENT = 4096
@@ -105,29 +109,55 @@ def read_onnx(file_path: str, largest_bytes: int = LARGEST_BYTES) -> OnnxContent
     Raises:
         IntegrityError: A file is too large, is not there, or is none that a model may name.
     """
+    model, files = _open_onnx(file_path, largest_bytes, lambda file, size: file.read(size))
+    return OnnxContent(model=model, files=files)
+
+
+def read_graph(file_path: str) -> bytes:
+    """Read a model without the weights beside it, which are looked at as `read_onnx` does it.
+
+    Returns:
+        The serialized `onnx.ModelProto`.
+
+    Raises:
+        IntegrityError: A file is not there, or is none that a model may name.
+    """
+    model, _ = _open_onnx(file_path, sys.maxsize, lambda _file, size: size)
+    return model
+
+
+def _open_onnx(
+    file_path: str, largest_bytes: int, take: Callable[[IO[bytes], int], T]
+) -> tuple[bytes, dict[str, T]]:
+    """Return a model, and what a function takes of each file beside it and of its size."""
     folder, name = os.path.split(os.path.abspath(file_path))
-    content = _read_file(Path(folder, name), largest_bytes, f"The model {name!r}", os.O_CLOEXEC)
-    files: dict[str, bytes] = {}
+    largest = min(largest_bytes, _PROTOBUF_BYTES)
+    with _opened(Path(folder, name), largest, f"The model {name!r}", os.O_CLOEXEC) as (file, size):
+        content = file.read(size)
+    sizes: dict[str, int] = {}
+    taken: dict[str, T] = {}
     # Every reference has this key, whose bytes stand as they are in a protobuf. Most models have
     # none, and are spared the import of onnx and a second reading.
     if b"location" not in content:
-        return OnnxContent(model=content)
+        return content, taken
     left = largest_bytes - len(content)
     for tensor in _external_tensors(content, name):
         place = _place(tensor, name)
-        if place.file_name not in files:
+        if place.file_name not in sizes:
             what = f"The file {place.file_name!r}, which the model {name!r} names for its weights,"
-            found = _read_file(Path(folder, place.file_name), left, what, os.O_NOFOLLOW)
-            files[place.file_name] = found
-            left -= len(found)
-        size, end = len(files[place.file_name]), place.offset + place.length
+            beside = Path(folder, place.file_name)
+            with _opened(beside, left, what, os.O_NOFOLLOW) as (file, size):
+                sizes[place.file_name] = size
+                taken[place.file_name] = take(file, size)
+            left -= size
+        size, end = sizes[place.file_name], place.offset + place.length
         if end > size:
             raise IntegrityError(
                 f"The file {place.file_name!r} has {size:,} bytes, but the model {name!r} looks in "
                 f"it for its tensor {tensor.name!r} up to byte {end:,}: it was cut off or belongs "
                 "to another model."
             )
-    return OnnxContent(model=content, files=files)
+    return content, taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +186,11 @@ def _place(tensor: Any, model_name: str) -> _Place:
     return _Place(location, int(numbers[0]), int(numbers[1]))
 
 
-def _read_file(path: Path, largest_bytes: int, what: str, flags: int) -> bytes:
-    """Read a regular file; what is looked at is what was opened, so that nothing can be swapped."""
+@contextmanager
+def _opened(
+    path: Path, largest_bytes: int, what: str, flags: int
+) -> Iterator[tuple[IO[bytes], int]]:
+    """Open a regular file; what is looked at is what was opened, so that nothing can be swapped."""
     try:
         # A pipe would block, and links lead out of the folder.
         opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | flags)
@@ -177,7 +210,7 @@ def _read_file(path: Path, largest_bytes: int, what: str, flags: int) -> bytes:
                 f"{what} has {status.st_size:,} bytes; {max(largest_bytes, 0):,} are allowed."
             )
         with open(opened, "rb", closefd=False) as file:
-            return file.read(status.st_size)
+            yield file, status.st_size
     finally:
         os.close(opened)
 
@@ -221,20 +254,42 @@ def open_session(content: OnnxContent, threads: int = 1) -> Any:
     Raises:
         IntegrityError: onnxruntime does not load it; its reason is in the message.
     """
+    options = _session_options(threads)
+    if content.files:
+        names, files = list(content.files), list(content.files.values())
+        sizes = [len(file) for file in files]
+        options.add_external_initializers_from_files_in_memory(names, files, sizes)
+    return _session(content.model, options)
+
+
+def open_session_in_place(file_path: str, threads: int = 1) -> Any:
+    """Return an `onnxruntime.InferenceSession` of a model that it reads itself, on the CPU.
+
+    Args:
+        file_path: A model, once `read_graph` has looked at what it names.
+        threads: For the work of one call.
+
+    Raises:
+        IntegrityError: onnxruntime does not load it; its reason is in the message.
+    """
+    return _session(file_path, _session_options(threads))
+
+
+def _session_options(threads: int) -> Any:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 3  # errors: warnings are printed past Python's streams
-    if content.files:
-        names, files = list(content.files), list(content.files.values())
-        sizes = [len(file) for file in files]
-        options.add_external_initializers_from_files_in_memory(names, files, sizes)
+    return options
+
+
+def _session(model: bytes | str, options: Any) -> Any:
+    import onnxruntime
+
     try:
-        return onnxruntime.InferenceSession(
-            content.model, options, providers=["CPUExecutionProvider"]
-        )
+        return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # each of onnxruntime's status codes is an exception of its own
         reason = str(error).strip().splitlines()[0]
         raise IntegrityError(f"onnxruntime does not load the model: {reason}") from error

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from partwise.tasks.exporters.onnx_files import (
     OnnxContent,
     open_session,
+    open_session_in_place,
+    read_graph,
     read_onnx,
     session_signature,
 )
@@ -29,13 +31,14 @@ class OnnxModel:
         array([12.5, 7.25])
     """
 
-    def __init__(self, content: OnnxContent, session: Any) -> None:
-        self.content = content
-        """What it was read from, with the weights that stood beside it."""
+    def __init__(self, graph: bytes, session: Any, content: OnnxContent | None = None) -> None:
         self.session: Any = session
         """An `onnxruntime.InferenceSession`."""
+        self.content = content
+        """What it was read from, with the weights that stood beside it; None: it was opened in
+        place."""
         # onnxruntime (1.31) aborts the process when these get an empty batch.
-        self._dies_of_no_rows = any(name in content.model for name in (b"LSTM", b"GRU", b"RNN"))
+        self._dies_of_no_rows = any(name in graph for name in (b"LSTM", b"GRU", b"RNN"))
 
     @classmethod
     def from_file(cls, file_path: str, threads: int = 1) -> OnnxModel:
@@ -46,7 +49,16 @@ class OnnxModel:
                 onnxruntime takes.
         """
         content = read_onnx(file_path)
-        return cls(content, open_session(content, threads))
+        return cls(content.model, open_session(content, threads), content)
+
+    @classmethod
+    def in_place(cls, file_path: str, threads: int = 1) -> OnnxModel:
+        """Open a file of any size on the CPU, in a folder that nobody else writes to meanwhile.
+
+        Raises:
+            IntegrityError: As `from_file`.
+        """
+        return cls(read_graph(file_path), open_session_in_place(file_path, threads))
 
     @property
     def signature(self) -> Signature:

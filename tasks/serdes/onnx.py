@@ -17,11 +17,16 @@ class OnnxSerde:
         """Write an `OnnxModel` or an `onnx.ModelProto`.
 
         Raises:
-            SerdeError: The model is neither.
+            SerdeError: The model is neither, or was opened in place.
         """
         from partwise.tasks.exporters.onnx_model import OnnxModel
 
         if isinstance(model, OnnxModel):
+            if model.content is None:
+                raise SerdeError(
+                    "The model was opened in place, with its weights left in their file: copy the "
+                    "files, or open it with OnnxModel.from_file."
+                )
             content = model.content.model
             # Weights that stand in a file of their own do so under the name that the model has.
             for name, weights in model.content.files.items():

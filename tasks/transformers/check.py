@@ -10,7 +10,7 @@ from typing import Any
 
 from partwise.tasks.errors import InputError
 from partwise.tasks.exporters.neuron import neuron_tracer
-from partwise.tasks.exporters.onnx_files import read_onnx
+from partwise.tasks.exporters.onnx_files import read_graph
 from partwise.tasks.exporters.signature import METADATA_KEY, Signature
 from partwise.tasks.transformers import loading
 from partwise.tasks.transformers.checkpoint_files import find_checkpoint, read_config
@@ -205,7 +205,7 @@ def _read_graph(file: Path, form: TransformersFormat) -> _Graph:
     from google.protobuf.message import DecodeError
 
     try:
-        model: Any = onnx.load_model_from_string(read_onnx(str(file)).model)
+        model: Any = onnx.load_model_from_string(read_graph(str(file)))
     except DecodeError as error:
         raise InputError(f"The file {file} is broken or no ONNX ({error}).") from error
     weights = {tensor.name for tensor in model.graph.initializer}

@@ -96,11 +96,14 @@ def open_export(file_path: str, expectation: Expectation) -> ExportedModel:
     """Open an export by its format."""
     module, name = _MODELS[expectation.format]
     kind = getattr(importlib.import_module(module), name)
-    model: ExportedModel = (
-        kind.from_file(file_path, expectation.serde, expectation.signature)
-        if expectation.format == "native"
-        else kind.from_file(file_path)
-    )
+    model: ExportedModel
+    match expectation.format:
+        case "native":
+            model = kind.from_file(file_path, expectation.serde, expectation.signature)
+        case "onnx":
+            model = kind.in_place(file_path)
+        case _:
+            model = kind.from_file(file_path)
     return model
 
 

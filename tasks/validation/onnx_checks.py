@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from partwise.tasks.exporters.onnx_files import read_onnx
+from partwise.tasks.exporters.onnx_files import read_graph
 from partwise.tasks.exporters.signature import Signature, Tensor
 from partwise.tasks.validation.verdict import Check, Finding
 
@@ -32,7 +32,7 @@ def check_onnx_file(file_path: str, opset: int | None) -> list[Finding]:
 
     try:
         # Nothing of onnx sees the file before what it names for its weights was looked at.
-        model: Any = onnx.load_model_from_string(read_onnx(file_path).model)
+        model: Any = onnx.load_model_from_string(read_graph(file_path))
         if not model.HasField("graph"):
             # As an empty file has none, which is a document of this format.
             raise ValueError("it has no graph")

@@ -16,11 +16,13 @@ from partwise.tasks.exporters import onnx_files
 from partwise.tasks.exporters.onnx_files import (
     OnnxContent,
     open_session,
+    read_graph,
     read_onnx,
     read_signature,
     save_onnx,
     session_signature,
 )
+from partwise.tasks.exporters.onnx_model import OnnxModel
 from partwise.tasks.exporters.signature import Signature, Tensor
 
 FLOAT = onnx.TensorProto.FLOAT
@@ -106,6 +108,20 @@ def test_a_model_may_be_moved_with_its_weights(path, tmp_path, monkeypatch):
     np.testing.assert_array_equal(predict(read_onnx("model.onnx")), before)
 
 
+def test_a_model_opened_in_place_gives_the_same(path, monkeypatch):
+    whole = OnnxModel.from_file(str(path))
+    monkeypatch.chdir(path.parent)
+
+    in_place = OnnxModel.in_place("model.onnx")
+
+    assert in_place.content is None
+    assert in_place.signature == SIGNATURE
+    np.testing.assert_array_equal(in_place.run({"x": ROWS})["y"], whole.run({"x": ROWS})["y"])
+    path.with_name("model.onnx.data").unlink()
+    with pytest.raises(IntegrityError, match="cannot be opened"):
+        OnnxModel.in_place("model.onnx")
+
+
 def test_what_was_read_needs_its_files_no_more(path):
     content = read_onnx(str(path))
     shutil.rmtree(path.parent)
@@ -125,10 +141,16 @@ def test_a_model_in_one_file_is_read_and_run_without_the_library_that_made_it(
     assert session_signature(open_session(content)) == SIGNATURE
 
 
+@pytest.fixture(params=[read_onnx, read_graph])
+def reader(request: pytest.FixtureRequest) -> Any:
+    """Of a model with its weights, or without."""
+    return request.param
+
+
 @pytest.mark.parametrize(
     "location", ["../secret", "/etc/hostname", "sub/secret", "..", ".", "", "./model.onnx.data"]
 )
-def test_names_that_lead_out_of_the_folder_are_refused(path, location):
+def test_names_that_lead_out_of_the_folder_are_refused(path, location, reader):
     secret = path.parent.parent / "secret"
     shutil.copy(path.with_name("model.onnx.data"), secret)
     (path.parent / "sub").mkdir()
@@ -136,7 +158,7 @@ def test_names_that_lead_out_of_the_folder_are_refused(path, location):
     change(path, location=location)
 
     with pytest.raises(IntegrityError, match="only the name of a file beside the model"):
-        read_onnx(str(path))
+        reader(str(path))
 
 
 def link_softly(data: Path, secret: Path) -> None:
@@ -169,44 +191,44 @@ def make_nothing(data: Path, secret: Path) -> None:
         (make_nothing, "cannot be opened .No such file"),
     ],
 )
-def test_weights_that_are_no_file_of_the_folder_are_refused(path, make, said):
+def test_weights_that_are_no_file_of_the_folder_are_refused(path, make, said, reader):
     data = path.with_name("model.onnx.data")
     secret = path.parent.parent / "secret"
     shutil.move(data, secret)
     make(data, secret)
 
     with pytest.raises(IntegrityError, match=said):
-        read_onnx(str(path))
+        reader(str(path))
 
 
-def test_weights_that_were_cut_off_are_refused(path):
+def test_weights_that_were_cut_off_are_refused(path, reader):
     data = path.with_name("model.onnx.data")
     data.write_bytes(data.read_bytes()[:-1])
 
     with pytest.raises(IntegrityError, match="cut off or belongs to another model"):
-        read_onnx(str(path))
+        reader(str(path))
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [("offset", "-1"), ("offset", "99999999999"), ("length", ""), ("length", "x")]
 )
-def test_places_that_cannot_be_are_refused(path, key, value):
+def test_places_that_cannot_be_are_refused(path, key, value, reader):
     change(path, **{key: value})
 
     with pytest.raises(IntegrityError, match=r"at offset, length|cut off"):
-        read_onnx(str(path))
+        reader(str(path))
 
 
-def test_a_place_that_stands_twice_is_refused(path):
+def test_a_place_that_stands_twice_is_refused(path, reader):
     model = onnx.load(path, load_external_data=False)
     model.graph.initializer[0].external_data.add(key="location", value="/etc/hostname")
     path.write_bytes(model.SerializeToString())
 
     with pytest.raises(IntegrityError, match="says of its tensor 'w' twice"):
-        read_onnx(str(path))
+        reader(str(path))
 
 
-def test_weights_anywhere_in_a_model_are_looked_at(path):
+def test_weights_anywhere_in_a_model_are_looked_at(path, reader):
     """An attribute of a node of a function is not among a graph's initializers."""
     model = onnx.load(path, load_external_data=False)
     hidden = onnx.TensorProto(name="hidden", data_type=FLOAT, dims=[1])
@@ -217,7 +239,7 @@ def test_weights_anywhere_in_a_model_are_looked_at(path):
     path.write_bytes(model.SerializeToString())
 
     with pytest.raises(IntegrityError, match=r"'hidden' that its numbers are in '\.\./secret'"):
-        read_onnx(str(path))
+        reader(str(path))
 
 
 def test_files_that_are_too_large_are_refused_unread(path):

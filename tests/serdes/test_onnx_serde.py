@@ -41,3 +41,8 @@ class TestOnnxSerde(SerdeContract):
     def test_anything_else_is_refused(self, path):
         with pytest.raises(SerdeError, match=r"cannot write a builtins\.dict: it takes an OnnxMo"):
             self.serde.write({}, str(path))
+
+    def test_a_model_that_was_opened_in_place_is_refused(self, path):
+        model = OnnxModel.in_place(wide().save(self.folder / path.name, embedded_bytes=0))
+        with pytest.raises(SerdeError, match=r"opened in place.*or open it with OnnxModel\.from_f"):
+            self.serde.write(model, str(path))

@@ -96,7 +96,9 @@ def test_a_file_that_ends_the_process_while_it_loads_is_a_finding(path, monkeypa
     example = linear()
     example.save(path)
     with monkeypatch.context() as patch:
-        started_with(patch, "model.open_session = lambda *a: os.kill(os.getpid(), signal.SIGSEGV)")
+        started_with(
+            patch, "model.open_session_in_place = lambda *a: os.kill(os.getpid(), signal.SIGSEGV)"
+        )
         verdict = judge(str(path), example.expectation, example.cases)
     (finding,) = verdict.findings
     assert finding.check == "load"
