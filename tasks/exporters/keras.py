@@ -17,10 +17,10 @@ from partwise.tasks.exporters.keras_models import (
     caller_of,
     named_outputs,
     predict_with,
-    reason,
     silence,
 )
 from partwise.tasks.exporters.native import NativeExporter
+from partwise.tasks.exporters.networks import is_close, reason
 from partwise.tasks.exporters.onnx_files import OnnxContent, open_session, save_onnx
 from partwise.tasks.exporters.onnx_order import nodes_of, put_in_order
 from partwise.tasks.exporters.options import ExportOptions
@@ -282,9 +282,7 @@ def _check_sizes(model: Any, graph: Any, description: ModelDescription, sample: 
             f"as the model does: {reason(error)}"
         ) from error
     for name, values in expected.items():
-        if found[name].shape != values.shape or not np.allclose(
-            found[name], values, tolerance.rtol, tolerance.atol, equal_nan=True
-        ):
+        if not is_close(found[name], values, tolerance):
             raise ExportRefused(
                 f"The graph of {signature.model_type} gives another {name!r} than the model for "
                 f"inputs of the shapes {shapes}: a size of the data is built into it. Compute with "

@@ -7,36 +7,29 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.tasks.errors import ExportRefused
-from partwise.tasks.exporters.keras_models import (
-    call_model,
-    input_shapes,
-    reason,
-    silence,
-    type_name,
+from partwise.tasks.exporters.keras_models import call_model, input_shapes, silence
+from partwise.tasks.exporters.networks import (
+    TRIED_ROWS,
+    common_shape,
+    describe_network,
+    does_not_run,
+    signature_of_features,
+    signature_of_feeds,
+    take_rows,
 )
 from partwise.tasks.exporters.options import ExportOptions
-from partwise.tasks.exporters.protocol import ModelDescription, Tolerance
+from partwise.tasks.exporters.protocol import ModelDescription
 from partwise.tasks.exporters.signature import (
-    Feature,
     Feeds,
     Outputs,
     Signature,
     Tensor,
-    feature_tensors,
     feeds_of_rows,
+    type_name,
 )
-from partwise.tasks.exporters.torch_modules import take_rows
 
-_TRIED_ROWS = (1, 2, 3)
 _TRIED_FACTORS = (2.0, 0.5)
 """Of sizes that are free: whole ones, so that what was divisible stays so."""
-
-# As for PyTorch modules (see torch_description.py): sums of products are taken in another order.
-_TOLERANCES = {
-    "float16": Tolerance(atol=1e-2, rtol=1e-2),
-    "float32": Tolerance(atol=1e-5, rtol=1e-4),
-    "float64": Tolerance(atol=1e-12, rtol=1e-9),
-}
 
 
 def describe_model(
@@ -67,30 +60,18 @@ def describe_model(
             'it with the dtype policy "float32" and the same weights.'
         )
     draft = _signature_of_inputs(model, feeds, options.inputs)
-    some = feeds_of_rows(draft, rows.slice(0, max(_TRIED_ROWS))) if feeds is None else feeds
-    tries = [_run_on(model, draft, take_rows(some, count)) for count in _TRIED_ROWS]
+    some = feeds_of_rows(draft, rows.slice(0, max(TRIED_ROWS))) if feeds is None else feeds
+    tries = [_run_on(model, draft, take_rows(some, count)) for count in TRIED_ROWS]
     if _has_free_sizes(draft):
         stretched = other_sizes(model, draft, some)
         if stretched is None:
             draft = _with_sizes(draft, some)
         else:
             tries[-1] = _run_on(model, draft, stretched)
-    outputs = tuple(
+    outputs = [
         _output_tensor(model, name, [found.get(name) for found in tries]) for name in tries[0]
-    )
-    first = outputs[0]
-    signature = draft.model_copy(
-        update={
-            "outputs": outputs,
-            "prediction": first.name,
-            "prediction_column": 0 if first.shape[1:] == (1,) else None,
-        }
-    )
-    coarsest = dtypes | {tensor.dtype for tensor in outputs}
-    tolerance = next(
-        (found for name, found in _TOLERANCES.items() if name in coarsest), _TOLERANCES["float32"]
-    )
-    return ModelDescription(signature=signature, tolerance=tolerance)
+    ]
+    return describe_network(draft, outputs, dtypes)
 
 
 def other_sizes(model: Any, signature: Signature, feeds: Feeds) -> dict[str, np.ndarray] | None:
@@ -105,7 +86,7 @@ def other_sizes(model: Any, signature: Signature, feeds: Feeds) -> dict[str, np.
     Returns:
         None: the model runs on neither.
     """
-    few = take_rows(feeds, max(_TRIED_ROWS))
+    few = take_rows(feeds, max(TRIED_ROWS))
     for factor in _TRIED_FACTORS:
         changed = {}
         for tensor in signature.inputs:
@@ -152,44 +133,14 @@ def _signature_of_inputs(
 ) -> Signature:
     """Return a signature without outputs."""
     if feeds is not None:
-        counts = {name: len(values) for name, values in feeds.items() if values.ndim}
-        if len(set(counts.values())) != 1 or len(counts) != len(feeds):
-            raise ExportRefused(
-                f"Inputs of a model have one row for each row of the data; these have {counts}."
-            )
         shapes = input_shapes(model, list(feeds)) or []
         known = [*shapes, *[None] * len(feeds)]
-        inputs = tuple(
+        inputs = [
             _input_tensor(name, values, shape)
             for (name, values), shape in zip(feeds.items(), known, strict=False)
-        )
-        return _draft(model, inputs, "custom", ())
-    names = getattr(model, "feature_names_in_", None)
-    if names is None or not len(names):
-        raise ExportRefused(
-            f"Nothing says which columns {type_name(model)} takes: pass inputs=, a function that "
-            "makes its inputs of rows, or set the attribute feature_names_in_ of the model to a "
-            "list of columns when it is trained."
-        )
-    features = tuple(Feature(name=str(name)) for name in names)
-    tensors = feature_tensors(features, _matrix_dtype(model), layout)
-    return _draft(model, tensors, layout, features)
-
-
-def _draft(
-    model: Any,
-    inputs: tuple[Tensor, ...],
-    layout: Literal["tensor", "columns", "custom"],
-    features: tuple[Feature, ...],
-) -> Signature:
-    return Signature(
-        inputs=inputs,
-        outputs=(),
-        layout=layout,
-        features=features,
-        prediction="",
-        model_type=type_name(model),
-    )
+        ]
+        return signature_of_feeds(model, inputs, feeds)
+    return signature_of_features(model, _matrix_dtype(model), layout)
 
 
 def _input_tensor(name: str, values: np.ndarray, declared: tuple[int | None, ...] | None) -> Tensor:
@@ -210,39 +161,24 @@ def _matrix_dtype(model: Any) -> Literal["float32", "float64"]:
 
 
 def _run_on(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
-    count = len(next(iter(feeds.values())))
     try:
         return call_model(model, signature, list(feeds.values()))
     except ExportRefused:
         raise
     except Exception as error:  # whatever the user's model raises
-        raise ExportRefused(
-            f"{type_name(model)} does not run on {count} rows of its inputs, and has to on any "
-            f"number of them: {reason(error)}"
-        ) from error
+        raise does_not_run(model, feeds, error) from error
 
 
 def _output_tensor(model: Any, name: str, found: Sequence[np.ndarray | None]) -> Tensor:
     """Return the output's dtype, and as its shape what is the same for all tries."""
     where = f"The output {name!r} of {type_name(model)}"
-    shapes = [None if values is None else values.shape for values in found]
-    known = [shape for shape in shapes if shape is not None]
-    if (
-        any(shape[:1] != (count,) for count, shape in zip(_TRIED_ROWS, known, strict=False))
-        or len(known) < len(shapes)
-        or len({len(shape) for shape in known}) > 1
-    ):
-        raise ExportRefused(
-            f"{where} has the shapes {shapes} for 1, 2 and 3 rows; the first axis has to be that "
-            "of rows. If rows were squeezed away, name the axis."
-        )
+    shape = common_shape(where, found)
     dtype = found[0].dtype if found[0] is not None else np.dtype("float32")
     if dtype.kind not in "biuf":
         raise ExportRefused(
             f"{where} is {dtype}: return numbers or booleans, of text the places in a list."
         )
-    axes = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*known, strict=True))
-    return Tensor(name=name, dtype=str(dtype), shape=(None, *axes[1:]))
+    return Tensor(name=name, dtype=str(dtype), shape=shape)
 
 
 def _float_dtypes(model: Any) -> set[str]:

@@ -12,7 +12,7 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from partwise.tasks.errors import ExportRefused
-from partwise.tasks.exporters.signature import Feeds, Outputs, Signature
+from partwise.tasks.exporters.signature import Feeds, Outputs, Signature, type_name
 from partwise.tasks.exporters.torch_modules import run_module
 
 INSTEAD_OF_KERAS_2 = (
@@ -22,11 +22,6 @@ INSTEAD_OF_KERAS_2 = (
 )
 
 _ERROR_STREAM = 2
-
-
-def type_name(model: Any) -> str:
-    """Return the model's type with its module."""
-    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def backend_of(model: Any) -> Literal["tensorflow", "torch"]:
@@ -185,15 +180,6 @@ def call_model(model: Any, signature: Signature, inputs: Sequence[np.ndarray]) -
         tensors = [tf.constant(values) for values in inputs]
         found = named_outputs(caller_of(model, signature)(tensors))
         return {name: value.numpy() for name, value in found.items()}
-
-
-def reason(error: BaseException) -> str:
-    """Return the line that says what went wrong, which Keras and TensorFlow wrap in others."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    lines = [line for line in lines if not line.startswith(("Exception encountered", "in user"))]
-    return (lines[0] if lines else type(error).__name__).rstrip(".") + "."
 
 
 @contextmanager

@@ -30,6 +30,7 @@ from partwise.tasks.exporters.signature import (
     Tensor,
     feature_tensors,
     matrix_of_feeds,
+    type_name,
 )
 from partwise.tasks.trainers.lightgbm import features_of_booster
 
@@ -94,7 +95,7 @@ class LightGBMOnnxExporter:
                 prediction=prediction,
                 prediction_column=column,
                 class_labels=labels,
-                model_type=_type_name(model),
+                model_type=type_name(model),
             ),
             tolerance=_tolerance(trees, link),
             thresholds=trees.thresholds_of_features(),
@@ -153,10 +154,6 @@ def _opset(options: ExportOptions) -> int:
     return opset
 
 
-def _type_name(model: Any) -> str:
-    return f"{type(model).__module__}.{type(model).__qualname__}"
-
-
 def _booster(model: Any) -> Any:
     """Return the Booster of a model whose `predict` is LightGBM's own."""
     import lightgbm
@@ -166,14 +163,14 @@ def _booster(model: Any) -> Any:
     kinds = (lightgbm.LGBMRegressor, lightgbm.LGBMClassifier, lightgbm.LGBMRanker)
     if type(model) not in kinds:
         raise ExportRefused(
-            f"A {_type_name(model)} is not exported: its predict may be one of its own. Return a "
+            f"A {type_name(model)} is not exported: its predict may be one of its own. Return a "
             "Booster, LGBMRegressor, LGBMClassifier or LGBMRanker, or export it as native."
         )
     if not model.__sklearn_is_fitted__():
-        raise ExportRefused(f"This {_type_name(model)} is not fitted.")
+        raise ExportRefused(f"This {type_name(model)} is not fitted.")
     if model.get_params().get("pred_early_stop"):
         raise ExportRefused(
-            f"This {_type_name(model)} has pred_early_stop: its predict leaves out trees, which no "
+            f"This {type_name(model)} has pred_early_stop: its predict leaves out trees, which no "
             "graph does. Call set_params(pred_early_stop=False) before you return it."
         )
     return model.booster_

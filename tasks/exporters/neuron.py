@@ -17,18 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.tasks.errors import ExportRefused
+from partwise.tasks.exporters.networks import reason, refuse_onnx_options, take_rows
 from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import ModelDescription, Tolerance
 from partwise.tasks.exporters.signature import Feeds, Outputs, Signature, Tensor
 from partwise.tasks.exporters.torch_capture import capturing
-from partwise.tasks.exporters.torch_description import describe_module, refuse_onnx_options
-from partwise.tasks.exporters.torch_modules import (
-    flat_module,
-    reason,
-    run_module,
-    take_rows,
-    tensors_of,
-)
+from partwise.tasks.exporters.torch_description import describe_module
+from partwise.tasks.exporters.torch_modules import flat_module, run_module, tensors_of
 from partwise.tasks.exporters.torchscript import TorchScriptModel
 
 # By default the compiler casts matrix products to bfloat16, which has 8 bits of precision.

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.tasks.errors import IntegrityError
+from partwise.tasks.exporters.networks import reason, refuse_onnx_options
 from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import ModelDescription
 from partwise.tasks.exporters.signature import (
@@ -23,8 +24,8 @@ from partwise.tasks.exporters.signature import (
     feeds_of_rows,
 )
 from partwise.tasks.exporters.torch_capture import capture, check_captured
-from partwise.tasks.exporters.torch_description import describe_module, refuse_onnx_options
-from partwise.tasks.exporters.torch_modules import reason, run_module, run_program
+from partwise.tasks.exporters.torch_description import describe_module
+from partwise.tasks.exporters.torch_modules import run_module, run_program
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What an exported model takes and gives, as its metadata says; and rows as what it takes."""
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -63,6 +63,11 @@ class Origin(BaseModel):
     model_serde: str
     """The serde that wrote it."""
     model_sha256: str
+
+
+def type_name(model: Any) -> str:
+    """Return the type of a model with its module, such as "lightgbm.basic.Booster"."""
+    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 class Signature(BaseModel):

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.tasks.errors import ExportRefused
+from partwise.tasks.exporters.networks import reason
 from partwise.tasks.exporters.onnx_files import save_onnx
 from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import ModelDescription
@@ -14,7 +15,7 @@ from partwise.tasks.exporters.signature import Feeds, Outputs, Signature
 from partwise.tasks.exporters.torch_capture import capture, capturing
 from partwise.tasks.exporters.torch_description import describe_module
 from partwise.tasks.exporters.torch_graph import move_weights, name_axes, strip
-from partwise.tasks.exporters.torch_modules import reason, run_module
+from partwise.tasks.exporters.torch_modules import run_module
 
 OPSET = 20
 """torch 2.13 translates to 18 and lifts that to this or any up to 25; onnxruntime knows it since

@@ -7,18 +7,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
-import numpy as np
-
 from partwise.tasks.errors import ExportRefused
+from partwise.tasks.exporters.networks import is_close, reason, take_rows
 from partwise.tasks.exporters.protocol import ModelDescription
 from partwise.tasks.exporters.signature import Feeds, Signature
 from partwise.tasks.exporters.torch_modules import (
     evaluation_mode,
     flat_module,
-    reason,
     run_module,
     run_program,
-    take_rows,
     tensors_of,
 )
 
@@ -77,9 +74,7 @@ def check_captured(model: Any, program: Any, description: ModelDescription, samp
                 f"on {count} any more: {reason(error)}"
             ) from error
         for name, values in expected.items():
-            if found[name].shape != values.shape or not np.allclose(
-                found[name], values, tolerance.rtol, tolerance.atol, equal_nan=True
-            ):
+            if not is_close(found[name], values, tolerance):
                 raise ExportRefused(
                     f"{signature.model_type} was captured with {CAPTURED_ROWS} rows, and gives "
                     f"another {name!r} than the module on {count}: a size or a number of those "

@@ -19,16 +19,6 @@ from partwise.tasks.exporters.signature import (
 )
 
 
-def take_rows(feeds: Feeds, count: int) -> dict[str, np.ndarray]:
-    """Return so many rows of the inputs, from the start and round again; of none, zeros."""
-    return {
-        name: values[np.arange(count) % len(values)]
-        if len(values)
-        else np.zeros((count, *values.shape[1:]), values.dtype)
-        for name, values in feeds.items()
-    }
-
-
 def tensors_of(feeds: Feeds) -> tuple[Any, ...]:
     """Return the inputs as tensors, which share no memory that must not be written."""
     import torch
@@ -159,11 +149,3 @@ def evaluation_mode(model: Any) -> Iterator[None]:
     finally:
         for part, mode in modes:
             part.training = mode
-
-
-def reason(error: BaseException) -> str:
-    """Return the first line of what went wrong at the root, which torch wraps in advice."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).rstrip(".") + "."

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.tasks.errors import ExportRefused, IntegrityError
+from partwise.tasks.exporters.networks import reason, refuse_onnx_options, take_rows
 from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import ModelDescription
 from partwise.tasks.exporters.signature import (
@@ -28,15 +29,8 @@ from partwise.tasks.exporters.signature import (
     feeds_of_rows,
 )
 from partwise.tasks.exporters.torch_capture import CAPTURED_ROWS, capturing, check_captured
-from partwise.tasks.exporters.torch_description import describe_module, refuse_onnx_options
-from partwise.tasks.exporters.torch_modules import (
-    flat_module,
-    reason,
-    run_module,
-    run_program,
-    take_rows,
-    tensors_of,
-)
+from partwise.tasks.exporters.torch_description import describe_module
+from partwise.tasks.exporters.torch_modules import flat_module, run_module, run_program, tensors_of
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from partwise.tasks.exporters.signature import (
     Tensor,
     feature_tensors,
     matrix_of_feeds,
+    type_name,
 )
 from partwise.tasks.exporters.xgboost_graph import OPSETS, onnx_of_booster
 from partwise.tasks.exporters.xgboost_trees import (
@@ -179,7 +180,7 @@ def _refuse_type(model: Any) -> None:
 
     if not any(type(model) is getattr(xgboost, name) for name in _TYPES):
         raise ExportRefused(
-            f"A {_type_name(model)} is not exported to ONNX, only {', '.join(_TYPES)}: return one "
+            f"A {type_name(model)} is not exported to ONNX, only {', '.join(_TYPES)}: return one "
             'of these, or export in the format "native".'
         )
     missing = getattr(model, "missing", None)
@@ -292,12 +293,8 @@ def _signature(
         prediction=prediction,
         prediction_column=column,
         class_labels=labels,
-        model_type=_type_name(model),
+        model_type=type_name(model),
     )
-
-
-def _type_name(model: Any) -> str:
-    return f"{type(model).__module__}.{type(model).__qualname__}"
 
 
 def _features(booster: Any, rows: pa.Table) -> tuple[Feature, ...]:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from partwise.tasks.errors import ExportRefused
+from partwise.tasks.exporters.networks import reason
 from partwise.tasks.exporters.onnx_files import save_onnx
 from partwise.tasks.exporters.options import EMBEDDED_BYTES
 from partwise.tasks.exporters.quantization import lower_precision
 from partwise.tasks.exporters.signature import Signature
 from partwise.tasks.exporters.torch_capture import capturing
 from partwise.tasks.exporters.torch_graph import move_weights, name_axes, strip
-from partwise.tasks.exporters.torch_modules import reason, tensors_of
+from partwise.tasks.exporters.torch_modules import tensors_of
 from partwise.tasks.transformers.flat_model import flat_model, nested, prepared
 from partwise.tasks.transformers.onnx_config import OnnxConfig
 from partwise.tasks.transformers.options import TransformersOptions

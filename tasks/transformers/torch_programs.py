@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from partwise.tasks.errors import ExportRefused, IntegrityError
+from partwise.tasks.exporters.networks import reason
 from partwise.tasks.exporters.neuron import NEURON_TOLERANCE, NeuronModel, neuron_tracer
 from partwise.tasks.exporters.protocol import Tolerance
 from partwise.tasks.exporters.pt2 import Pt2Model
 from partwise.tasks.exporters.signature import Signature
 from partwise.tasks.exporters.torch_capture import capturing
-from partwise.tasks.exporters.torch_modules import reason, run_program, tensors_of
+from partwise.tasks.exporters.torch_modules import run_program, tensors_of
 from partwise.tasks.exporters.torchscript import TorchScriptModel
 from partwise.tasks.transformers.cases import make_cases
 from partwise.tasks.transformers.features import is_with_past

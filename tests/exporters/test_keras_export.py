@@ -21,11 +21,11 @@ pytest.importorskip("tf2onnx")
 from partwise.tasks.errors import ColumnError, ExportRefused  # noqa: E402
 from partwise.tasks.exporters.choice import exporter_for  # noqa: E402
 from partwise.tasks.exporters.keras import KerasNativeExporter, KerasOnnxExporter  # noqa: E402
+from partwise.tasks.exporters.networks import take_rows  # noqa: E402
 from partwise.tasks.exporters.onnx_model import OnnxModel  # noqa: E402
 from partwise.tasks.exporters.options import ExportOptions  # noqa: E402
 from partwise.tasks.exporters.protocol import ModelDescription  # noqa: E402
 from partwise.tasks.exporters.signature import Feeds  # noqa: E402
-from partwise.tasks.exporters.torch_modules import take_rows  # noqa: E402
 from partwise.tasks.validation.judging import close_judges, judge  # noqa: E402
 from partwise.tasks.validation.verdict import Case, Expectation  # noqa: E402
 from tests.contracts.exporter_contract import ExporterContract  # noqa: E402

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from partwise.tasks.errors import ExportRefused
+from partwise.tasks.exporters.networks import take_rows
 from partwise.tasks.exporters.neuron import NeuronExporter, NeuronModel
 from partwise.tasks.exporters.options import ExportOptions
-from partwise.tasks.exporters.torch_modules import take_rows
 from tests.exporters import torch_models as models
 
 FULL = ExportOptions()

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from partwise.tasks.errors import ColumnError, ExportRefused
+from partwise.tasks.exporters.networks import take_rows
 from partwise.tasks.exporters.onnx_files import open_session, read_onnx, read_signature
 from partwise.tasks.exporters.onnx_model import OnnxModel
 from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import ModelDescription
 from partwise.tasks.exporters.signature import Feeds, feeds_of_rows
 from partwise.tasks.exporters.torch import TorchOnnxExporter
-from partwise.tasks.exporters.torch_modules import take_rows
 from tests.exporters import torch_models as models
 
 EXPORTER = TorchOnnxExporter()

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from partwise.tasks.errors import ExportRefused, InputError, IntegrityError, SerdeError
+from partwise.tasks.exporters.networks import take_rows
 from partwise.tasks.exporters.options import ExportOptions
 from partwise.tasks.exporters.protocol import Exporter
 from partwise.tasks.exporters.pt2 import Pt2Exporter, Pt2Model
 from partwise.tasks.exporters.signature import Feeds, feeds_of_rows
-from partwise.tasks.exporters.torch_modules import take_rows
 from partwise.tasks.exporters.torchscript import TorchScriptExporter, TorchScriptModel
 from partwise.tasks.serdes import Pt2Serde, TorchScriptSerde
 from tests.contracts.serde_contract import SerdeContract
