@@ -317,9 +317,10 @@ def test_torch_modules_are_exported_with_their_inputs(form, store, cluster, net,
 def test_less_precision_is_judged_by_how_well_it_predicts(store, cluster, net):
     settings = {"inputs": net_inputs, "store": store, "cluster": cluster}
     settings |= {"options": ExportOptions(precision="int8")}
-    # The net was never trained: what it gives is nearly nothing, and int8 a poor likeness of it.
+    # int8 moves these nets by a hundredth of what they give, on some processors by a bit less.
+    strict = ValidationOptions(max_metric_loss=0.001)
     with pytest.raises(RunFailed, match="predicts the held-out rows worse than its model"):
-        export_models(net.run_id, **settings)
+        export_models(net.run_id, validation=strict, **settings)
     lenient = ValidationOptions(max_metric_loss=0.5)
     run = export_models(net.run_id, validation=lenient, **settings)
     assert run.status is RunStatus.SUCCESS
