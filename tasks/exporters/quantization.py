@@ -26,7 +26,8 @@ def lower_precision(model: Any, precision: Literal["full", "float16", "int8"]) -
         model: An `onnx.ModelProto` with its weights in it. It is not used afterwards.
         precision: "float16" computes in half precision between casts at the inputs and outputs;
             numbers beyond 65504 are cut to that. "int8" is dynamic quantization: weights of
-            matrix products have 8 bits, and activations get theirs as they come.
+            matrix products have 8 bits, those of each column by a scale of their own, and
+            activations get theirs as they come.
 
     Raises:
         ExportRefused: It has no single-precision weights, or is larger than protobuf can hold.
@@ -67,7 +68,7 @@ def _to_int8(model: Any) -> Any:
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
         path = Path(folder, "model.onnx")
-        quantize_dynamic(model, str(path), weight_type=QuantType.QInt8)
+        quantize_dynamic(model, str(path), per_channel=True, weight_type=QuantType.QInt8)
         quantized = onnx.load(path)
     _keep_domains(quantized, opsets)
     if not any(node.op_type.endswith("Integer") for node in quantized.graph.node):

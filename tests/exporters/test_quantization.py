@@ -19,11 +19,11 @@ FLOAT, DOUBLE = onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE
 ROWS = np.random.default_rng(1).normal(size=(7, 16)).astype(np.float32)
 
 
-def make_model(kind: int = FLOAT) -> Any:
+def make_model(kind: int = FLOAT, hidden: int = 64) -> Any:
     """Two layers with what torch leaves in a graph: constants to fold, and value_info."""
     random = np.random.default_rng(0)
     dtype = helper.tensor_dtype_to_np_dtype(kind)
-    shapes = {"w1": (16, 64), "b1": (64,), "w2": (64, 2), "b2": (2,)}
+    shapes = {"w1": (16, hidden), "b1": (hidden,), "w2": (hidden, 2), "b2": (2,)}
     weights = [
         numpy_helper.from_array(random.normal(size=shape).astype(dtype), name)
         for name, shape in shapes.items()
@@ -40,7 +40,7 @@ def make_model(kind: int = FLOAT) -> Any:
         [helper.make_tensor_value_info("x", kind, ["batch", 16])],
         [helper.make_tensor_value_info("y", kind, ["batch", 2])],
         weights,
-        value_info=[helper.make_tensor_value_info("h", kind, ["batch", 64])],
+        value_info=[helper.make_tensor_value_info("h", kind, ["batch", hidden])],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
 
@@ -101,10 +101,26 @@ def test_a_changed_graph_keeps_what_was_declared(precision, level):
 
 
 def test_lower_precision_makes_files_smaller():
-    full = make_model().ByteSize()
+    full = make_model(hidden=256).ByteSize()
 
-    assert lower_precision(make_model(), "float16").ByteSize() < 0.7 * full
-    assert lower_precision(make_model(), "int8").ByteSize() < 0.6 * full
+    assert lower_precision(make_model(hidden=256), "float16").ByteSize() < 0.7 * full
+    assert lower_precision(make_model(hidden=256), "int8").ByteSize() < 0.6 * full
+
+
+def test_each_column_has_a_scale_of_its_own():
+    """Else one large column leaves all others a few steps of the 256."""
+    model = make_model()
+    weights = numpy_helper.to_array(model.graph.initializer[0]).copy()
+    weights[:, 0] *= 100
+    model.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, "w1"))
+    bias = numpy_helper.to_array(model.graph.initializer[1]).copy()
+    bias[0] = -1e6  # so that nothing of the large column goes on
+    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(bias, "b1"))
+    expected = run(model)
+
+    moved = np.abs(run(lower_precision(model, "int8")) - expected)
+
+    assert moved.max() < 0.1 * expected.std()
 
 
 @pytest.mark.parametrize(
