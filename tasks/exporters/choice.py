@@ -12,6 +12,7 @@ from partwise.tasks.exporters.neuron import NeuronExporter
 from partwise.tasks.exporters.options import ExportOptions, ModelFormat
 from partwise.tasks.exporters.protocol import Exporter
 from partwise.tasks.exporters.pt2 import Pt2Exporter
+from partwise.tasks.exporters.signature import type_name
 from partwise.tasks.exporters.torch import TorchOnnxExporter
 from partwise.tasks.exporters.torchscript import TorchScriptExporter
 from partwise.tasks.exporters.xgboost import XGBoostOnnxExporter
@@ -46,14 +47,11 @@ def exporter_for(form: ModelFormat, model: Any) -> Exporter:
     library = library_of(model) or ""
     if (form, library) in EXPORTERS:
         return EXPORTERS[form, library]()
-    kind = type(model)
     formats = [name for name, of in EXPORTERS if of == library]
     instead = f"choose {' or '.join(formats)}" if formats else "pass exporter=, one of your own"
-    if kind.__module__.split(".")[0] in ("tf_keras", "tensorflow"):
+    if type_name(model).split(".")[0] in ("tf_keras", "tensorflow"):
         instead = INSTEAD_OF_KERAS_2
-    raise ExportRefused(
-        f"A {kind.__module__}.{kind.__qualname__} cannot be exported to {form}: {instead}."
-    )
+    raise ExportRefused(f"A {type_name(model)} cannot be exported to {form}: {instead}.")
 
 
 def resolve_exporter(exporter: Exporter | str) -> Exporter | None:

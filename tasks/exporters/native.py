@@ -18,6 +18,7 @@ from partwise.tasks.exporters.signature import (
     feature_tensors,
     feeds_of_rows,
     matrix_of_feeds,
+    type_name,
 )
 from partwise.tasks.serdes import SERDES, library_of
 from partwise.tasks.trainers.lightgbm import features_of_booster as lightgbm_features
@@ -62,10 +63,9 @@ class NativeExporter:
                 "or choose onnx."
             )
         if not self._is_booster(model):
-            kind = type(model)
             raise ExportRefused(
                 f"The format native is for Boosters of LightGBM and XGBoost, and this is a "
-                f"{kind.__module__}.{kind.__qualname__}: choose onnx, or train its Booster."
+                f"{type_name(model)}: choose onnx, or train its Booster."
             )
         dtype: Literal["float32", "float64"]
         if library_of(model) == "lightgbm":
@@ -85,7 +85,7 @@ class NativeExporter:
             layout="tensor",
             features=features,
             prediction=PREDICTION,
-            model_type=f"{type(model).__module__}.{type(model).__qualname__}",
+            model_type=type_name(model),
         )
         tried = self.predict(model, signature, feeds_of_rows(signature, rows.slice(0, 1)))
         output = Tensor(

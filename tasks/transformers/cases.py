@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from partwise.tasks.exporters.protocol import Tolerance
-from partwise.tasks.exporters.signature import Signature, Tensor
+from partwise.tasks.exporters.signature import Signature, Tensor, type_name
 from partwise.tasks.transformers.features import Axes
 from partwise.tasks.transformers.flat_model import run_model
 from partwise.tasks.transformers.onnx_config import OnnxConfig
@@ -84,13 +84,12 @@ def make_signature(model: Any, config: OnnxConfig, cases: Sequence[Case]) -> Sig
     """Return what the file takes and gives, with the free axes that the configuration declares."""
     inputs = [case.feeds for case in cases]
     outputs = [case.expected for case in cases]
-    kind = type(model)
     return Signature(
         inputs=tuple(_tensor(name, axes, inputs) for name, axes in config.inputs.items()),
         outputs=tuple(_tensor(name, axes, outputs) for name, axes in config.outputs.items()),
         layout="custom",
         prediction=next(iter(config.outputs)),
-        model_type=f"{kind.__module__}.{kind.__qualname__}",
+        model_type=type_name(model),
     )
 
 
