@@ -200,6 +200,8 @@ class TestOwnerElsewhere:
         process = start_owner(local_store, "elsewhere")
         assert tell(process, "check") == "done\n"
         process.send_signal(signal.SIGSTOP)
+        # A heartbeat may be on its way until it has stopped indeed.
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
         with Lease.acquire(local_store, RUN, wait_s=0.5) as lease:
             process.send_signal(signal.SIGCONT)
             answer = tell(process, "check")
