@@ -32,6 +32,18 @@ V = {
     "patch_size": 8,
     "num_channels": 3,
 }
+T5 = {
+    "vocab_size": 99,
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 37,
+    "num_layers": 2,
+    "num_decoder_layers": 2,
+    "num_heads": 4,
+    "pad_token_id": 0,
+    "eos_token_id": 1,
+    "decoder_start_token_id": 0,
+}
 R = dict(T, pad_token_id=1, bos_token_id=0, eos_token_id=2)
 TINY = {
     "albert": dict(T, embedding_size=16),
@@ -207,30 +219,8 @@ TINY = {
         "neck_hidden_sizes": [8, 8, 16, 16, 24, 32, 32],
         "num_attention_heads": 4,
     },
-    "mt5": {
-        "vocab_size": 99,
-        "d_model": 32,
-        "d_kv": 8,
-        "d_ff": 37,
-        "num_layers": 2,
-        "num_decoder_layers": 2,
-        "num_heads": 4,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "decoder_start_token_id": 0,
-    },
-    "t5": {
-        "vocab_size": 99,
-        "d_model": 32,
-        "d_kv": 8,
-        "d_ff": 37,
-        "num_layers": 2,
-        "num_decoder_layers": 2,
-        "num_heads": 4,
-        "pad_token_id": 0,
-        "eos_token_id": 1,
-        "decoder_start_token_id": 0,
-    },
+    "mt5": T5,
+    "t5": T5,
     "gpt2": {
         "vocab_size": 99,
         "n_positions": 64,
