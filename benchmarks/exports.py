@@ -21,11 +21,11 @@ import pyarrow.parquet as pq
 os.environ.setdefault("PREFECT_LOGGING_LEVEL", "WARNING")
 
 from partwise.blocks import LocalCluster
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
 from partwise.flows import export_models, run_inference, train_models
-from partwise.tasks.data import DataConnector
-from partwise.tasks.partitions import PartitionContext
-from partwise.tasks.runs import Run
-from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer, default_predict
+from partwise.runs.run import Run
+from partwise.trainers import LightGBMTrainer, XGBoostTrainer, default_predict
 
 FEATURES = 10
 

@@ -24,8 +24,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from partwise.blocks import LocalCluster
+from partwise.engine.options import ExecutionOptions
 from partwise.flows import map_partitions
-from partwise.tasks.partitions import ExecutionOptions
 
 
 def make_source(path: Path, partitions: int, rows: int) -> None:

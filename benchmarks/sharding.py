@@ -63,14 +63,14 @@ def write_source(path: Path, rows: int, keys: int) -> int:
 
 def run_partwise(source: Path, out: Path, timed: Callable[..., object]) -> None:
     from partwise.blocks import LocalCluster
-    from partwise.tasks.data.keys.partition_keys import key_columns
-    from partwise.tasks.data.shards.spilling import Division
-    from partwise.tasks.data.shards.spills import check_n_shards, default_n_shards
-    from partwise.tasks.data.sources.opening import open_source
-    from partwise.tasks.partitions.loading import load_shards
-    from partwise.tasks.partitions.shelf import open_shelf
-    from partwise.tasks.partitions.staging import Stage
-    from partwise.tasks.runs.store import Store
+    from partwise.shuffle.load import load_shards
+    from partwise.shuffle.plan import check_n_shards, default_n_shards
+    from partwise.shuffle.shard_cache import open_shelf
+    from partwise.shuffle.shared_folder import Stage
+    from partwise.shuffle.write import Division
+    from partwise.sources.opening import open_source
+    from partwise.store.store import Store
+    from partwise.tables.keys.partition_keys import key_columns
 
     (out / "stage").mkdir()
     stage = Stage(out / "stage", Store.parse(out / "store"), "run", "token", shared=True)
@@ -95,12 +95,11 @@ def run_partwise(source: Path, out: Path, timed: Callable[..., object]) -> None:
 
 
 def warm_up() -> None:
-    import partwise.tasks.data.shards.sorted_shards
-    import partwise.tasks.partitions.loading  # noqa: F401
+    import partwise.shuffle.load  # noqa: F401
 
 
 def sort_one(shard: object, columns: object, out: str) -> int:
-    from partwise.tasks.data.shards.sorted_shards import sort_shard
+    from partwise.shuffle.sorted_shards import sort_shard
 
     done = sort_shard(shard, columns, out)  # type: ignore[arg-type]
     if os.environ.get(DROP):

@@ -21,7 +21,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 from transformers.utils import logging
 
-from partwise.tasks.transformers import ExportReport, TransformersOptions, export_checkpoint
+from partwise.transformers import ExportReport, TransformersOptions, export_checkpoint
 
 SERVE = Path(__file__).with_name("serve_tickets.py")
 TRAINING, HELD_OUT = 2400, 600

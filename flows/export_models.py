@@ -2,11 +2,16 @@
 
 from functools import partial
 
-from partwise.flows.calls import describe_intent
-from partwise.flows.connections import open_store
-from partwise.flows.earlier_call import EarlierCall
-from partwise.flows.execution import Plan, execute
-from partwise.flows.parameters import (
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.trained_models import models_fingerprint
+from partwise.exports.choice import resolve_exporter
+from partwise.exports.works import ComparedRows, Proof
+from partwise.flows.orchestration.run_flow import run_flow
+from partwise.flows.running.calls import describe_intent
+from partwise.flows.running.connections import open_store
+from partwise.flows.running.earlier_call import EarlierCall
+from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     DEFAULT_EXPORT,
     DEFAULT_VALIDATION,
@@ -20,19 +25,14 @@ from partwise.flows.parameters import (
     StoreParameter,
     VersionParameter,
 )
-from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.keys.partition_keys import key_columns
+from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
+from partwise.models.serdes import resolve_serde
+from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.run import Run
+from partwise.tables.keys.partition_keys import key_columns
 from partwise.tasks.export_models import check_coverage, plan_export
 from partwise.tasks.export_models import export_models as export_some_models
-from partwise.tasks.exporters.choice import resolve_exporter
-from partwise.tasks.exporters.options import ExportOptions, ModelFormat, ValidationOptions
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.partitions.export_work import ComparedRows, Proof
-from partwise.tasks.partitions.staging import models_fingerprint
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.claim import Identity, OnExisting
-from partwise.tasks.serdes import resolve_serde
-from partwise.tasks.trainers import resolve_trainer
+from partwise.trainers import resolve_trainer
 
 
 @run_flow(name="export-models", kind="export", opaque=("data",))

@@ -6,28 +6,23 @@ from typing import Any
 
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.flows.calls import describe_intent
-from partwise.flows.execution import Plan, execute
-from partwise.flows.parameters import (
+from partwise.engine.options import ExecutionOptions
+from partwise.flows.orchestration.run_flow import run_flow
+from partwise.flows.running.calls import describe_intent
+from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     ClusterParameter,
     StoreParameter,
     VersionParameter,
 )
-from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.keys.partition_keys import key_columns
-from partwise.tasks.data.sources.opening import open_source
+from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.run import Run
+from partwise.sources.opening import open_source
+from partwise.tables.keys.partition_keys import key_columns
 from partwise.tasks.export_transformers import export_transformers as export_some_models
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.partitions.transformers_work import TransformersWork
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.claim import Identity, OnExisting
-from partwise.tasks.transformers.collection import (
-    KEY,
-    TransformersExport,
-    read_exports,
-    tabulate,
-)
+from partwise.transformers.collection import KEY, TransformersExport, read_exports, tabulate
+from partwise.transformers.works import TransformersWork
 
 Export = TransformersExport | SkipJsonSchema[tuple[Any, ...]] | SkipJsonSchema[dict[str, Any]]
 

@@ -1,9 +1,12 @@
 """The flow that calls a function for every partition."""
 
-from partwise.flows.calls import describe_intent
-from partwise.flows.connections import open_data, open_output
-from partwise.flows.execution import Plan, execute
-from partwise.flows.parameters import (
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.params import given_params
+from partwise.flows.orchestration.run_flow import run_flow
+from partwise.flows.running.calls import describe_intent
+from partwise.flows.running.connections import open_data, open_output
+from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     ClusterParameter,
     ColumnsParameter,
@@ -16,17 +19,14 @@ from partwise.flows.parameters import (
     StoreParameter,
     VersionParameter,
 )
-from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.keys.partition_keys import key_columns
-from partwise.tasks.data.shards.spilling import NullKeys
-from partwise.tasks.data.sources.opening import open_source
+from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.run import Run
+from partwise.shuffle.write import NullKeys
+from partwise.sources.opening import open_source
+from partwise.tables.keys.partition_keys import key_columns
 from partwise.tasks.map_partitions import map_partitions as map_some_partitions
 from partwise.tasks.map_partitions import plan_mapping
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.partitions.params import given_params
 from partwise.tasks.publish_rows import check_output, with_output
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.claim import Identity, OnExisting
 
 
 @run_flow(name="map-partitions", kind="map", opaque=("data", "params", "output"))

@@ -4,9 +4,12 @@ from typing import Any
 
 from prefect.runtime import flow_run
 
-from partwise.flows.connections import open_data
+from partwise.engine.options import ExecutionOptions
 from partwise.flows.export_models import export_models
-from partwise.flows.parameters import (
+from partwise.flows.orchestration.run_flow import run_flow
+from partwise.flows.run_inference import run_inference
+from partwise.flows.running.connections import open_data
+from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     DEFAULT_EXPORT,
     DEFAULT_VALIDATION,
@@ -24,16 +27,13 @@ from partwise.flows.parameters import (
     TrainerParameter,
     VersionParameter,
 )
-from partwise.flows.run_flow import run_flow
-from partwise.flows.run_inference import run_inference
 from partwise.flows.train_models import train_models
 from partwise.flows.validate_exports import validate_exports
-from partwise.tasks.data.shards.spilling import NullKeys
-from partwise.tasks.exporters.options import ExportOptions, ModelFormat, ValidationOptions
-from partwise.tasks.partitions import ExecutionOptions
+from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
+from partwise.runs.claim import OnExisting
+from partwise.runs.pipeline import Pipeline, stage_run_id
+from partwise.shuffle.write import NullKeys
 from partwise.tasks.publish_pipeline import publish_pipeline
-from partwise.tasks.runs.claim import OnExisting
-from partwise.tasks.runs.pipeline import Pipeline, stage_run_id
 
 
 @run_flow(name="model-pipeline", kind="pipeline", opaque=("data", "inference_data", "params"))

@@ -2,10 +2,14 @@
 
 from typing import Literal
 
-from partwise.flows.calls import describe_intent
-from partwise.flows.connections import open_data, open_output, open_store
-from partwise.flows.execution import Plan, execute
-from partwise.flows.parameters import (
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.params import given_params
+from partwise.engine.trained_models import models_fingerprint
+from partwise.flows.orchestration.run_flow import run_flow
+from partwise.flows.running.calls import describe_intent
+from partwise.flows.running.connections import open_data, open_output, open_store
+from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     ClusterParameter,
     ColumnsParameter,
@@ -19,20 +23,16 @@ from partwise.flows.parameters import (
     StoreParameter,
     VersionParameter,
 )
-from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.keys.partition_keys import key_columns
-from partwise.tasks.data.shards.spilling import NullKeys
-from partwise.tasks.data.sources.opening import open_source
-from partwise.tasks.exporters.options import ModelFormat
+from partwise.models.export_options import ModelFormat
+from partwise.models.serdes import resolve_serde
+from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.exports import find_exports
+from partwise.runs.run import Run
+from partwise.shuffle.write import NullKeys
+from partwise.sources.opening import open_source
+from partwise.tables.keys.partition_keys import key_columns
 from partwise.tasks.infer_partitions import infer_partitions, plan_inference
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.partitions.params import given_params
-from partwise.tasks.partitions.staging import models_fingerprint
 from partwise.tasks.publish_rows import check_output, with_output
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.claim import Identity, OnExisting
-from partwise.tasks.runs.exports import find_exports
-from partwise.tasks.serdes import resolve_serde
 
 
 @run_flow(name="run-inference", kind="infer", opaque=("data", "params", "output"))

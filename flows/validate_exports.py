@@ -2,11 +2,17 @@
 
 from functools import partial
 
-from partwise.flows.calls import describe_intent
-from partwise.flows.connections import open_store
-from partwise.flows.earlier_call import EarlierCall
-from partwise.flows.execution import Plan, execute
-from partwise.flows.parameters import (
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.trained_models import models_fingerprint
+from partwise.errors import InputError
+from partwise.exports.choice import resolve_exporter
+from partwise.exports.works import ComparedRows, Proof
+from partwise.flows.orchestration.run_flow import run_flow
+from partwise.flows.running.calls import describe_intent
+from partwise.flows.running.connections import open_store
+from partwise.flows.running.earlier_call import EarlierCall
+from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     DEFAULT_VALIDATION,
     ClusterParameter,
@@ -19,21 +25,15 @@ from partwise.flows.parameters import (
     StoreParameter,
     VersionParameter,
 )
-from partwise.flows.run_flow import run_flow
-from partwise.tasks.data.keys.partition_keys import key_columns
-from partwise.tasks.errors import InputError
+from partwise.models.export_options import ValidationOptions
+from partwise.models.serdes import resolve_serde
+from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.run import Run
+from partwise.tables.keys.partition_keys import key_columns
 from partwise.tasks.export_models import check_coverage
-from partwise.tasks.exporters.choice import resolve_exporter
-from partwise.tasks.exporters.options import ValidationOptions
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.partitions.export_work import ComparedRows, Proof
-from partwise.tasks.partitions.staging import models_fingerprint
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.claim import Identity, OnExisting
-from partwise.tasks.serdes import resolve_serde
-from partwise.tasks.trainers import resolve_trainer
 from partwise.tasks.validate_exports import plan_validation
 from partwise.tasks.validate_exports import validate_exports as validate_some_exports
+from partwise.trainers import resolve_trainer
 
 
 @run_flow(name="validate-exports", kind="validate", opaque=("data",))

@@ -7,17 +7,17 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from partwise.tasks.data.keys.partition_keys import KeyColumn, check_key_classes, partition_ids
-from partwise.tasks.data.shards.spills import Spill, SpilledShard
-from partwise.tasks.errors import InputError, ModelNotFound
-from partwise.tasks.exporters.choice import check_formats
-from partwise.tasks.exporters.options import ExportOptions, ModelFormat
-from partwise.tasks.partitions.assignment import ShardReceipt
-from partwise.tasks.partitions.driver import Driver, ShardGroup
-from partwise.tasks.partitions.export_work import ExportWork, Proof
-from partwise.tasks.partitions.staging import models_by_shard
-from partwise.tasks.runs.run import Run
-from partwise.tasks.serdes import ModelSerde, serde_by_name
+from partwise.engine.assignment import ShardReceipt
+from partwise.engine.driver import Driver, ShardGroup
+from partwise.engine.trained_models import models_by_shard
+from partwise.errors import InputError, ModelNotFound
+from partwise.exports.choice import check_formats
+from partwise.exports.works import ExportWork, Proof
+from partwise.models.export_options import ExportOptions, ModelFormat
+from partwise.models.serdes import ModelSerde, serde_by_name
+from partwise.runs.run import Run
+from partwise.shuffle.plan import Spill, SpilledShard
+from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, partition_ids
 
 _SHOWN = 3
 

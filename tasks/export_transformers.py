@@ -4,8 +4,8 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from partwise.tasks.partitions.assignment import ShardReceipt
-from partwise.tasks.partitions.driver import Driver, ShardGroup
+from partwise.engine.assignment import ShardReceipt
+from partwise.engine.driver import Driver, ShardGroup
 
 
 @task(

@@ -8,17 +8,17 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from partwise.tasks.data.keys.partition_keys import KeyColumn, check_key_classes
-from partwise.tasks.errors import ColumnError, InputError, ModelNotFound
-from partwise.tasks.partitions.assignment import ShardReceipt
-from partwise.tasks.partitions.driver import Driver, ShardGroup
-from partwise.tasks.partitions.staging import models_by_shard
-from partwise.tasks.partitions.work import InferWork
-from partwise.tasks.runs.outputs import check_writable
-from partwise.tasks.runs.run import Run
-from partwise.tasks.serdes import ModelSerde, serde_by_name
-from partwise.tasks.trainers import resolve_trainer
-from partwise.tasks.trainers.predict import default_predict
+from partwise.engine.assignment import ShardReceipt
+from partwise.engine.driver import Driver, ShardGroup
+from partwise.engine.trained_models import models_by_shard
+from partwise.engine.works import InferWork
+from partwise.errors import ColumnError, InputError, ModelNotFound
+from partwise.models.serdes import ModelSerde, serde_by_name
+from partwise.runs.outputs import check_writable
+from partwise.runs.run import Run
+from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes
+from partwise.trainers import resolve_trainer
+from partwise.trainers.predict import default_predict
 
 
 @task(

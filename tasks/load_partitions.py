@@ -4,12 +4,12 @@ from distributed import Client
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
-from partwise.tasks.data.rows.descriptions import Source
-from partwise.tasks.data.shards.spilling import Division
-from partwise.tasks.data.shards.spills import Spill
-from partwise.tasks.partitions.loading import load_shards
-from partwise.tasks.partitions.shelf import Shelf
-from partwise.tasks.partitions.staging import Stage
+from partwise.shuffle.load import load_shards
+from partwise.shuffle.plan import Spill
+from partwise.shuffle.shard_cache import Shelf
+from partwise.shuffle.shared_folder import Stage
+from partwise.shuffle.write import Division
+from partwise.sources.descriptions import Source
 
 
 @task(

@@ -7,11 +7,11 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from partwise.tasks.data.keys.partition_keys import KeyColumn
-from partwise.tasks.partitions.assignment import ShardReceipt
-from partwise.tasks.partitions.driver import Driver, ShardGroup
-from partwise.tasks.partitions.work import MapWork
-from partwise.tasks.trainers import resolve_trainer
+from partwise.engine.assignment import ShardReceipt
+from partwise.engine.driver import Driver, ShardGroup
+from partwise.engine.works import MapWork
+from partwise.tables.keys.partition_keys import KeyColumn
+from partwise.trainers import resolve_trainer
 
 
 @task(

@@ -5,9 +5,9 @@ from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
-from partwise.tasks.runs.manifest import REPORT_FILE
-from partwise.tasks.runs.pipeline import Pipeline
-from partwise.tasks.runs.texts import duration
+from partwise.formatting import duration
+from partwise.runs.documents import REPORT_FILE
+from partwise.runs.pipeline import Pipeline
 
 
 @task(

@@ -12,11 +12,11 @@ from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
-from partwise.tasks.partitions.outcomes import PartitionStatus
-from partwise.tasks.reports import write_report
-from partwise.tasks.runs.ledger import metric_values
-from partwise.tasks.runs.run import Run
-from partwise.tasks.runs.texts import duration, number, shortened
+from partwise.formatting import duration, number, shortened
+from partwise.outcomes import PartitionStatus
+from partwise.reports.report import write_report
+from partwise.runs.ledger import metric_values
+from partwise.runs.run import Run
 
 MOST_KINDS = 100
 """Kinds of failures in the table of Prefect's UI; the report and the ledger have all."""

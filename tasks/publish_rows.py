@@ -9,12 +9,12 @@ from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
-from partwise.tasks.datasets.output import DatasetOutput, register_output
-from partwise.tasks.errors import OutputError, PartwiseError
-from partwise.tasks.partitions.options import ExecutionOptions
-from partwise.tasks.partitions.outcomes import RunStatus
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.sql_output import Table, check_table, publish
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import OutputError, PartwiseError
+from partwise.outcomes import RunStatus
+from partwise.publishing.dataset_output import DatasetOutput, register_output
+from partwise.publishing.sql_output import Table, check_table, publish
+from partwise.runs.run import Run
 
 Output = Table | DatasetOutput
 

@@ -8,12 +8,12 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from partwise.tasks.data.keys.partition_keys import KeyColumn
-from partwise.tasks.partitions.assignment import ShardReceipt
-from partwise.tasks.partitions.driver import Driver, ShardGroup
-from partwise.tasks.partitions.work import TrainWork
-from partwise.tasks.serdes import ModelSerde
-from partwise.tasks.trainers import resolve_trainer
+from partwise.engine.assignment import ShardReceipt
+from partwise.engine.driver import Driver, ShardGroup
+from partwise.engine.works import TrainWork
+from partwise.models.serdes import ModelSerde
+from partwise.tables.keys.partition_keys import KeyColumn
+from partwise.trainers import resolve_trainer
 
 
 @task(

@@ -7,15 +7,15 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 from prefect.logging import get_run_logger
 
-from partwise.tasks.data.keys.partition_keys import KeyColumn, check_key_classes
-from partwise.tasks.errors import ModelNotFound
+from partwise.engine.assignment import ShardReceipt
+from partwise.engine.driver import Driver, ShardGroup
+from partwise.engine.trained_models import models_by_shard
+from partwise.errors import ModelNotFound
+from partwise.exports.works import Proof, ValidateWork
+from partwise.models.serdes import ModelSerde
+from partwise.runs.run import Run
+from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes
 from partwise.tasks.export_models import check_serdes
-from partwise.tasks.partitions.assignment import ShardReceipt
-from partwise.tasks.partitions.driver import Driver, ShardGroup
-from partwise.tasks.partitions.export_work import Proof, ValidateWork
-from partwise.tasks.partitions.staging import models_by_shard
-from partwise.tasks.runs.run import Run
-from partwise.tasks.serdes import ModelSerde
 
 
 @task(

@@ -4,6 +4,7 @@ Prefect reads its settings on import, so the environment is set when pytest impo
 """
 
 import functools
+import json
 import os
 import shutil
 import signal
@@ -14,10 +15,10 @@ import tempfile
 import time
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import psutil
@@ -25,6 +26,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
+    from partwise.store.store import Store
+    from tests.run_maker import RunMaker
     from tests.sql_server import Postgres
 
 TEMP_DIR = Path(tempfile.mkdtemp(prefix="partwise-tests-"))
@@ -291,3 +294,95 @@ def bike_trips() -> Path:
     if not path.exists():
         pytest.skip(f"{path} is absent; PARTWISE_TEST_DATA names the folder that holds it")
     return path
+
+
+@pytest.fixture(params=["local", "s3"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> "Store":
+    """An empty store, once in a directory that does not exist yet and once in a bucket."""
+    from partwise.store.store import Store
+
+    if request.param == "local":
+        return Store.parse(tmp_path / "not yet" / "there")
+    store: Store = request.getfixturevalue("s3_store")
+    return store
+
+
+@pytest.fixture(scope="session")
+def s3_bucket(s3_endpoint_url: str) -> str:
+    """A bucket for the session: a client takes longer to build than most tests take."""
+    import boto3
+
+    bucket = f"bucket-{uuid.uuid4().hex}"
+    client = boto3.client("s3", endpoint_url=s3_endpoint_url)
+    client.create_bucket(Bucket=bucket)
+    client.close()
+    return bucket
+
+
+@pytest.fixture
+def s3_store(s3_bucket: str, s3_endpoint_url: str) -> "Store":
+    """An empty store in the bucket."""
+    from partwise.store.store import Store
+
+    return Store.parse(f"s3://{s3_bucket}/{uuid.uuid4().hex}/x", endpoint_url=s3_endpoint_url)
+
+
+@pytest.fixture
+def local_store(tmp_path: Path) -> "Store":
+    """An empty store in a folder."""
+    from partwise.store.store import Store
+
+    return Store.parse(tmp_path / "store")
+
+
+@pytest.fixture
+def start_python() -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Start Python with a script and arguments; what still runs at the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(script: str, *arguments: Any, **environment: str) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, *map(str, arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def run_python(start_python: Callable[..., subprocess.Popen[str]]) -> Callable[..., Any]:
+    """Run a script to its end and return the JSON that it printed."""
+
+    def run(script: str, *arguments: Any, **environment: str) -> Any:
+        process = start_python(script, *arguments, **environment)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0
+        return json.loads(output)
+
+    return run
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> "RunMaker":
+    """A maker of the run "run" in an empty local store."""
+    from partwise.store.store import Store
+    from tests.run_maker import RunMaker
+
+    return RunMaker(Store.parse(tmp_path / "store"))
+
+
+@pytest.fixture(scope="session")
+def make_runs(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], "RunMaker"]:
+    """Give a maker of the run "run" in an empty store, as often as it is called."""
+    from partwise.store.store import Store
+    from tests.run_maker import RunMaker
+
+    return lambda: RunMaker(Store.parse(tmp_path_factory.mktemp("store")))

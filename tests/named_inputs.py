@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from partwise.tasks.errors import PartwiseError
+from partwise.errors import PartwiseError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "inputs.md"
 OUTCOMES = ("accepted", "partition fails", "refused")

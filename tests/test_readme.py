@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.flows.demo_data import write_demo_table
+from partwise.flows.demo.table import write_demo_table
 from tests.transformers.tiny_checkpoints import save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]

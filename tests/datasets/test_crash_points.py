@@ -9,12 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from partwise.tasks.datasets import Dataset, list_datasets, parts, register_dataset
-from partwise.tasks.datasets.dataset import list_versions
-from partwise.tasks.datasets.garbage import collect_dataset_garbage
-from partwise.tasks.errors import StoreError
-from partwise.tasks.runs.lease import Lease
-from partwise.tasks.runs.store import Store
+from partwise.datasets import parts
+from partwise.datasets.dataset import Dataset, list_datasets, list_versions
+from partwise.datasets.garbage import collect_dataset_garbage
+from partwise.datasets.registration import register_dataset
+from partwise.errors import StoreError
+from partwise.store.lease import Lease
+from partwise.store.store import Store
 
 FIRST = pa.table({"x": [1, 2, 3, 4]})
 SECOND = pa.table({"x": [5, 6, 7, 8]})
@@ -95,8 +96,9 @@ def _parts(store: Store, version: int):
 SCRIPT = """
 import os, signal, sys
 import pyarrow as pa
-from partwise.tasks.datasets import parts, register_dataset
-from partwise.tasks.runs.store import Store
+from partwise.datasets import parts
+from partwise.datasets.registration import register_dataset
+from partwise.store.store import Store
 parts.PART_BYTES = parts._ROW_GROUP_ROWS = 1
 create = Store.create
 def create_or_die(self, path, content):

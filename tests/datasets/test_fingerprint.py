@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.datasets.fingerprint import ContentFingerprint
-from partwise.tasks.datasets.statistics import SKETCH_SIZE, ColumnStatistics
+from partwise.datasets.fingerprint import ContentFingerprint
+from partwise.datasets.statistics import SKETCH_SIZE, ColumnStatistics
 
 ROWS = st.lists(
     st.fixed_dictionaries(

@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.tasks.data.sources.opening import open_source
-from partwise.tasks.datasets import Dataset, list_datasets, parts, register_dataset
-from partwise.tasks.datasets.garbage import collect_dataset_garbage
-from partwise.tasks.datasets.registration import register
-from partwise.tasks.errors import (
+from partwise.datasets import parts
+from partwise.datasets.dataset import Dataset, list_datasets
+from partwise.datasets.garbage import collect_dataset_garbage
+from partwise.datasets.registration import register, register_dataset
+from partwise.errors import (
     ColumnError,
     DatasetNotFoundError,
     InputError,
@@ -25,7 +25,8 @@ from partwise.tasks.errors import (
     SourceError,
     StoreError,
 )
-from partwise.tasks.runs.store import Store
+from partwise.sources.opening import open_source
+from partwise.store.store import Store
 
 TABLE = pa.table(
     {

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from partwise.tasks.partitions import PartitionContext, Skip
+from partwise.connector.context import PartitionContext
+from partwise.outcomes import Skip
 
 
 def features(frame: pd.DataFrame) -> pd.DataFrame:

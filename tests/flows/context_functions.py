@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from partwise.tasks.data import DataConnector
-from partwise.tasks.partitions import PartitionContext
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
 
 BLOB = bytes(range(256)) * 12_000
 

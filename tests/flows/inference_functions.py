@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from partwise.tasks.data import DataConnector
-from partwise.tasks.partitions import PartitionContext, Result, Skip
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
+from partwise.outcomes import Result, Skip
 
 
 def fit_mean(data: DataConnector, context: PartitionContext) -> Any:

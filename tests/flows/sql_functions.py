@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from partwise.tasks.data import DataConnector
-from partwise.tasks.partitions import PartitionContext
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
 
 
 def twice(data: DataConnector, context: PartitionContext) -> Any:
@@ -72,8 +72,8 @@ def in_child(work: Callable[[], Any]) -> int:
 
 def publish_and_die(run_id: str, store: str, uri: str) -> None:
     """For n = 1, 2, ...: publish into a table of its own, killed at n; then publish whole."""
-    from partwise.tasks.runs import Run
-    from partwise.tasks.runs.sql_output import Table, publish
+    from partwise.publishing.sql_output import Table, publish
+    from partwise.runs.run import Run
 
     run = Run.open(run_id, store)
     place = 0

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.blocks import ArtifactStore, RemoteCluster
-from partwise.flows import map_partitions, run_inference, train_models
-from partwise.tasks.errors import (
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import (
     ClusterError,
     ColumnError,
     FunctionError,
@@ -26,9 +26,9 @@ from partwise.tasks.errors import (
     SourceError,
     StoreError,
 )
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.runs import Run
-from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
+from partwise.flows import map_partitions, run_inference, train_models
+from partwise.runs.run import Run
+from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 
 TABLE = pa.table(
     {

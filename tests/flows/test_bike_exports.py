@@ -7,9 +7,9 @@ import pyarrow.compute as pc
 import pytest
 
 from partwise.flows import export_models, run_inference, train_models
-from partwise.tasks.partitions import RunStatus
-from partwise.tasks.runs import Run
-from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
+from partwise.outcomes import RunStatus
+from partwise.runs.run import Run
+from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 
 FEATURES = ("end_station", "subscription_type", "bike_id", "end_terminal", "trip_id")
 TEXT = ("end_station", "subscription_type")

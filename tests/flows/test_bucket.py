@@ -10,11 +10,12 @@ import pytest
 from pydantic import SecretStr
 
 from partwise.blocks import ArtifactStore, RemoteCluster
+from partwise.engine.options import ExecutionOptions
 from partwise.flows import run_inference, train_models
-from partwise.tasks.partitions import ExecutionOptions, Result, RunStatus
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.garbage import collect_garbage
-from partwise.tasks.serdes import PickleSerde
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import Result, RunStatus
+from partwise.runs.garbage import collect_garbage
+from partwise.runs.run import Run
 
 KEYS = 40
 SHARDS = 4

@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import ColumnError
 from partwise.flows import map_partitions, run_inference, train_models
-from partwise.tasks.errors import ColumnError
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.serdes import PickleSerde
+from partwise.models.serdes import PickleSerde
 from tests.named_inputs import PAGE
 
 NOON = dt.datetime(2026, 11, 21, 12, 0, 1)

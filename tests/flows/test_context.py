@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import ArtifactNotFoundError, InputError, KeyClassError
 from partwise.flows import map_partitions
-from partwise.tasks.data.keys.partition_keys import key_bytes, partition_seed
-from partwise.tasks.errors import ArtifactNotFoundError, InputError, KeyClassError
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.runs import Run
+from partwise.runs.run import Run
+from partwise.tables.keys.partition_keys import key_bytes, partition_seed
 from tests.flows.context_functions import BLOB, act, describe_key, draw
 
 ONE_SHARD = ExecutionOptions(n_shards=1, retry_backoff_s=0.01)

@@ -3,12 +3,13 @@
 import pyarrow as pa
 import pytest
 
+from partwise.connector.data_connector import DataConnector
+from partwise.datasets.dataset import Dataset, list_datasets
+from partwise.datasets.registration import register_dataset
+from partwise.errors import InputError, OutputError
 from partwise.flows import map_partitions
-from partwise.tasks.data import DataConnector
-from partwise.tasks.datasets import Dataset, list_datasets, register_dataset
-from partwise.tasks.errors import InputError, OutputError
-from partwise.tasks.runs.run import Run
-from partwise.tasks.runs.store import Store
+from partwise.runs.run import Run
+from partwise.store.store import Store
 
 ROWS = pa.table({"store": ["a", "b", "b", "c"], "x": [1, 2, 3, 4]})
 

@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.blocks import ArtifactStore, RemoteCluster
+from partwise.datasets.dataset import Dataset, list_datasets
+from partwise.datasets.registration import register_dataset
+from partwise.errors import ColumnError, DatasetNotFoundError, InputError
 from partwise.flows import map_partitions, train_models
-from partwise.flows.cli import main
-from partwise.tasks.datasets import Dataset, list_datasets, register_dataset
-from partwise.tasks.errors import ColumnError, DatasetNotFoundError, InputError
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.store import set_credentials
-from partwise.tasks.trainers import LightGBMTrainer
+from partwise.flows.cli.main import main
+from partwise.runs.run import Run
+from partwise.store.store import set_credentials
+from partwise.trainers import LightGBMTrainer
 
 STORES, DAYS = 4, 30
 

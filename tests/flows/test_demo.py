@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.flows import demo_data
-from partwise.flows.demo import run_demo
+from partwise.flows.demo import table as demo_data
+from partwise.flows.demo.run_demo import run_demo
 
 
 def test_the_table_is_two_years_of_100_stores_and_always_the_same(tmp_path):

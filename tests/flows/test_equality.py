@@ -12,11 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.connector.context import PartitionContext
+from partwise.engine.options import ExecutionOptions
 from partwise.flows import map_partitions, run_inference, train_models
-from partwise.tasks.data.keys.partition_keys import KeyClass, KeyColumn, key_bytes, partition_seed
-from partwise.tasks.partitions import ExecutionOptions, PartitionContext, RunStatus, Skip
-from partwise.tasks.runs import Run
-from partwise.tasks.serdes import PickleSerde
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import RunStatus, Skip
+from partwise.runs.run import Run
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn, key_bytes, partition_seed
 from tests.flows.bike_models import fit_booster, fit_bootstrap, predict_booster, predict_bootstrap
 
 SEED = 20_261_121

@@ -10,21 +10,22 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from partwise.flows import export_transformers, validate_exports
-from partwise.tasks.errors import (
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import (
     CheckpointError,
     InputError,
     RunNotFoundError,
     UnknownFeatureError,
     UnknownModelTypeError,
 )
-from partwise.tasks.partitions import ExecutionOptions, RunStatus
-from partwise.tasks.partitions.transformers_work import REPORT_FILE
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.layout import lay_out
-from partwise.tasks.runs.store import Store
-from partwise.tasks.transformers.collection import TransformersExport, read_exports, tabulate
-from partwise.tasks.transformers.options import TransformersOptions
+from partwise.flows import export_transformers, validate_exports
+from partwise.outcomes import RunStatus
+from partwise.runs.layout import lay_out
+from partwise.runs.run import Run
+from partwise.store.store import Store
+from partwise.transformers.collection import TransformersExport, read_exports, tabulate
+from partwise.transformers.options import TransformersOptions
+from partwise.transformers.works import REPORT_FILE
 from tests.transformers.tiny_models import tiny_model
 
 # All in one process, as each one has to load the libraries first.
@@ -132,7 +133,7 @@ def test_a_resume_redoes_what_has_changed(first, resumed):
 
 
 def test_a_resume_in_another_process_needs_no_arguments(resumed, store):
-    command = [sys.executable, "-m", "partwise.flows.cli", "runs", "resume", "hub"]
+    command = [sys.executable, "-m", "partwise.flows.cli.main", "runs", "resume", "hub"]
     done = subprocess.run(
         [*command, "--store", str(store)], capture_output=True, text=True, timeout=120
     )
@@ -195,7 +196,7 @@ def test_prefect_is_told_which_models():
 
 def test_a_collection_is_looked_at_without_torch(folder):
     code = (
-        "import sys; from partwise.tasks.transformers.collection import read_exports, tabulate;"
+        "import sys; from partwise.transformers.collection import read_exports, tabulate;"
         f"print(tabulate(read_exports([({str(folder / 'bert')!r}, 'default')])).num_rows);"
         "sys.exit(not {'torch', 'transformers', 'onnx'}.isdisjoint(sys.modules))"
     )

@@ -11,16 +11,17 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import FunctionError, InputError, RunFailed, RunNotFoundError
 from partwise.flows import export_models, run_inference, train_models, validate_exports
-from partwise.tasks.errors import FunctionError, InputError, RunFailed, RunNotFoundError
-from partwise.tasks.exporters.options import ExportOptions, ValidationOptions
-from partwise.tasks.exporters.signature import SIGNATURE_FILE
-from partwise.tasks.partitions import ExecutionOptions, RunStatus
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.layout import lay_out
-from partwise.tasks.runs.store import Store
-from partwise.tasks.serdes import PickleSerde
-from partwise.tasks.trainers import HoldoutByTime, LightGBMTrainer, XGBoostTrainer
+from partwise.models.export_options import ExportOptions, ValidationOptions
+from partwise.models.serdes import PickleSerde
+from partwise.models.signature import SIGNATURE_FILE
+from partwise.outcomes import RunStatus
+from partwise.runs.layout import lay_out
+from partwise.runs.run import Run
+from partwise.store.store import Store
+from partwise.trainers import HoldoutByTime, LightGBMTrainer, XGBoostTrainer
 from tests.flows.export_functions import (
     fit_linear_tree,
     fit_net,
@@ -261,7 +262,7 @@ def test_models_of_ones_own_kind_take_ones_own_exporter(store, data, cluster):
     train_models(data, "store", fit_ridge, **few, **settings)
     with pytest.raises(RunFailed, match="Ridge cannot be exported to onnx: pass exporter="):
         export_models("ridge", **settings)
-    exporter = "tests.exporters.ridge_exporter:make"
+    exporter = "tests.exports.ridge_exporter:make"
     run = export_models("ridge", exporter=exporter, run_id="ridge-onnx", **settings)
     assert run.status is RunStatus.SUCCESS
     proved = validate_exports("ridge-onnx", **settings)

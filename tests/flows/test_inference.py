@@ -16,8 +16,8 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.flows import map_partitions, run_inference, train_models
-from partwise.tasks.errors import (
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import (
     ColumnError,
     InputError,
     KeyClassError,
@@ -27,10 +27,11 @@ from partwise.tasks.errors import (
     RunNotFoundError,
     SerdeError,
 )
-from partwise.tasks.partitions import ExecutionOptions, RunStatus
-from partwise.tasks.runs import Run
-from partwise.tasks.serdes import PickleSerde
-from partwise.tasks.trainers import LightGBMTrainer
+from partwise.flows import map_partitions, run_inference, train_models
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import RunStatus
+from partwise.runs.run import Run
+from partwise.trainers import LightGBMTrainer
 from tests.flows.inference_functions import (
     LineSerde,
     fit_mean,

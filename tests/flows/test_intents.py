@@ -6,13 +6,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 
-from partwise.flows.calls import describe_intent
-from partwise.tasks.data.sources.opening import open_source
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.partitions.staging import models_fingerprint
-from partwise.tasks.runs.claim import Intent
-from partwise.tasks.serdes import LightGBMSerde, PickleSerde
-from partwise.tasks.trainers import LightGBMTrainer, XGBoostTrainer
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.trained_models import models_fingerprint
+from partwise.flows.running.calls import describe_intent
+from partwise.models.serdes import LightGBMSerde, PickleSerde
+from partwise.runs.claim import Intent
+from partwise.sources.opening import open_source
+from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 
 SCALE = 1.0
 TABLE = pa.table({"key": ["a", "b"], "y": [1.0, 2.0]})

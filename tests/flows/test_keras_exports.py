@@ -12,8 +12,9 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 pytest.importorskip("keras")
 pytest.importorskip("tf2onnx")
 
+from partwise.engine.options import ExecutionOptions
 from partwise.flows import export_models, run_inference, train_models
-from partwise.tasks.partitions import ExecutionOptions, RunStatus
+from partwise.outcomes import RunStatus
 from tests.flows.export_functions import fit_keras, predict_keras
 
 ONE = ExecutionOptions(n_shards=1)

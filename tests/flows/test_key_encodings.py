@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from partwise.engine.options import ExecutionOptions
 from partwise.flows import run_inference, train_models
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.serdes import PickleSerde
+from partwise.models.serdes import PickleSerde
 
 NOON = dt.datetime(2026, 11, 21, 12)
 UTC_NOON = NOON.replace(tzinfo=dt.UTC)

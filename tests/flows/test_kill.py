@@ -17,11 +17,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.engine.options import ExecutionOptions
 from partwise.flows import map_partitions
-from partwise.tasks.partitions import ExecutionOptions, RunStatus
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.committed import read_generation
-from partwise.tasks.serdes import PickleSerde
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import RunStatus
+from partwise.runs.committed import read_generation
+from partwise.runs.run import Run
 
 PARTITIONS = 60
 ODD = 30
@@ -45,8 +46,8 @@ if __name__ == "__main__":
     # Not above: each worker that is started runs this file again.
     from partwise.blocks import LocalCluster, RemoteCluster
     from partwise.flows import train_models
-    from partwise.tasks.partitions import ExecutionOptions
-    from partwise.tasks.serdes import PickleSerde
+    from partwise.engine import ExecutionOptions
+    from partwise.models.serdes import PickleSerde
 
     rows, store, address, *run_ids = sys.argv[1:]
     cluster = RemoteCluster(address=address, shares_filesystem=True) if address else None
@@ -214,7 +215,7 @@ def test_an_interrupted_run_is_cancelled_in_good_order(scene: Scene, cluster, ho
     assert process.returncode != 0
     assert scene.is_left_alone()
     lines = errors.splitlines()
-    assert lines[-1].startswith("partwise.tasks.errors.RunCancelled: The run 'cancelled'")
+    assert lines[-1].startswith("partwise.errors.RunCancelled: The run 'cancelled'")
     assert len(lines) < 40
     run = Run.open("cancelled", scene.store)
     assert run.status is RunStatus.CANCELLED
@@ -236,7 +237,7 @@ def test_an_interrupt_while_workers_start_reaches_only_the_driver(scene: Scene) 
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert errors.splitlines()[-1].startswith("partwise.tasks.errors.RunCancelled: ")
+    assert errors.splitlines()[-1].startswith("partwise.errors.RunCancelled: ")
     assert "was interrupted" in errors
     assert "multiprocessing/spawn.py" not in errors
     assert "Nanny failed" not in errors

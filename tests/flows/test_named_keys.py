@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 from partwise.blocks import RemoteCluster
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import KeyClassError, PartitionNotFoundError
 from partwise.flows import map_partitions
-from partwise.tasks.data.keys.partition_keys import hash_keys, key_columns, normalize_keys
-from partwise.tasks.errors import KeyClassError, PartitionNotFoundError
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.runs import Run
+from partwise.runs.run import Run
+from partwise.tables.keys.partition_keys import hash_keys, key_columns, normalize_keys
 from tests.named_inputs import NAMED, Cases, NamedInput, names_between
 
 TEXTS: dict[str, list[str]] = {

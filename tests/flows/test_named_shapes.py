@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 
 from partwise.blocks import RemoteCluster
+from partwise.engine.options import ExecutionOptions
 from partwise.flows import map_partitions, train_models
-from partwise.tasks.data.keys.partition_keys import key_columns
-from partwise.tasks.data.shards.sorted_shards import ShardReader, sort_shard
-from partwise.tasks.data.shards.spills import spill_shards
-from partwise.tasks.data.sources.opening import open_source
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.runs import Run
-from partwise.tasks.trainers import LightGBMTrainer
+from partwise.runs.run import Run
+from partwise.shuffle.plan import spill_shards
+from partwise.shuffle.sorted_shards import ShardReader, sort_shard
+from partwise.sources.opening import open_source
+from partwise.tables.keys.partition_keys import key_columns
+from partwise.trainers import LightGBMTrainer
 from tests.named_inputs import NAMED, Cases, NamedInput, names_between
 
 TRAINER = LightGBMTrainer(label="y", rounds=2, min_rows=1, params={"min_data_in_leaf": 1})

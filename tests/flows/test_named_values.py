@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 from partwise.blocks import RemoteCluster
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import ColumnError
 from partwise.flows import map_partitions, run_inference, train_models
-from partwise.tasks.errors import ColumnError
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.runs import Run
-from partwise.tasks.trainers import LightGBMTrainer
+from partwise.runs.run import Run
+from partwise.trainers import LightGBMTrainer
 from tests.named_inputs import NAMED, Cases, NamedInput, names_between
 
 COUNT = 40

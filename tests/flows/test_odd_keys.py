@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import KeyClassError, PartitionNotFoundError
 from partwise.flows import run_inference, train_models
-from partwise.tasks.errors import KeyClassError, PartitionNotFoundError
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.runs import Run
-from partwise.tasks.serdes import PickleSerde
+from partwise.models.serdes import PickleSerde
+from partwise.runs.run import Run
 
 COMPOSED, DECOMPOSED = "caf\u00e9", "cafe\u0301"
 TEXTS = [

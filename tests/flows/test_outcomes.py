@@ -8,11 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import ModelNotFound, PartitionNotFoundError, RunFailed
 from partwise.flows import map_partitions, train_models
-from partwise.tasks.errors import ModelNotFound, PartitionNotFoundError, RunFailed
-from partwise.tasks.partitions import ExecutionOptions, Result, RunStatus, Skip
-from partwise.tasks.runs import Run
-from partwise.tasks.serdes import PickleSerde
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import Result, RunStatus, Skip
+from partwise.runs.run import Run
 
 KEYS = [
     "a model",

@@ -8,13 +8,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import InputError, RunExistsError, RunFailed, RunNotFoundError
 from partwise.flows import export_models, model_pipeline
-from partwise.flows.earlier_call import EarlierCall
-from partwise.tasks.errors import InputError, RunExistsError, RunFailed, RunNotFoundError
-from partwise.tasks.partitions import ExecutionOptions, RunStatus
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.pipeline import Pipeline
-from partwise.tasks.trainers import LightGBMTrainer
+from partwise.flows.running.earlier_call import EarlierCall
+from partwise.outcomes import RunStatus
+from partwise.runs.pipeline import Pipeline
+from partwise.runs.run import Run
+from partwise.trainers import LightGBMTrainer
 from tests.flows.export_functions import fit_some_wrong
 
 TRAINER = LightGBMTrainer(label="y", features=("x", "z"), rounds=5, min_rows=20)

@@ -10,10 +10,11 @@ from prefect.client.schemas.filters import (
     FlowRunFilterName,
 )
 
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import RunFailed
 from partwise.flows import map_partitions, train_models
-from partwise.tasks.errors import RunFailed
-from partwise.tasks.partitions import ExecutionOptions, Result
-from partwise.tasks.serdes import PickleSerde
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import Result
 
 OPTIONS = ExecutionOptions(n_shards=2, max_retries=0)
 

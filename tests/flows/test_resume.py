@@ -12,11 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.blocks import RemoteCluster
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import InputError, IntegrityError, RunExistsError, RunFailed
 from partwise.flows import map_partitions, run_inference, train_models
-from partwise.tasks.errors import InputError, IntegrityError, RunExistsError, RunFailed
-from partwise.tasks.partitions import ExecutionOptions, Result, RunStatus, Skip
-from partwise.tasks.runs import Run
-from partwise.tasks.serdes import PickleSerde
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import Result, RunStatus, Skip
+from partwise.runs.run import Run
 
 KEYS = list("abcdefgh")
 NOWHERE = RemoteCluster(address="tcp://127.0.0.1:9", connect_timeout_s=1)

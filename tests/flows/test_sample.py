@@ -5,13 +5,14 @@ import time
 import pyarrow as pa
 import pytest
 
+from partwise.datasets.dataset import list_datasets
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import RunExistsError, RunNotFoundError
 from partwise.flows import map_partitions, train_models
-from partwise.tasks.datasets import list_datasets
-from partwise.tasks.errors import RunExistsError, RunNotFoundError
-from partwise.tasks.partitions import ExecutionOptions, Result
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.store import Store
-from partwise.tasks.serdes import PickleSerde
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import Result
+from partwise.runs.run import Run
+from partwise.store.store import Store
 
 SIZES = {f"store-{size:02d}": size for size in range(1, 42)}
 
@@ -57,7 +58,7 @@ def test_a_sample_tells_what_all_partitions_would_take(rows, cluster, tmp_path) 
 
 
 def test_a_sample_reads_the_models_back(rows, cluster, tmp_path) -> None:
-    from partwise.tasks.errors import RunFailed
+    from partwise.errors import RunFailed
 
     execution = ExecutionOptions(sample=2, max_retries=0)
     with pytest.raises(RunFailed) as caught:

@@ -14,16 +14,16 @@ from prefect.utilities.schema_tools.validation import validate
 from pydantic import SecretStr, ValidationError
 
 from partwise.blocks import FileSource
+from partwise.errors import InputError
 from partwise.flows import map_partitions
-from partwise.flows.calls import describe_intent, read_call
-from partwise.flows.cli import main
-from partwise.flows.cli_files import FileOptions
-from partwise.flows.connections import open_rows
-from partwise.tasks.data import Files
-from partwise.tasks.data.files.remote_files import set_source_credentials, source_credentials
-from partwise.tasks.data.sources.opening import open_source
-from partwise.tasks.errors import InputError
-from partwise.tasks.runs import Run
+from partwise.flows.cli.input_files import FileOptions
+from partwise.flows.cli.main import main
+from partwise.flows.running.calls import describe_intent, read_call
+from partwise.flows.running.connections import open_rows
+from partwise.runs.run import Run
+from partwise.sources.files.file_set import Files
+from partwise.sources.files.remote_files import set_source_credentials, source_credentials
+from partwise.sources.opening import open_source
 
 SECRET = "a-very-secret-half"
 

@@ -16,15 +16,16 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from partwise.blocks import SqlSource, SqlTable
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import InputError, OutputError, SourceError
 from partwise.flows import map_partitions, run_inference, train_models
-from partwise.flows.calls import read_call
-from partwise.flows.cli import main
-from partwise.tasks.data import Query
-from partwise.tasks.errors import InputError, OutputError, SourceError
-from partwise.tasks.partitions import ExecutionOptions, RunStatus
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.sql_output import Table, publish
-from partwise.tasks.serdes import PickleSerde
+from partwise.flows.cli.main import main
+from partwise.flows.running.calls import read_call
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import RunStatus
+from partwise.publishing.sql_output import Table, publish
+from partwise.runs.run import Run
+from partwise.sources.sql.query import Query
 from tests.flows import sql_functions
 from tests.flows.sql_functions import fit, predict, thrice, twice
 from tests.sql_server import PASSWORD, Postgres
@@ -166,8 +167,8 @@ def test_an_older_generation_does_not_replace_a_newer_one(cluster, store, tmp_pa
 
 def publish_of_old(old: Run, rows: list[pa.Table], table: Table) -> list[Any]:
     """What a publisher of the first generation, which was paused, does when it goes on."""
-    from partwise.tasks.runs.sql_output import contents
-    from partwise.tasks.runs.sql_target import Target
+    from partwise.publishing.sql_output import contents
+    from partwise.publishing.sql_target import Target
 
     a, b = old.partition_id("a"), old.partition_id("b")
     whole = pa.concat_tables(rows).sort_by("store")
@@ -247,8 +248,8 @@ def test_columns_of_every_type_arrive(postgres_server, tmp_path) -> None:
     import datetime as dt
     from decimal import Decimal
 
-    from partwise.tasks.runs.sql_output import contents
-    from partwise.tasks.runs.sql_target import Target
+    from partwise.publishing.sql_output import contents
+    from partwise.publishing.sql_target import Target
 
     moment = dt.datetime(2024, 2, 29, 12, 30, 0, 250, tzinfo=dt.UTC)
     row = {

@@ -16,21 +16,22 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
+from partwise.engine.assignment import Execution, ShardAssignment, work_file
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.payload import pack_work
+from partwise.engine.worker import end_execution, run_shard
+from partwise.engine.works import MapWork
+from partwise.errors import RunBusyError, RunExistsError, StoreError
 from partwise.flows import map_partitions
-from partwise.tasks.data.keys.partition_keys import key_columns
-from partwise.tasks.data.shards.spills import spill_shards
-from partwise.tasks.data.sources.opening import open_source
-from partwise.tasks.errors import RunBusyError, RunExistsError, StoreError
-from partwise.tasks.partitions import ExecutionOptions, RunStatus
-from partwise.tasks.partitions.assignment import Execution, ShardAssignment, work_file
-from partwise.tasks.partitions.payload import pack_work
-from partwise.tasks.partitions.staging import Stage
-from partwise.tasks.partitions.work import MapWork
-from partwise.tasks.partitions.worker import end_execution, run_shard
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.claim import Claim, Identity, Intent
-from partwise.tasks.runs.completion import Ending, complete_run
-from partwise.tasks.runs.store import Store
+from partwise.outcomes import RunStatus
+from partwise.runs.claim import Claim, Identity, Intent
+from partwise.runs.completion import Ending, complete_run
+from partwise.runs.run import Run
+from partwise.shuffle.plan import spill_shards
+from partwise.shuffle.shared_folder import Stage
+from partwise.sources.opening import open_source
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import key_columns
 
 PARTITIONS = 24
 SHARDS = 2

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from partwise.tasks.data.keys.partition_keys import key_columns, partition_ids
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.claim import Claim, Identity, Intent
-from partwise.tasks.runs.completion import Ending, complete_run
-from partwise.tasks.runs.ledger import LedgerRow, segment_table, write_table
-from partwise.tasks.runs.manifest import RunKind, execution_token, run_path, segment_file
-from partwise.tasks.runs.store import Store
+from partwise.runs.claim import Claim, Identity, Intent
+from partwise.runs.completion import Ending, complete_run
+from partwise.runs.documents import RunKind, execution_token, run_path, segment_file
+from partwise.runs.ledger import LedgerRow, segment_table, write_table
+from partwise.runs.run import Run
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import key_columns, partition_ids
 
 BEGAN = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from partwise.tasks.reports import render_report
+from partwise.reports.report import render_report
 from tests.reports.conftest import LedgerMaker, at
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")

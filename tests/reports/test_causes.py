@@ -1,7 +1,7 @@
 """Failures by fingerprint, others by reason."""
 
-from partwise.tasks.partitions.outcomes import PartitionStatus
-from partwise.tasks.reports.causes import MOST_GROUPS, describe_causes
+from partwise.outcomes import PartitionStatus
+from partwise.reports.causes import MOST_GROUPS, describe_causes
 
 FAILED, LOST = PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from partwise.tasks.reports.distributions import describe_distribution, worst_end
-from partwise.tasks.reports.scales import Scale, scale_of
+from partwise.reports.distributions import describe_distribution, worst_end
+from partwise.reports.scales import Scale, scale_of
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from partwise.flows.cli_open import open_report
-from partwise.tasks.reports import write_report
-from partwise.tasks.runs.manifest import run_path
-from partwise.tasks.runs.store import Store
+from partwise.flows.cli.open import open_report
+from partwise.reports.report import write_report
+from partwise.runs.documents import run_path
+from partwise.store.store import Store
 from tests.reports.conftest import LedgerMaker
 
 ROW = {"key": "a", "seconds": 1.0}

@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.errors import InputError
-from partwise.tasks.reports import render_report, write_report
-from partwise.tasks.reports.report import read_report
-from partwise.tasks.runs.garbage import collect_garbage
-from partwise.tasks.runs.manifest import REPORT_FILE, run_path
+from partwise.errors import InputError
+from partwise.reports.report import read_report, render_report, write_report
+from partwise.runs.documents import REPORT_FILE, run_path
+from partwise.runs.garbage import collect_garbage
 from tests.reports.conftest import at
 from tests.reports.page import check
 

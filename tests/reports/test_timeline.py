@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from partwise.tasks.reports.skew import MOST_DOTS, describe_skew
-from partwise.tasks.reports.timeline import MOST_BARS, MOST_LANES, MOST_WORKERS, describe_timeline
+from partwise.reports.skew import MOST_DOTS, describe_skew
+from partwise.reports.timeline import MOST_BARS, MOST_LANES, MOST_WORKERS, describe_timeline
 from tests.reports.conftest import at
 
 

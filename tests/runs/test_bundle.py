@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.errors import IntegrityError
-from partwise.tasks.runs.bundle import BundleWriter, content_file, decode, read_local_artifact
+from partwise.errors import IntegrityError
+from partwise.runs.bundle import BundleWriter, content_file, decode, read_local_artifact
 
 CONTENTS = st.one_of(
     st.binary(max_size=2000),

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from partwise.tasks.data.keys.partition_keys import KeyClass, KeyColumn
-from partwise.tasks.errors import InputError, KeyClassError, RunBusyError, RunExistsError
-from partwise.tasks.runs.claim import Claim, Identity, Intent
+from partwise.errors import InputError, KeyClassError, RunBusyError, RunExistsError
+from partwise.runs.claim import Claim, Identity, Intent
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 
 INTENT = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint="c")
 KEY = KeyColumn(name="key", key_class=KeyClass.STRING)

@@ -8,13 +8,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset
 import pytest
 
-from partwise.tasks.partitions import RunStatus
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.committed import read_committed
-from partwise.tasks.runs.completion import settle_unchanged
-from partwise.tasks.runs.outputs import rewrite_partial_files
-from partwise.tasks.runs.presence import are_there, files_there
-from partwise.tasks.runs.store import Store
+from partwise.outcomes import RunStatus
+from partwise.runs.committed import read_committed
+from partwise.runs.completion import settle_unchanged
+from partwise.runs.outputs import rewrite_partial_files
+from partwise.runs.presence import are_there, files_there
+from partwise.runs.run import Run
+from partwise.store.store import Store
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
 SECOND = {"a": 1.0, "b": 20.0, "c": 3.0, "d": 4.0}

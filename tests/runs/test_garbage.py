@@ -4,14 +4,14 @@ import pyarrow as pa
 import pytest
 
 from partwise.blocks import RemoteCluster
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import RunBusyError, RunNotFoundError
 from partwise.flows import map_partitions
-from partwise.tasks.errors import RunBusyError, RunNotFoundError
-from partwise.tasks.partitions import ExecutionOptions
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.garbage import collect_garbage
-from partwise.tasks.runs.lease import Lease
-from partwise.tasks.runs.manifest import run_path
-from partwise.tasks.runs.store import Store
+from partwise.runs.documents import run_path
+from partwise.runs.garbage import collect_garbage
+from partwise.runs.run import Run
+from partwise.store.lease import Lease
+from partwise.store.store import Store
 
 
 def with_factor(factor: int):

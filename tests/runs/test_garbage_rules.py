@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.errors import IntegrityError, RunBusyError, RunNotFoundError
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.committed import read_committed
-from partwise.tasks.runs.garbage import collect_garbage
+from partwise.errors import IntegrityError, RunBusyError, RunNotFoundError
+from partwise.runs.committed import read_committed
+from partwise.runs.garbage import collect_garbage
+from partwise.runs.run import Run
 
 KEYS = "abcd"
 

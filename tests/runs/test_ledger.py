@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.errors import RunFormatError
-from partwise.tasks.runs.bundle import StoredArtifact
-from partwise.tasks.runs.ledger import (
+from partwise.errors import RunFormatError
+from partwise.runs.bundle import StoredArtifact
+from partwise.runs.ledger import (
     COLUMNS,
     LedgerRow,
     merge,
@@ -243,7 +243,7 @@ def test_reading_starts_no_threads(tmp_path, run_python) -> None:
     path.write_bytes(write_table(segment_table(pa.table({"k": ["a"]}), [row("a")])))
     script = (
         "import json, os, sys; from pathlib import Path\n"
-        "from partwise.tasks.runs.ledger import read_table\n"
+        "from partwise.runs.ledger import read_table\n"
         "content = Path(sys.argv[1]).read_bytes()\n"
         "before = len(os.listdir('/proc/self/task')); table = read_table(content, 'ledger')\n"
         "print(json.dumps([table.num_rows, len(os.listdir('/proc/self/task')) - before]))"

@@ -4,9 +4,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.runs.bundle import StoredArtifact
-from partwise.tasks.runs.ledger import LedgerRow, segment_table
-from partwise.tasks.runs.presence import are_there, bundles_of, files_there, is_whole
+from partwise.runs.bundle import StoredArtifact
+from partwise.runs.ledger import LedgerRow, segment_table
+from partwise.runs.presence import are_there, bundles_of, files_there, is_whole
 
 BUNDLES = ["bundles/0.zip", "bundles/1.zip", "bundles/2.zip"]
 OUTPUTS = ["outputs/0.parquet", "outputs/1.parquet"]

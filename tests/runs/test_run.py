@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from partwise.tasks.errors import (
+from partwise.errors import (
     ArtifactNotFoundError,
     IntegrityError,
     KeyClassError,
@@ -17,9 +17,9 @@ from partwise.tasks.errors import (
     RunIdError,
     RunNotFoundError,
 )
-from partwise.tasks.partitions import RunStatus
-from partwise.tasks.runs import Run
-from partwise.tasks.runs.listing import list_runs
+from partwise.outcomes import RunStatus
+from partwise.runs.listing import list_runs
+from partwise.runs.run import Run
 
 DONE = [("a", "DONE", 1.0), ("b", "DONE", 2.0), ("c", "FAILED", 3.0)]
 
@@ -61,7 +61,7 @@ def test_a_complete_run_tells_what_became_of_it(run) -> None:
 
 def test_another_process_sees_the_same(run, run_python) -> None:
     script = (
-        "import json, sys; from partwise.tasks.runs import Run; run = Run.open('run', sys.argv[1]);"
+        "import json, sys; from partwise.runs.run import Run; run = Run.open('run', sys.argv[1]);"
         "print(json.dumps([run.status, run.counts, run.artifact('a', 'note.txt').decode()]))"
     )
     assert run_python(script, run.store.url) == ["PARTIAL_FAILURE", run.counts, "a 1.0"]

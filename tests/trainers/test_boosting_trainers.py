@@ -10,12 +10,12 @@ import pytest
 import xgboost
 from pydantic import TypeAdapter, ValidationError
 
-from partwise.tasks.data import DataConnector
-from partwise.tasks.errors import ColumnError, InputError
-from partwise.tasks.partitions.context import PartitionContext
-from partwise.tasks.partitions.outcomes import Result, Skip
-from partwise.tasks.serdes import serde_for
-from partwise.tasks.trainers import (
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
+from partwise.errors import ColumnError, InputError
+from partwise.models.serdes import serde_for
+from partwise.outcomes import Result, Skip
+from partwise.trainers import (
     TRAINERS,
     HoldoutByTime,
     HoldoutFraction,
@@ -176,9 +176,9 @@ def test_another_process_predicts_the_same(kind, trainer, tmp_path):
         writer.write_table(TABLE)
     code = f"""
 import pyarrow as pa
-from partwise.tasks.data import DataConnector
-from partwise.tasks.serdes import serde_by_name
-from partwise.tasks.trainers import default_predict
+from partwise.connector.data_connector import DataConnector
+from partwise.models.serdes import serde_by_name
+from partwise.trainers import default_predict
 model = serde_by_name({kind!r}, None).read({str(tmp_path / serde.filename)!r})
 table = pa.ipc.open_file({str(tmp_path / "rows.arrow")!r}).read_all()
 print(default_predict(DataConnector(table), model, None).tolist())

@@ -5,10 +5,10 @@ import pyarrow as pa
 import pytest
 import xgboost
 
-from partwise.tasks.data import DataConnector
-from partwise.tasks.errors import ColumnError, InputError
-from partwise.tasks.partitions.context import PartitionContext
-from partwise.tasks.trainers import default_predict
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
+from partwise.errors import ColumnError, InputError
+from partwise.trainers import default_predict
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"unit price": RNG.normal(size=80), "n": np.arange(80) % 7})

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tasks.data.forms.features import (
+from partwise.errors import ColumnError
+from partwise.tables.features import (
     choose_features,
     feature_matrix,
     feature_names,
     find_categories,
     find_columns,
 )
-from partwise.tasks.errors import ColumnError
 
 SCHEMA = pa.schema(
     {

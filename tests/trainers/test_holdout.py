@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from partwise.tasks.errors import ColumnError
-from partwise.tasks.trainers import Holdout, HoldoutByTime, HoldoutFraction
+from partwise.errors import ColumnError
+from partwise.trainers import Holdout, HoldoutByTime, HoldoutFraction
 
 DAYS = [date(2026, 1, 1), date(2026, 1, 2), None, date(2026, 1, 3), date(2026, 1, 3)]
 

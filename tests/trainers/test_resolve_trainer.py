@@ -2,11 +2,11 @@ import sys
 
 import pytest
 
-from partwise.tasks.errors import FunctionError
-from partwise.tasks.trainers import LightGBMTrainer, default_predict, resolve_trainer
+from partwise.errors import FunctionError
+from partwise.trainers import LightGBMTrainer, default_predict, resolve_trainer
 
 MODULE = """
-from partwise.tasks.trainers import LightGBMTrainer
+from partwise.trainers import LightGBMTrainer
 ready = LightGBMTrainer(label="y")
 settings = {"label": "y"}
 class Own: ...
@@ -31,7 +31,7 @@ def project(tmp_path, monkeypatch):
 def test_what_can_be_called_is_returned():
     trainer = LightGBMTrainer(label="y")
     assert resolve_trainer(trainer) is trainer
-    assert resolve_trainer("partwise.tasks.trainers:default_predict") is default_predict
+    assert resolve_trainer("partwise.trainers:default_predict") is default_predict
 
 
 def test_the_current_directory_comes_last(project):

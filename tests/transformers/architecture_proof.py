@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from partwise.tasks.transformers.architectures import ARCHITECTURES
-from partwise.tasks.transformers.export import export
-from partwise.tasks.transformers.feature_choice import config_for
-from partwise.tasks.transformers.flat_model import run_model
-from partwise.tasks.transformers.proof import configs_of
+from partwise.transformers.architectures import ARCHITECTURES
+from partwise.transformers.export import export
+from partwise.transformers.feature_choice import config_for
+from partwise.transformers.flat_model import run_model
+from partwise.transformers.proof import configs_of
 from tests.transformers.tiny_models import tiny_model
 
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "architectures.md"

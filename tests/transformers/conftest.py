@@ -2,7 +2,7 @@
 
 import pytest
 
-from partwise.tasks.validation.judging import close_judges
+from partwise.exports.proof.judge import close_judges
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from partwise.tasks.transformers.architectures import ARCHITECTURES
-from partwise.tasks.transformers.feature_choice import config_for
-from partwise.tasks.transformers.features import FEATURES
+from partwise.transformers.architectures import ARCHITECTURES
+from partwise.transformers.feature_choice import config_for
+from partwise.transformers.features import FEATURES
 from tests.transformers.architecture_proof import PAIRS, TABLE, prove
 from tests.transformers.tiny_models import TINY, tiny_config
 

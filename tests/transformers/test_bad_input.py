@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partwise.tasks.errors import (
+from partwise.errors import (
     CheckpointError,
     OpsetError,
     PartwiseError,
@@ -19,9 +19,9 @@ from partwise.tasks.errors import (
     UnknownFeatureError,
     UnknownModelTypeError,
 )
-from partwise.tasks.transformers.checkpoint_export import export_checkpoint
-from partwise.tasks.transformers.export import writing
-from partwise.tasks.transformers.options import TransformersOptions
+from partwise.transformers.checkpoint_export import export_checkpoint
+from partwise.transformers.export import writing
+from partwise.transformers.options import TransformersOptions
 from tests.transformers.tiny_checkpoints import save_checkpoint, save_tokenizer
 
 CLASSIFIER = "sequence-classification"

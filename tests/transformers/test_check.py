@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from partwise.tasks.errors import ExportRefused, InputError
-from partwise.tasks.transformers.check import check_export
-from partwise.tasks.transformers.checkpoint_export import export_checkpoint
-from partwise.tasks.transformers.options import TransformersOptions
+from partwise.errors import ExportRefused, InputError
+from partwise.transformers.check import check_export
+from partwise.transformers.checkpoint_export import export_checkpoint
+from partwise.transformers.options import TransformersOptions
 from tests.transformers.test_torch_programs import STAND_IN
 from tests.transformers.tiny_checkpoints import save_checkpoint
 
@@ -40,7 +40,7 @@ def traced_for_its_own_sizes(*_):
 @pytest.mark.usefixtures("neuron_sdk")
 @pytest.mark.parametrize(("form", "atol"), [("torchscript", 1e-5), ("neuron", 1e-2)])
 def test_what_is_fixed_to_its_sizes_is_compared_on_these(bert, tmp_path, monkeypatch, form, atol):
-    free = "partwise.tasks.transformers.torch_programs._traced_free"
+    free = "partwise.transformers.torch_programs._traced_free"
     monkeypatch.setattr(free, traced_for_its_own_sizes)
     options = TransformersOptions(format=form, batch_size=2, sequence_length=16)
     made = export_checkpoint(str(bert), CLASSIFIER, tmp_path / "made", options).files[0]

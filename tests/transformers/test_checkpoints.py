@@ -13,13 +13,13 @@ import torch
 import transformers
 from huggingface_hub.utils import filter_repo_objects
 
-from partwise.tasks.errors import CheckpointError, OpsetError, UnknownFeatureError
-from partwise.tasks.transformers.checkpoint_files import find_checkpoint
-from partwise.tasks.transformers.checkpoints import open_checkpoint
-from partwise.tasks.transformers.families import TypedTextOnnxConfig
-from partwise.tasks.transformers.installed import TRANSFORMERS
-from partwise.tasks.transformers.options import TransformersOptions
-from partwise.tasks.transformers.quiet import quiet
+from partwise.errors import CheckpointError, OpsetError, UnknownFeatureError
+from partwise.transformers.checkpoint_files import find_checkpoint
+from partwise.transformers.checkpoints import open_checkpoint
+from partwise.transformers.families import TypedTextOnnxConfig
+from partwise.transformers.installed import TRANSFORMERS
+from partwise.transformers.options import TransformersOptions
+from partwise.transformers.quiet import quiet
 from tests.transformers.tiny_checkpoints import (
     save_checkpoint,
     save_image_processor,
@@ -305,7 +305,7 @@ def test_without_the_client_of_the_hub_it_is_said_what_is_missing(tmp_path, monk
 
 
 def test_another_release_of_transformers_is_named(bert, monkeypatch):
-    monkeypatch.setattr("partwise.tasks.transformers.installed.version", lambda _: "5.24.0")
+    monkeypatch.setattr("partwise.transformers.installed.version", lambda _: "5.24.0")
     message = r"need its release 5\.23, and 5\.24\.0 is installed: pip install 'partwise\["
     with pytest.raises(CheckpointError, match=message):
         open_checkpoint(str(bert), CLASSIFIER, OPTIONS)

@@ -12,8 +12,8 @@ import json, resource, sys
 from pathlib import Path
 
 import torch, transformers
-from partwise.tasks.transformers import config_for, export
-from partwise.tasks.validation.judging import close_judges
+from partwise.transformers import config_for, export
+from partwise.exports.proof.judge import close_judges
 
 config = transformers.DistilBertConfig(
     vocab_size=2_200_000, dim=256, hidden_dim=8, n_layers=1, n_heads=2,

@@ -8,14 +8,14 @@ import numpy as np
 import onnx
 import pytest
 
-from partwise.tasks.exporters.onnx_files import read_signature
-from partwise.tasks.exporters.onnx_model import OnnxModel
-from partwise.tasks.transformers.export import export
-from partwise.tasks.transformers.feature_choice import config_for
-from partwise.tasks.transformers.flat_model import run_model
-from partwise.tasks.transformers.options import TransformersOptions
-from partwise.tasks.transformers.proof import expect
-from partwise.tasks.validation.judging import judge
+from partwise.exports.proof.judge import judge
+from partwise.models.onnx_files import read_signature
+from partwise.models.onnx_model import OnnxModel
+from partwise.transformers.export import export
+from partwise.transformers.feature_choice import config_for
+from partwise.transformers.flat_model import run_model
+from partwise.transformers.options import TransformersOptions
+from partwise.transformers.proof import expect
 from tests.transformers.tiny_models import tiny_model
 
 

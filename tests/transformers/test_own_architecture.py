@@ -8,9 +8,9 @@ import pytest
 import torch
 import transformers
 
-from partwise.tasks.errors import ExportRefused, InputError, OpsetError, UnknownFeatureError
-from partwise.tasks.exporters.onnx_model import OnnxModel
-from partwise.tasks.transformers import (
+from partwise.errors import ExportRefused, InputError, OpsetError, UnknownFeatureError
+from partwise.models.onnx_model import OnnxModel
+from partwise.transformers import (
     OnnxConfig,
     OnnxConfigWithPast,
     TransformersMismatch,
@@ -20,7 +20,7 @@ from partwise.tasks.transformers import (
     export,
     validate_model_outputs,
 )
-from partwise.tasks.transformers.patches import patched, shift_tokens_right
+from partwise.transformers.patches import patched, shift_tokens_right
 
 TOKENS = {0: "batch", 1: "sequence"}
 

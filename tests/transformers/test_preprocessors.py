@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import transformers
 
-from partwise.tasks.errors import CheckpointError
-from partwise.tasks.transformers.check import check_export
-from partwise.tasks.transformers.checkpoint_export import export_checkpoint
-from partwise.tasks.transformers.export import TransformersMismatch
-from partwise.tasks.transformers.feature_choice import config_for
-from partwise.tasks.transformers.options import TransformersOptions
-from partwise.tasks.transformers.preprocessors import CASE, make_real_inputs
+from partwise.errors import CheckpointError
+from partwise.transformers.check import check_export
+from partwise.transformers.checkpoint_export import export_checkpoint
+from partwise.transformers.export import TransformersMismatch
+from partwise.transformers.feature_choice import config_for
+from partwise.transformers.options import TransformersOptions
+from partwise.transformers.preprocessors import CASE, make_real_inputs
 from tests.transformers.tiny_checkpoints import (
     save_checkpoint,
     save_image_processor,

@@ -13,20 +13,20 @@ import pytest
 import torch
 import transformers
 
-from partwise.tasks.errors import ExportRefused, InputError
-from partwise.tasks.exporters.neuron import NeuronModel
-from partwise.tasks.exporters.pt2 import Pt2Model
-from partwise.tasks.exporters.torchscript import TorchScriptModel
-from partwise.tasks.transformers.export import TransformersMismatch, export
-from partwise.tasks.transformers.feature_choice import config_for
-from partwise.tasks.transformers.flat_model import run_model
-from partwise.tasks.transformers.onnx_config import OnnxConfig
-from partwise.tasks.transformers.options import TransformersOptions
-from partwise.tasks.transformers.proof import expect
-from partwise.tasks.transformers.report import ExportReport
-from partwise.tasks.transformers.sizes import Sizes
-from partwise.tasks.transformers.torch_programs import write_pt2, write_torchscript
-from partwise.tasks.validation.judging import judge
+from partwise.errors import ExportRefused, InputError
+from partwise.exports.neuron import NeuronModel
+from partwise.exports.proof.judge import judge
+from partwise.exports.torch.pt2 import Pt2Model
+from partwise.exports.torch.torchscript import TorchScriptModel
+from partwise.transformers.export import TransformersMismatch, export
+from partwise.transformers.feature_choice import config_for
+from partwise.transformers.flat_model import run_model
+from partwise.transformers.onnx_config import OnnxConfig
+from partwise.transformers.options import TransformersOptions
+from partwise.transformers.proof import expect
+from partwise.transformers.report import ExportReport
+from partwise.transformers.sizes import Sizes
+from partwise.transformers.torch_programs import write_pt2, write_torchscript
 from tests.transformers.tiny_models import TINY, tiny_model
 
 MODELS = {"torchscript": TorchScriptModel, "pt2": Pt2Model, "neuron": NeuronModel}
@@ -352,8 +352,8 @@ def test_files_run_without_transformers_and_name_no_folder_of_this_machine(bert)
     code = f"""
 import sys, numpy
 sys.modules["transformers"] = None
-from partwise.tasks.exporters.pt2 import Pt2Model
-from partwise.tasks.exporters.torchscript import TorchScriptModel
+from partwise.exports.torch.pt2 import Pt2Model
+from partwise.exports.torch.torchscript import TorchScriptModel
 feeds = {{name: numpy.array(values) for name, values in {
         ({name: values.tolist() for name, values in feeds.items()})
     }.items()}}

@@ -3,7 +3,7 @@
 import string
 from pathlib import Path
 
-from partwise.tasks.transformers.quiet import quiet
+from partwise.transformers.quiet import quiet
 from tests.transformers.tiny_models import tiny_model
 
 

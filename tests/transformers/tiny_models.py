@@ -303,8 +303,8 @@ def tiny_model(model_type: str, feature: str):
     import torch
     import transformers
 
-    from partwise.tasks.transformers.feature_choice import config_for
-    from partwise.tasks.transformers.quiet import quiet
+    from partwise.transformers.feature_choice import config_for
+    from partwise.transformers.quiet import quiet
 
     torch.manual_seed(0)
     with quiet():

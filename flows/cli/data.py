@@ -1,0 +1,379 @@
+"""`partwise data`: register rows as versions of a dataset, list, show and compare them."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from partwise.datasets.comparison import (
+    ColumnChange,
+    PartitionChanges,
+    compare_columns,
+    compare_partitions,
+)
+from partwise.datasets.dataset import Dataset, list_datasets
+from partwise.datasets.manifest import DATASETS, ColumnDocument
+from partwise.errors import PartwiseError
+from partwise.flows.cli import report
+from partwise.flows.cli.options import Names, StoreUrl, parse_condition, split_names
+from partwise.formatting import key_text, shortened, size
+from partwise.runs.listing import list_runs
+from partwise.runs.run import Run
+from partwise.store.store import Store
+
+READERS = 8
+
+data = App(
+    name="data",
+    help="Register rows as versions of a dataset, list, show and compare them.",
+    default_parameter=Parameter(negative=(), show_default=False),
+)
+
+Json = Annotated[bool, Parameter(name="--json")]
+Reference = Annotated[str, Parameter(name="NAME[@VERSION]")]
+
+
+@data.command
+def register(
+    name: str,
+    source: Annotated[tuple[str, ...], Parameter(name="SOURCE")],
+    /,
+    *,
+    exclude: Names = (),
+    label: Names = (),
+    where: Names = (),
+    columns: Names = (),
+    description: str = "",
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Write rows to a store as a new version of a dataset; equal rows make none.
+
+    Args:
+        name: The dataset's name: letters, digits, "-" and "_".
+        source: Files, globs, folders or URLs; a block, sql-source/NAME; or dataset://NAME@VERSION.
+        exclude: Columns that are read only when they are named.
+        label: Columns to be predicted, which are never features by themselves.
+        where: Rows to keep, such as "price > 0". Given several times, all must hold.
+        columns: Columns to keep. Default: all.
+        description: A sentence for people.
+        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        as_json: Print a JSON object.
+    """
+    from partwise.datasets import registration
+    from partwise.flows.running.connections import open_rows
+
+    done = registration.register(
+        name,
+        open_rows(list(source)),
+        store=Store.parse(store),
+        columns=split_names(columns) or None,
+        filter=[parse_condition(text) for text in where] or None,
+        exclude=split_names(exclude),
+        label=split_names(label),
+        description=description,
+    )
+    dataset = done.dataset
+    if as_json:
+        report.print_json({**_record(dataset), "is_new": done.is_new})
+        return 0
+    out = report.console()
+    if done.is_new:
+        out.print(f"{dataset.reference}  {_extent(dataset)}", markup=False)
+    else:
+        out.print(f"{dataset.reference} has these very rows: no new version.", markup=False)
+    return 0
+
+
+@data.command(name="list")
+def list_(*, store: StoreUrl = "artifacts", as_json: Json = False) -> int:
+    """List the datasets in a store, each with its newest version.
+
+    Args:
+        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        as_json: Print a JSON object per dataset.
+    """
+    opened = Store.parse(store)
+    found = list_datasets(opened)
+    if as_json:
+        for dataset in found:
+            report.print_json(_record(dataset))
+        return 0
+    if not found:
+        report.console().print(f"There are no datasets in {opened.url}.", markup=False)
+        return 0
+    rows = [
+        (
+            dataset.name,
+            dataset.version,
+            dataset.rows,
+            len(dataset.manifest.columns),
+            size(dataset.manifest.size_bytes),
+            dataset.manifest.created_at,
+            shortened(dataset.manifest.description, 60),
+        )
+        for dataset in found
+    ]
+    names = ("dataset", "version", "rows", "columns", "size", "registered (UTC)", "description")
+    report.print_table(names, rows)
+    return 0
+
+
+@data.command
+def show(
+    name: Reference,
+    /,
+    *,
+    runs: bool = False,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Show a version of a dataset: columns, marks, statistics, where it came from.
+
+    Args:
+        name: The dataset, such as sales@3; without a version the newest.
+        runs: Look through all runs of the store for those that read this version.
+        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        as_json: Print a JSON object.
+    """
+    dataset = Dataset.of(name, Store.parse(store))
+    users = _users(dataset) if runs else None
+    if as_json:
+        columns = [column.model_dump(mode="json") for column in dataset.manifest.columns]
+        used = {} if users is None else {"runs": users}
+        report.print_json({**_record(dataset), "columns": columns, **used})
+        return 0
+    manifest = dataset.manifest
+    fields = {"rows": _extent(dataset)}
+    if manifest.description:
+        fields["description"] = manifest.description
+    fields["from"] = _origin(dataset)
+    fields["registered"] = f"{report.shown(manifest.created_at)} UTC"
+    fields["fingerprint"] = manifest.fingerprint
+    if users is not None:
+        fields["runs"] = "\n".join(users) or "none"
+    report.console().print(dataset.reference, style="bold", markup=False)
+    report.print_fields(fields)
+    header = ("column", "type", "mark", "nulls", "min", "max", "mean", "distinct")
+    report.print_table(header, [_column_row(dataset, column) for column in manifest.columns])
+    return 0
+
+
+@data.command
+def diff(
+    before: Reference,
+    after: Reference,
+    /,
+    *,
+    partition_by: Annotated[Names, Parameter(alias="-p")] = (),
+    examples: int = 5,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Compare two versions: rows, columns, statistics, and with --partition-by the partitions.
+
+    Args:
+        before: The earlier version, such as sales@1.
+        after: The later version, such as sales@2.
+        partition_by: The key column, or several: count the partitions added, removed and changed.
+        examples: The most keys to print of each. Default: 5.
+        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        as_json: Print a JSON object.
+    """
+    opened = Store.parse(store)
+    old, new = Dataset.of(before, opened), Dataset.of(after, opened)
+    changes = compare_columns(old, new)
+    keys = split_names(partition_by)
+    partitions = compare_partitions(old, new, keys, examples=examples) if keys else None
+    if as_json:
+        report.print_json(_diff_record(old, new, changes, partitions))
+        return 0
+    out = report.console()
+    out.print(f"{old.reference} -> {new.reference}", style="bold", markup=False)
+    equal = " (the very same)" if old.fingerprint == new.fingerprint else ""
+    fields = {"rows": f"{old.rows:,} -> {new.rows:,}{equal}"}
+    if partitions is not None:
+        fields["partitions"] = _partition_text(partitions)
+    report.print_fields(fields)
+    rows = [row for change in changes for row in _change_rows(old, new, change)]
+    if rows:
+        report.print_table(("column", "what", "before", "after"), rows)
+    return 0
+
+
+@data.command
+def gc(
+    name: str = "",
+    /,
+    *,
+    older_than_days: float = 7.0,
+    dry_run: bool = False,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Delete what registrations left behind when they died, and rows on their way to workers.
+
+    Args:
+        name: The dataset. Default: all of them, and the rows that runs handed to workers by way of
+            the store, which later runs on the same rows use again.
+        older_than_days: How old such rows have to be: a run may be at work on them. Default: 7.
+        dry_run: Only list them.
+        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        as_json: Print a JSON object per file.
+    """
+    from partwise.datasets.garbage import collect_dataset_garbage
+    from partwise.shuffle.shard_cache import collect_shards
+
+    opened = Store.parse(store)
+    found: list[tuple[str, int]] = []
+    for each in [name] if name else opened.list_folder(DATASETS):
+        found += collect_dataset_garbage(opened, each, dry_run=dry_run)
+    if not name:
+        found += collect_shards(opened, timedelta(days=older_than_days), dry_run=dry_run)
+    report.print_garbage(found, name or opened.url, dry_run=dry_run, as_json=as_json)
+    return 0
+
+
+def _extent(dataset: Dataset) -> str:
+    manifest = dataset.manifest
+    parts = f"{len(manifest.parts)} part{'s' if len(manifest.parts) > 1 else ''}"
+    columns = len(manifest.columns)
+    return f"{dataset.rows:,} rows, {columns} columns, {size(manifest.size_bytes)} in {parts}"
+
+
+def _record(dataset: Dataset) -> dict[str, Any]:
+    """Return a version as a JSON line has it."""
+    manifest = dataset.manifest
+    return {
+        "name": dataset.name,
+        "version": dataset.version,
+        "reference": dataset.reference,
+        "description": manifest.description,
+        "rows": dataset.rows,
+        "size_bytes": manifest.size_bytes,
+        "schema": {column.name: column.type for column in manifest.columns},
+        "excluded": list(manifest.excluded),
+        "label": list(manifest.label),
+        "fingerprint": manifest.fingerprint,
+        "source": dict(manifest.source),
+        "created_at": manifest.created_at,
+        "partwise_version": manifest.partwise_version,
+        "parts": [part.path for part in manifest.parts],
+    }
+
+
+def _origin(dataset: Dataset) -> str:
+    source = dataset.manifest.source
+    if "run_id" in source:
+        return f"the run {source['run_id']}, generation {source['generation']}"
+    paths = source.get("paths")
+    if isinstance(paths, list):
+        return shortened(", ".join(map(str, paths)))
+    return shortened(", ".join(f"{name} {value}" for name, value in source.items()))
+
+
+def _column_row(dataset: Dataset, column: ColumnDocument) -> tuple[Any, ...]:
+    return (
+        column.name,
+        column.type,
+        dataset.manifest.mark_of(column.name),
+        column.nulls,
+        _bound(column.min),
+        _bound(column.max),
+        column.mean,
+        column.distinct,
+    )
+
+
+def _bound(value: Any) -> Any:
+    return shortened(value, 32) if isinstance(value, str) else value
+
+
+def _change_rows(old: Dataset, new: Dataset, change: ColumnChange) -> list[tuple[Any, ...]]:
+    if change.before is None or change.after is None:
+        what = "added" if change.before is None else "removed"
+        types = [column and column.type for column in (change.before, change.after)]
+        return [(change.name, what, *types)]
+    rows: list[tuple[Any, ...]] = []
+    for what in change.moved:
+        if what == "mark":
+            values = [dataset.manifest.mark_of(change.name) or "none" for dataset in (old, new)]
+        else:
+            values = [_bound(getattr(side, what)) for side in (change.before, change.after)]
+        rows.append((change.name, what, *(report.shown(value) for value in values)))
+    return rows
+
+
+def _partition_text(partitions: PartitionChanges) -> str:
+    lines = [f"{partitions.same:,} unchanged"]
+    for change, count in partitions.counts.items():
+        keys = "; ".join(_key_texts(partitions, change))
+        more = " ..." if count > len(partitions.examples[change]) else ""
+        lines.append(f"{count:,} {change}" + (f": {keys}{more}" if keys else ""))
+    return "\n".join(lines)
+
+
+def _key_texts(partitions: PartitionChanges, change: str) -> list[str]:
+    keys = partitions.examples[change]
+    single = len(partitions.key_columns) == 1
+    return [key_text([key] if single else list(key)) for key in keys]
+
+
+def _diff_record(
+    old: Dataset,
+    new: Dataset,
+    changes: list[ColumnChange],
+    partitions: PartitionChanges | None,
+) -> Mapping[str, Any]:
+    record: dict[str, Any] = {
+        "before": old.reference,
+        "after": new.reference,
+        "same_rows": old.fingerprint == new.fingerprint,
+        "rows": [old.rows, new.rows],
+        "added": [change.name for change in changes if change.before is None],
+        "removed": [change.name for change in changes if change.after is None],
+        "columns": {
+            change.name: {what: list(values) for _, what, *values in _values(old, new, change)}
+            for change in changes
+            if change.before is not None and change.after is not None
+        },
+    }
+    if partitions is not None:
+        record["partitions"] = {
+            "unchanged": partitions.same,
+            **partitions.counts,
+            "examples": {name: _key_texts(partitions, name) for name in partitions.counts},
+        }
+    return record
+
+
+def _values(old: Dataset, new: Dataset, change: ColumnChange) -> list[tuple[Any, ...]]:
+    """Return what moved as values, where `_change_rows` has texts."""
+    return [
+        (change.name, what, old.manifest.mark_of(change.name), new.manifest.mark_of(change.name))
+        if what == "mark"
+        else (change.name, what, getattr(change.before, what), getattr(change.after, what))
+        for what in change.moved
+    ]
+
+
+def _users(dataset: Dataset) -> list[str]:
+    """Return the IDs of runs whose newest call reads the version."""
+
+    def reads(run_id: str) -> bool:
+        try:
+            run = Run.open(run_id, dataset.store)
+            if not run.generation:
+                return False
+            document = run.read_generation_document()
+        except PartwiseError:
+            return False
+        call = document.call or document.call_known or {}
+        rows = call.get("data")
+        return isinstance(rows, dict) and rows.get("paths") == [dataset.reference]
+
+    names = list_runs(dataset.store)
+    with ThreadPoolExecutor(READERS) as readers:
+        return [name for name, used in zip(names, readers.map(reads, names), strict=True) if used]

@@ -1,0 +1,35 @@
+"""Showing the report of a run in a browser."""
+
+import tempfile
+import webbrowser
+from pathlib import Path
+
+from partwise.flows.cli.report import console
+from partwise.reports.report import read_report, render_report
+from partwise.runs.documents import REPORT_FILE, run_path
+from partwise.runs.run import Run
+
+
+def open_report(run: Run) -> None:
+    """Open the report of a run in a browser, and print where it lies.
+
+    A report in a local store is opened as it lies there. Of one in a remote store, or where there
+    is none of the run as it stands now, a temporary file is made, which stays for the browser.
+    """
+    path = _report_file(run)
+    try:
+        is_open = webbrowser.open(path.as_uri())
+    except (webbrowser.Error, OSError):
+        is_open = False
+    note = "" if is_open else "  (no browser could be opened here: copy it to one)"
+    console().print(f"report: {path}{note}", markup=False)
+
+
+def _report_file(run: Run) -> Path:
+    content = read_report(run)
+    local = run.store.local_path(run_path(run.run_id, REPORT_FILE))
+    if content is not None and local is not None:
+        return Path(local)
+    path = Path(tempfile.mkdtemp(prefix="partwise-report-")) / f"{run.run_id}.html"
+    path.write_bytes(render_report(run).encode() if content is None else content)
+    return path

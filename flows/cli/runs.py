@@ -1,0 +1,339 @@
+"""`partwise runs`: list them, look into one, go on with it, tidy it."""
+
+import csv
+import datetime as dt
+import sys
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from partwise.errors import InputError, PartitionNotFoundError, PartwiseError
+from partwise.flows.cli import report
+from partwise.flows.cli.options import ClusterOptions, StoreUrl
+from partwise.formatting import size
+from partwise.outcomes import RunStatus
+from partwise.runs.bundle import LOG_FILENAME
+from partwise.runs.listing import list_runs
+from partwise.runs.run import Run
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn
+
+READERS = 8
+
+runs = App(
+    name="runs",
+    help="List runs, look into one, go on with it, tidy it.",
+    default_parameter=Parameter(negative=(), show_default=False),
+)
+
+Json = Annotated[bool, Parameter(name="--json")]
+RunId = Annotated[str, Parameter(name="RUN")]
+_CLUSTER = ClusterOptions()
+
+
+@runs.command(name="list")
+def list_(*, store: StoreUrl = "artifacts", limit: int = 50, as_json: Json = False) -> int:
+    """List the runs in a store, newest first.
+
+    Args:
+        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        limit: The most runs to list. Default: 50.
+        as_json: Print a JSON object per run.
+    """
+    opened = Store.parse(store)
+    names = list_runs(opened)
+    with ThreadPoolExecutor(READERS) as readers:
+        records = list(readers.map(lambda name: _record(name, opened), names))
+    records.sort(key=lambda record: str(record["created_at"] or ""), reverse=True)
+    if as_json:
+        for record in records[:limit]:
+            report.print_json(record)
+        return 0
+    if not records:
+        report.console().print(f"There are no runs in {opened.url}.", markup=False)
+        return 0
+    columns = ("run", "kind", "status", "partitions", "done", "failed", "began (UTC)")
+    report.print_table(columns, [_list_row(record) for record in records[:limit]])
+    if len(records) > limit:
+        report.console().print(f"and {len(records) - limit} older ones (--limit)")
+    return 0
+
+
+@runs.command
+def show(
+    run_id: RunId,
+    /,
+    *,
+    failures: bool = False,
+    key: str | None = None,
+    logs: bool = False,
+    in_browser: Annotated[bool, Parameter(name="--open")] = False,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Show how a run stands, what failed in it, or what became of one partition.
+
+    Args:
+        run_id: The run's ID.
+        failures: List every partition that failed, by cause.
+        key: One partition: its key, with commas between several columns, or its partition_id.
+        logs: With --key: print what the partition wrote while it ran.
+        in_browser: Open the run's report in a browser.
+        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        as_json: Print a JSON object: of the run, the partition, or each failed partition.
+    """
+    if logs and key is None:
+        raise InputError("--logs prints the log of one partition: name it with --key.")
+    if failures and key is not None:
+        raise InputError("--failures lists partitions, and --key shows one: give one of them.")
+    if in_browser and (failures or key is not None or as_json):
+        raise InputError("--open shows the report of the whole run: give it by itself.")
+    run = Run.open(run_id, store)
+    if in_browser:
+        from partwise.flows.cli.open import open_report
+
+        open_report(run)
+    elif key is not None:
+        _show_partition(run, key, logs, as_json)
+    elif failures:
+        _show_failures(run, as_json)
+    elif as_json:
+        report.print_json(report.run_record(run))
+    else:
+        _show_run(run)
+    return 0
+
+
+@runs.command
+def resume(
+    run_id: RunId, /, *, store: StoreUrl = "artifacts", cluster: ClusterOptions = _CLUSTER
+) -> int:
+    """Repeat the call that a run was begun with, and run only what is not done.
+
+    Args:
+        run_id: The run's ID.
+        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        cluster: Where the work is done, as it need not be where it was begun.
+    """
+    run = Run.open(run_id, store)
+    if not run.generation:
+        raise InputError(
+            f"The run {run_id!r} was claimed, and its process ended before it wrote down its call; "
+            f"repeat the call with run_id={run_id!r} and on_existing_artifacts='resume'."
+        )
+    document = run.read_generation_document()
+    if document.call is None:
+        raise InputError(
+            f"The run {run_id!r} cannot be resumed from here: {document.call_obstacle}. Repeat the "
+            f"call itself: {_python_call(run)}"
+        )
+    from partwise.flows.cli.main import run_flow
+    from partwise.flows.running.calls import read_call
+
+    flow, arguments = read_call(document.call)
+    arguments |= {
+        "run_id": run_id,
+        "store": store,
+        "on_existing_artifacts": "resume",
+        "cluster": cluster.build(),
+    }
+    return run_flow(flow, arguments)
+
+
+@runs.command
+def gc(
+    run_id: RunId, /, *, dry_run: bool = False, store: StoreUrl = "artifacts", as_json: Json = False
+) -> int:
+    """Delete the files of a run that nothing refers to any more.
+
+    Args:
+        run_id: The run's ID.
+        dry_run: Only list them.
+        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        as_json: Print a JSON object per file.
+    """
+    run = Run.open(run_id, store)
+    from partwise.runs.garbage import collect_garbage
+
+    found = collect_garbage(run.store, run_id, dry_run=dry_run)
+    report.print_garbage(found, run_id, dry_run=dry_run, as_json=as_json)
+    return 0
+
+
+def _record(run_id: str, store: Store) -> dict[str, Any]:
+    """Return a run as a JSON line has it, also where its documents cannot be read."""
+    try:
+        return report.run_record(Run.open(run_id, store))
+    except PartwiseError as error:
+        return {"run_id": run_id, "status": "UNREADABLE", "created_at": None, "error": str(error)}
+
+
+def _list_row(record: Mapping[str, Any]) -> tuple[Any, ...]:
+    counts = record.get("counts", {})
+    wrong = counts.get("FAILED", 0) + counts.get("INTERNAL_ERROR", 0)
+    began = record.get("started_at") or record["created_at"]
+    total, done = sum(counts.values()), counts.get("DONE", 0)
+    return record["run_id"], record.get("kind"), record["status"], total, done, wrong, began
+
+
+def _show_run(run: Run) -> None:
+    document = run.document
+    keys = ", ".join(f"{column.name} ({column.key_class})" for column in run.key_columns)
+    fields: dict[str, str] = {"kind": document.kind, "keys": keys}
+    if document.training_run_id:
+        fields["models of"] = document.training_run_id
+    fields["shards"] = str(document.n_shards)
+    if run.generation:
+        newest = run.read_generation_document()
+        began = f"begun {report.shown(newest.started_at)} UTC by {newest.owner}"
+        fields["generation"] = f"{run.generation}, {began}"
+        fields["with"] = ", ".join(f"{name} {value}" for name, value in newest.environment.items())
+    if run.status is RunStatus.IN_PROGRESS:
+        fields["note"] = "it is at work, or its process died: a resume finds out"
+    report.print_run(run, fields)
+
+
+def _show_failures(run: Run, as_json: bool) -> None:
+    if as_json:
+        for row in report.failed_rows(run):
+            report.print_json(row)
+        return
+    groups = report.failure_groups(run, most=1000, samples=20)
+    if not groups:
+        report.console().print(f"Nothing failed in the run {run.run_id}.", markup=False)
+        return
+    for text in groups:
+        report.console().print(text)
+    option = report.store_option(run)
+    report.console().print(
+        f"next: partwise runs show {run.run_id} --key KEY --logs{option}  (what one wrote)",
+        markup=False,
+    )
+
+
+def _show_partition(run: Run, text: str, logs: bool, as_json: bool) -> None:
+    name = find_partition(run, text)
+    artifacts = run.stored_artifacts(name)
+    has_log = any(artifact.filename == LOG_FILENAME for artifact in artifacts)
+    if logs:
+        if has_log:
+            content = run.read_artifact(name, LOG_FILENAME)
+            sys.stdout.write(content.decode(errors="replace"))
+        return
+    place = run.ledger["partition_id"].to_pylist().index(name)
+    row = run.partitions.slice(place, 1).to_pylist()[0]
+    if as_json:
+        files = [{"filename": a.filename, "size_bytes": a.size_bytes} for a in artifacts]
+        report.print_json({**row, "artifacts": files})
+        return
+    fields = {name: report.shown(value) for name, value in row.items() if value is not None}
+    if artifacts:
+        fields["artifacts"] = "\n".join(f"{a.filename} ({size(a.size_bytes)})" for a in artifacts)
+    report.print_fields(fields)
+    if has_log:
+        report.console().print("--logs prints what it wrote")
+
+
+def find_partition(run: Run, text: str) -> str:
+    """Return the partition_id that is meant by a key, as `parse_key` reads it, or by itself.
+
+    Raises:
+        InputError: The text is no key of the run's classes.
+        PartitionNotFoundError: The run has no such partition.
+    """
+    known = set(run.ledger["partition_id"].to_pylist())
+    try:
+        name = run.partition_id(parse_key(text, run.key_columns))
+    except InputError:
+        if text not in known:
+            raise
+        return text
+    if name not in known and text not in known:
+        unfinished = " yet" if run.status is RunStatus.IN_PROGRESS else ""
+        raise PartitionNotFoundError(
+            f"The run {run.run_id!r} has no partition {text!r}{unfinished}."
+        )
+    return name if name in known else text
+
+
+def parse_key(text: str, columns: tuple[KeyColumn, ...]) -> Key:
+    """Return the key that a text stands for.
+
+    Args:
+        text: A value; for several key columns, values with commas between them, as in a CSV file.
+            Dates and times as ISO 8601, durations as seconds, binary as hexadecimal digits, null
+            as "null" (but for strings: there, give the partition_id).
+        columns: The key columns of the run.
+
+    Raises:
+        InputError: It is not of these classes.
+
+    Example:
+        >>> store = KeyColumn(name="store", key_class=KeyClass.STRING)
+        >>> day = KeyColumn(name="day", key_class=KeyClass.DATE)
+        >>> parse_key("a-1,2026-03-01", (store, day))
+        ('a-1', datetime.date(2026, 3, 1))
+    """
+    texts = [text] if len(columns) == 1 else next(csv.reader([text]), [])
+    if len(texts) != len(columns):
+        names = ",".join(column.name for column in columns)
+        raise InputError(
+            f"--key {text!r} has {len(texts)} values, and the key has {len(columns)}: {names}."
+        )
+    values = [_parse_key_value(text, column) for text, column in zip(texts, columns, strict=True)]
+    return values[0] if len(columns) == 1 else tuple(values)
+
+
+def _parse_key_value(text: str, column: KeyColumn) -> Any:
+    if column.key_class is KeyClass.STRING:
+        return text
+    if text == "null":
+        return None
+    parse, example = _PARSERS[column.key_class]
+    try:
+        return parse(text)
+    except (ValueError, ArithmeticError) as error:
+        raise InputError(
+            f"--key: {text!r} is no {column.key_class} for the key column {column.name!r}; write "
+            f"it like {example}."
+        ) from error
+
+
+_PARSERS: dict[KeyClass, tuple[Callable[[str], Any], str]] = {
+    KeyClass.INTEGER: (int, "42"),
+    KeyClass.FLOAT: (float, "0.5"),
+    KeyClass.BOOLEAN: (lambda text: ("false", "true").index(text.lower()) == 1, "true"),
+    KeyClass.TIMESTAMP: (dt.datetime.fromisoformat, "2026-03-01T12:00:00"),
+    KeyClass.TIMESTAMP_TZ: (dt.datetime.fromisoformat, "2026-03-01T12:00:00+00:00"),
+    KeyClass.DATE: (dt.date.fromisoformat, "2026-03-01"),
+    KeyClass.TIME: (dt.time.fromisoformat, "12:30:00"),
+    KeyClass.DURATION: (lambda text: dt.timedelta(seconds=float(text)), "90 (seconds)"),
+    KeyClass.DECIMAL: (Decimal, "19.90"),
+    KeyClass.BINARY: (bytes.fromhex, "00ff"),
+    KeyClass.NULL: (lambda text: ("null",).index(text), "null"),
+}
+
+
+def _python_call(run: Run) -> str:
+    """Return the call of a run in Python, as far as it is known."""
+    flow = {
+        "train": "train_models",
+        "infer": "run_inference",
+        "map": "map_partitions",
+        "export": "export_models",
+        "validate": "validate_exports",
+    }[run.kind]
+    used = run.document.training_run_id
+    if run.kind == "export" and not used:
+        flow = "export_transformers"
+    models = f"{'export' if run.kind == 'validate' else 'training'}_run_id={used!r}, "
+    # Exports have the keys of what they are made of.
+    keys = f"partition_by={run.document.partition_by}, "
+    return (
+        f"{flow}(..., {'' if run.kind in ('export', 'validate') else keys}"
+        f"{models if used else ''}run_id={run.run_id!r}, "
+        f"store={run.store.url!r}, on_existing_artifacts='resume')"
+    )

@@ -1,0 +1,264 @@
+"""`partwise up`, `down` and `deploy`: Prefect on this machine, and what it is told of us."""
+
+import os
+import re
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+
+from cyclopts import Parameter
+
+from partwise.errors import InputError, PartwiseError, ServiceError
+from partwise.flows.cli import report
+from partwise.flows.operations import services as local
+from partwise.flows.operations.services import Services
+
+if TYPE_CHECKING:
+    from partwise.flows.operations.deploy import ProjectFile
+
+LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
+Port = Annotated[int | None, Parameter(env_var="PARTWISE_PORT")]
+
+
+def deploy(*, pool: str | None = None, pool_type: str = "process") -> int:
+    """Tell a Prefect server of this folder's prefect.yaml, and keep it up to date.
+
+    Registers partwise's blocks, creates work pools that are missing, deploys everything, and keeps
+    the automation that marks dead flow runs as crashed. Twice does no harm.
+
+    Args:
+        pool: The work pool to deploy to. Default: what prefect.yaml says.
+        pool_type: Of a work pool that is not there yet: process, docker, kubernetes. Default:
+            process.
+    """
+    folder = Path.cwd()
+    from partwise.flows.cli.calls import answers, quieten
+    from partwise.flows.operations.deploy import read_project
+
+    quieten()
+    project = read_project(folder, pool)
+    api_url = _named_server()
+    running = Services.read(folder)
+    if api_url is None and running is not None:
+        api_url = running.api_url
+    if api_url is None:
+        raise InputError(
+            "No Prefect server is named: set PREFECT_API_URL, or start one with `partwise up`."
+        )
+    if not answers(api_url):
+        raise ServiceError(f"No answer from the Prefect server at {api_url}: is it running?")
+    _deploy(project, api_url, pool_type, keeps_schedules=False)
+    return 0
+
+
+def up(*, port: Port = None) -> int:
+    """Start a Prefect server and a worker on this machine, and deploy this folder's prefect.yaml.
+
+    Both go on when the terminal is closed, with logs in .partwise/; `partwise down` ends them. A
+    server that answers at PREFECT_API_URL is used in place of one of our own.
+
+    Args:
+        port: Where the server listens, on 127.0.0.1. Default: 4200, or that of PREFECT_API_URL.
+    """
+    folder = Path.cwd()
+    from partwise.flows.cli.calls import quieten
+    from partwise.flows.operations.deploy import read_project
+
+    quieten()
+    project = read_project(folder)
+    if len(project.pools) > 1:
+        raise InputError(
+            f"prefect.yaml names {len(project.pools)} work pools: {', '.join(project.pools)}. "
+            "`partwise up` starts one worker; start yours with `prefect worker start`."
+        )
+    with local.locked(folder):
+        before = Services.read(folder)
+        running = _still_running(before, port)
+        services = running or _plan(port)
+        try:
+            services = _start_server(folder, services)
+            _deploy(project, services.api_url, "process", keeps_schedules=True)
+            services = _start_worker(folder, services, project.pools[0])
+        except BaseException as error:
+            _undo(folder, running)
+            for note in getattr(error, "__notes__", []):
+                sys.stderr.write(f"{note}\n")
+            raise
+    _tell(services, was_there=running is not None and running.pids == services.pids)
+    return 0
+
+
+def down() -> int:
+    """End the server and the worker that `partwise up` started in this folder, and nothing else.
+
+    Flow runs at work are cancelled: what they have committed stays, and a later one resumes it.
+    """
+    folder = Path.cwd()
+    out = report.console()
+    if not (folder / local.FOLDER).is_dir():
+        out.print(f"Nothing was started in {folder}.", markup=False)
+        return 0
+    with local.locked(folder):
+        services = Services.read(folder)
+        if services is None:
+            out.print("Nothing is running that `partwise up` started here.", markup=False)
+            return 0
+        _end(folder, services)
+    return 0
+
+
+def _named_server() -> str | None:
+    from prefect.settings import PREFECT_API_URL
+
+    url = PREFECT_API_URL.value()
+    return None if url is None else str(url).rstrip("/")
+
+
+def _still_running(before: Services | None, port: int | None) -> Services | None:
+    """Return what is left of an earlier start, if any of it is alive."""
+    if before is None or not any(before.is_alive(role) for role in before.pids):
+        return None
+    ours = urlsplit(before.api_url).port
+    if port is not None and port != ours:
+        raise ServiceError(
+            f"It runs here already, with the server at {before.api_url}: `partwise down` ends it."
+        )
+    return before
+
+
+def _plan(port: int | None) -> Services:
+    """Decide which server to use: that of PREFECT_API_URL, or one of our own."""
+    from partwise.flows.cli.calls import answers
+
+    named = _named_server()
+    if named is not None and port is None:
+        if answers(named):
+            return Services.plan(named, owns_server=False)
+        parts = urlsplit(named)
+        if parts.hostname not in LOOPBACK_NAMES:
+            raise ServiceError(
+                f"No answer from the Prefect server at {named}, which PREFECT_API_URL or the "
+                "profile names: start it, or unset the setting to have a server here."
+            )
+        # Whoever has set the address of our own server for other commands means this one.
+        port = parts.port
+    port = port or local.DEFAULT_PORT
+    local.check_port(port)
+    return Services.plan(f"http://{local.LOOPBACK}:{port}/api", owns_server=True)
+
+
+def _start_server(folder: Path, services: Services) -> Services:
+    from partwise.flows.cli.calls import answers
+
+    if not services.owns_server or services.is_alive("server"):
+        return services
+    port = urlsplit(services.api_url).port or local.DEFAULT_PORT
+    local.end_server(services)
+    local.check_port(port)
+    _news(f"starting Prefect's server at http://{local.LOOPBACK}:{port}")
+    words = ["server", "start", "--host", local.LOOPBACK, "--port", str(port)]
+    services = local.start(folder, services, "server", words)
+
+    def healthy() -> bool:
+        return answers(services.api_url)
+
+    local.await_health(folder, services, "server", healthy, local.SERVER_START_S)
+    return services
+
+
+def _start_worker(folder: Path, services: Services, pool: str) -> Services:
+    from partwise.flows.operations.deploy import last_heartbeat, pool_type
+
+    if services.is_alive("worker"):
+        return services
+    kind = pool_type(services.api_url, pool)
+    if kind != "process":
+        raise ServiceError(
+            f"The work pool {pool!r} is of type {kind}, and `partwise up` starts a worker for "
+            f"processes: start yours with `prefect worker start --pool {pool}`."
+        )
+    _news(f"starting a worker for the work pool {pool}")
+    name = re.sub(r"[^\w.-]", "-", f"{socket.gethostname()}-{folder.resolve().name}")
+    before = last_heartbeat(services.api_url, pool, name)
+    words = ["worker", "start", "--pool", pool, "--type", "process", "--name", name]
+    services = local.start(folder, services, "worker", words)
+
+    def healthy() -> bool:
+        return last_heartbeat(services.api_url, pool, name) not in (None, before)
+
+    local.await_health(folder, services, "worker", healthy, local.WORKER_START_S)
+    return services
+
+
+def _undo(folder: Path, running: Services | None) -> None:
+    """End what a start that failed has started, and leave what was there before."""
+    with suppress(PartwiseError):
+        started = Services.read(folder)
+        if started is None:
+            return
+        if running is None:
+            _news("ending what was started")
+            _end(folder, started, tells=False)
+            return
+        for role, pid in started.pids.items():
+            if running.pids.get(role) != pid:
+                ended = local.end_server if role == "server" else local.end_worker
+                ended(started)
+        running.write(folder)
+
+
+def _end(folder: Path, services: Services, *, tells: bool = True) -> None:
+    from partwise.flows.cli.calls import quieten
+    from partwise.flows.operations.deploy import end_flow_runs
+
+    quieten()
+    out = report.console()
+    was_alive = {role: services.is_alive(role) for role in services.pids}
+    flow_run_ids = local.end_worker(services)
+    if flow_run_ids:
+        try:
+            for line in end_flow_runs(services.api_url, flow_run_ids):
+                out.print(f"flow run {line}", markup=False)
+        except ServiceError as error:
+            _news(f"warning: {error}")
+    local.end_server(services)
+    (folder / local.FOLDER / "services.json").unlink(missing_ok=True)
+    for role, alive in was_alive.items():
+        if tells:
+            out.print(f"{role}: {'ended' if alive else 'was gone already'}", markup=False)
+
+
+def _deploy(project: "ProjectFile", api_url: str, pool_type: str, *, keeps_schedules: bool) -> None:
+    from partwise.flows.operations.deploy import CRASH_AUTOMATION, deploy
+
+    _news(f"deploying {len(project.deployments)} deployments to {api_url}")
+    done = deploy(project, api_url, pool_type, keeps_schedules=keeps_schedules)
+    rows = [(one.name, "; ".join(one.started_by) or "on demand") for one in done]
+    report.print_table(("deployment", "started by"), rows)
+    report.console().print(f"automation  {CRASH_AUTOMATION}", markup=False)
+
+
+def _tell(services: Services, *, was_there: bool) -> None:
+    """Say where things are, and what to do next."""
+    out = report.console()
+    ui = services.api_url.removesuffix("/api")
+    state = "runs already" if was_there else "is up"
+    owner = "" if services.owns_server else " (not ours: `partwise down` leaves it)"
+    out.print(f"\nPrefect {state} at {ui}{owner}; logs in {local.FOLDER}/", markup=False)
+    hints = [
+        ("prefect deployment run train-models/nightly", "or Quick run in the UI"),
+        ("partwise down", "ends it; or make down"),
+    ]
+    if os.environ.get("PREFECT_API_URL", "").rstrip("/") != services.api_url:
+        hints.insert(0, (f"export PREFECT_API_URL={services.api_url}", "so that others find it"))
+    width = max(len(command) for command, _ in hints)
+    for command, why in hints:
+        out.print(f"  {command:<{width}}  ({why})", markup=False)
+
+
+def _news(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

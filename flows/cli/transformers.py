@@ -1,0 +1,345 @@
+"""`partwise transformers`: models of Hugging Face as files, each proved before it is kept."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import App, Parameter
+
+from partwise.flows.cli import report
+from partwise.flows.cli.options import built, given
+from partwise.flows.cli.transformers_log import (
+    print_log,
+    print_mismatch,
+    print_start,
+    table_of,
+)
+
+if TYPE_CHECKING:
+    from partwise.transformers.checkpoints import OwnConfig
+    from partwise.transformers.options import TransformersOptions
+    from partwise.transformers.report import ExportReport
+
+SUCCESS, FAILURE = 0, 1
+
+transformers = App(
+    name="transformers",
+    help="Export models of Hugging Face's transformers, and check such exports.",
+    default_parameter=Parameter(negative=(), show_default=False),
+)
+
+Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object on stdout.")]
+Model = Annotated[
+    str,
+    Parameter(
+        name="MODEL",
+        help="A directory with config.json and weights, as save_pretrained writes it; or, where "
+        "there is a network, the ID of a model on the hub.",
+    ),
+]
+Atol = Annotated[
+    float | None,
+    Parameter(
+        help="Values may differ by atol + rtol * |expected|. Default: the architecture's own."
+    ),
+]
+Rtol = Annotated[
+    float | None, Parameter(help="See --atol. Default: 0.0001, or that of your --config.")
+]
+Inputs = Annotated[
+    Literal["auto", "none", "tokenizer", "feature_extractor", "image_processor", "processor"]
+    | None,
+    Parameter(
+        help="What makes real inputs to compare on, besides random ones: auto takes what lies "
+        "beside the model and works, none takes random ones only. Default: auto."
+    ),
+]
+Config = Annotated[
+    str,
+    Parameter(
+        name="--config",
+        help="An OnnxConfig of your own, for an architecture that is not in the table or is "
+        "wanted differently: package.module:Class.",
+    ),
+]
+TrustRemoteCode = Annotated[
+    bool,
+    Parameter(help="Run Python code that comes with the model. Off unless you trust its author."),
+]
+Format = Annotated[
+    Literal["onnx", "torchscript", "pt2", "neuron"] | None,
+    Parameter(
+        help="onnx runs anywhere; torchscript and pt2 where torch is installed; neuron on AWS "
+        "Neuron. Default: onnx."
+    ),
+]
+Precision = Annotated[
+    Literal["int8", "none"] | None,
+    Parameter(
+        help="int8: weights of matrix products have 8 bits (onnx only); such a file is judged by "
+        "how far its outputs move. Default: none."
+    ),
+]
+Loss = Annotated[
+    float | None,
+    Parameter(
+        help="By how much int8 may move each output, as a fraction of its own spread. Default: 0.1."
+    ),
+]
+
+
+@transformers.command
+def export(
+    model: Model,
+    output: Annotated[
+        Path,
+        Parameter(
+            name="OUTPUT",
+            help="A folder, which is made and also gets config.json and the tokenizer's files; or "
+            "the path of the one file, such as out/bert.onnx.",
+        ),
+    ],
+    /,
+    *,
+    feature: Annotated[
+        str,
+        Parameter(
+            help="What it is exported to do, such as sequence-classification or "
+            "causal-lm-with-past; see `partwise transformers features`. Default: default, the "
+            "model without a head."
+        ),
+    ] = "default",
+    opset: Annotated[
+        int | None,
+        Parameter(help="The version of ONNX' operators. Default: the architecture's own."),
+    ] = None,
+    atol: Atol = None,
+    rtol: Rtol = None,
+    format: Format = None,  # noqa: A002
+    preprocessor: Inputs = None,
+    quantize: Precision = None,
+    max_metric_loss: Loss = None,
+    external_data: Annotated[
+        bool,
+        Parameter(
+            help="Put the weights into a file beside the model, model.onnx.data, even if they are "
+            "small."
+        ),
+    ] = False,
+    config: Config = "",
+    batch_size: Annotated[
+        int | None,
+        Parameter(
+            help="Rows of a call that torchscript is traced with, and that neuron is fixed to. "
+            "Default: 1."
+        ),
+    ] = None,
+    sequence_length: Annotated[
+        int | None,
+        Parameter(
+            help="Tokens of a row that torchscript is traced with, and that neuron is fixed to. "
+            "Default: 128."
+        ),
+    ] = None,
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: Json = False,
+) -> int:
+    """Export a model, and keep the files only if they give what the model gives."""
+    with _telling(as_json):
+        options = _options(
+            format=format,
+            opset=opset,
+            atol=atol,
+            rtol=rtol,
+            preprocessor=preprocessor,
+            quantize=quantize,
+            max_metric_loss=max_metric_loss,
+            external_data="always" if external_data else None,
+            batch_size=batch_size,
+            sequence_length=sequence_length,
+            trust_remote_code=trust_remote_code,
+        )
+        own = _own_config(config)
+        print_start(model, feature, options)
+
+        from partwise.transformers.checkpoint_export import export_checkpoint
+        from partwise.transformers.export import TransformersMismatch
+
+        try:
+            with redirect_stdout(sys.stderr):
+                done = export_checkpoint(model, feature, output, options, own)
+        except TransformersMismatch as error:
+            print_log(error.report, options)
+            if as_json:
+                _print_error(error)
+            print_mismatch(error.report)
+            return FAILURE
+        print_log(done, options)
+    file = _file_of(output, done)
+    if as_json:
+        report.print_json({**done.model_dump(mode="json"), "saved": str(file)})
+    sys.stderr.write(f"All good, model saved at: {file}\n")
+    return SUCCESS
+
+
+@transformers.command
+def features(
+    model_type: Annotated[
+        str, Parameter(name="MODEL_TYPE", help="Such as bert. Default: a table of all.")
+    ] = "",
+    /,
+    *,
+    as_json: Json = False,
+) -> int:
+    """Show which architectures can be exported, and what each feature takes and gives."""
+    with _telling(as_json):
+        if not model_type:
+            from partwise.transformers.architectures import ARCHITECTURES
+
+            if as_json:
+                found = [
+                    {
+                        "model_type": name,
+                        "name": row.name,
+                        "atol": row.atol,
+                        "features": row.features,
+                    }
+                    for name, row in ARCHITECTURES.items()
+                ]
+                report.print_json({"architectures": found})
+            else:
+                rows = [
+                    (name, row.name, f"{row.atol:g}", ", ".join(row.features))
+                    for name, row in ARCHITECTURES.items()
+                ]
+                report.print_table(("model type", "name", "atol", "features"), rows)
+            return SUCCESS
+
+        from partwise.transformers.feature_table import describe_features
+        from partwise.transformers.installed import check_installed
+
+        check_installed()
+        table = describe_features(model_type)
+        if as_json:
+            report.print_json(table.model_dump(mode="json"))
+        else:
+            report.console().print(table_of(table), markup=False, end="")
+    return SUCCESS
+
+
+@transformers.command
+def check(
+    file: Annotated[
+        Path,
+        Parameter(
+            name="FILE",
+            help="The export: ONNX, whoever wrote it; or a .pt or .pt2 file that partwise wrote. "
+            "Those two run code when they are read: check them only if you trust who gave them.",
+        ),
+    ],
+    model: Model,
+    /,
+    *,
+    feature: Annotated[
+        str,
+        Parameter(
+            help="What it was exported for. Default: what its inputs and outputs say, and where "
+            "that fits several features, the model's class in config.json; with --config, default."
+        ),
+    ] = "",
+    atol: Atol = None,
+    rtol: Rtol = None,
+    preprocessor: Inputs = None,
+    quantize: Precision = None,
+    max_metric_loss: Loss = None,
+    config: Config = "",
+    trust_remote_code: TrustRemoteCode = False,
+    as_json: Json = False,
+) -> int:
+    """Compare an export that exists with its model: names, shapes, values, and generated text.
+
+    Of an encoder and a decoder with past, the file that reads the prompt, such as prefill.onnx, has
+    to lie beside it and is checked too.
+    """
+    with _telling(as_json):
+        options = _options(
+            atol=atol,
+            rtol=rtol,
+            preprocessor=preprocessor,
+            quantize=quantize,
+            max_metric_loss=max_metric_loss,
+            trust_remote_code=trust_remote_code,
+        )
+        own = _own_config(config)
+
+        from partwise.transformers.check import check_export
+
+        with redirect_stdout(sys.stderr):
+            found = check_export(file, model, feature, options, own)
+    sys.stderr.write(f"Feature: {found.feature}\n")
+    print_log(found, options)
+    if as_json:
+        report.print_json(
+            {**found.model_dump(mode="json"), "is_right": found.is_right, "checked": str(file)}
+        )
+    if found.is_right:
+        sys.stderr.write(f"All good: {file}\n")
+        return SUCCESS
+    sys.stderr.write(f"error: {file} is not an export of {model} for {found.feature!r}.\n")
+    return FAILURE
+
+
+@contextmanager
+def _telling(as_json: bool) -> Iterator[None]:
+    """With --json, print an error as an object as well; it is raised on, for the exit code."""
+    try:
+        yield
+    except Exception as error:
+        if as_json:
+            _print_error(error)
+        raise
+
+
+def _print_error(error: Exception) -> None:
+    told: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+    found = getattr(error, "report", None)
+    if found is not None:
+        told["report"] = found.model_dump(mode="json")
+    report.print_json({"error": told})
+
+
+def _options(**said: Any) -> "TransformersOptions":
+    from partwise.transformers.options import TransformersOptions
+
+    return built(TransformersOptions, **given(said))
+
+
+def _own_config(name: str) -> "OwnConfig | None":
+    """Return the class that --config names, or None.
+
+    Raises:
+        FunctionError: There is none, or it is no OnnxConfig.
+    """
+    from partwise.errors import FunctionError
+    from partwise.trainers import import_named
+    from partwise.transformers.onnx_config import OnnxConfig
+
+    if not name:
+        return None
+    module, _, class_name = name.partition(":")
+    if not class_name:
+        raise FunctionError(f"{name!r} does not name a class: write 'package.module:Class'.")
+    found: Callable[..., Any] = import_named(repr(name), module, class_name)
+    if not (isinstance(found, type) and issubclass(found, OnnxConfig)):
+        raise FunctionError(
+            f"{name!r} is no OnnxConfig: derive a class from "
+            "partwise.transformers.onnx_config.OnnxConfig."
+        )
+    return found
+
+
+def _file_of(output: Path, done: "ExportReport") -> Path:
+    name = done.files[-1].name
+    return output if output.name == name else output / name

@@ -1,0 +1,1 @@
+"""The demo: 100 made-up stores."""

@@ -1,0 +1,1 @@
+"""Prefect and this machine: deployments, services, the state of health."""

@@ -1,0 +1,373 @@
+"""What a Prefect server is told of partwise: block types, a work pool, deployments, an automation.
+
+All of it may be repeated: what is there already is updated, and nothing is ever there twice.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+import yaml
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
+from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
+from prefect.client.schemas.objects import DeploymentSchedule, StateType
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Cancelled, Crashed
+from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
+
+from partwise.blocks import (
+    ArtifactStore,
+    CudaCluster,
+    LocalCluster,
+    RemoteCluster,
+    SqlSource,
+    SqlTable,
+)
+from partwise.errors import InputError, ServiceError
+
+PROJECT_FILE = "prefect.yaml"
+BLOCKS = (ArtifactStore, LocalCluster, CudaCluster, RemoteCluster, SqlSource, SqlTable)
+TAG = "partwise"
+CRASH_AUTOMATION = "partwise: flow runs without a heartbeat have crashed"
+SILENCE_S = 90
+"""Three heartbeats: one may be late on a busy machine."""
+TAIL_LINES = 15
+HAS_NO_END = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProjectFile:
+    """What a folder's prefect.yaml deploys, as far as we have to know it."""
+
+    folder: Path
+    document: Mapping[str, Any] = field(repr=False)
+    pools: tuple[str, ...]
+    """The work pools that it names."""
+
+    @property
+    def deployments(self) -> list[dict[str, Any]]:
+        """Its deployments."""
+        return list(self.document["deployments"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deployed:
+    """What a person wants to know of a deployment."""
+
+    name: str
+    """Flow and deployment, such as train-models/nightly."""
+    id: UUID
+    started_by: tuple[str, ...]
+    """Schedules with their state, and automations; empty: people and programs only."""
+
+
+def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
+    """Read a folder's prefect.yaml.
+
+    Args:
+        folder: The project folder.
+        pool: A work pool to deploy to in place of those that the file names.
+
+    Raises:
+        InputError: There is none, or it deploys nothing.
+    """
+    path = folder / PROJECT_FILE
+    try:
+        document = yaml.safe_load(path.read_text())  # type: ignore[no-untyped-call]
+    except FileNotFoundError:
+        raise InputError(
+            f"There is no {PROJECT_FILE} in {folder.resolve()}: go to the folder of your project. "
+            "pip installs none: copy the one in the root of partwise's repository, and change it."
+        ) from None
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is no YAML: {error}") from error
+    deployments = document.get("deployments") if isinstance(document, dict) else None
+    if not deployments:
+        raise InputError(f"{path} has no deployments.")
+    for deployment in deployments:
+        if pool is not None:
+            # A copy: with YAML's anchors they all share one.
+            deployment["work_pool"] = {**deployment.get("work_pool", {}), "name": pool}
+    pools = {deployment.get("work_pool", {}).get("name") for deployment in deployments}
+    if None in pools:
+        raise InputError(f"{path} has a deployment without work_pool.name; or give --pool.")
+    return ProjectFile(folder=folder, document=document, pools=tuple(sorted(pools)))
+
+
+def deploy(
+    project: ProjectFile, api_url: str, pool_type: str, *, keeps_schedules: bool
+) -> list[Deployed]:
+    """Tell a server of everything.
+
+    Args:
+        project: What is deployed.
+        api_url: The server's.
+        pool_type: Of a work pool that is not there yet.
+        keeps_schedules: Leave schedules that the server has on or off, as they are; else they are
+            what the file says.
+
+    Raises:
+        ServiceError: The server refuses something, or went away.
+    """
+    with temporary_settings(updates={PREFECT_API_URL: api_url}):
+        try:
+            return _deploy(project, api_url, pool_type, keeps_schedules)
+        except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+            raise ServiceError(
+                f"The Prefect server at {api_url} did not take it: {error}"
+            ) from error
+
+
+def _deploy(
+    project: ProjectFile, api_url: str, pool_type: str, keeps_schedules: bool
+) -> list[Deployed]:
+    with get_client(sync_client=True) as client:
+        for block in BLOCKS:
+            block.register_type_and_schema()
+        for pool in project.pools:
+            _create_pool(client, pool, pool_type)
+        older = [
+            schedule
+            for deployment in _ours(client, project)
+            for schedule in client.read_deployment_schedules(deployment.id)
+        ]
+        _run_prefect_deploy(project, api_url)
+        _close_schemas(client, project)
+        if keeps_schedules:
+            _restore_schedules(client, project, older)
+        save_crash_automation(client)
+        return [_describe(client, deployment) for deployment in _ours(client, project)]
+
+
+def _create_pool(client: SyncPrefectClient, name: str, kind: str) -> None:
+    try:
+        client.read_work_pool(name)
+    except ObjectNotFound:
+        template = asyncio.run(get_default_base_job_template_for_infrastructure_type(kind))
+        if template is None:
+            raise InputError(
+                f"Prefect knows no work pool of type {kind!r}: `prefect work-pool create --help` "
+                "names them; some need a package, such as prefect-docker."
+            ) from None
+        client.create_work_pool(WorkPoolCreate(name=name, type=kind, base_job_template=template))
+
+
+def pool_type(api_url: str, name: str) -> str:
+    """Return the type of a work pool.
+
+    Raises:
+        ServiceError: There is no such work pool.
+    """
+    with (
+        temporary_settings(updates={PREFECT_API_URL: api_url}),
+        get_client(sync_client=True) as client,
+    ):
+        try:
+            return client.read_work_pool(name).type
+        except ObjectNotFound:
+            raise ServiceError(f"The server at {api_url} has no work pool {name!r}.") from None
+
+
+def _run_prefect_deploy(project: ProjectFile, api_url: str) -> None:
+    """Have Prefect's own command read the file, whose language it knows better than we."""
+    with ExitStack() as stack:
+        file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".yaml"))
+        yaml.safe_dump(dict(project.document), file)  # type: ignore[no-untyped-call]
+        file.flush()
+        words = ["--no-prompt", "deploy", "--all", "--prefect-file", file.name]
+        done = subprocess.run(  # noqa: S603 (words of ours)
+            [sys.executable, "-m", "prefect", *words],
+            cwd=project.folder,
+            env={**os.environ, "PREFECT_API_URL": api_url, "NO_COLOR": "1", "COLUMNS": "200"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    if done.returncode:
+        error = ServiceError(f"`prefect deploy --all` failed in {project.folder.resolve()}.")
+        error.add_note("\n".join(done.stdout.splitlines()[-TAIL_LINES:]))
+        raise error
+
+
+def _ours(client: SyncPrefectClient, project: ProjectFile) -> list[DeploymentResponse]:
+    """Return the deployments of the file that the server has, in the file's order."""
+    places = {(one["entrypoint"], one["name"]): i for i, one in enumerate(project.deployments)}
+    names = sorted({name for _, name in places})
+    chosen = DeploymentFilter(name=DeploymentFilterName(any_=names))
+    found = {
+        places[deployment.entrypoint or "", deployment.name]: deployment
+        for deployment in client.read_deployments(deployment_filter=chosen)
+        if (deployment.entrypoint or "", deployment.name) in places
+    }
+    return [found[place] for place in sorted(found)]
+
+
+def _close_schemas(client: SyncPrefectClient, project: ProjectFile) -> None:
+    """Have the server refuse unknown parameters, by name, when a flow run is asked for.
+
+    As Prefect deploys it lets them pass, and the flow run crashes before it can say anything.
+    """
+    for deployment in _ours(client, project):
+        if deployment.enforce_parameter_schema:
+            schema = {**(deployment.parameter_openapi_schema or {}), "additionalProperties": False}
+            client.update_deployment(
+                deployment.id, DeploymentUpdate(parameter_openapi_schema=schema)
+            )
+
+
+def _restore_schedules(
+    client: SyncPrefectClient, project: ProjectFile, older: Sequence[DeploymentSchedule]
+) -> None:
+    """Switch schedules to what they were before: deploying puts new ones in their place."""
+    before = {(one.deployment_id, one.slug): one.active for one in older}
+    for deployment in _ours(client, project):
+        for schedule in client.read_deployment_schedules(deployment.id):
+            active = before.get((deployment.id, schedule.slug), schedule.active)
+            if active != schedule.active:
+                client.update_deployment_schedule(deployment.id, schedule.id, active=active)
+
+
+def _describe(client: SyncPrefectClient, deployment: DeploymentResponse) -> Deployed:
+    flow = client.read_flow(deployment.flow_id)
+    started_by = [
+        f"{_when(one)}, {'on' if one.active and not deployment.paused else 'off'}"
+        for one in client.read_deployment_schedules(deployment.id)
+    ]
+    owned = client.read_resource_related_automations(f"prefect.deployment.{deployment.id}")
+    started_by += [
+        f"event ({one.name}), {'on' if one.enabled else 'off'}"
+        for one in owned
+        if one.name != CRASH_AUTOMATION
+    ]
+    return Deployed(
+        name=f"{flow.name}/{deployment.name}", id=deployment.id, started_by=tuple(started_by)
+    )
+
+
+def _when(schedule: DeploymentSchedule) -> str:
+    match schedule.schedule:
+        case CronSchedule() as cron:
+            return f"schedule {cron.cron} {cron.timezone or 'UTC'}"
+        case IntervalSchedule() as interval:
+            return f"schedule every {interval.interval}"
+        case RRuleSchedule() as rule:
+            return f"schedule {rule.rrule} {rule.timezone or 'UTC'}"
+        case _:
+            return "schedule"
+
+
+def crash_automation() -> AutomationCore:
+    """Return what marks as crashed each flow run of ours that sends no heartbeat any more.
+
+    The worker does so when its flow run's process dies; this is for when the worker died as well.
+    """
+    return AutomationCore(
+        name=CRASH_AUTOMATION,
+        description=(
+            f"A flow run tagged `{TAG}` of which nothing was heard for {SILENCE_S} s, though it had"
+            " sent a heartbeat and had not ended, is marked as crashed. `partwise deploy` keeps"
+            " this automation up to date."
+        ),
+        trigger=EventTrigger(
+            posture=Posture.Proactive,
+            match={"prefect.resource.id": "prefect.flow-run.*"},
+            match_related={
+                "prefect.resource.id": f"prefect.tag.{TAG}",
+                "prefect.resource.role": "tag",
+            },
+            after={"prefect.flow-run.heartbeat"},
+            expect={"prefect.flow-run.*"},
+            for_each={"prefect.resource.id"},
+            threshold=1,
+            within=timedelta(seconds=SILENCE_S),
+        ),
+        actions=[
+            ChangeFlowRunState(
+                name=None,
+                force=False,
+                state=StateType.CRASHED,
+                message=(
+                    f"No heartbeat for {SILENCE_S} s: the process or its machine is gone. "
+                    "What was committed is in the store; Retry goes on with the rest."
+                ),
+            )
+        ],
+    )
+
+
+def save_crash_automation(client: SyncPrefectClient) -> UUID:
+    """Create the automation, or update the one that has its name; more of that name are deleted."""
+    wanted = crash_automation()
+    found = client.read_automations_by_name(CRASH_AUTOMATION)
+    if not found:
+        return client.create_automation(wanted)
+    for one in found[1:]:
+        client.delete_automation(one.id)
+    # Whoever has switched it off had a reason.
+    wanted = wanted.model_copy(update={"enabled": found[0].enabled})
+    client.update_automation(found[0].id, wanted)
+    return found[0].id
+
+
+def end_flow_runs(api_url: str, flow_run_ids: set[str]) -> list[str]:
+    """Give flow runs an end whose processes are gone, where they have none yet.
+
+    Args:
+        api_url: The server's.
+        flow_run_ids: Of flow runs that no process works on any more.
+
+    Returns:
+        Name and state of each.
+
+    Raises:
+        ServiceError: The server does not answer.
+    """
+    ended = []
+    with temporary_settings(updates={PREFECT_API_URL: api_url}):
+        try:
+            with get_client(sync_client=True) as client:
+                for flow_run_id in sorted(flow_run_ids):
+                    run = client.read_flow_run(UUID(flow_run_id))
+                    state = run.state
+                    if state is not None and state.type in HAS_NO_END:
+                        message = "Its worker was ended."
+                        cancelling = state.type is StateType.CANCELLING
+                        state = (Cancelled if cancelling else Crashed)(message=message)
+                        client.set_flow_run_state(run.id, state, force=True)
+                    ended.append(f"{run.name}: {state.name if state is not None else 'unknown'}")
+        except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+            raise ServiceError(
+                f"The Prefect server at {api_url} was not told of flow runs that were ended: "
+                f"{error}"
+            ) from error
+    return ended
+
+
+def last_heartbeat(api_url: str, pool: str, worker: str) -> Any:
+    """Return when a worker of this name was last heard of; None: never, or nobody can say."""
+    with temporary_settings(updates={PREFECT_API_URL: api_url}):
+        try:
+            with get_client(sync_client=True) as client:
+                for found in client.read_workers_for_work_pool(pool):
+                    if found.name == worker:
+                        return found.last_heartbeat_time
+        except (httpx.HTTPError, PrefectHTTPStatusError):
+            return None
+    return None

@@ -1,0 +1,263 @@
+"""`partwise doctor`: is this machine fit, can the store be written, does the cluster answer."""
+
+import importlib
+import os
+import platform
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Literal
+
+from packaging.requirements import Requirement
+
+from partwise.errors import PartwiseError
+from partwise.flows.cli import report
+from partwise.flows.cli.options import ClusterOptions, StoreUrl
+from partwise.formatting import duration, shortened, size
+from partwise.store.store import Store
+
+CONNECT_TIMEOUT_S = 5.0
+FEWEST_FILES = 1024
+LEAST_SPILL_BYTES = 10 * 10**9
+SHOWN = ("prefect", "dask", "distributed", "pyarrow", "numpy", "lightgbm", "xgboost", "torch")
+LIBRARIES = ("lightgbm", "xgboost")
+SAME_ON_WORKERS = ("partwise", "distributed", "cloudpickle", "numpy", "pyarrow")
+WHAT_OTHERS_DO: dict[str, str] = {
+    "prefect": "partwise was measured on 3.8",
+    "fastapi": "with newer ones Prefect's server does not start, or refuses deployments",
+    "sqlalchemy": "2.1 silently stops all schedules of Prefect's server",
+    "fsspec": "older ones lose create-only writes of small files on S3",
+    "s3fs": "older ones lose create-only writes of small files on S3",
+    "lightgbm": "older ones overflow the heap when they read a crafted model (CVE-2024-43598)",
+    "xgboost": "older ones forget the categories of a frame",
+    "torch": "older ones can be made to run code by a model file (CVE-2025-32434)",
+}
+"""What versions that partwise does not allow are known to do."""
+
+_CLUSTER = ClusterOptions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a look at one thing showed."""
+
+    what: str
+    verdict: Literal["good", "bad", "neutral"]
+    text: str
+    remedy: str = ""
+    """What to do where it is bad."""
+
+
+def doctor(*, store: StoreUrl = "artifacts", cluster: ClusterOptions = _CLUSTER) -> int:
+    """See whether this machine, a store and a cluster are fit for work.
+
+    Args:
+        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        cluster: The cluster to look at.
+    """
+    findings = []
+    for finding in look(store, cluster):
+        _print(finding)
+        findings.append(finding)
+    bad = sum(finding.verdict == "bad" for finding in findings)
+    out = report.console()
+    if bad:
+        out.print(f"{bad} of {len(findings)} things need attention", style="red")
+        return 1
+    out.print("all is well", style="green")
+    return 0
+
+
+def look(store: str, cluster: ClusterOptions) -> Iterator[Finding]:
+    """Yield what is found, one thing after the other."""
+    yield from _versions()
+    yield from _machine()
+    yield _gpus()
+    opened, finding = _store(store)
+    yield finding
+    yield from _cluster(cluster, opened)
+    yield _prefect()
+
+
+def _print(finding: Finding) -> None:
+    out = report.console()
+    marks = {"good": "✓", "bad": "✗", "neutral": "-"}
+    if not out.encoding.lower().startswith("utf"):
+        marks = {"good": "ok", "bad": "!!", "neutral": "--"}
+    style = {"good": "green", "bad": "red", "neutral": "dim"}[finding.verdict]
+    out.print(f"{marks[finding.verdict]} ", style=style, end="")
+    out.print(f"{finding.what:<14} {finding.text}", markup=False)
+    if finding.remedy:
+        out.print(f"  {'':<14} {finding.remedy}", markup=False)
+
+
+def _versions() -> Iterator[Finding]:
+    python = platform.python_version()
+    yield Finding(what="python", verdict="good", text=f"{python} ({sys.executable})")
+    yield Finding(what="partwise", verdict="good", text=metadata.version("partwise"))
+    for text in metadata.requires("partwise") or ():
+        requirement = Requirement(text)
+        optional = requirement.marker is not None and not requirement.marker.evaluate()
+        finding = compare_version(requirement, optional)
+        if finding is not None and (finding.verdict == "bad" or requirement.name in SHOWN):
+            yield finding
+    for name in LIBRARIES:
+        try:
+            importlib.import_module(name)
+        except (ImportError, OSError) as error:
+            remedy = "LightGBM and XGBoost need the GNU OpenMP library: apt-get install libgomp1"
+            yield Finding(what=name, verdict="bad", text=shortened(str(error)), remedy=remedy)
+
+
+def compare_version(requirement: Requirement, optional: bool) -> Finding | None:
+    """Compare an installed package with what partwise allows; None for an absent optional one."""
+    name = requirement.name
+    install = f"pip install '{name}{requirement.specifier}'"
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        if optional:
+            return None
+        return Finding(what=name, verdict="bad", text="is not installed", remedy=install)
+    if requirement.specifier.contains(version, prereleases=True):
+        return Finding(what=name, verdict="good", text=version)
+    why = WHAT_OTHERS_DO.get(name, "others were not tried")
+    text = f"{version}, and partwise needs {requirement.specifier}: {why}"
+    return Finding(what=name, verdict="bad", text=text, remedy=install)
+
+
+def _machine() -> Iterator[Finding]:
+    from dask.system import CPU_COUNT
+    from distributed.system import MEMORY_LIMIT
+
+    yield Finding(what="CPUs", verdict="good", text=f"{CPU_COUNT}, each with a worker by default")
+    yield Finding(what="memory", verdict="good", text=size(MEMORY_LIMIT or 0))
+    folder = tempfile.gettempdir()
+    free = shutil.disk_usage(folder).free
+    little = free < LEAST_SPILL_BYTES
+    yield Finding(
+        what="disk",
+        verdict="neutral" if little else "good",
+        text=f"{size(free)} free in {folder}, where rows are sharded",
+        remedy="set TMPDIR to a folder with room for the source, twice" if little else "",
+    )
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    few = 0 <= hard < FEWEST_FILES
+    yield Finding(
+        what="open files",
+        verdict="bad" if few else "good",
+        text=f"{soft:,} at once, {hard:,} on request" if hard >= 0 else f"{soft:,} at once",
+        remedy=f"raise the limit to {FEWEST_FILES:,}: ulimit -Hn {FEWEST_FILES}" if few else "",
+    )
+
+
+def _gpus() -> Finding:
+    try:
+        pynvml = importlib.import_module("pynvml")
+    except ImportError:
+        return Finding(what="GPUs", verdict="neutral", text="not looked for: no extra 'cuda'")
+    try:
+        pynvml.nvmlInit()
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        texts = [
+            f"{pynvml.nvmlDeviceGetName(handle)} "
+            f"({size(pynvml.nvmlDeviceGetMemoryInfo(handle).total)})"
+            for handle in handles
+        ]
+        driver = pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError as error:
+        return Finding(what="GPUs", verdict="neutral", text=f"none seen ({error})")
+    if not texts:
+        return Finding(what="GPUs", verdict="neutral", text="none")
+    return Finding(what="GPUs", verdict="good", text=f"{', '.join(texts)}, driver {driver}")
+
+
+def _store(url: str) -> tuple[Store | None, Finding]:
+    try:
+        store = Store.parse(url)
+        store.check_writable()
+    except PartwiseError as error:
+        return None, Finding(what="store", verdict="bad", text=str(error))
+    return store, Finding(what="store", verdict="good", text=f"{store.url} can be written")
+
+
+def _cluster(options: ClusterOptions, store: Store | None) -> Iterator[Finding]:
+    from partwise.blocks import LocalCluster, RemoteCluster
+    from partwise.flows.running.connections import connect
+
+    cluster = options.build()
+    if isinstance(cluster, LocalCluster):
+        cluster = LocalCluster(workers=1)
+    elif isinstance(cluster, RemoteCluster) and options.connect_timeout_s is None:
+        cluster = cluster.model_copy(update={"connect_timeout_s": CONNECT_TIMEOUT_S})
+    began = time.monotonic()
+    try:
+        with connect(cluster) as client:
+            client.submit(os.getpid).result()
+            workers = len(client.scheduler_info(n_workers=-1)["workers"])
+            where = cluster.address if isinstance(cluster, RemoteCluster) else "this machine"
+            seconds = duration(time.monotonic() - began)
+            text = f"{where}: {workers} of its workers answered within {seconds}"
+            yield Finding(what="cluster", verdict="good", text=text)
+            if isinstance(cluster, RemoteCluster):
+                yield from _workers(client, store)
+    except PartwiseError as error:
+        yield Finding(what="cluster", verdict="bad", text=str(error))
+
+
+def _workers(client: Any, store: Store | None) -> Iterator[Finding]:
+    """See that the workers have our versions, and reach the store."""
+    answers = client.run(platform.python_version, on_error="return")
+    yield _compare("python", answers, platform.python_version())
+    for name in SAME_ON_WORKERS:
+        answers = client.run(metadata.version, name, on_error="return")
+        yield _compare(name, answers, metadata.version(name))
+    if store is not None:
+        # One after the other, as each makes the folder and takes it away again.
+        errors = [
+            answer
+            for worker in client.scheduler_info(n_workers=-1)["workers"]
+            for answer in client.run(
+                store.check_writable, workers=[worker], on_error="return"
+            ).values()
+            if isinstance(answer, Exception)
+        ]
+        text = f"workers: {errors[0]}" if errors else "the workers can write it"
+        yield Finding(what="store", verdict="bad" if errors else "good", text=text)
+
+
+def _compare(name: str, answers: dict[str, Any], ours: str) -> Finding:
+    """Compare the version of a package on all workers with our own."""
+    others = sorted({str(answer) for answer in answers.values()} - {ours})
+    if not others:
+        return Finding(what=name, verdict="good", text=f"{ours} on {len(answers)} workers, as here")
+    return Finding(
+        what=name,
+        verdict="bad",
+        text=f"{ours} here, but {', '.join(others)} on workers",
+        remedy="install the same versions there, as with -c constraints.txt",
+    )
+
+
+def _prefect() -> Finding:
+    from prefect.settings import PREFECT_API_URL
+
+    from partwise.flows.cli.calls import ANSWER_TIMEOUT_S, answers
+
+    url = PREFECT_API_URL.value()
+    if url is None:
+        text = "no PREFECT_API_URL: each command starts an embedded server, in some seconds"
+        return Finding(what="Prefect server", verdict="neutral", text=text)
+    if answers(url):
+        return Finding(what="Prefect server", verdict="good", text=f"{url} answers")
+    return Finding(
+        what="Prefect server",
+        verdict="bad",
+        text=f"{url} does not answer within {ANSWER_TIMEOUT_S:g} s",
+        remedy="start it (prefect server start), or unset PREFECT_API_URL for an embedded one",
+    )

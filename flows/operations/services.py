@@ -1,0 +1,359 @@
+"""A Prefect server and a worker on this machine: started, found again, and ended for certain.
+
+What is started carries a mark in its environment, which every process below it inherits, also one
+whose parent has died or that has a session of its own. A process is ours when it has the mark: its
+ID alone says nothing once the machine was booted again, or the ID was given to another.
+"""
+
+import fcntl
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal, Self
+
+import psutil
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from partwise.errors import ServiceError
+
+Role = Literal["server", "worker"]
+
+FOLDER = ".partwise"
+MARK = "PARTWISE_SERVICE"
+FLOW_RUN_ID = "PREFECT__FLOW_RUN_ID"
+LOOPBACK = "127.0.0.1"
+DEFAULT_PORT = 4200
+SERVER_START_S = 180.0
+WORKER_START_S = 120.0
+SERVICE_STOP_S = 10.0
+WORKER_STOP_S = 25.0
+"""To cancel a run takes up to ten seconds, and then its Dask cluster is closed."""
+POLL_S = 0.1
+TAIL_LINES = 20
+
+_WANTED = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_SERVICES_SCHEDULER_ENABLED": "true",
+    "PREFECT_WORKER_QUERY_SECONDS": "2",
+    # Default 180 s: a dead flow run would seem alive for minutes.
+    "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30",
+}
+"""Settings of what we start, where the environment says nothing else."""
+
+_OF_DATABASE = ("PREFECT_SERVER_DATABASE", "PREFECT_API_DATABASE")
+"""How the names begin of settings that flow runs need not see: they may hold a password."""
+
+
+class Services(BaseModel):
+    """What `up` started in a folder, as `.partwise/services.json` keeps it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: Literal[1] = 1
+    mark: str
+    """In the environment of all that was started, and of nothing else in the world."""
+    api_url: str
+    owns_server: bool
+    """False: the server was there before us, and is not ours to end."""
+    pids: dict[Role, int] = {}
+    """The first process of each."""
+
+    @classmethod
+    def plan(cls, api_url: str, *, owns_server: bool) -> Self:
+        """Describe what is about to be started."""
+        return cls(mark=secrets.token_hex(16), api_url=api_url, owns_server=owns_server)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        """Return what was started in a folder and not ended; None: nothing.
+
+        Raises:
+            ServiceError: The file cannot be read.
+        """
+        path = folder / FOLDER / "services.json"
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValidationError) as error:
+            raise ServiceError(
+                f"{path} cannot be read ({type(error).__name__}): end what runs there by hand "
+                "(`ps x | grep prefect`), and delete the file."
+            ) from error
+
+    def write(self, folder: Path) -> None:
+        """Keep it, in place of what was kept before."""
+        path = folder / FOLDER / "services.json"
+        temporary = path.with_suffix(".new")
+        temporary.write_text(self.model_dump_json(indent=2) + "\n")
+        temporary.replace(path)
+
+    def processes(self, role: Role) -> list[psutil.Process]:
+        """Return the processes of a service, and all that they started, wherever they went."""
+        wanted = f"{self.mark}-{role}"
+        return [
+            process
+            for process in psutil.process_iter()
+            if environment_of(process).get(MARK) == wanted
+        ]
+
+    def is_alive(self, role: Role) -> bool:
+        """Whether the first process of a service is there, and the very one that was started."""
+        pid = self.pids.get(role)
+        if pid is None:
+            return False
+        with suppress(psutil.Error):
+            return environment_of(psutil.Process(pid)).get(MARK) == f"{self.mark}-{role}"
+        return False
+
+
+def environment_of(process: psutil.Process) -> Mapping[str, str]:
+    """Return a process' environment; empty where it is gone, or somebody else's."""
+    try:
+        environment: dict[str, str] = process.environ()
+        return environment
+    except (psutil.Error, OSError):
+        return {}
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Be the only one that starts or ends services in a folder.
+
+    Raises:
+        ServiceError: Another process does so now.
+    """
+    (folder / FOLDER).mkdir(exist_ok=True)
+    with (folder / FOLDER / "lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ServiceError(
+                f"Another `partwise up` or `partwise down` is at work in {folder}: wait for it."
+            ) from None
+        yield
+
+
+def start(folder: Path, services: Services, role: Role, words: list[str]) -> Services:
+    """Start a Prefect command away from this terminal, its words in `.partwise/<role>.log`.
+
+    Args:
+        folder: The project folder, in which it works.
+        services: Written down before and after, so that nothing is ever started unknown.
+        role: Which of the two it is.
+        words: The words after `prefect`.
+
+    Returns:
+        The services with the new one.
+    """
+    services.write(folder)
+    log = log_path(folder, role)
+    if log.exists():
+        log.replace(log.with_suffix(".log.1"))
+    with log.open("wb") as out:
+        process = subprocess.Popen(  # noqa: S603 (words of ours)
+            [sys.executable, "-m", "prefect", "--no-prompt", *words],
+            cwd=folder,
+            env=_environment(folder, services, role),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            # Ctrl-C in this terminal, and its end, are none of their business.
+            start_new_session=True,
+        )
+    # It outlives us, and its end is seen by its mark: nothing is left to wait for.
+    process.returncode = 0
+    started = services.model_copy(update={"pids": {**services.pids, role: process.pid}})
+    started.write(folder)
+    return started
+
+
+def _environment(folder: Path, services: Services, role: Role) -> dict[str, str]:
+    environment = {**_WANTED, **os.environ}
+    environment["PREFECT_API_URL"] = services.api_url
+    environment[MARK] = f"{services.mark}-{role}"
+    if role == "worker":
+        for name in [name for name in environment if name.startswith(_OF_DATABASE)]:
+            del environment[name]
+    elif not any(name.startswith(_OF_DATABASE) for name in environment):
+        database = (folder / FOLDER / "prefect.db").resolve()
+        environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{database}"
+    return environment
+
+
+def await_health(
+    folder: Path, services: Services, role: Role, healthy: Callable[[], bool], timeout_s: float
+) -> None:
+    """Wait until a service that was started is at work.
+
+    Raises:
+        ServiceError: It ended, or took too long; its log's end is in the notes.
+    """
+    deadline = time.monotonic() + timeout_s
+    # First whether it is alive: what answers may be another that was quicker to take the port.
+    while (ended := not _is_there(services.pids[role])) or not healthy():
+        if ended or time.monotonic() > deadline:
+            what = "ended as it started" if ended else f"did not answer within {timeout_s:.0f} s"
+            error = ServiceError(f"Prefect's {role} {what}: see {log_path(folder, role)}.")
+            error.add_note(tail(folder, role))
+            raise error
+        time.sleep(POLL_S)
+
+
+def _is_there(pid: int) -> bool:
+    # Ours for as long as we are its parent: its ID is not given away before we look.
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    return bool(psutil.pid_exists(pid))
+
+
+def log_path(folder: Path, role: Role) -> Path:
+    """Return where the words of a service go."""
+    return folder / FOLDER / f"{role}.log"
+
+
+def tail(folder: Path, role: Role) -> str:
+    """Return the last lines of a service's log."""
+    try:
+        lines = log_path(folder, role).read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(lines[-TAIL_LINES:])
+
+
+def check_port(port: int) -> None:
+    """See that a server can listen on a port of this machine.
+
+    Raises:
+        ServiceError: It cannot; says by whom the port is taken, where that can be seen.
+    """
+    with socket.socket() as listener:
+        # As the server does: a port whose last connections are fading out is free.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listener.bind((LOOPBACK, port))
+            return
+        except OverflowError:
+            raise ServiceError(f"There is no port {port}: give one from 1024 to 65535.") from None
+        except PermissionError:
+            raise ServiceError(f"Port {port} is for root only: give one above 1023.") from None
+        except OSError:
+            owner = _listener(port)
+    raise ServiceError(
+        f"Port {port} is taken by {owner}: end that, choose another port with --port (make: "
+        f"PORT=...), or, if it is a Prefect server, use it with "
+        f"PREFECT_API_URL=http://{LOOPBACK}:{port}/api."
+    )
+
+
+def _listener(port: int) -> str:
+    with suppress(psutil.Error, OSError):
+        for connection in psutil.net_connections("tcp"):
+            address = connection.laddr
+            if connection.status != psutil.CONN_LISTEN or not address or address.port != port:
+                continue
+            if connection.pid is not None:
+                words = " ".join(psutil.Process(connection.pid).cmdline()[:4])
+                return f"process {connection.pid} ({words})"
+    return "another program"
+
+
+def flow_runs_at_work(services: Services) -> dict[str, list[psutil.Process]]:
+    """Return the flow runs that the worker started, and each one's processes."""
+    found: dict[str, list[psutil.Process]] = {}
+    for process in services.processes("worker"):
+        if flow_run_id := environment_of(process).get(FLOW_RUN_ID):
+            found.setdefault(flow_run_id, []).append(process)
+    return found
+
+
+def end_worker(services: Services, timeout_s: float = WORKER_STOP_S) -> set[str]:
+    """End the worker and its flow runs: they may cancel their work first, then they are killed.
+
+    Returns:
+        The IDs of the flow runs that were at work, be it that they ended in order or not.
+    """
+    first = _first(services, "worker")
+    for process in first:
+        # A worker that is asked to end kills its flow runs, and one that is not takes new ones.
+        with suppress(psutil.Error):
+            process.suspend()
+    try:
+        seen = _end_flow_runs(services, timeout_s)
+    finally:
+        for process in first:
+            with suppress(psutil.Error):
+                process.terminate()
+                process.resume()
+    _await_end(services, "worker", SERVICE_STOP_S)
+    return seen
+
+
+def _end_flow_runs(services: Services, timeout_s: float) -> set[str]:
+    seen: set[str] = set()
+    asked: set[int] = set()
+    deadline = time.monotonic() + timeout_s
+    while flow_runs := flow_runs_at_work(services):
+        seen |= flow_runs.keys()
+        for processes in flow_runs.values():
+            if time.monotonic() > deadline:
+                _kill(processes)
+                continue
+            # The one that knows in which order the others have to end; a second signal would mean
+            # to end at once.
+            process = _uppermost(processes)
+            if process.pid not in asked:
+                asked.add(process.pid)
+                with suppress(psutil.Error):
+                    process.terminate()
+        time.sleep(POLL_S)
+    return seen
+
+
+def end_server(services: Services) -> None:
+    """End the server, if it is ours."""
+    for process in _first(services, "server"):
+        with suppress(psutil.Error):
+            process.terminate()
+    _await_end(services, "server", SERVICE_STOP_S)
+
+
+def _await_end(services: Services, role: Role, timeout_s: float) -> None:
+    """Wait until a service and all that it started is gone; kill what is left of it."""
+    deadline = time.monotonic() + timeout_s
+    while processes := services.processes(role):
+        if time.monotonic() > deadline or not services.is_alive(role):
+            _kill(processes)
+        time.sleep(POLL_S)
+
+
+def _first(services: Services, role: Role) -> list[psutil.Process]:
+    if not services.is_alive(role):
+        return []
+    with suppress(psutil.Error):
+        return [psutil.Process(services.pids[role])]
+    return []
+
+
+def _uppermost(processes: list[psutil.Process]) -> psutil.Process:
+    pids = {process.pid for process in processes}
+    for process in processes:
+        with suppress(psutil.Error):
+            if process.ppid() not in pids:
+                return process
+    return processes[0]
+
+
+def _kill(processes: list[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(signal.SIGKILL)
+    psutil.wait_procs(processes, timeout=1)

@@ -1,0 +1,1 @@
+"""Between a run and Prefect: states, events, run IDs, progress, the embedded server."""

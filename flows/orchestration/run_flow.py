@@ -1,0 +1,257 @@
+"""A Prefect flow whose data stays out of its database, and whose result outlives the server."""
+
+import functools
+import inspect
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
+
+import httpx
+from prefect import Flow
+from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
+from prefect.exceptions import ParameterTypeError, TerminationSignal
+from prefect.settings import (
+    PREFECT_CLIENT_MAX_RETRIES,
+    PREFECT_SERVER_ANALYTICS_ENABLED,
+    PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
+    temporary_settings,
+)
+from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
+from pydantic import BaseModel, ValidationError
+
+from partwise.errors import InputError, PartwiseError, RunCancelled, RunFailed
+from partwise.flows.orchestration.announcement import announce
+from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
+from partwise.flows.orchestration.run_ids import fill_in, run_id_of_flow_run
+from partwise.flows.orchestration.states import (
+    ended_early,
+    interrupted,
+    refused,
+    result_of,
+    state_of,
+)
+from partwise.runs.documents import RunKind
+from partwise.runs.pipeline import Pipeline
+from partwise.runs.run import Run
+from partwise.store.url_secrets import masked
+
+TASK_THREADS = 16
+LARGEST_PARAMETER_BYTES = 32 << 10
+MOST_MISTAKES = 4
+"""Told of in one message."""
+USED_RUN_IDS = ("training_run_id", "export_run_id")
+"""Parameters that name an earlier run; the scheduled time can stand in them."""
+
+_THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=TASK_THREADS)
+
+FlowKind = RunKind | Literal["pipeline"]
+P = ParamSpec("P")
+R = TypeVar("R", bound=Run | Pipeline)
+logger = logging.getLogger(__name__)
+
+_ended: ContextVar[list[Any] | None] = ContextVar("partwise_ended_runs", default=None)
+
+
+class _Opaque:
+    """A value that Prefect should neither walk through nor store."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class RunFlow(Flow[P, Any], Generic[P, R]):
+    """A flow around a run of partitions, or around a pipeline of runs.
+
+    Frames and large params never reach Prefect's database, and when its server dies in mid-run, the
+    run goes on and the caller gets it all the same.
+
+    Args:
+        fn: The flow function; returns a `Run` or a `Pipeline`.
+        name: The flow's name.
+        kind: What its runs do.
+        opaque: Parameters that hold data.
+    """
+
+    def __init__(
+        self, fn: Callable[P, R], name: str, kind: FlowKind, opaque: Sequence[str]
+    ) -> None:
+        self._opaque = tuple(opaque)
+        signature = inspect.signature(fn)
+
+        @functools.wraps(fn)
+        def body(*args: Any, **kwargs: Any) -> State[Any]:
+            bound = signature.bind(*args, **kwargs)
+            for key, value in bound.arguments.items():
+                if isinstance(value, _Opaque):
+                    bound.arguments[key] = value.value
+            run_id = _run_id(bound.arguments, kind)
+            bound.arguments["run_id"] = run_id
+            for name in USED_RUN_IDS:
+                if "{" in (template := bound.arguments.get(name) or ""):
+                    bound.arguments[name] = run_id_of_flow_run(template, kind)
+            try:
+                run = fn(*bound.args, **bound.kwargs)
+            except (KeyboardInterrupt, TerminationSignal):
+                return interrupted(run_id)
+            except (RunFailed, RunCancelled) as error:
+                # Of a stage of a pipeline.
+                return ended_early(error)
+            except PartwiseError as error:
+                return refused(error)
+            ended = _ended.get()
+            if ended is not None:
+                ended.append(run)
+            announce(run)
+            return state_of(run)
+
+        super().__init__(
+            fn=body,
+            name=name,
+            flow_run_name=lambda: _run_id(_parameters(), kind),
+            task_runner=_THREADS,
+            persist_result=False,
+        )
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
+        """Run the flow.
+
+        Returns:
+            The run, when it ended with SUCCESS or PARTIAL_FAILURE.
+
+        Raises:
+            RunFailed: It ended with FAILURE; carries the run.
+            RunCancelled: It was cancelled; carries the run.
+        """
+        bound = inspect.signature(self.fn).bind(*args, **kwargs)
+        for key in self._opaque:
+            if not _is_plain(bound.arguments.get(key)):
+                bound.arguments[key] = _Opaque(bound.arguments[key])
+        ended: list[Any] = []
+        token = _ended.set(ended)
+        try:
+            with _settings():
+                start_embedded_server()
+                run: R = super().__call__(*bound.args, **bound.kwargs)
+                return run
+        except (RunFailed, RunCancelled) as error:
+            # By way of Prefect's engine it has gathered forty lines that tell nobody anything.
+            raise error.with_traceback(None) from None
+        except httpx.HTTPError as error:
+            if not ended:
+                raise
+            run_id = ended[-1].run_id
+            logger.warning("Prefect's server went away before the run %s ended: %s", run_id, error)
+            forget_unsent()
+            found: R = result_of(ended[-1])
+            return found
+        finally:
+            _ended.reset(token)
+
+    def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Validate all parameters but those that hold data.
+
+        Raises:
+            InputError: One is of a wrong type, or none of the choices.
+            RunIdError: The run ID, or what its template comes to, is no safe name.
+        """
+        kept = {key: value for key, value in parameters.items() if isinstance(value, _Opaque)}
+        blank = {key: None if key in kept else value for key, value in parameters.items()}
+        try:
+            valid = {**super().validate_parameters(blank), **kept}
+        except ParameterTypeError as error:
+            raise InputError(_describe_mistakes(self.name, error)) from None
+        if valid.get("run_id"):
+            fill_in(valid["run_id"], datetime.now(UTC))
+        return valid
+
+    def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
+        """Return the parameters as Prefect may store them: small plain values, or a type's name."""
+        return {key: _stored(value) for key, value in parameters.items()}
+
+
+def run_flow(
+    name: str, kind: FlowKind, opaque: Sequence[str]
+) -> Callable[[Callable[P, R]], "RunFlow[P, R]"]:
+    """Decorate a function that returns a `Run` or a `Pipeline` as a flow.
+
+    Args:
+        name: The flow's name in Prefect.
+        kind: What its runs do.
+        opaque: Parameters that hold data, which Prefect should neither walk through nor store.
+    """
+
+    def decorate(fn: Callable[P, R]) -> RunFlow[P, R]:
+        return RunFlow(fn, name, kind, opaque)
+
+    return decorate
+
+
+def _describe_mistakes(flow: str, error: ParameterTypeError) -> str:
+    """Return in one line what is wrong with the parameters of a call."""
+    cause = error.__context__
+    if not isinstance(cause, ValidationError):
+        return f"{flow}: {' '.join(str(error).split())}"
+    mistakes = []
+    for mistake in cause.errors(include_url=False)[:MOST_MISTAKES]:
+        # For a union, pydantic puts the branches' own names between those of the fields.
+        names = [str(name) for name in mistake["loc"] if str(name).isidentifier()]
+        value = mistake["input"]
+        seen = f" {value!r}" if isinstance(value, str | int | float) else ""
+        mistakes.append(f"{'.'.join(names)}{seen[:80]}: {mistake['msg']}")
+    return f"The call of {flow} has parameters that it cannot use: {'; '.join(mistakes)}."
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) <= 1000 and all(isinstance(item, str) for item in value)
+    return value is None or isinstance(value, str | PurePath)
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, _Opaque):
+        return f"<{type(value.value).__name__}>"
+    if isinstance(value, BaseModel):
+        value = value.model_dump(mode="json")
+    elif isinstance(value, PurePath):
+        value = str(value)
+    elif isinstance(value, list | tuple):
+        value = [
+            item.model_dump(mode="json") if isinstance(item, BaseModel) else item for item in value
+        ]
+    try:
+        # A URI where a block's name or a path belongs may have a password in it.
+        value = masked(value)
+        text = json.dumps(value)
+    except (TypeError, ValueError, RecursionError):
+        name = getattr(value, "__qualname__", type(value).__name__)
+        return f"<{name}>"
+    return value if len(text) <= LARGEST_PARAMETER_BYTES else f"<{type(value).__name__}>"
+
+
+def _parameters() -> Mapping[str, Any]:
+    context = FlowRunContext.get()
+    return {} if context is None else context.parameters or {}
+
+
+def _run_id(parameters: Mapping[str, Any], kind: FlowKind) -> str:
+    return run_id_of_flow_run(parameters.get("run_id") or "", kind)
+
+
+@contextmanager
+def _settings() -> Iterator[None]:
+    """Set what a run needs of Prefect, where the user has not set it."""
+    wanted: dict[Any, Any] = {
+        # A fresh database took 15 s on an idle machine, and over the 20 s allowed on a busy one.
+        PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS: 120,
+        PREFECT_SERVER_ANALYTICS_ENABLED: False,
+        # The run is safe on the store: do not wait minutes for a server that is gone.
+        PREFECT_CLIENT_MAX_RETRIES: 2,
+    }
+    with temporary_settings(set_defaults=wanted):
+        yield

@@ -1,0 +1,205 @@
+"""A call of a flow, written down so that `partwise runs resume` can repeat it elsewhere."""
+
+import dataclasses
+import hashlib
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from importlib import metadata
+from typing import Any
+
+from pydantic import BaseModel, JsonValue, TypeAdapter
+
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import InputError
+from partwise.fingerprints.functions import CodeFingerprint, canonical_bytes, code_fingerprint
+from partwise.models.serdes import SERDES, serde_name
+from partwise.publishing.dataset_output import DatasetOutput
+from partwise.publishing.sql_output import Table
+from partwise.runs.claim import Intent
+from partwise.runs.documents import to_json
+from partwise.sources.descriptions import SourceDescription
+from partwise.sources.opening import data_of_recipe
+from partwise.trainers import LightGBMTrainer, TrainerSettings, XGBoostTrainer, resolve_trainer
+
+FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
+EXPORT_LIBRARIES = ("lightgbm", "xgboost", "onnx", "onnxmltools", "onnxruntime")
+NOT_CODE = ("execution", "params", "null_keys", "on_missing_model", "output", "models")
+"""Arguments that decide which partitions there are, or how they are executed; params, and
+models of transformers, are compared partition by partition."""
+
+
+class _CannotRepeatError(Exception):
+    """An argument that cannot be written down; says why."""
+
+
+def describe_intent(
+    flow: str,
+    source: SourceDescription,
+    arguments: Mapping[str, Any],
+    version: str | None,
+    models: str | None = None,
+) -> Intent:
+    """Return what a call is about to do: its fingerprints, and the call where it can be told.
+
+    Args:
+        flow: The flow function's name.
+        source: What the source says of itself.
+        arguments: The call's arguments but for data, run_id, store, cluster and version.
+        version: The user's own word for the code, which is taken in place of looking.
+        models: The fingerprint of the trained models that the call uses.
+    """
+    code = _fingerprint_code(arguments, version)
+    obstacle = None
+    if source.recipe is None:
+        obstacle = "the rows are a frame or table in memory, or a query with a password"
+    written: dict[str, JsonValue] = {}
+    for name, value in arguments.items():
+        try:
+            written[name] = _to_json(name, value)
+        except _CannotRepeatError as error:
+            obstacle = obstacle or str(error)
+    call: dict[str, JsonValue] = {
+        "flow": flow,
+        "data": to_json(source.recipe),
+        "arguments": written,
+        "version": version,
+    }
+    return Intent(
+        source_fingerprint=source.fingerprint,
+        inputs_fingerprint=_fingerprint_inputs(source, arguments, models),
+        code_fingerprint=code.digest,
+        code_unknown=code.unknown,
+        call=None if obstacle else call,
+        call_obstacle=obstacle,
+        call_known=call if obstacle else None,
+    )
+
+
+def _fingerprint_code(arguments: Mapping[str, Any], version: str | None) -> CodeFingerprint:
+    """Fingerprint all that decides what becomes of a partition of given rows, params and model."""
+    deciding = {name: value for name, value in arguments.items() if name not in NOT_CODE}
+    for name in FUNCTIONS:
+        # What a name stands for may change; and a resume by name goes on with a function's run.
+        if isinstance(deciding.get(name), str):
+            deciding[name] = resolve_trainer(deciding[name])
+    if isinstance(deciding.get("trainer"), LightGBMTrainer | XGBoostTrainer):
+        deciding["library"] = metadata.version(deciding["trainer"].kind)
+    if "validation" in deciding:
+        # A newer one is proved anew.
+        deciding["libraries"] = {name: _installed(name) for name in EXPORT_LIBRARIES}
+    if version is not None:
+        # The user's word stands for code, but not for settings, which can be compared.
+        serde = deciding.get("serde")
+        deciding |= {"version": version, "serde": serde and [serde_name(serde), serde.filename]}
+        for name in FUNCTIONS:
+            if callable(deciding.get(name)) and not isinstance(deciding[name], BaseModel):
+                del deciding[name]
+    return code_fingerprint(deciding)
+
+
+def _installed(library: str) -> str | None:
+    try:
+        return metadata.version(library)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _fingerprint_inputs(
+    source: SourceDescription, arguments: Mapping[str, Any], models: str | None
+) -> str | None:
+    """Fingerprint all that partitions are made of; None where that cannot be told."""
+    inputs = [source.fingerprint, arguments.get("null_keys"), arguments.get("params"), models]
+    try:
+        return hashlib.sha256(canonical_bytes(inputs)).hexdigest()
+    except TypeError:
+        return None
+
+
+def read_call(call: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the flow's name and the arguments of a call that `describe_intent` wrote down.
+
+    Of a call that cannot be repeated, what could be told is there: no data where the rows were in
+    memory.
+
+    Raises:
+        InputError: A class of the call's is not there any more.
+    """
+    arguments = {name: _from_json(name, value) for name, value in call["arguments"].items()}
+    arguments["version"] = call["version"]
+    if (recipe := call["data"]) is not None:
+        arguments |= {"data": data_of_recipe(recipe), "columns": recipe["columns"]}
+        arguments["filter"] = recipe["filter"]
+    return call["flow"], arguments
+
+
+def _to_json(name: str, value: Any) -> JsonValue:
+    if value is None:
+        return None
+    if name == "params":
+        raise _CannotRepeatError("params= is held in memory")
+    if name in FUNCTIONS:
+        return _function_to_json(name, value)
+    if name == "serde":
+        return _serde_to_json(value)
+    if isinstance(value, Table):
+        if value.database.has_secret and not value.block:
+            raise _CannotRepeatError("output= holds a password")
+        return value.block or to_json(dataclasses.asdict(value))
+    if isinstance(value, DatasetOutput):
+        return str(value)
+    if isinstance(value, BaseModel):
+        return to_json(value.model_dump(mode="json"))
+    try:
+        return to_json(value)
+    except (TypeError, ValueError) as error:
+        raise _CannotRepeatError(f"{name}= cannot be written as JSON") from error
+
+
+def _function_to_json(name: str, value: Any) -> JsonValue:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, BaseModel):
+        return to_json(value.model_dump(mode="json"))
+    module, qualname = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
+    found = getattr(sys.modules.get(module), qualname, None)
+    if module == "__main__" or found is not value:
+        shown = qualname or type(value).__name__
+        raise _CannotRepeatError(
+            f"{name}= is {shown!r} of {module or 'nowhere'}, which another process cannot import"
+        )
+    return f"{module}:{qualname}"
+
+
+def _serde_to_json(value: Any) -> JsonValue:
+    name = serde_name(value)
+    if name.startswith("__main__:") or not dataclasses.is_dataclass(value):
+        raise _CannotRepeatError(f"serde= is {name!r}, which another process cannot make again")
+    try:
+        settings = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return {"name": name, "settings": to_json(settings)}
+    except (TypeError, ValueError) as error:
+        raise _CannotRepeatError(f"the settings of serde= {name!r} are not plain") from error
+
+
+def _from_json(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in FUNCTIONS and isinstance(value, dict):
+        return TypeAdapter(TrainerSettings).validate_python(value)
+    if name == "serde":
+        kind: Callable[..., Any] = SERDES.get(value["name"]) or _import(value["name"])
+        return kind(**value["settings"])
+    if name == "output" and isinstance(value, dict):
+        return Table(**value)
+    if name == "execution":
+        return ExecutionOptions.model_validate(value)
+    return value
+
+
+def _import(name: str) -> Any:
+    module, _, qualname = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), qualname)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"The serde {name!r} cannot be imported: {error}") from error

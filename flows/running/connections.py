@@ -1,0 +1,247 @@
+"""What a call names outside of us, opened: its store, its cluster, its databases."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from distributed import Client
+from prefect.blocks.core import Block
+from pydantic import ValidationError
+
+from partwise.blocks import (
+    ArtifactStore,
+    CudaCluster,
+    FileSource,
+    LocalCluster,
+    RemoteCluster,
+    SqlSource,
+    SqlTable,
+)
+from partwise.datasets.dataset import resolve_references
+from partwise.errors import ClusterError, InputError
+from partwise.flows.running.parameters import (
+    Cluster,
+    ClusterParameter,
+    OutputParameter,
+    StoreParameter,
+)
+from partwise.publishing.dataset_output import DatasetOutput
+from partwise.publishing.sql_output import Table
+from partwise.sources.files.file_set import Files
+from partwise.sources.files.remote_files import bucket_of, set_source_credentials
+from partwise.sources.references import is_reference
+from partwise.sources.sql.query import Query
+from partwise.store.store import Store, set_credentials
+from partwise.tasks.publish_rows import Output
+
+_CLUSTERS = (LocalCluster, CudaCluster, RemoteCluster)
+_ADDRESSES = ("tcp://", "tls://")
+
+
+@dataclass(frozen=True)
+class OpenedStore:
+    """A store, and the keys that its block holds."""
+
+    store: Store
+    credentials: Mapping[str, str] = field(repr=False)
+
+
+def open_store(store: StoreParameter) -> OpenedStore:
+    """Return the store that a caller names; a block's keys are kept in this process.
+
+    Raises:
+        InputError: The URL is not allowed, or no block has this name.
+    """
+    if isinstance(store, str) and store.startswith(f"{ArtifactStore.get_block_type_slug()}/"):
+        store = _load(ArtifactStore, store)
+    if not isinstance(store, ArtifactStore):
+        return OpenedStore(Store.parse(store), {})
+    opened = Store.parse(
+        store.url, endpoint_url=store.endpoint_url, region=store.region, profile=store.profile
+    )
+    keys = _keys(store)
+    if keys:
+        set_credentials(opened.url, keys)
+    return OpenedStore(opened, keys)
+
+
+def _keys(block: ArtifactStore | FileSource) -> dict[str, str]:
+    """Return the access keys that a block holds; none where it has none."""
+    if block.access_key_id is None or block.secret_access_key is None:
+        return {}
+    return {
+        "key": block.access_key_id.get_secret_value(),
+        "secret": block.secret_access_key.get_secret_value(),
+    }
+
+
+def open_data(data: Any, store: StoreParameter) -> Any:
+    """Return what a caller gives as data, with datasets of the store in place of their names.
+
+    Raises:
+        InputError: A name is not of the form dataset://NAME@VERSION, or lies in another store.
+        DatasetNotFoundError: There is no such dataset, or not this version.
+    """
+    return resolve_references(open_rows(data), lambda: open_store(store).store)
+
+
+def open_rows(data: Any) -> Any:
+    """Return what `open_source` takes for the rows that a caller names: a block's plain value.
+
+    Args:
+        data: A `FileSource` or `SqlSource` block, or the name of one that is saved
+            ("file-source/sales", "sql-source/shop"); a mapping as a form sends it for files; or a
+            list of these. Anything else is returned as it is.
+
+    Raises:
+        InputError: No block has this name.
+    """
+    if isinstance(data, list | tuple) and len(data) == 1:
+        # As the command line has it.
+        return open_rows(data[0]) if names_block(data[0], SqlSource) else [open_rows(data[0])]
+    if isinstance(data, list | tuple):
+        return [open_rows(item) for item in data]
+    if isinstance(data, Mapping):
+        return Files.from_recipe(data)
+    if names_block(data, FileSource):
+        data = _load(FileSource, data)
+    if isinstance(data, FileSource):
+        return _files(data)
+    if names_block(data, SqlSource):
+        data = _load(SqlSource, data)
+    if not isinstance(data, SqlSource):
+        return data
+    return Query(
+        data.query,
+        data.uri,
+        driver=data.driver,
+        order_by=tuple(data.order_by),
+        password=None if data.password is None else data.password.get_secret_value(),
+        block=_saved_name(data),
+    )
+
+
+def open_output(output: OutputParameter) -> Output | None:
+    """Return where a caller wants rows besides the run; none: nowhere.
+
+    Args:
+        output: A `SqlTable` block, the name of one that is saved ("sql-table/prod"), a `Table`, or
+            the name of a dataset, "dataset://forecasts".
+
+    Raises:
+        InputError: It is none of these, or no block has this name.
+    """
+    if isinstance(output, Table | DatasetOutput):
+        return output
+    if not output:
+        return None
+    if isinstance(output, str) and is_reference(output):
+        return DatasetOutput.of(output)
+    if names_block(output, SqlTable):
+        output = _load(SqlTable, output)
+    if not isinstance(output, SqlTable):
+        # Not repeated: it may be a URI with a password.
+        raise InputError(
+            f"The output is no block's name ({SqlTable.get_block_type_slug()}/<name>), no dataset "
+            "(dataset://<name>), no SqlTable block and no partwise.publishing.sql_output.Table."
+        )
+    return Table(
+        output.table,
+        output.uri,
+        driver=output.driver,
+        password=None if output.password is None else output.password.get_secret_value(),
+        block=_saved_name(output),
+    )
+
+
+def names_block(value: Any, kind: type[Block]) -> TypeGuard[str]:
+    """Whether a value is the name of a saved block of a kind, such as "sql-source/shop"."""
+    return isinstance(value, str) and value.startswith(f"{kind.get_block_type_slug()}/")
+
+
+def _saved_name(block: Block) -> str:
+    name = block._block_document_name
+    return f"{block.get_block_type_slug()}/{name}" if name else ""
+
+
+def _files(block: FileSource) -> Files:
+    files = Files(
+        block.paths,
+        format=block.format or None,
+        schema=block.schema_policy,
+        types=block.types,
+        file_column=block.file_column or None,
+        endpoint_url=block.endpoint_url,
+        region=block.region,
+        profile=block.profile,
+    )
+    if keys := _keys(block):
+        for bucket in {bucket_of(path) for path in files.names if "://" in path}:
+            set_source_credentials(bucket, keys)
+    return files
+
+
+def open_cluster(cluster: ClusterParameter) -> Cluster:
+    """Return the cluster that a caller names; none: the cores of this machine.
+
+    Args:
+        cluster: A block, the name of one that is saved ("cuda-cluster/big"), or the address of a
+            scheduler ("tcp://10.0.0.7:8786").
+
+    Raises:
+        InputError: The text is none of these, or no block has this name.
+    """
+    if not cluster:
+        return LocalCluster()
+    if not isinstance(cluster, str):
+        return cluster
+    if cluster.startswith(_ADDRESSES):
+        try:
+            return RemoteCluster(address=cluster)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+            raise InputError(f"The cluster {cluster!r} cannot be used: {reason}") from error
+    slugs = {kind.get_block_type_slug(): kind for kind in _CLUSTERS}
+    kind = slugs.get(cluster.partition("/")[0])
+    if kind is None:
+        raise InputError(
+            f"The cluster {cluster!r} is no block's name ({', '.join(slugs)}, each with /<name>) "
+            "and no scheduler's address (tcp://... or tls://...)."
+        )
+    loaded: Cluster = _load(kind, cluster)
+    return loaded
+
+
+def _load(kind: type[Block], name: str) -> Any:
+    try:
+        return kind.load(name.partition("/")[2])
+    except ValueError as error:
+        raise InputError(
+            f"No block {name!r} can be loaded ({error}); `prefect block ls` lists those that are "
+            "saved."
+        ) from error
+
+
+@contextmanager
+def connect(cluster: Cluster) -> Iterator[Client]:
+    """Give a client of the cluster, which stands for the time of the block.
+
+    Raises:
+        ClusterError: It cannot be started or reached.
+    """
+    with ExitStack() as stack:
+        try:
+            client = stack.enter_context(cluster.client())
+        except (OSError, ImportError, ValueError, RuntimeError) as error:
+            raise ClusterError(f"The {type(cluster).__name__} is not to be had: {error}") from error
+        yield client
+
+
+def slots_per_host(client: Client) -> int:
+    """Return how many partitions run at once on the busiest machine of a cluster."""
+    slots: Counter[str] = Counter()
+    for worker in client.scheduler_info(n_workers=-1)["workers"].values():
+        slots[worker["host"]] += worker["nthreads"]
+    return max(slots.values(), default=1)

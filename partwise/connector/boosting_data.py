@@ -1,0 +1,174 @@
+"""A partition as the data sets of LightGBM and XGBoost, column by column from Arrow.
+
+Both libraries bin or copy what they are given, so that a matrix or a pandas frame in between would
+be one more copy of all rows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.connector.categories import categories_of, with_categories
+from partwise.errors import ColumnError, InputError
+from partwise.tables.column_names import names_in_words
+from partwise.tables.features import (
+    REFUSED_BY_LIGHTGBM,
+    REFUSED_BY_XGBOOST,
+    choose_features,
+    feature_matrix,
+    feature_names,
+    numbers,
+)
+
+if TYPE_CHECKING:
+    import lightgbm
+    import xgboost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """The columns of a data set."""
+
+    table: pa.Table
+    """The features; those of a dictionary type are categorical."""
+
+    label: np.ndarray | None
+    weight: np.ndarray | None
+
+
+def _choose(
+    table: pa.Table, label: str | None, columns: Sequence[str] | None, weight: str | None
+) -> _Chosen:
+
+    named = [name for name in (label, weight) if name is not None]
+    for name in named:
+        if name not in table.column_names:
+            raise ColumnError(
+                f"There is no column {name!r}: there are {names_in_words(table.column_names)}."
+            )
+    names = [name for name in table.column_names if name not in named]
+    chosen = choose_features(
+        table.schema,
+        label=label or "",
+        features=names if columns is None else columns,
+        categorical=(),
+        left_out=named,
+    )
+    return _Chosen(
+        table=table.select(list(chosen.names)),
+        label=None if label is None else _whole(table, label, "label"),
+        weight=None if weight is None else _whole(table, weight, "weight"),
+    )
+
+
+def _whole(table: pa.Table, name: str, what: str) -> np.ndarray:
+    """A column of numbers, none of them missing."""
+    values = numbers(name, table.column(name))
+    if missing := int(np.isnan(values).sum()):
+        raise ColumnError(
+            f"The {what} {name!r} is null or NaN in {missing} of {len(values)} rows: leave them "
+            "out first, for example with to_arrow().filter(...)."
+        )
+    return values
+
+
+def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of a type that both libraries read; most are left as they are."""
+    kind = column.type
+    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        return column.cast(pa.float64())
+    return column.cast(pa.float32()) if pa.types.is_float16(kind) else column
+
+
+def _category_list(column: pa.ChunkedArray) -> list[Any]:
+    categories: list[Any] = categories_of(column).to_pylist()
+    return categories
+
+
+def lightgbm_dataset(
+    table: pa.Table,
+    *,
+    label: str | None,
+    columns: Sequence[str] | None,
+    weight: str | None,
+    params: dict[str, Any] | None,
+    reference: "lightgbm.Dataset | None",
+) -> "lightgbm.Dataset":
+    """Make LightGBM's data set; see `DataConnector.to_lightgbm`.
+
+    LightGBM ends the process on an Arrow type that it does not know (4.7), and knows no
+    dictionaries: it gets their codes.
+    """
+    import lightgbm
+
+    chosen = _choose(table, label, columns, weight)
+    places = [
+        place
+        for place, field in enumerate(chosen.table.schema)
+        if pa.types.is_dictionary(field.type)
+    ]
+    known = None if reference is None else reference.pandas_categorical
+    if known is not None and len(known) != len(places):
+        raise InputError(
+            f"The reference has {len(known)} categorical features, but here are {len(places)}: "
+            "make both with to_lightgbm() from the same columns."
+        )
+    lists: list[list[Any]] = []
+    arrays: list[Any] = []
+    for place, (name, column) in enumerate(
+        zip(chosen.table.column_names, chosen.table.columns, strict=True)
+    ):
+        if place not in places:
+            arrays.append(_plain_numbers(column))
+            continue
+        own = _category_list(column)
+        lists.append(own if known is None else list(known[len(lists)]))
+        if lists[-1] == own:
+            codes = [chunk.indices.cast(pa.int32()) for chunk in column.chunks]
+            arrays.append(pa.chunked_array(codes, pa.int32()))
+        else:
+            arrays.append(pa.array(feature_matrix(table, [name], {name: lists[-1]})[:, 0]))
+    dataset = lightgbm.Dataset(
+        pa.table(arrays, feature_names(chosen.table.column_names, REFUSED_BY_LIGHTGBM)),
+        chosen.label,
+        weight=chosen.weight,
+        reference=reference,
+        categorical_feature=places,
+        params=params,
+    )
+    # What LightGBM keeps of a pandas frame, and writes into the model: the categories' values.
+    dataset.pandas_categorical = lists
+    return dataset
+
+
+def xgboost_matrix(
+    table: pa.Table,
+    *,
+    label: str | None,
+    columns: Sequence[str] | None,
+    weight: str | None,
+    threads: int | None,
+) -> "xgboost.DMatrix":
+    """Make XGBoost's data set; see `DataConnector.to_dmatrix`."""
+    import xgboost
+
+    chosen = _choose(table, label, columns, weight)
+    arrays = [
+        with_categories(
+            pa.chunked_array([chunk.indices for chunk in column.chunks], column.type.index_type),
+            _category_list(column),
+        )
+        if pa.types.is_dictionary(column.type)
+        else _plain_numbers(column)
+        for column in chosen.table.columns
+    ]
+    return xgboost.DMatrix(
+        pa.table(arrays, feature_names(chosen.table.column_names, REFUSED_BY_XGBOOST)),
+        chosen.label,
+        weight=chosen.weight,
+        enable_categorical=True,
+        nthread=threads,
+    )

@@ -1,0 +1,56 @@
+"""Dictionary columns as categories: one list for all rows, each value in it once."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.tables.dictionaries import readable_type
+from partwise.tables.schemas import cast_batch
+
+
+def with_categories_once(table: pa.Table) -> pa.Table:
+    """Give each dictionary column one dictionary without nulls and repetitions.
+
+    Views and run-length encodings, which Arrow cannot take rows from, become plain columns. The
+    rows of a partition are like that already, and are left as they are, without a copy.
+    """
+    plain = [field.with_type(readable_type(field.type)) for field in table.schema]
+    schema = pa.schema(plain, metadata=table.schema.metadata)
+    if schema != table.schema:
+        batches = [cast_batch(batch, schema, {}, "the table") for batch in table.to_batches()]
+        table = pa.Table.from_batches(batches, schema=schema)
+    table = table.unify_dictionaries()
+    for index, field in enumerate(table.schema):
+        if pa.types.is_dictionary(field.type) and not _is_plain(table.column(index)):
+            values = table.column(index).cast(field.type.value_type)
+            encoded = values.dictionary_encode().unify_dictionaries()
+            table = table.set_column(index, field.with_type(encoded.type), encoded)
+    return table
+
+
+def _is_plain(column: pa.ChunkedArray) -> bool:
+    if not column.num_chunks:
+        return True
+    dictionary = column.chunk(0).dictionary
+    return dictionary.null_count == 0 and len(dictionary.unique()) == len(dictionary)
+
+
+def categories_of(column: pa.ChunkedArray) -> pa.Array:
+    """The dictionary of a column that `with_categories_once` gave; a code is a place in it."""
+    if not column.num_chunks:
+        return pa.array([], column.type.value_type)
+    return column.chunk(0).dictionary
+
+
+def with_categories(
+    codes: pa.Array | pa.ChunkedArray, categories: Sequence[Any]
+) -> pa.ChunkedArray:
+    """Return codes with their categories as XGBoost takes them from Arrow: text, and at least one.
+
+    Numbers come back from the model as text too.
+    """
+    texts = pa.array([str(category) for category in categories] or [""], pa.string())
+    chunks = codes.chunks if isinstance(codes, pa.ChunkedArray) else [codes]
+    coded = [pa.DictionaryArray.from_arrays(chunk.cast(pa.int32()), texts) for chunk in chunks]
+    return pa.chunked_array(coded, pa.dictionary(pa.int32(), pa.string()))

@@ -1,0 +1,184 @@
+"""What a user's function knows of its partition, besides the data."""
+
+import json
+import logging
+import re
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from partwise.errors import ArtifactNotFoundError, InputError
+from partwise.runs.bundle import LOG_FILENAME
+from partwise.tables.keys.partition_keys import Key
+
+TEXT_SUFFIXES = (".txt", ".md", ".csv", ".html", ".log", ".yaml")
+_FILENAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ -]{0,126}")
+
+
+class ArtifactLink(Protocol):
+    """How a context reaches the artifacts of its partition."""
+
+    def upload(self, filename: str, content: bytes) -> None:
+        """Keep `content` under this name."""
+
+    def download(self, filename: str, run_id: str | None) -> bytes:
+        """Return what was kept under this name, by this run or by another."""
+
+
+class MemoryLink:
+    """Artifacts in memory: for calling a function outside any run, in a test or a notebook."""
+
+    def __init__(self) -> None:
+        self.artifacts: dict[str, bytes] = {}
+
+    def upload(self, filename: str, content: bytes) -> None:
+        """Keep `content` in `artifacts`."""
+        self.artifacts[filename] = content
+
+    def download(self, filename: str, run_id: str | None) -> bytes:
+        """Return what was uploaded.
+
+        Raises:
+            ArtifactNotFoundError: Nothing was, or another run is asked for.
+        """
+        if run_id is not None or filename not in self.artifacts:
+            raise ArtifactNotFoundError(f"There is no artifact {filename!r} outside a run.")
+        return self.artifacts[filename]
+
+
+class PartitionContext:
+    """The second argument of every user's function.
+
+    Attributes:
+        key: The partition's key: a scalar, or a tuple where `partition_by` is several columns.
+        key_columns: The names of the key columns.
+        partition_id: A path-safe name of the key.
+        run_id: The run that this partition belongs to.
+        attempt: 1 at first, 2 at the first retry.
+        seed: Derived from the run's seed and the key, in [0, 2**31): the same whatever the number
+            of workers. `random`, `numpy.random` and torch (if imported) are seeded with it.
+        params: This partition's share of the flow's `params`; empty without one.
+        logger: Writes to this partition's log, as print() and warnings do.
+    """
+
+    def __init__(
+        self,
+        *,
+        key: Key = None,
+        key_columns: tuple[str, ...] = (),
+        partition_id: str = "",
+        run_id: str = "",
+        attempt: int = 1,
+        seed: int = 0,
+        params: Mapping[str, Any] | None = None,
+        logger: logging.Logger | None = None,
+        link: ArtifactLink | None = None,
+    ) -> None:
+        self.key = key
+        self.key_columns = key_columns
+        self.partition_id = partition_id
+        self.run_id = run_id
+        self.attempt = attempt
+        self.seed = seed
+        self.params: Mapping[str, Any] = {} if params is None else params
+        self.logger = logger or logging.getLogger("partwise.partition")
+        self._link: ArtifactLink = link or MemoryLink()
+
+    def __repr__(self) -> str:
+        return f"PartitionContext(key={self.key!r}, run_id={self.run_id!r}, attempt={self.attempt})"
+
+    def upload(
+        self, obj: Any, filename: str, write: Callable[[Any, str], None] | None = None
+    ) -> None:
+        """Keep an object as an artifact of this partition; a later upload of the name replaces it.
+
+        Args:
+            obj: Without `write`: bytes; text for a name such as notes.txt; what JSON can hold for
+                a name that ends in .json.
+            filename: A flat name, such as "curve.png".
+            write: Called as `write(obj, path)`; what it wrote to the path is kept.
+
+        Raises:
+            InputError: The name is not flat or is reserved, or the object needs a `write`.
+
+        Example:
+            >>> context.upload({"best": 3}, "choice.json")  # doctest: +SKIP
+            >>> context.upload(figure, "fit.png", write=Figure.savefig)  # doctest: +SKIP
+        """
+        check_filename(filename)
+        if write is None:
+            content = _encode(obj, filename)
+        else:
+            with tempfile.TemporaryDirectory() as directory:
+                path = Path(directory, filename)
+                write(obj, str(path))
+                content = path.read_bytes()
+        self._link.upload(filename, content)
+
+    def download(
+        self,
+        filename: str,
+        read: Callable[[str], Any] | None = None,
+        run_id: str | None = None,
+    ) -> Any:
+        """Return an artifact of this partition: of this run (an earlier attempt too), or another's.
+
+        Args:
+            filename: The name it was uploaded under; a model's is its serde's `filename`.
+            read: Called as `read(path)`, its result is returned. Without it, .json names are
+                parsed, .txt and similar come as text, and all others as bytes.
+            run_id: Another run of the same store and keys. None: this run.
+
+        Raises:
+            ArtifactNotFoundError: The partition has no such artifact there.
+        """
+        check_filename(filename)
+        content = self._link.download(filename, run_id)
+        if read is None:
+            return _decode(content, filename)
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory, filename)
+            path.write_bytes(content)
+            return read(str(path))
+
+
+def check_filename(filename: str) -> None:
+    """Refuse a file name that is not flat, or that partwise itself uses.
+
+    Raises:
+        InputError: With the name in its message.
+    """
+    if not _FILENAME.fullmatch(filename) or filename.endswith((".", " ")):
+        raise InputError(
+            f"The artifact name {filename!r} is not a flat file name; use letters, digits, '.', "
+            "'_' and '-', and no folder."
+        )
+    if filename == LOG_FILENAME:
+        raise InputError(f"The artifact name {filename!r} is that of the partition's own log.")
+
+
+def _encode(obj: Any, filename: str) -> bytes:
+    if isinstance(obj, bytes | bytearray | memoryview):
+        return bytes(obj)
+    if isinstance(obj, str) and not filename.endswith(".json"):
+        return obj.encode()
+    if filename.endswith(".json"):
+        try:
+            return json.dumps(obj).encode()
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"The artifact {filename!r} cannot be written as JSON: {error}."
+            ) from error
+    raise InputError(
+        f"The artifact {filename!r} is a {type(obj).__name__}; pass write=, a function of the "
+        "object and a path, or give bytes, text, or a name that ends in .json."
+    )
+
+
+def _decode(content: bytes, filename: str) -> Any:
+    if filename.endswith(".json"):
+        return json.loads(content)
+    if filename.endswith(TEXT_SUFFIXES):
+        return content.decode()
+    return content

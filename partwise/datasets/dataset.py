@@ -1,0 +1,208 @@
+"""The handle of a dataset's version: schema, statistics, and its rows as a source."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.datasets.manifest import (
+    DATASETS,
+    MANIFESTS,
+    ColumnDocument,
+    DatasetManifest,
+    check_dataset_name,
+    dataset_path,
+    manifest_file,
+    parse_reference,
+    version_number,
+)
+from partwise.datasets.rows import DatasetRows
+from partwise.errors import DatasetNotFoundError, InputError, RunFormatError
+from partwise.runs.documents import is_run_id
+from partwise.sources.descriptions import Source
+from partwise.sources.opening import open_source
+from partwise.sources.references import is_reference
+from partwise.store.store import Store
+from partwise.tables.filters import Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A version of a dataset: rows that do not change any more.
+
+    A plain value without secrets. It can be given to a flow as `data`.
+
+    Example:
+        >>> sales = Dataset.open("sales", store="/data/models")  # doctest: +SKIP
+        >>> sales.version, sales.statistics["price"].max  # doctest: +SKIP
+        (3, 99.5)
+    """
+
+    store: Store
+    manifest: DatasetManifest
+
+    @classmethod
+    def open(
+        cls, name: str, version: int | None = None, store: Store | str | Path = "artifacts"
+    ) -> "Dataset":
+        """Open a version of a dataset.
+
+        Args:
+            name: The dataset's name.
+            version: Its number, from 1; None: the newest.
+            store: The artifact store: its URL, a folder, or a `Store`.
+
+        Raises:
+            InputError: The name is no safe name.
+            DatasetNotFoundError: The store has no such dataset, or not this version.
+            RunFormatError: The manifest is damaged, or of a newer format.
+            StoreError: The store cannot be read.
+        """
+        check_dataset_name(name)
+        opened = store if isinstance(store, Store) else Store.parse(store)
+        number = version
+        if number is None:
+            number = max(list_versions(opened, name), default=0)
+        path = dataset_path(name, manifest_file(number))
+        try:
+            content = opened.read(path)
+        except FileNotFoundError:
+            raise _not_found(opened, name, version) from None
+        manifest = DatasetManifest.from_bytes(content, path)
+        if (manifest.name, manifest.version) != (name, number):
+            raise RunFormatError(
+                f"{path} is that of {manifest.reference}; the folder was "
+                "renamed or copied: register the rows under the new name."
+            )
+        return cls(opened, manifest)
+
+    @classmethod
+    def of(cls, reference: str, store: Store | str | Path = "artifacts") -> "Dataset":
+        """Open what `dataset://NAME@VERSION`, or `dataset://NAME` for the newest, stands for."""
+        name, version = parse_reference(reference)
+        return cls.open(name, version, store)
+
+    @property
+    def name(self) -> str:
+        """The dataset's name."""
+        return self.manifest.name
+
+    @property
+    def version(self) -> int:
+        """The number of this version, from 1."""
+        return self.manifest.version
+
+    @property
+    def reference(self) -> str:
+        """What names this version: `dataset://NAME@VERSION`."""
+        return self.manifest.reference
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of its rows, names and types."""
+        return self.manifest.fingerprint
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self.manifest.rows
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Its Arrow schema; a label's field has the metadata `partwise.role` = `label`."""
+        return self.manifest.schema_with_roles
+
+    @property
+    def statistics(self) -> dict[str, ColumnDocument]:
+        """The statistics of each column, by its name."""
+        return {column.name: column for column in self.manifest.columns}
+
+    @property
+    def default_columns(self) -> list[str] | None:
+        """The columns read where none are named; None: all."""
+        excluded = set(self.manifest.excluded)
+        names = [name for name in self.manifest.schema.names if name not in excluded]
+        return names if excluded else None
+
+    def open_rows(self) -> DatasetRows:
+        """Return its rows as `open_source` reads them; no part is opened yet."""
+        return DatasetRows(self.store, self.manifest)
+
+    def source(
+        self,
+        *,
+        columns: Sequence[str] | None = None,
+        filter: Filter | None = None,  # noqa: A002 (the word of every reader of tables)
+    ) -> Source:
+        """Return its rows as a source; `open_source` has the arguments.
+
+        Raises:
+            ColumnError: A column is missing.
+            InputError: The filter is malformed.
+        """
+        return open_source(self, columns=columns, filter=filter)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.reference!r}, {self.rows:,} rows, {self.store.url!r})"
+
+
+def list_versions(store: Store, name: str) -> list[int]:
+    """Return the numbers of a dataset's versions, ascending."""
+    names = store.list_folder(dataset_path(name, MANIFESTS))
+    return sorted(number for number in map(version_number, names) if number)
+
+
+def list_datasets(store: Store | str | Path = "artifacts") -> list[Dataset]:
+    """Return the newest version of each dataset in a store, by name.
+
+    Raises:
+        RunFormatError: A manifest is damaged, or of a newer format.
+        StoreError: The store cannot be read.
+    """
+    opened = store if isinstance(store, Store) else Store.parse(store)
+    return [
+        Dataset.open(name, versions[-1], opened)
+        for name in opened.list_folder(DATASETS)
+        if is_run_id(name) and (versions := list_versions(opened, name))
+    ]
+
+
+def resolve_references(data: Any, store: Callable[[], Store]) -> Any:
+    """Return what a caller gives as data, with datasets in place of `dataset://` names.
+
+    Args:
+        data: Anything; `dataset://NAME` is the version that is the newest at this moment.
+        store: Gives where the run is, and with it the datasets; asked only when there is one.
+
+    Raises:
+        InputError: A dataset lies in another store than the run, which could not be resumed.
+        DatasetNotFoundError: There is no such dataset, or not this version.
+    """
+    if isinstance(data, list | tuple):
+        return [resolve_references(item, store) for item in data]
+    if is_reference(data):
+        return Dataset.of(data, store())
+    if isinstance(data, Dataset) and data.store.url != (wanted := store().url):
+        raise InputError(
+            f"{data.reference} lies in {data.store.url}, and the run in {wanted}: register the "
+            "dataset there, or pass that store."
+        )
+    return data
+
+
+def _not_found(store: Store, name: str, version: int | None) -> DatasetNotFoundError:
+    versions = list_versions(store, name)
+    if versions:
+        shown = ", ".join(map(str, versions[-5:]))
+        return DatasetNotFoundError(
+            f"The dataset {name!r} in {store.url} has no version {version}; it has {shown}"
+            f"{' and older ones' if len(versions) > 5 else ''}."
+        )
+    names = [name for name in store.list_folder(DATASETS) if is_run_id(name)]
+    known = ", ".join(get_close_matches(name, names) or names[-3:]) or "none"
+    return DatasetNotFoundError(
+        f"There is no dataset {name!r} in {store.url} (some of those there: {known})."
+    )

@@ -1,0 +1,60 @@
+"""Parts of datasets to which no manifest refers: registrations that died."""
+
+from partwise.datasets.dataset import Dataset, list_versions
+from partwise.datasets.manifest import PARTS, check_dataset_name, dataset_path
+from partwise.errors import DatasetNotFoundError, RunBusyError
+from partwise.store.lease import Lease
+from partwise.store.store import Store
+
+
+def collect_dataset_garbage(store: Store, name: str, *, dry_run: bool) -> list[tuple[str, int]]:
+    """Delete the parts of registrations that died before they were committed.
+
+    Registrations at work are left alone.
+
+    Args:
+        store: Where the dataset is.
+        name: The dataset.
+        dry_run: Only say what would be deleted.
+
+    Returns:
+        Paths, relative to the store, and sizes in bytes.
+
+    Raises:
+        InputError: The name is no safe name.
+        DatasetNotFoundError: Nothing of that name was ever begun.
+        RunFormatError: A manifest is damaged: nobody knows what it refers to.
+    """
+    check_dataset_name(name)
+    parts = dataset_path(name, PARTS)
+    tokens = store.list_folder(parts)
+    if not tokens and not list_versions(store, name):
+        raise DatasetNotFoundError(f"There is no dataset {name!r} in {store.url}.")
+    found: list[tuple[str, int]] = []
+    used = _used_tokens(store, name)
+    for token in tokens:
+        if token in used:
+            continue
+        folder = f"{parts}/{token}"
+        try:
+            lease = Lease.acquire(store, folder)
+        except RunBusyError:
+            continue
+        with lease:
+            # It may have been committed, and its lease given back, a moment ago.
+            if token in _used_tokens(store, name):
+                continue
+            paths = [path for path in store.list(f"{folder}/") if f"{folder}/lease/" not in path]
+            found += [(path, store.size(path)) for path in paths]
+        if not dry_run:
+            store.delete_folder(folder)
+    return found
+
+
+def _used_tokens(store: Store, name: str) -> set[str]:
+    """The folders of parts to which manifests refer."""
+    return {
+        part.path.split("/")[1]
+        for version in list_versions(store, name)
+        for part in Dataset.open(name, version, store).manifest.parts
+    }

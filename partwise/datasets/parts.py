@@ -1,0 +1,109 @@
+"""Writing the rows of a version as Parquet files of bounded size."""
+
+import hashlib
+import io
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from partwise.datasets.manifest import PARTS, PartDocument, dataset_path
+from partwise.errors import ColumnError
+from partwise.runs.outputs import unwritable_field
+from partwise.store.store import Store
+
+PART_BYTES = 128 << 20
+"""At which a part is closed. A part is held in memory, as an object is one request."""
+_ROW_GROUP_BYTES = 32 << 20
+_ROW_GROUP_ROWS = 1 << 20
+_FOOTER_TAIL = 8
+
+
+class PartWriter:
+    """Writes a stream of rows as parts of a dataset, one after the other.
+
+    Memory is that of one part and one row group.
+
+    Args:
+        store: Where to.
+        name: The dataset.
+        token: The registration, which nobody else has.
+        schema: Of the rows.
+
+    Raises:
+        ColumnError: Parquet has no such type as a column's.
+    """
+
+    def __init__(self, store: Store, name: str, token: str, schema: pa.Schema) -> None:
+        self._store = store
+        self._name = name
+        self._token = token
+        self._schema = schema
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = self._pending_bytes = self._part_rows = 0
+        self.parts: list[PartDocument] = []
+        """Those that are written."""
+        found = unwritable_field(schema)
+        if found is not None:
+            field, reason = found
+            raise ColumnError(
+                f"Column {field.name!r} of type {field.type} has no place in a Parquet file "
+                f"({reason}): leave it out with columns=, or cast it."
+            )
+        self._open()
+
+    def _open(self) -> None:
+        # Unlike Arrow's own buffer it gives its content away without a copy.
+        self._sink = io.BytesIO()
+        self._writer = pq.ParquetWriter(
+            self._sink,
+            self._schema,
+            version="2.6",
+            compression="zstd",
+            compression_level=1,
+            write_page_checksum=True,
+        )
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Write the next rows."""
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        self._pending_bytes += batch.nbytes
+        if self._pending_bytes >= _ROW_GROUP_BYTES or self._pending_rows >= _ROW_GROUP_ROWS:
+            self._flush()
+            if self._sink.tell() >= PART_BYTES:
+                self._close()
+                self._open()
+
+    def finish(self) -> tuple[PartDocument, ...]:
+        """Write what is left, and return all parts."""
+        self._flush()
+        if self._part_rows:
+            self._close()
+        return tuple(self.parts)
+
+    def _flush(self) -> None:
+        if self._pending_rows:
+            self._writer.write_table(pa.Table.from_batches(self._pending, schema=self._schema))
+            self._part_rows += self._pending_rows
+        self._pending = []
+        self._pending_rows = self._pending_bytes = 0
+
+    def _close(self) -> None:
+        self._writer.close()
+        content = self._sink.getvalue()
+        path = f"{PARTS}/{self._token}/{len(self.parts):05d}.parquet"
+        # A Parquet file ends in the length of its metadata, four bytes, and "PAR1":
+        # https://parquet.apache.org/docs/file-format/
+        footer_bytes = int.from_bytes(content[-_FOOTER_TAIL:-4], "little") + _FOOTER_TAIL
+        self._store.create(dataset_path(self._name, path), content)
+        self.parts.append(
+            PartDocument(
+                path=path,
+                rows=self._part_rows,
+                size_bytes=len(content),
+                sha256=hashlib.sha256(content).hexdigest(),
+                footer_bytes=footer_bytes,
+                footer_sha256=hashlib.sha256(content[-footer_bytes:]).hexdigest(),
+            )
+        )
+        self._part_rows = 0

@@ -1,0 +1,1 @@
+"""How partitions are run: the driver, its workers, and their child processes."""

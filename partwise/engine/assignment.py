@@ -1,0 +1,131 @@
+"""What the driver hands a worker, and what comes back: small frozen values only."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from partwise.engine.options import ExecutionOptions
+from partwise.runs.documents import RunKind
+from partwise.shuffle.plan import SpilledShard
+from partwise.shuffle.shared_folder import Medium, StagedFile
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import KeyColumn
+
+
+def work_file(token: str) -> str:
+    """Return the name of the file that holds an execution's work."""
+    return f"work-{token}.pkl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """What all shards of one execution of a run have in common."""
+
+    token: str
+    """Drawn by the driver; names this execution in events and to `request_stop`."""
+    run_id: str
+    kind: RunKind
+    generation: int
+    store: Store
+    key_columns: tuple[KeyColumn, ...]
+    seed: int
+    training_run_id: str | None
+    """The run whose models an inference run uses."""
+    compatible: tuple[int, ...]
+    """Earlier generations whose DONE partitions may be kept."""
+    options: ExecutionOptions
+    slots_per_host: int
+    """Partitions that run at once on one machine, at most: they share its memory."""
+    work: StagedFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardAssignment:
+    """One shard, for one worker."""
+
+    execution: Execution
+    spill: SpilledShard
+    where: Medium
+    """Where its part files and dictionaries lie."""
+    only: frozenset[int] | None
+    """The hashes of the keys that are worked on; None: of all."""
+    params: StagedFile | None
+    models: StagedFile | None
+    """Where the trained models of this shard stand, as an Arrow table."""
+
+    @property
+    def number(self) -> int:
+        """The shard's number."""
+        return self.spill.number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardReceipt:
+    """What became of a shard; its rows are in the ledger."""
+
+    shard: int
+    partitions: int
+    counts: dict[str, int]
+    """Partitions by status, those of earlier executions included."""
+    kept: int
+    seconds: float
+    complete: bool
+    """Whether every partition of the shard has a committed row."""
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{count:,} {name}" for name, count in sorted(self.counts.items()))
+        kept = f", {self.kept:,} kept from before" if self.kept else ""
+        return (
+            f"shard {self.shard}: {self.partitions:,} partitions in {self.seconds:.1f} s "
+            f"({counts or 'none finished'}{kept})"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureGroup:
+    """Failures of one fingerprint."""
+
+    fingerprint: str
+    error_type: str
+    message: str
+    sample: str
+    """The partition_id of one of them."""
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardProgress:
+    """What a worker tells the driver now and then: what came since it last did."""
+
+    shard: int
+    execution: str
+    """Tells the executions of a shard apart: a new one begins with what is committed."""
+    counts: dict[str, int] = field(default_factory=dict)
+    kept: int = 0
+    failures: tuple[FailureGroup, ...] = ()
+
+    def to_message(self) -> dict[str, Any]:
+        """Return the progress as plain values, as Dask's events want it."""
+        return {
+            "shard": self.shard,
+            "execution": self.execution,
+            "counts": self.counts,
+            "kept": self.kept,
+            "failures": [
+                [f.fingerprint, f.error_type, f.message, f.sample, f.count] for f in self.failures
+            ],
+        }
+
+    @classmethod
+    def from_message(cls, message: dict[str, Any]) -> "ShardProgress":
+        """Return the progress that a message holds."""
+        failures = tuple(
+            FailureGroup(fingerprint=f, error_type=t, message=m, sample=s, count=c)
+            for f, t, m, s, c in message["failures"]
+        )
+        return cls(
+            shard=message["shard"],
+            execution=message["execution"],
+            counts=message["counts"],
+            kept=message["kept"],
+            failures=failures,
+        )

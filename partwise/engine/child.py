@@ -1,0 +1,389 @@
+"""The child process: runs the user's function, partition after partition, and streams outcomes.
+
+It is started by `child_process.py` and lives on between shards. The socket, the mark and the log
+stand on high descriptors, out of the way of code that closes or redirects the low ones.
+"""
+
+import contextlib
+import ctypes
+import faulthandler
+import fcntl
+import io
+import json
+import logging
+import mmap
+import os
+import pickle
+import resource
+import signal
+import socket
+import struct
+import sys
+import time
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+import pyarrow as pa
+
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
+from partwise.engine.failures import MESSAGE_CHARS, describe_error, printable
+from partwise.engine.messages import Connection
+from partwise.engine.params import read_params
+from partwise.engine.seeding import Seeding
+from partwise.engine.works import Produced, StoredModel, Work
+from partwise.errors import (
+    ArtifactNotFoundError,
+    CheckpointError,
+    ExportMismatch,
+    ExportRefused,
+    ModelNotFound,
+    OpsetError,
+)
+from partwise.runs.bundle import artifact_from_row
+from partwise.shuffle.sorted_shards import ShardReader
+from partwise.tables.keys.partition_keys import Key
+
+MARK = struct.Struct("<qq")
+"""What runs since when: index of the partition (-1: none), monotonic nanoseconds (0: its function
+has ended, and its outcome is on the way)."""
+
+INLINE_BYTES = 1 << 20
+"""Larger contents travel as files."""
+
+LOG_HEAD_BYTES = 256 << 10
+LOG_TAIL_BYTES = 768 << 10
+LOST_CONNECTION = 70
+RECYCLE_AFTER_S = 0.05
+PR_SET_PDEATHSIG = 1
+
+_FINAL = (ModelNotFound, ExportRefused, ExportMismatch, CheckpointError, OpsetError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSettings:
+    """What a child is started with, as JSON on its command line."""
+
+    socket_fd: int
+    mark_fd: int
+    log_fd: int
+    parent_pid: int
+    directory: str
+    """A folder of its own for files that it hands over."""
+    recycle_bytes: int
+    """Anonymous memory that it may keep between partitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenShard:
+    """The shard at work."""
+
+    reader: ShardReader
+    keys: list[Key]
+    partition_ids: list[str]
+    offsets: list[int]
+    seeds: list[int]
+    params: dict[str, dict[str, Any]]
+    models: dict[int, StoredModel]
+    run_id: str
+    key_columns: tuple[str, ...]
+
+
+class ParentLink:
+    """Artifacts of the partition at work, through the worker."""
+
+    def __init__(self, child: "Child", index: int) -> None:
+        self._child = child
+        self._index = index
+
+    def upload(self, filename: str, content: bytes) -> None:
+        """Hand an artifact over at once, so that it outlives this process."""
+        self._child.connection.send(
+            ["artifact", self._index, filename, self._child.enclose(content)]
+        )
+
+    def download(self, filename: str, run_id: str | None) -> bytes:
+        """Ask the worker for an artifact.
+
+        Raises:
+            ArtifactNotFoundError: There is none.
+        """
+        self._child.connection.send(["download", self._index, filename, run_id])
+        reply = self._child.connection.receive()
+        if reply is None or reply[0] != "file":
+            raise ArtifactNotFoundError(reply[1] if reply else "The worker did not answer.")
+        path = Path(reply[1])
+        content = path.read_bytes()
+        path.unlink()
+        return content
+
+
+class Child:
+    """The process: its connection, its mark, its log, and what is restored between partitions."""
+
+    def __init__(self, settings: ChildSettings) -> None:
+        self.settings = settings
+        self.pid = os.getpid()
+        self.connection = Connection(socket.socket(fileno=_raise_descriptor(settings.socket_fd)))
+        self._mark = mmap.mmap(settings.mark_fd, MARK.size)
+        self._log_fd = _raise_descriptor(settings.log_fd)
+        self._cwd_fd = _raise_descriptor(os.open(settings.directory, os.O_RDONLY))
+        self._recursion_limit = sys.getrecursionlimit()
+        self._files = 0
+        self._work: Work | None = None
+        self._shard: OpenShard | None = None
+        os.close(settings.mark_fd)
+        os.dup2(self._log_fd, 1)
+        os.dup2(self._log_fd, 2)
+        self._stdout, self._stderr = _unbuffered(1), _unbuffered(2)
+        faulthandler.enable(file=self._log_fd)
+        self._handler = logging.StreamHandler(self._stderr)
+        self._handler.setFormatter(
+            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        )
+        self._seeding = Seeding()
+        logging.captureWarnings(True)
+        self._restore()
+
+    def serve(self) -> None:
+        """Answer the worker until it closes the connection."""
+        while True:
+            message = self.connection.receive()
+            match message:
+                case ["work", path]:
+                    self._open_work(path)
+                case ["shard", shard]:
+                    self._shard = _open_shard(shard)
+                case ["run", indices, attempt]:
+                    for index in indices:
+                        if not self._run(index, attempt):
+                            return
+                    MARK.pack_into(self._mark, 0, -1, 0)
+                    self.connection.send(["idle"])
+
+    def enclose(self, content: bytes) -> bytes | str:
+        """Return content for a message: itself, or the path of a file with it."""
+        if len(content) <= INLINE_BYTES:
+            return content
+        self._files += 1
+        path = Path(self.settings.directory, f"content-{self.pid}-{self._files}")
+        path.write_bytes(content)
+        return str(path)
+
+    def _open_work(self, path: str) -> None:
+        try:
+            self._work = pickle.loads(Path(path).read_bytes())  # noqa: S301 (the caller's own code)
+        except BaseException as error:
+            self.connection.send(["unusable", describe_error(error)])
+            return
+        finally:
+            self._take_log()
+        self.connection.send(["ready"])
+
+    def _run(self, index: int, attempt: int) -> bool:
+        """Work on one partition and send its outcome; False when the process should be replaced."""
+        shard, work = self._shard, self._work
+        if shard is None or work is None:
+            raise RuntimeError("a child was told to run before it was given work and a shard")
+        start, stop = shard.offsets[index], shard.offsets[index + 1]
+        MARK.pack_into(self._mark, 0, index, time.monotonic_ns())
+        began = time.perf_counter()
+        outcome: dict[str, Any]
+        try:
+            seed = shard.seeds[index]
+            self._seeding.seed_all(seed)
+            partition_id = shard.partition_ids[index]
+            context = PartitionContext(
+                key=shard.keys[index],
+                key_columns=shard.key_columns,
+                partition_id=partition_id,
+                run_id=shard.run_id,
+                attempt=attempt,
+                seed=seed,
+                params=shard.params.get(partition_id),
+                link=ParentLink(self, index),
+            )
+            data = DataConnector(shard.reader.partition(start, stop))
+            # Also has each partition shown the warnings that another one has met already.
+            with warnings.catch_warnings():
+                produced = work(data, context, shard.models.get(index), self.settings.directory)
+            outcome = self._outcome(produced)
+        except BaseException as error:
+            outcome = self._failure(error)
+        # A fork of the user's that came back out of the function is not this process.
+        if os.getpid() != self.pid:
+            os._exit(0)
+        seconds = time.perf_counter() - began
+        MARK.pack_into(self._mark, 0, index, 0)
+        self._restore()
+        outcome["seconds"] = seconds
+        outcome["log"] = self._take_log()
+        outcome["retired"] = seconds > RECYCLE_AFTER_S and self._is_bloated()
+        try:
+            self.connection.send(["outcome", index, outcome])
+        except OSError:
+            os._exit(LOST_CONNECTION)
+        return not outcome["retired"]
+
+    def _outcome(self, produced: Produced) -> dict[str, Any]:
+        outcome: dict[str, Any] = {
+            "status": produced.status.value,
+            "reason": printable(produced.reason[:MESSAGE_CHARS]),
+            "metrics": dict(produced.metrics),
+        }
+        if produced.model_file:
+            path = Path(produced.model_file)
+            outcome["model"] = [path.name, self._hand_over(path), produced.serde]
+        if produced.rows is not None:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, produced.rows.schema) as writer:
+                writer.write_table(produced.rows)
+            outcome["rows"] = self.enclose(sink.getvalue().to_pybytes())
+        return outcome
+
+    def _hand_over(self, path: Path) -> bytes | str:
+        if path.stat().st_size <= INLINE_BYTES:
+            content = path.read_bytes()
+            path.unlink()
+            return content
+        self._files += 1
+        return str(path.rename(path.with_name(f"content-{self.pid}-{self._files}")))
+
+    def _failure(self, error: BaseException) -> dict[str, Any]:
+        described = describe_error(error)
+        with contextlib.suppress(OSError):
+            os.write(self._log_fd, (described["traceback"] + "\n").encode(errors="replace"))
+        return {
+            "status": "FAILED",
+            "reason": "exception",
+            "error_type": described["type"],
+            "error_message": described["message"],
+            "error_fingerprint": described["fingerprint"],
+            "metrics": error.metrics if isinstance(error, ExportMismatch) else {},
+            # A second try would come to the same.
+            "final": isinstance(error, _FINAL),
+        }
+
+    def _restore(self) -> None:
+        """Undo what a function may have done to the process."""
+        signal.alarm(0)
+        with contextlib.suppress(Exception):
+            self._stdout.flush()
+            self._stderr.flush()
+        os.dup2(self._log_fd, 1)
+        os.dup2(self._log_fd, 2)
+        if self._stdout.closed or self._stderr.closed:
+            self._stdout, self._stderr = _unbuffered(1), _unbuffered(2)
+            # Its setStream() would flush the closed one.
+            self._handler.stream = self._stderr
+        sys.stdout, sys.stderr = self._stdout, self._stderr
+        os.fchdir(self._cwd_fd)
+        sys.setrecursionlimit(self._recursion_limit)
+        root = logging.getLogger()
+        if root.handlers != [self._handler]:
+            root.handlers[:] = [self._handler]
+        if root.level != logging.INFO:
+            root.setLevel(logging.INFO)
+        if root.manager.disable:
+            logging.disable(logging.NOTSET)
+
+    def _take_log(self) -> bytes:
+        size = os.fstat(self._log_fd).st_size
+        if size == 0:
+            return b""
+        log = read_log(self._log_fd, size)
+        os.ftruncate(self._log_fd, 0)
+        return log
+
+    def _is_bloated(self) -> bool:
+        if anonymous_bytes(self.pid) <= self.settings.recycle_bytes:
+            return False
+        pa.default_memory_pool().release_unused()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+        return anonymous_bytes(self.pid) > self.settings.recycle_bytes
+
+
+def read_log(log_fd: int, size: int) -> bytes:
+    """Return a log of `size` bytes, with the middle left out where it is very long."""
+    if size <= LOG_HEAD_BYTES + LOG_TAIL_BYTES:
+        return os.pread(log_fd, size, 0)
+    left_out = size - LOG_HEAD_BYTES - LOG_TAIL_BYTES
+    head = os.pread(log_fd, LOG_HEAD_BYTES, 0)
+    tail = os.pread(log_fd, LOG_TAIL_BYTES, size - LOG_TAIL_BYTES)
+    return head + f"\n[... {left_out} bytes left out ...]\n".encode() + tail
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Return the anonymous resident memory of a process, in bytes; 0 when it is gone.
+
+    Memory-mapped shards count as shared here, which is why this is not the resident size.
+    """
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            fields = file.read().split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * mmap.PAGESIZE
+
+
+def _open_shard(shard: dict[str, Any]) -> OpenShard:
+    with pa.ipc.open_stream(shard["keys"]) as reader:
+        columns = [column.to_pylist() for column in reader.read_all().columns]
+    keys: list[Key] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    models = {
+        index: StoredModel(
+            path=path, offset=offset, artifact=artifact_from_row(artifact), beside=beside
+        )
+        for index, path, offset, artifact, beside in shard["models"]
+    }
+    return OpenShard(
+        reader=ShardReader(shard["path"]),
+        keys=keys,
+        partition_ids=shard["partition_ids"],
+        offsets=shard["offsets"],
+        seeds=shard["seeds"],
+        params=read_params(shard["params"]) if shard["params"] else {},
+        models=models,
+        run_id=shard["run_id"],
+        key_columns=tuple(shard["key_columns"]),
+    )
+
+
+def _unbuffered(descriptor: int) -> TextIO:
+    """Return text output of which nothing is lost when the process dies, or cannot be encoded."""
+    raw = os.fdopen(descriptor, "wb", 0, closefd=False)
+    return io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
+
+
+def _raise_descriptor(descriptor: int) -> int:
+    """Move a descriptor above those that programs close by the range."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    lowest = min(1 << 16, limit // 2) if limit != resource.RLIM_INFINITY else 1 << 16
+    raised = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
+    os.close(descriptor)
+    return raised
+
+
+def _die_with(parent_pid: int) -> None:
+    """Have the kernel end this process when the worker's thread that started it ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:
+        os._exit(LOST_CONNECTION)
+
+
+def main(settings: str) -> None:
+    """Run a child with these settings, as JSON of `ChildSettings`."""
+    parsed = ChildSettings(**json.loads(settings))
+    _die_with(parsed.parent_pid)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with contextlib.suppress(OSError):
+        # Should the machine run out of memory, the kernel takes this process, not the worker.
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    child = Child(parsed)
+    with contextlib.suppress(EOFError):
+        child.serve()
+    # The end of a child is no place for users' exit handlers and threads to linger in.
+    os._exit(0)

@@ -1,0 +1,233 @@
+"""The worker's side of a child process: start it, watch it from outside, end all of it.
+
+Linux only: the mark is a memfd, memory is read from /proc, and a child dies with its worker through
+PR_SET_PDEATHSIG.
+"""
+
+import atexit
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from mmap import mmap
+from pathlib import Path
+
+import psutil
+
+from partwise.engine.child import MARK, ChildSettings, anonymous_bytes, read_log
+from partwise.engine.messages import Connection
+from partwise.errors import ClusterError
+
+ENVIRONMENT_MARK = "PARTWISE_CHILD"
+START_TIMEOUT_S = 120.0
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from partwise.engine.child import main; main(sys.argv[2])"
+)
+
+# The kernel ends a child when the *thread* that started it ends, so one thread starts them all and
+# ends only with the process.
+_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="partwise-start")
+_local = threading.local()
+_alive: set["ChildProcess"] = set()
+
+
+class ChildProcess:
+    """A running child and all that it started."""
+
+    def __init__(self, owner: str, directory: str, recycle_bytes: int) -> None:
+        os.makedirs(directory, exist_ok=True)
+        self._directory = tempfile.mkdtemp(prefix="child-", dir=directory)
+        self.mark = f"{owner}:{secrets.token_hex(8)}"
+        self.work_path: str | None = None
+        ours, theirs = socket.socketpair()
+        mark_fd = os.memfd_create("partwise-mark")
+        os.ftruncate(mark_fd, MARK.size)
+        self._log_fd = os.open(
+            Path(self._directory, "log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600
+        )
+        self._mark = mmap(mark_fd, MARK.size)
+        MARK.pack_into(self._mark, 0, -1, 0)
+        settings = ChildSettings(
+            socket_fd=theirs.fileno(),
+            mark_fd=mark_fd,
+            log_fd=self._log_fd,
+            parent_pid=os.getpid(),
+            directory=self._directory,
+            recycle_bytes=recycle_bytes,
+        )
+        command = [sys.executable, "-P", "-c", _START]
+        command += [json.dumps(sys.path), json.dumps(asdict(settings))]
+        try:
+            self._process = _starter.submit(
+                subprocess.Popen,
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=self._log_fd,
+                stderr=self._log_fd,
+                pass_fds=(theirs.fileno(), mark_fd, self._log_fd),
+                start_new_session=True,
+                env={**os.environ, ENVIRONMENT_MARK: self.mark},
+            ).result()
+        finally:
+            theirs.close()
+            os.close(mark_fd)
+        self.pid = self._process.pid
+        self.connection = Connection(ours)
+        _alive.add(self)
+
+    def open_work(self, path: str) -> dict[str, str] | None:
+        """Load the work from its file; return the error when the user's code cannot be loaded.
+
+        Raises:
+            ClusterError: The child died, or did not answer in time.
+        """
+        self.connection.send(["work", path])
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                message = self.connection.receive(0.2)
+            except EOFError:
+                break
+            if message is not None:
+                self.work_path = path
+                return message[1] if message[0] == "unusable" else None
+        log = self.read_log().decode(errors="replace")[-2000:]
+        raise ClusterError(
+            f"A child process on {socket.gethostname()} did not start within "
+            f"{START_TIMEOUT_S:.0f} s ({self.describe_end()}); it wrote: {log or 'nothing'}"
+        )
+
+    def running(self) -> tuple[int, float]:
+        """Return the partition at work, or -1, and for how many seconds its function has run."""
+        index, since_ns = MARK.unpack_from(self._mark, 0)
+        return index, (time.monotonic_ns() - since_ns) / 1e9 if since_ns else 0.0
+
+    def has_ended(self) -> bool:
+        """Whether the process is dead."""
+        return self._process.poll() is not None
+
+    def memory_bytes(self) -> int:
+        """Return the anonymous memory of the child and of all it started."""
+        return sum(anonymous_bytes(pid) for pid in _family(self.pid))
+
+    def pause(self) -> None:
+        """Hold the child still, so that what it is doing can be read without a race."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGSTOP)
+        self._await_stop()
+
+    def resume(self) -> None:
+        """Let a paused child go on."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGCONT)
+
+    def _await_stop(self) -> None:
+        for _ in range(100):
+            with contextlib.suppress(OSError):
+                state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+                if state in "TtZX":
+                    return
+            time.sleep(0.001)
+
+    def kill(self) -> None:
+        """Kill the child and everything that it started."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
+        end_marked(self.mark)
+
+    def describe_end(self) -> str:
+        """Return how the process ended, in words."""
+        code = self._process.poll()
+        if code is None:
+            return "it still runs"
+        if code < 0:
+            name = signal.Signals(-code).name
+            hint = "; the machine may have run out of memory" if code == -signal.SIGKILL else ""
+            return f"signal {-code} ({name}{hint})"
+        return f"exit status {code}"
+
+    def read_log(self) -> bytes:
+        """Return what stands in the child's log: what the partition at work has written."""
+        return read_log(self._log_fd, os.fstat(self._log_fd).st_size)
+
+    def close(self) -> None:
+        """End the child and remove its files."""
+        if self not in _alive:
+            return
+        _alive.discard(self)
+        self.connection.close()
+        self.kill()
+        os.close(self._log_fd)
+        for path in Path(self._directory).glob("*"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+        with contextlib.suppress(OSError):
+            os.rmdir(self._directory)
+
+
+def borrow_child(owner: str, directory: str, recycle_bytes: int) -> ChildProcess:
+    """Return this thread's child, started anew when there is none or it has ended.
+
+    Args:
+        owner: Names the execution; `end_marked(owner)` finds what its children left behind.
+        directory: Where the child keeps its files.
+        recycle_bytes: Anonymous memory that it may keep between partitions.
+    """
+    child: ChildProcess | None = getattr(_local, "child", None)
+    if child is None or child not in _alive or child.has_ended():
+        discard_child()
+        child = ChildProcess(owner, directory, recycle_bytes)
+        _local.child = child
+    return child
+
+
+def discard_child() -> None:
+    """End this thread's child; the next `borrow_child` starts another."""
+    child: ChildProcess | None = getattr(_local, "child", None)
+    if child is not None:
+        _local.child = None
+        child.close()
+
+
+@atexit.register
+def close_children() -> None:
+    """End all children of this process."""
+    for child in list(_alive):
+        child.close()
+
+
+def close_idle_children(work_name: str) -> None:
+    """End the children of this process that hold the work of this file name and run nothing."""
+    for child in list(_alive):
+        if os.path.basename(child.work_path or "") == work_name and child.running()[0] < 0:
+            child.close()
+
+
+def end_marked(mark: str) -> None:
+    """Kill the processes whose mark begins so, also those that started a session of their own."""
+    needle = f"{ENVIRONMENT_MARK}={mark}".encode()
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):
+            if needle in Path(f"/proc/{pid}/environ").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+
+def _family(pid: int) -> Iterator[int]:
+    yield pid
+    with contextlib.suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            children = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
+            for child in children:
+                yield from _family(int(child))

@@ -1,0 +1,62 @@
+"""Failures as text: what a ledger, a log and a group of equal failures say of them."""
+
+import hashlib
+import traceback
+from pathlib import Path
+
+from partwise.errors import ExportMismatch
+
+MESSAGE_CHARS = 2_000
+TRACEBACK_CHARS = 20_000
+
+
+def fingerprint_failure(*parts: str) -> str:
+    """Return 12 hex digits by which equal failures are one group."""
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def printable(text: str) -> str:
+    """Return text that can be encoded: lone surrogates, as in odd file names, become escapes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def describe_error(error: BaseException) -> dict[str, str]:
+    """Return an exception as text: type, message, traceback and fingerprint.
+
+    The fingerprint is of the type and of where it was raised (file name, function, line), so that
+    equal failures of partitions with different values are one group.
+    """
+    kind = type(error)
+    module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
+    name = f"{module}{kind.__qualname__}"
+    try:
+        message = str(error)
+    except BaseException as nested:
+        message = f"<str() of the exception raised {type(nested).__name__}>"
+    is_long = len(message) > MESSAGE_CHARS
+    if is_long:
+        message = f"{message[:MESSAGE_CHARS]}... ({len(message)} characters)"
+    message = printable(message)
+    where = [
+        f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}"
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    # All mismatches are raised in one place, and what did not hold tells them apart.
+    check = [error.check] if isinstance(error, ExportMismatch) else []
+    digest = fingerprint_failure(name, *check, *where[-3:])
+    try:
+        # Formatting the exception itself would copy a message of any length several times.
+        lines = traceback.format_tb(error.__traceback__, limit=40)
+        lines += [f"{name}: {message}"] if is_long else []
+        text = "".join(lines) if is_long else "".join(traceback.format_exception(error, limit=40))
+    except BaseException:
+        text = f"{name}: {message}"
+    if len(text) > TRACEBACK_CHARS:
+        half = TRACEBACK_CHARS // 2
+        text = f"{text[:half]}\n[...]\n{text[-half:]}"
+    return {
+        "type": name,
+        "message": message,
+        "traceback": printable(text),
+        "fingerprint": digest,
+    }

@@ -1,0 +1,109 @@
+"""How a run is executed: retries, limits, budgets, granularity."""
+
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.form_schema import for_forms
+
+
+class ExecutionOptions(BaseModel):
+    """How partitions are executed. The defaults suit most runs."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", title="Execution options", json_schema_extra=for_forms
+    )
+
+    max_retries: int = Field(
+        title="Retries",
+        default=1,
+        ge=0,
+        description="How often a failed partition is tried again, after the others of its shard. "
+        "One that ran out of its time or memory is not.",
+    )
+    retry_backoff_s: float = Field(
+        title="Pause before a retry (s)",
+        default=0.5,
+        ge=0,
+        description="Seconds between a failure and its first retry; doubled for each further one.",
+    )
+    partition_timeout_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
+        title="Time limit of a partition (s)",
+        default=None,
+        description="Seconds after which a partition is stopped from outside. None: no limit.",
+    )
+    partition_memory_bytes: Annotated[int, Field(gt=0)] | SkipJsonSchema[None] = Field(
+        title="Memory limit of a partition (bytes)",
+        default=None,
+        description="Anonymous memory at which a partition is stopped from outside. "
+        "None: its share of four fifths of the machine.",
+    )
+    fail_fast: bool = Field(
+        title="Stop at the first failure",
+        default=False,
+        description="Stop the run at the first partition that failed for good.",
+    )
+    max_failed: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = Field(
+        title="Failed partitions allowed",
+        default=None,
+        description="Stop the run when more partitions than this have failed.",
+    )
+    max_failed_fraction: Annotated[float, Field(ge=0, le=1)] | SkipJsonSchema[None] = Field(
+        title="Fraction of failed partitions allowed",
+        default=None,
+        description="Stop the run when more than this fraction of all partitions has failed.",
+    )
+    n_shards: Annotated[int, Field(ge=1, le=4096)] | SkipJsonSchema[None] = Field(
+        title="Shards",
+        default=None,
+        description="Shards to divide the partitions into. "
+        "None: chosen from rows, bytes and workers.",
+    )
+    sample: Annotated[int, Field(ge=1, le=1000)] | SkipJsonSchema[None] = Field(
+        title="Dry run on a sample of",
+        default=None,
+        description="Run only so many partitions, the smallest, the largest and others between, as "
+        "the run <run_id>-sample; see that models can be read back, and tell what all would take.",
+    )
+    first_segment_s: float = Field(
+        title="First commit after (s)",
+        default=30.0,
+        gt=0,
+        description="Seconds of work on a shard after which the first segment is committed; "
+        "the interval doubles up to ten minutes.",
+    )
+    worker_attempts: int = Field(
+        title="Starts of a shard",
+        default=3,
+        ge=1,
+        description="How often a shard is started when workers die under it, before its "
+        "partitions are INTERNAL_ERROR.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what has no limit: a form would send a null that it cannot have."""
+        return {name: value for name, value in write(self).items() if value is not None}
+
+    def failure_budget(self, partitions: int) -> int | None:
+        """Return how many of `partitions` may fail before the run is stopped; None: any number.
+
+        Example:
+            >>> ExecutionOptions(max_failed_fraction=0.1).failure_budget(50)
+            5
+        """
+        budgets = []
+        if self.fail_fast:
+            budgets.append(0)
+        if self.max_failed is not None:
+            budgets.append(self.max_failed)
+        if self.max_failed_fraction is not None:
+            budgets.append(int(self.max_failed_fraction * partitions))
+        return min(budgets, default=None)

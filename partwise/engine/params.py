@@ -1,0 +1,258 @@
+"""Per-partition parameters: a table or mapping keyed as the partitions are, split by shard.
+
+Each file holds the parameters of one shard's partitions with a fingerprint of each, so that a
+worker can compare fingerprints without opening values, which only the child process unpickles.
+"""
+
+import hashlib
+import os
+import pickle
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import ColumnError, InputError, KeyClassError, SourceError
+from partwise.sources.frames.tables import table_of
+from partwise.sources.opening import open_source
+from partwise.tables.column_names import names_in_words
+from partwise.tables.keys.key_classes import KeyClass, KeyColumn, key_columns
+from partwise.tables.keys.key_values import plain_value
+from partwise.tables.keys.partition_keys import (
+    Key,
+    hash_keys,
+    normalize_keys,
+    partition_id,
+    partition_ids,
+)
+
+_SCHEMA = pa.schema(
+    [("partition_id", pa.string()), ("fingerprint", pa.string()), ("values", pa.large_binary())]
+)
+_PLAIN_TYPES = frozenset({bool, bytes, float, int, str, type(None)})
+
+
+def given_params(params: Any) -> Any:
+    """Return per-partition parameters as `spill_params` takes them, read where they are a path.
+
+    Args:
+        params: A table, frame or mapping; the path or URL of a file of one; empty or None for none.
+
+    Raises:
+        SourceError: The file cannot be read.
+    """
+    if isinstance(params, str | os.PathLike):
+        if not str(params):
+            return None
+        source = open_source(params)
+        return pa.Table.from_batches(source.batches(), source.schema)
+    return None if isinstance(params, Mapping) and not params else params
+
+
+def spill_params(
+    params: Any,
+    columns: Sequence[KeyColumn],
+    n_shards: int,
+    directory: str | os.PathLike[str],
+) -> dict[int, str]:
+    """Split per-partition parameters by shard into small files.
+
+    Args:
+        params: A table or frame with the key columns and columns of values, or a mapping from key
+            to a mapping from name to value; None for no parameters. Keys of no partition are fine.
+        columns: The key columns of the partitions.
+        n_shards: The number of shards of the run.
+        directory: Where the files are written; made if it is missing.
+
+    Returns:
+        The path of its file for every shard that has parameters.
+
+    Raises:
+        KeyClassError: A key is of another class than its column.
+        ColumnError: A key column is missing in the table.
+        InputError: A key is there twice, or the values of a key are no mapping.
+
+    Example:
+        >>> spill_params({"store-1": {"rounds": 50}}, spill.key_columns, 64, "/tmp/params")
+        {17: '/tmp/params/params-00017.arrow'}
+    """
+    if params is None:
+        return {}
+    if isinstance(params, Mapping):
+        ids, hashes, values = _of_mapping(params, columns)
+    else:
+        ids, hashes, values = _of_table(_params_table(params), columns)
+    fingerprints = [_fingerprint(value) for value in values]
+    numbers = (hashes % np.uint64(n_shards)).astype(np.int64)
+    order = np.argsort(numbers, kind="stable")
+    paths: dict[int, str] = {}
+    for rows in np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1):
+        if not len(rows):
+            continue
+        number = int(numbers[rows[0]])
+        paths[number] = str(Path(directory) / f"params-{number:05d}.arrow")
+        Path(directory).mkdir(parents=True, exist_ok=True)
+        chosen = rows.tolist()
+        batch = pa.RecordBatch.from_arrays(
+            [
+                pa.array([ids[row] for row in chosen], pa.string()),
+                pa.array([fingerprints[row] for row in chosen], pa.string()),
+                pa.array([_pickled(ids[row], values[row]) for row in chosen], pa.large_binary()),
+            ],
+            schema=_SCHEMA,
+        )
+        with pa.OSFile(paths[number], "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
+            writer.write_batch(batch)
+    return paths
+
+
+def _params_table(params: Any) -> pa.Table:
+    try:
+        return table_of(params)
+    except SourceError as exc:
+        raise InputError(
+            f"params of type {type(params).__name__} cannot be read: give a table or frame with "
+            "the key columns, or a mapping from key to a mapping of values."
+        ) from exc
+
+
+def _read(path: str, column: str) -> tuple[list[str], list[Any]]:
+    table = pa.ipc.open_file(pa.memory_map(path)).read_all()
+    return table.column("partition_id").to_pylist(), table.column(column).to_pylist()
+
+
+def read_params(path: str) -> dict[str, dict[str, Any]]:
+    """Read the parameters of a shard: by partition ID, then by name.
+
+    The values are unpickled: call this only where the user's function runs.
+    """
+    ids, pickled = _read(path, "values")
+    return {name: pickle.loads(data) for name, data in zip(ids, pickled, strict=True)}  # noqa: S301
+
+
+def params_fingerprints(path: str) -> dict[str, str]:
+    """Read the fingerprints of a shard's parameters, by partition ID; nothing is unpickled.
+
+    Values without canonical bytes, such as functions, have a fingerprint that never recurs.
+    """
+    return dict(zip(*_read(path, "fingerprint"), strict=True))
+
+
+def _fingerprint(values: Mapping[str, Any]) -> str:
+    from partwise.fingerprints.canonical import canonical_bytes
+
+    try:
+        return hashlib.sha256(canonical_bytes(dict(values))).hexdigest()
+    except TypeError:
+        return f"unknown-{secrets.token_hex(16)}"
+
+
+def _pickled(name: str, values: Mapping[str, Any]) -> bytes:
+    # cloudpickle can carry what the caller defined in a script, at ten times the price.
+    if all(type(value) in _PLAIN_TYPES for value in values.values()):
+        return pickle.dumps(dict(values))
+    try:
+        return bytes(cloudpickle.dumps(dict(values)))  # type: ignore[no-untyped-call]
+    except Exception as exc:  # whatever a user's object raises when it is pickled
+        raise InputError(
+            f"The params of partition {name!r} cannot be sent to a worker: "
+            f"{type(exc).__name__}: {exc}."
+        ) from exc
+
+
+def _of_table(
+    table: pa.Table, columns: Sequence[KeyColumn]
+) -> tuple[list[str], np.ndarray, list[dict[str, Any]]]:
+    names = [column.name for column in columns]
+    missing = [name for name in names if name not in table.schema.names]
+    if missing:
+        raise ColumnError(
+            f"params has no column {missing[0]!r}, which is a key column of the partitions: "
+            f"its columns are {names_in_words(table.schema.names)}."
+        )
+    for column, found in zip(columns, key_columns(table.schema, names), strict=True):
+        if column.key_class != found.key_class:
+            raise KeyClassError(
+                f"Key column {column.name!r} of params is of class {found.key_class}, but the "
+                f"partitions' keys are of class {column.key_class}: cast it to that class."
+            )
+    keys = normalize_keys(table, columns)
+    ids = partition_ids(keys, columns)
+    _refuse_twice(ids)
+    value_names = [name for name in table.schema.names if name not in names]
+    lists = [table.column(name).to_pylist() for name in value_names]
+    rows = zip(*lists, strict=True) if lists else ((),) * len(ids)
+    return ids, hash_keys(keys), [dict(zip(value_names, row, strict=True)) for row in rows]
+
+
+def _of_mapping(
+    params: Mapping[Key, Any], columns: Sequence[KeyColumn]
+) -> tuple[list[str], np.ndarray, list[dict[str, Any]]]:
+    for key, values in params.items():
+        if not isinstance(values, Mapping) or not all(isinstance(name, str) for name in values):
+            raise InputError(
+                f"The params of key {key!r} are {type(values).__name__}: "
+                "give a mapping from parameter names to values."
+            )
+    ids = [partition_id(key, columns) for key in params]
+    _refuse_twice(ids)
+    rows = [key if isinstance(key, tuple) else (key,) for key in params]
+    arrays = [
+        _key_array([plain_value(row[index])[1] for row in rows], column)
+        for index, column in enumerate(columns)
+    ]
+    keys = pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+    hashes = hash_keys(normalize_keys(keys, columns))
+    return ids, hashes, [dict(values) for values in params.values()]
+
+
+def _refuse_twice(ids: list[str]) -> None:
+    seen: set[str] = set()
+    for name in ids:
+        if name in seen:
+            raise InputError(f"params has more than one entry for partition {name!r}: keep one.")
+        seen.add(name)
+
+
+def _key_array(values: list[Any], column: KeyColumn) -> pa.Array:
+    """Plain key values as a column that hashes as the same keys of a source do."""
+    match column.key_class:
+        case KeyClass.INTEGER:
+            # The hash looks at the 64 bits, so signed and unsigned keys fit into one column.
+            bits = [None if value is None else value % 2**64 for value in values]
+            return pa.array(bits, pa.uint64())
+        case KeyClass.TIMESTAMP:
+            return _instants(values, "timestamp", None)
+        case KeyClass.TIMESTAMP_TZ:
+            return _instants(values, "timestamp", "UTC")
+        case KeyClass.TIME:
+            return _instants(values, "time64")
+        case KeyClass.DURATION:
+            return _instants(values, "duration")
+        case KeyClass.DATE:
+            return pa.array(values, pa.int32()).cast(pa.date32())
+        case KeyClass.STRING:
+            return pa.array(values, pa.large_string())
+        case KeyClass.BINARY:
+            return pa.array(values, pa.large_binary())
+        case KeyClass.FLOAT:
+            return pa.array(values, pa.float64(), from_pandas=False)
+        case KeyClass.BOOLEAN:
+            return pa.array(values, pa.bool_())
+        case KeyClass.NULL:
+            return pa.nulls(len(values))
+        case _:
+            known = any(value is not None for value in values)
+            return pa.array(values) if known else pa.nulls(len(values), pa.decimal128(1))
+
+
+def _instants(values: list[Any], kind: str, *zone: str | None) -> pa.Array:
+    """Nanoseconds as a column in microseconds if that loses nothing, else in nanoseconds."""
+    whole = all(value is None or value % 1000 == 0 for value in values)
+    numbers = [None if value is None else value // (1000 if whole else 1) for value in values]
+    data_type = getattr(pa, kind)("us" if whole else "ns", *zone)
+    return pa.array(numbers, pa.int64()).cast(data_type)

@@ -1,0 +1,42 @@
+"""The user's function on its way to the workers."""
+
+import pickle
+
+import cloudpickle
+
+from partwise.engine.works import Work
+from partwise.errors import FunctionError
+
+LARGEST_PAYLOAD_BYTES = 10 << 20
+
+
+def pack_work(work: Work, name: str) -> bytes:
+    """Return work as cloudpickle bytes; only child processes open them.
+
+    Args:
+        work: What is to be done.
+        name: How messages name the function.
+
+    Raises:
+        FunctionError: It cannot be pickled, or carries more than 10 MB with it.
+    """
+    try:
+        payload: bytes = cloudpickle.dumps(work)  # type: ignore[no-untyped-call]
+    except (pickle.PicklingError, TypeError, AttributeError, RecursionError) as error:
+        raise FunctionError(
+            f"{name} cannot be sent to the workers: {error}. It must not capture open files, "
+            "connections, locks or clients; open them inside the function."
+        ) from error
+    if len(payload) > LARGEST_PAYLOAD_BYTES:
+        raise FunctionError(
+            f"{name} carries {len(payload) / 1e6:.0f} MB with it, and the limit is "
+            f"{LARGEST_PAYLOAD_BYTES / 1e6:.0f} MB: it captures large objects. Read them inside "
+            "the function, or hand per-partition values over as params=."
+        )
+    return payload
+
+
+def name_of(function: object) -> str:
+    """Return how messages name a function or trainer."""
+    name = getattr(function, "__qualname__", None)
+    return f"The function {name!r}" if name else f"The trainer {type(function).__name__}"

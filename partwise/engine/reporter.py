@@ -1,0 +1,91 @@
+"""What a worker tells the driver while it works."""
+
+import contextlib
+import secrets
+import threading
+import time
+from collections import Counter
+from dataclasses import replace
+
+from distributed import Worker
+
+from partwise.engine.assignment import FailureGroup, ShardAssignment, ShardProgress
+from partwise.outcomes import PartitionStatus
+from partwise.runs.ledger import LedgerRow
+
+PROGRESS_INTERVAL_S = 0.25
+"""At most this often a worker tells of its progress."""
+
+
+class Reporter:
+    """Tells the driver of progress, a few times a second at most."""
+
+    def __init__(self, worker: Worker, assignment: ShardAssignment) -> None:
+        self._worker = worker
+        self._topic = assignment.execution.token
+        self._shard = assignment.number
+        self._execution = secrets.token_hex(4)
+        self._next = 0.0
+        self._is_awaited = False
+        self._lock = threading.Lock()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._counts: Counter[str] = Counter()
+        self._failures: dict[str, FailureGroup] = {}
+        self._kept = 0
+
+    def add(self, row: LedgerRow) -> None:
+        """Count an outcome, and tell of it now or soon."""
+        with self._lock:
+            self._counts[row.status] += 1
+            if row.status == PartitionStatus.FAILED:
+                self._add_failure(row)
+        wait_s = self._next - time.monotonic()
+        if wait_s <= 0:
+            self.tell()
+        elif not self._is_awaited:
+            # The next partition may take an hour, and a failure budget waits for this news.
+            self._is_awaited = True
+            loop = self._worker.loop
+            loop.add_callback(loop.call_later, wait_s, self.tell)
+
+    def _add_failure(self, row: LedgerRow) -> None:
+        fingerprint = row.error_fingerprint or ""
+        known = self._failures.get(fingerprint)
+        self._failures[fingerprint] = (
+            replace(known, count=known.count + 1)
+            if known
+            else FailureGroup(
+                fingerprint=fingerprint,
+                error_type=row.error_type or "",
+                message=(row.error_message or "")[:300],
+                sample=row.partition_id,
+                count=1,
+            )
+        )
+
+    def keep(self, counts: Counter[str], kept: int) -> None:
+        """Count partitions that need no work: committed before, or kept by a resume."""
+        with self._lock:
+            self._counts.update(counts)
+            self._kept += kept
+
+    def tell(self) -> None:
+        """Send what has come together; called by the shard's thread and by the worker's loop."""
+        with self._lock:
+            self._is_awaited = False
+            if not self._counts and not self._failures:
+                return
+            progress = ShardProgress(
+                shard=self._shard,
+                execution=self._execution,
+                counts=dict(self._counts),
+                kept=self._kept,
+                failures=tuple(self._failures.values()),
+            )
+            self._clear()
+            self._next = time.monotonic() + PROGRESS_INTERVAL_S
+        # Progress is a courtesy: what counts is on the store.
+        with contextlib.suppress(Exception):
+            self._worker.log_event(self._topic, progress.to_message())

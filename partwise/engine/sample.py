@@ -1,0 +1,123 @@
+"""A dry run on a few partitions: does the function work, and what would all of them take?"""
+
+import time
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
+from partwise.engine.works import Produced, StoredModel, TrainWork, Work
+from partwise.errors import SerdeError
+from partwise.formatting import duration
+from partwise.models.serdes import serde_by_name
+from partwise.outcomes import PartitionStatus
+from partwise.shuffle.plan import Spill
+
+WARM_SECONDS = "warm_seconds"
+"""The metric of what a partition takes once its process has imported what it needs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleWork:
+    """Does the work on a partition twice: at first libraries are imported, and that tells nothing.
+
+    A model that was trained is read back, too.
+    """
+
+    work: Work
+
+    def __call__(
+        self,
+        data: DataConnector,
+        context: PartitionContext,
+        model: StoredModel | None,
+        directory: str,
+    ) -> Produced:
+        """Work on one partition.
+
+        Raises:
+            SerdeError: The model that was written cannot be read.
+        """
+        self.work(data, context, model, directory)
+        began = time.monotonic()
+        produced = self.work(data, context, model, directory)
+        seconds = time.monotonic() - began
+        if isinstance(self.work, TrainWork) and produced.model_file:
+            serde = serde_by_name(produced.serde, self.work.serde)
+            try:
+                serde.read(produced.model_file)
+            except Exception as error:
+                raise SerdeError(
+                    f"{type(serde).__name__} cannot read the model that it wrote: "
+                    f"{type(error).__name__}: {error}"
+                ) from error
+        return replace(produced, metrics={**produced.metrics, WARM_SECONDS: seconds})
+
+
+def sample_of(spill: Spill, count: int) -> Spill:
+    """Choose partitions: the smallest, the largest, and others evenly between by their size.
+
+    Args:
+        spill: All of them.
+        count: How many.
+    """
+    order = np.argsort(spill.key_rows, kind="stable")
+    places = np.unique(np.linspace(0, len(order) - 1, count).round().astype(np.int64))
+    # One alone is the median.
+    chosen = order[places if count > 1 else [len(order) // 2]]
+    hashes = spill.key_hashes[chosen]
+    numbers = {int(number) for number in hashes % np.uint64(spill.n_shards)}
+    return replace(
+        spill,
+        shards=tuple(shard for shard in spill.shards if shard.number in numbers),
+        rows=int(spill.key_rows[chosen].sum()),
+        key_hashes=hashes,
+        key_rows=spill.key_rows[chosen],
+        only=frozenset(hashes.tolist()),
+    )
+
+
+def predict(ledger: pa.Table, spill: Spill, slots: int) -> str:
+    """Say what all partitions would take, by what those of a sample took.
+
+    Seconds are taken to be a + b * rows, with the a and b, neither below 0, that fit best.
+
+    Args:
+        ledger: The sample's.
+        spill: All partitions.
+        slots: How many run at once.
+    """
+    said = f"A sample of {ledger.num_rows} of the {spill.partitions:,} partitions."
+    rows, seconds, memory = [], [], []
+    for status, count, metrics, peak in zip(
+        *(ledger[name].to_pylist() for name in ("status", "rows", "metrics", "peak_memory_bytes")),
+        strict=True,
+    ):
+        warm = dict(metrics or ()).get(WARM_SECONDS)
+        if status == PartitionStatus.DONE and warm is not None:
+            rows.append(count)
+            seconds.append(warm)
+            memory.append(peak or 0)
+    if not rows:
+        return f"{said} None of them is DONE, so nothing can be told of all."
+    fixed, each = _fit(np.array(rows, np.float64), np.array(seconds))
+    every = fixed + each * spill.key_rows
+    total = max(float(every.sum()) / slots, float(every.max()))
+    where = f"{slots} slot" + ("s" if slots > 1 else "")
+    said += f" All of them would take about {duration(total)} on {where}"
+    if max(memory):
+        said += f", and up to {max(memory) / 2**20:,.0f} MiB of memory each"
+    return f"{said}."
+
+
+def _fit(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    """The line through points that fits best and has no negative part."""
+    if len(set(rows.tolist())) > 1:
+        each, fixed = np.polyfit(rows, seconds, 1)
+        if each >= 0 and fixed >= 0:
+            return float(fixed), float(each)
+        if fixed < 0:
+            return 0.0, float((rows @ seconds) / (rows @ rows))
+    return float(seconds.mean()), 0.0

@@ -1,0 +1,119 @@
+"""Segments: what a worker commits of a shard at one time.
+
+Files first, the ledger last: a partition counts once its ledger row is on the store.
+"""
+
+import time
+from collections import defaultdict
+from dataclasses import replace
+
+import pyarrow as pa
+
+from partwise.engine.assignment import Execution
+from partwise.errors import RunBusyError
+from partwise.runs.bundle import BundleWriter, StoredArtifact
+from partwise.runs.committed import ended_generation
+from partwise.runs.documents import OUTPUT_FOLDERS, run_path, segment_file
+from partwise.runs.ledger import LedgerRow, segment_table, write_table
+
+LONGEST_SEGMENT_S = 600.0
+LARGEST_SEGMENT_BYTES = 256 << 20
+
+
+class SegmentWriter:
+    """Collects outcomes of one shard and commits them as numbered segments."""
+
+    def __init__(self, execution: Execution, shard: int, token: str, keys: pa.Table) -> None:
+        self._execution = execution
+        self._shard = shard
+        self._token = token
+        self._keys = keys
+        self._segment = 0
+        self._interval_s = execution.options.first_segment_s
+        self._open()
+
+    def _open(self) -> None:
+        self._segment += 1
+        self._began = time.monotonic()
+        self._indices: list[int] = []
+        self._rows: list[LedgerRow] = []
+        self._carried: list[pa.Table] = []
+        self._output_bytes = 0
+        self._outputs: dict[pa.Schema, list[tuple[int, pa.Table]]] = defaultdict(list)
+        self._bundle = BundleWriter(self._name("bundles", "zip"))
+
+    def _name(self, folder: str, suffix: str) -> str:
+        return f"{folder}/{segment_file(self._shard, self._token, self._segment, suffix)}"
+
+    def add_artifact(
+        self, partition_id: str, filename: str, content: bytes, serde: str = ""
+    ) -> StoredArtifact:
+        """Put a file into the segment's bundle."""
+        return self._bundle.add(partition_id, filename, content, serde)
+
+    def add(self, index: int, row: LedgerRow, output: pa.Table | None = None) -> None:
+        """Add the outcome of a partition.
+
+        Args:
+            index: Its place in the shard.
+            row: Its ledger row.
+            output: The rows that its function returned.
+        """
+        if output is not None:
+            self._outputs[output.schema].append((len(self._rows), output))
+            self._output_bytes += output.nbytes
+        self._indices.append(index)
+        self._rows.append(row)
+
+    def carry(self, table: pa.Table) -> None:
+        """Add ledger rows of earlier generations; their column `generation` tells them apart."""
+        self._carried.append(table)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the segment has run long enough, or holds enough."""
+        if self._bundle.size_bytes + self._output_bytes >= LARGEST_SEGMENT_BYTES:
+            return True
+        return time.monotonic() - self._began >= self._interval_s
+
+    def commit(self) -> None:
+        """Write the segment, if it holds anything, and open the next.
+
+        Raises:
+            StoreError: The store refused; nothing of this segment counts.
+            RunBusyError: The run has ended without this execution, which was out of reach.
+        """
+        if not self._rows and not self._carried:
+            return
+        store, run_id = self._execution.store, self._execution.run_id
+        if ended_generation(store, run_id) >= self._execution.generation:
+            raise RunBusyError(
+                f"The run {run_id!r} ended without this execution of its shard {self._shard}, "
+                "which was out of reach for too long; it writes nothing more."
+            )
+        if not self._bundle.is_empty:
+            store.create(run_path(run_id, self._bundle.path), self._bundle.close())
+        for number, (schema, parts) in enumerate(self._outputs.items()):
+            folder = OUTPUT_FOLDERS[self._execution.kind]
+            path = self._name(folder, "parquet" if number == 0 else f"{number}.parquet")
+            offset = 0
+            in_file = sum(part.num_rows for _, part in parts)
+            for place, part in parts:
+                self._rows[place] = replace(
+                    self._rows[place],
+                    rows_file=path,
+                    rows_offset=offset,
+                    rows_count=part.num_rows,
+                    rows_in_file=in_file,
+                )
+                offset += part.num_rows
+            table = pa.concat_tables([part for _, part in parts]).cast(schema)
+            store.create(run_path(run_id, path), write_table(table))
+        tables = list(self._carried)
+        if self._rows:
+            keys = self._keys.take(pa.array(self._indices, pa.int64()))
+            tables.insert(0, segment_table(keys, self._rows))
+        ledger = pa.concat_tables(tables)
+        store.create(run_path(run_id, self._name("ledger", "parquet")), write_table(ledger))
+        self._interval_s = min(2 * self._interval_s, LONGEST_SEGMENT_S)
+        self._open()

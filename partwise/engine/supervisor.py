@@ -1,0 +1,291 @@
+"""Runs the partitions of a shard in a child process and sees to it that each gets one outcome.
+
+Limits are enforced from here, outside the process that runs the user's code. When the child dies or
+is killed, the partition that its mark names is the culprit; those before it have been heard of,
+those after it go to the next child.
+"""
+
+import contextlib
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from partwise.engine.child_process import ChildProcess, borrow_child, discard_child
+from partwise.engine.failures import fingerprint_failure
+from partwise.errors import ClusterError, PartwiseError
+
+POLL_S = 0.05
+BARREN_STARTS = 3
+"""Children that may die in a row without finishing a partition or naming a culprit."""
+
+Download = Callable[[int, str, str | None], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildLimits:
+    """What one partition may use."""
+
+    timeout_s: float | None
+    memory_bytes: int | None
+
+
+@dataclass(slots=True, kw_only=True)
+class AttemptOutcome:
+    """What one attempt at a partition came to."""
+
+    index: int
+    values: dict[str, Any]
+    """status, reason, seconds, metrics, log, and for failures error_type, error_message,
+    error_fingerprint, final (not worth a retry)."""
+    artifacts: dict[str, bytes]
+    model: tuple[str, bytes, str] | None = None
+    """File name, content and serde."""
+    rows: bytes | None = None
+    """Output rows as an Arrow IPC stream."""
+    peak_memory_bytes: int | None = None
+
+
+@dataclass(slots=True)
+class _Verdict:
+    """Why a child is ended, or was found dead."""
+
+    error_type: str
+    message: str
+    reason: str
+    final: bool
+
+
+@dataclass(slots=True)
+class Supervisor:
+    """Runs partitions of one opened shard; one instance per execution of a shard."""
+
+    owner: str
+    directory: str
+    work_path: str
+    shard: dict[str, Any]
+    limits: ChildLimits
+    download: Download
+    is_stopped: Callable[[], bool]
+    _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
+    _peaks: dict[int, int] = field(default_factory=dict)
+
+    def run(self, indices: list[int], attempt: int) -> Iterator[AttemptOutcome]:
+        """Yield the outcome of each partition in turn; ends early when the run is stopped.
+
+        Raises:
+            ClusterError: Children die here without running anything.
+        """
+        waiting = deque(indices)
+        barren = 0
+        while waiting and not self.is_stopped():
+            child, obstacle = self._ready_child()
+            if obstacle is not None:
+                yield from (self._unusable(index, obstacle) for index in waiting)
+                return
+            before = len(waiting)
+            try:
+                child.connection.send(["run", list(waiting), attempt])
+            except OSError:
+                discard_child()
+            else:
+                yield from self._listen(child, waiting)
+            barren = 0 if len(waiting) < before else barren + 1
+            if barren > BARREN_STARTS:
+                discard_child()
+                raise ClusterError(
+                    f"{barren} child processes in a row died without running a partition "
+                    f"({child.describe_end()})."
+                )
+
+    def _ready_child(self) -> tuple[ChildProcess, dict[str, str] | None]:
+        recycle_bytes = (self.limits.memory_bytes or 1 << 40) // 2
+        child = borrow_child(self.owner, self.directory, recycle_bytes)
+        if child.work_path != self.work_path:
+            obstacle = child.open_work(self.work_path)
+            if obstacle is not None:
+                discard_child()
+                return child, obstacle
+        with contextlib.suppress(OSError):
+            child.connection.send(["shard", self.shard])
+        return child, None
+
+    def _listen(self, child: ChildProcess, waiting: deque[int]) -> Iterator[AttemptOutcome]:
+        """Take what the child sends until it is idle or gone; what is finished leaves `waiting`."""
+        next_look = time.monotonic() + POLL_S
+        while True:
+            verdict = None
+            try:
+                message = child.connection.receive(POLL_S)
+            except EOFError:
+                verdict, message = self._describe_death(child), None
+            if message is not None:
+                outcome = self._take(child, message)
+                if outcome is not None:
+                    waiting.popleft()
+                    yield outcome
+                    if outcome.values["retired"]:
+                        discard_child()
+                        return
+                elif message[0] == "idle":
+                    return
+            now = time.monotonic()
+            if verdict is None and now >= next_look:
+                next_look = now + POLL_S
+                verdict = self._look(child)
+                if self.is_stopped():
+                    discard_child()
+                    return
+            if verdict is not None:
+                yield from self._bury(child, waiting, verdict)
+                return
+
+    def _take(self, child: ChildProcess, message: list[Any]) -> AttemptOutcome | None:
+        match message:
+            case ["artifact", index, filename, content]:
+                self._artifacts.setdefault(index, {})[filename] = _open(content)
+            case ["download", index, filename, run_id]:
+                self._answer(child, index, filename, run_id)
+            case ["outcome", index, values]:
+                model, rows = values.pop("model", None), values.pop("rows", None)
+                artifacts = self._artifacts.get(index, {})
+                if values["status"] != "FAILED":
+                    # Only another attempt would ask for them again.
+                    self._artifacts.pop(index, None)
+                return AttemptOutcome(
+                    index=index,
+                    values=values,
+                    artifacts=artifacts,
+                    model=None if model is None else (model[0], _open(model[1]), model[2]),
+                    rows=None if rows is None else _open(rows),
+                    peak_memory_bytes=self._peaks.get(index),
+                )
+        return None
+
+    def _answer(self, child: ChildProcess, index: int, filename: str, run_id: str | None) -> None:
+        try:
+            content = self._artifacts.get(index, {}).get(filename) if run_id is None else None
+            if content is None:
+                content = self.download(index, filename, run_id)
+        except (PartwiseError, LookupError, OSError) as error:
+            reply = ["missing", str(error)]
+        else:
+            path = Path(self.directory, f"download-{secrets.token_hex(6)}")
+            path.write_bytes(content)
+            reply = ["file", str(path)]
+        with contextlib.suppress(OSError):
+            child.connection.send(reply)
+
+    def _look(self, child: ChildProcess) -> _Verdict | None:
+        """Check a child from outside: does it live, and is it within its limits?"""
+        if child.has_ended():
+            return self._describe_death(child)
+        index, seconds = child.running()
+        if index < 0:
+            return None
+        memory = child.memory_bytes()
+        self._peaks[index] = max(memory, self._peaks.get(index, 0))
+        timeout_s, memory_bytes = self.limits.timeout_s, self.limits.memory_bytes
+        late = timeout_s is not None and seconds > timeout_s
+        large = memory_bytes is not None and memory > memory_bytes
+        if not (late or large):
+            return None
+        # It may have gone on to the next partition since: hold it still and read again.
+        child.pause()
+        now_index, seconds = child.running()
+        if now_index != index or (late and seconds <= (timeout_s or 0) and not large):
+            child.resume()
+            return None
+        if large:
+            return _Verdict(
+                "MemoryLimitExceeded",
+                f"It used {memory >> 20} MiB of memory; the limit (partition_memory_bytes) is "
+                f"{(memory_bytes or 0) >> 20} MiB.",
+                "memory limit",
+                final=True,
+            )
+        return _Verdict(
+            "PartitionTimeout",
+            f"It was stopped after the {timeout_s:g} s that partition_timeout_s allows.",
+            "timed out",
+            final=True,
+        )
+
+    def _describe_death(self, child: ChildProcess) -> _Verdict:
+        # The end of the connection is seen a moment before the end of the process.
+        deadline = time.monotonic() + 1.0
+        while not child.has_ended() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        end = child.describe_end() if child.has_ended() else "it closed its connection"
+        return _Verdict("ProcessDied", f"Its process ended: {end}.", f"died: {end}", final=False)
+
+    def _bury(
+        self, child: ChildProcess, waiting: deque[int], verdict: _Verdict
+    ) -> Iterator[AttemptOutcome]:
+        """End a child; take what it had still sent, then blame the partition at work, if any."""
+        index, seconds = child.running()
+        log = child.read_log()
+        child.kill()
+        while True:
+            try:
+                message = child.connection.receive(0)
+            except EOFError:
+                break
+            if message is None:
+                break
+            outcome = self._take(child, message)
+            if outcome is not None:
+                waiting.popleft()
+                yield outcome
+        discard_child()
+        if waiting and waiting[0] == index:
+            waiting.popleft()
+            yield AttemptOutcome(
+                index=index,
+                values={
+                    "status": "FAILED",
+                    "reason": verdict.reason,
+                    "error_type": verdict.error_type,
+                    "error_message": verdict.message,
+                    "error_fingerprint": fingerprint_failure(verdict.error_type, verdict.reason),
+                    "metrics": {},
+                    "seconds": seconds,
+                    "log": log + f"\n{verdict.message}\n".encode(),
+                    "final": verdict.final,
+                    "retired": True,
+                },
+                artifacts=self._artifacts.get(index, {}),
+                peak_memory_bytes=self._peaks.get(index),
+            )
+
+    def _unusable(self, index: int, obstacle: dict[str, str]) -> AttemptOutcome:
+        message = f"The function could not be loaded on the worker: {obstacle['message']}"
+        return AttemptOutcome(
+            index=index,
+            values={
+                "status": "FAILED",
+                "reason": "not loadable",
+                "error_type": obstacle["type"],
+                "error_message": message,
+                "error_fingerprint": obstacle["fingerprint"],
+                "metrics": {},
+                "seconds": 0.0,
+                "log": obstacle["traceback"].encode(),
+                "final": True,
+                "retired": False,
+            },
+            artifacts={},
+        )
+
+
+def _open(content: bytes | str) -> bytes:
+    """Return content that a child enclosed: itself, or a file that is read and removed."""
+    if isinstance(content, bytes):
+        return content
+    path = Path(content)
+    data = path.read_bytes()
+    path.unlink()
+    return data

@@ -1,0 +1,302 @@
+"""What a child process does with one partition: train, infer, or map.
+
+A work value is built by the driver, travels as cloudpickle bytes that only child processes open,
+and is called once per partition.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
+from partwise.engine.failures import printable
+from partwise.errors import ColumnError, ModelNotFound, SerdeError
+from partwise.models.serdes import ModelSerde, serde_by_name, serde_for, serde_name
+from partwise.outcomes import PartitionStatus, Result, Skip
+from partwise.runs.bundle import StoredArtifact, read_local_artifact
+from partwise.runs.outputs import storable
+
+Function = Callable[[DataConnector, PartitionContext], Any]
+Predict = Callable[[DataConnector, Any, PartitionContext], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredModel:
+    """Where a child finds the trained model of a partition: bytes of a local file."""
+
+    path: str
+    offset: int
+    artifact: StoredArtifact
+    beside: str = ""
+    """The name of the artifact with weights that its own file has no room for; empty: none."""
+
+    @contextmanager
+    def file(self, context: PartitionContext, run_id: str) -> Iterator[str]:
+        """Give the path of the model's file, with what belongs beside it there.
+
+        Args:
+            context: Of the partition at work.
+            run_id: The run that the model is of.
+        """
+        with read_local_artifact(self.path, self.offset, self.artifact) as path:
+            if self.beside:
+                content = context.download(self.beside, run_id=run_id)
+                Path(path).with_name(self.beside).write_bytes(content)
+            yield path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Produced:
+    """What the work on one partition came to."""
+
+    status: PartitionStatus
+    reason: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    model_file: str = ""
+    """Path of the written model; empty where there is none."""
+    serde: str = ""
+    rows: pa.Table | None = None
+    """Output rows, key columns first."""
+
+
+class Work(Protocol):
+    """What is done with a partition."""
+
+    def __call__(
+        self,
+        data: DataConnector,
+        context: PartitionContext,
+        model: StoredModel | None,
+        directory: str,
+    ) -> Produced:
+        """Work on one partition; files that are to be kept are written to `directory`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainWork:
+    """Call the user's function or trainer, and write the model that it returns."""
+
+    function: Function
+    serde: ModelSerde | None
+    """None: the native serde of the model's type."""
+
+    def __call__(
+        self,
+        data: DataConnector,
+        context: PartitionContext,
+        model: StoredModel | None,  # noqa: ARG002 (the protocol)
+        directory: str,
+    ) -> Produced:
+        """Train one partition.
+
+        Raises:
+            SerdeError: The model's type has no native serde, and none was given.
+        """
+        outcome = self.function(data, context)
+        if isinstance(outcome, Skip):
+            return Produced(status=PartitionStatus.SKIPPED, reason=outcome.reason)
+        result = outcome if isinstance(outcome, Result) else Result(outcome)
+        metrics = check_metrics(result.metrics)
+        if result.model is None:
+            reason = "the function returned None instead of a model"
+            return Produced(status=PartitionStatus.SKIPPED, reason=reason, metrics=metrics)
+        serde = self.serde or serde_for(result.model)
+        path = Path(directory, serde.filename)
+        serde.write(result.model, str(path))
+        if not path.is_file():
+            raise SerdeError(
+                f"{type(serde).__name__}.write() left no file at the path it was given."
+            )
+        return Produced(
+            status=PartitionStatus.DONE,
+            metrics=metrics,
+            model_file=str(path),
+            serde=serde_name(serde),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferWork:
+    """Read the partition's trained model, and keep what the predict function returns."""
+
+    predict: Predict
+    serde: ModelSerde | None
+    training_run_id: str
+    on_missing_model: Literal["fail", "skip"]
+    key_columns: tuple[str, ...]
+    keep_columns: tuple[str, ...]
+
+    def __call__(
+        self,
+        data: DataConnector,
+        context: PartitionContext,
+        model: StoredModel | None,
+        directory: str,  # noqa: ARG002 (the protocol)
+    ) -> Produced:
+        """Infer one partition.
+
+        Raises:
+            ModelNotFound: The training run has no model for it.
+        """
+        if model is None:
+            sentence = f"The run {self.training_run_id!r} has no model for this partition."
+            if self.on_missing_model == "skip":
+                return Produced(status=PartitionStatus.SKIPPED, reason=sentence)
+            raise ModelNotFound(sentence)
+        serde = serde_by_name(model.artifact.serde, self.serde)
+        with model.file(context, self.training_run_id) as path:
+            trained = serde.read(path)
+        outcome = self.predict(data, trained, context)
+        return produce_rows(outcome, data, self.key_columns, self.keep_columns, "prediction")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapWork:
+    """Call the user's function, and keep the rows that it returns, if any."""
+
+    function: Function
+    key_columns: tuple[str, ...]
+
+    def __call__(
+        self,
+        data: DataConnector,
+        context: PartitionContext,
+        model: StoredModel | None,  # noqa: ARG002 (the protocol)
+        directory: str,  # noqa: ARG002 (the protocol)
+    ) -> Produced:
+        """Map one partition."""
+        outcome = self.function(data, context)
+        if outcome is None:
+            return Produced(status=PartitionStatus.DONE)
+        return produce_rows(outcome, data, self.key_columns, (), "value")
+
+
+def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Return metrics as floats.
+
+    Raises:
+        TypeError: A value is no number, or a name is no string.
+    """
+    checked = {}
+    for name, value in metrics.items():
+        if not isinstance(name, str):
+            raise TypeError(f"The metric name {name!r} is not a string.")
+        try:
+            checked[printable(name)] = float(value)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"The metric {name!r} is {value!r}, which is not a number.") from error
+    return checked
+
+
+def produce_rows(
+    outcome: Any,
+    data: DataConnector,
+    key_columns: Sequence[str],
+    keep_columns: Sequence[str],
+    column: str,
+) -> Produced:
+    """Turn what a predict or map function returned into rows with the key columns first.
+
+    Args:
+        outcome: A frame or table; a mapping of columns; a 1-D array (named `column`) or 2-D one
+            (`column`_0, `column`_1...); a `Result` of one of these; a `Skip`; None.
+        data: The partition; its first row gives the key.
+        key_columns: Names of the key columns.
+        keep_columns: Columns of `data` to keep beside the output; needs one output row per row.
+        column: Name for an array's column.
+
+    Raises:
+        TypeError: `outcome` is none of these.
+        ColumnError: `keep_columns` with another number of rows, or a returned column that is named
+            like a key column or one to keep, and is another, or of a type that Parquet lacks.
+    """
+    if isinstance(outcome, Skip):
+        return Produced(status=PartitionStatus.SKIPPED, reason=outcome.reason)
+    metrics: dict[str, float] = {}
+    if isinstance(outcome, Result):
+        metrics = check_metrics(outcome.metrics)
+        outcome = outcome.model
+        if outcome is None:
+            return Produced(status=PartitionStatus.DONE, metrics=metrics)
+    if outcome is None:
+        reason = "the function returned None instead of rows"
+        return Produced(status=PartitionStatus.SKIPPED, reason=reason)
+    rows = _as_table(outcome, column)
+    source = data.to_arrow()
+    if keep_columns and rows.num_rows != source.num_rows:
+        raise ColumnError(
+            f"keep_columns={list(keep_columns)} needs one output row per row of the partition; "
+            f"the function returned {rows.num_rows} rows for {source.num_rows}."
+        )
+    columns: dict[str, Any] = {}
+    for name in key_columns:
+        value = source.column(name)[0]
+        if isinstance(value, pa.DictionaryScalar):
+            value = value.value
+        columns[name] = pa.repeat(value, rows.num_rows)
+        _check_key(name, value, rows)
+    for name in keep_columns:
+        if name not in key_columns and name in rows.column_names:
+            raise ColumnError(
+                f"The function returned a column {name!r}, which is also one of keep_columns; "
+                "leave it out of one of the two, or give the function's another name."
+            )
+        columns.setdefault(name, source.column(name))
+    for name in rows.column_names:
+        columns.setdefault(name, rows.column(name))
+    table = storable(pa.table(columns))
+    return Produced(status=PartitionStatus.DONE, metrics=metrics, rows=table)
+
+
+def _check_key(name: str, key: pa.Scalar, rows: pa.Table) -> None:
+    """Allow a function to return the key column as well, but nothing else under its name."""
+    if name not in rows.column_names or rows.num_rows == 0:
+        return
+    value = key.as_py()
+    returned = rows.column(name).unique().to_pylist()
+    # A NaN differs from itself.
+    if len(returned) > 1 or (returned[0] != value and value == value):
+        raise ColumnError(
+            f"The function returned a column {name!r} that differs from the partition's key of "
+            "that name; give it another name."
+        )
+
+
+def _as_table(outcome: Any, column: str) -> pa.Table:
+    if isinstance(outcome, pa.Table):
+        return outcome
+    if isinstance(outcome, pa.RecordBatch):
+        return pa.Table.from_batches([outcome])
+    if isinstance(outcome, Mapping):
+        return pa.table({name: _as_array(values) for name, values in outcome.items()})
+    if isinstance(outcome, pa.Array | pa.ChunkedArray):
+        return pa.table({column: outcome})
+    kind = type(outcome)
+    if kind.__module__.partition(".")[0] == "pandas":
+        if kind.__name__ == "Series":
+            return pa.table({column: pa.Array.from_pandas(outcome)})
+        return pa.Table.from_pandas(outcome, preserve_index=False)
+    if hasattr(outcome, "__arrow_c_stream__") and hasattr(outcome, "columns"):
+        return pa.table(outcome)
+    values = np.asarray(outcome)
+    if values.ndim == 1:
+        return pa.table({column: _as_array(values)})
+    if values.ndim == 2:
+        return pa.table({f"{column}_{i}": values[:, i].copy() for i in range(values.shape[1])})
+    raise TypeError(
+        f"The function returned a {kind.__name__} of {values.ndim} dimensions; return a frame, an "
+        "Arrow table, a mapping of columns, or an array of one or two dimensions."
+    )
+
+
+def _as_array(values: Any) -> Any:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    array = np.asarray(values)
+    return pa.array(values if array.dtype == object else array)

@@ -1,0 +1,1 @@
+"""What an exported model is: a file that runs without its training library, proved beside it."""

@@ -1,0 +1,182 @@
+"""What a Keras model takes and gives, found out by running it on 1, 2 and 3 rows."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import ExportRefused
+from partwise.exports.keras.models import call_model, input_shapes, silence
+from partwise.exports.networks import (
+    TRIED_ROWS,
+    common_shape,
+    describe_network,
+    does_not_run,
+    signature_of_features,
+    signature_of_feeds,
+    take_rows,
+)
+from partwise.exports.protocol import ModelDescription
+from partwise.models.export_options import ExportOptions
+from partwise.models.signature import Feeds, Outputs, Signature, Tensor, feeds_of_rows, type_name
+
+_TRIED_FACTORS = (2.0, 0.5)
+"""Of sizes that are free: whole ones, so that what was divisible stays so."""
+
+
+def describe_model(
+    model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
+) -> ModelDescription:
+    """Return what a model takes and gives; it runs on 1, 2 and 3 rows for that.
+
+    Sizes that a functional or sequential model leaves open, as that of a sequence, stay open if it
+    runs on another size. A subclass of Model declares none: it takes the sizes of its inputs here.
+
+    Args:
+        model: A `keras.Model` on the backend tensorflow.
+        rows: Rows of the partition. Without `feeds` they have the columns that the model's
+            attribute `feature_names_in_` lists, which become one matrix of the dtype of its input.
+        feeds: What the user's function made of rows: under the names of the model's inputs or of
+            the arguments of its `call`, or in the order of its inputs.
+        options: How to export.
+
+    Raises:
+        ExportRefused: It does not run on one row, or an output has another
+            first axis than that of rows, or is of a type that ONNX' runtimes do not compute.
+        ColumnError: The rows lack a feature of the model.
+    """
+    dtypes = _float_dtypes(model)
+    if "bfloat16" in dtypes:
+        raise ExportRefused(
+            f"{type_name(model)} computes in bfloat16, which onnxruntime does not on a CPU: build "
+            'it with the dtype policy "float32" and the same weights.'
+        )
+    draft = _signature_of_inputs(model, feeds, options.inputs)
+    some = feeds_of_rows(draft, rows.slice(0, max(TRIED_ROWS))) if feeds is None else feeds
+    tries = [_run_on(model, draft, take_rows(some, count)) for count in TRIED_ROWS]
+    if _has_free_sizes(draft):
+        stretched = other_sizes(model, draft, some)
+        if stretched is None:
+            draft = _with_sizes(draft, some)
+        else:
+            tries[-1] = _run_on(model, draft, stretched)
+    outputs = [
+        _output_tensor(model, name, [found.get(name) for found in tries]) for name in tries[0]
+    ]
+    return describe_network(draft, outputs, dtypes)
+
+
+def other_sizes(model: Any, signature: Signature, feeds: Feeds) -> dict[str, np.ndarray] | None:
+    """Return three rows of inputs with twice or half the sizes that are free.
+
+    Args:
+        model: The model, which decides: what it has positions for, or what it pools, may have a
+            largest or a smallest size.
+        signature: Says which sizes are free.
+        feeds: Inputs with the sizes to start from.
+
+    Returns:
+        None: the model runs on neither.
+    """
+    few = take_rows(feeds, max(TRIED_ROWS))
+    for factor in _TRIED_FACTORS:
+        changed = {}
+        for tensor in signature.inputs:
+            values = few[tensor.name]
+            for axis in _free_axes(tensor):
+                values = _resized(values, axis, factor)
+            changed[tensor.name] = values
+        if all(changed[name].shape == few[name].shape for name in changed):
+            continue
+        try:
+            with silence():
+                call_model(model, signature, list(changed.values()))
+        except Exception:  # noqa: S112 (whatever the user's model raises: it was a question)
+            continue
+        return changed
+    return None
+
+
+def _resized(values: np.ndarray, axis: int, factor: float) -> np.ndarray:
+    size = values.shape[axis]
+    if not size:
+        return np.zeros([n or 1 for n in values.shape], values.dtype)
+    return np.asarray(values.take(np.arange(max(1, int(size * factor))) % size, axis))
+
+
+def _free_axes(tensor: Tensor) -> list[int]:
+    return [axis for axis, size in enumerate(tensor.shape) if axis and size is None]
+
+
+def _has_free_sizes(signature: Signature) -> bool:
+    return any(_free_axes(tensor) for tensor in signature.inputs)
+
+
+def _with_sizes(signature: Signature, feeds: Feeds) -> Signature:
+    inputs = tuple(
+        tensor.model_copy(update={"shape": (None, *feeds[tensor.name].shape[1:])})
+        for tensor in signature.inputs
+    )
+    return signature.model_copy(update={"inputs": inputs})
+
+
+def _signature_of_inputs(
+    model: Any, feeds: Feeds | None, layout: Literal["tensor", "columns"]
+) -> Signature:
+    """Return a signature without outputs."""
+    if feeds is not None:
+        shapes = input_shapes(model, list(feeds)) or []
+        known = [*shapes, *[None] * len(feeds)]
+        inputs = [
+            _input_tensor(name, values, shape)
+            for (name, values), shape in zip(feeds.items(), known, strict=False)
+        ]
+        return signature_of_feeds(model, inputs, feeds)
+    return signature_of_features(model, _matrix_dtype(model), layout)
+
+
+def _input_tensor(name: str, values: np.ndarray, declared: tuple[int | None, ...] | None) -> Tensor:
+    if values.dtype.kind not in "biuf":
+        raise ExportRefused(
+            f"The input {name!r} is {values.dtype} of shape {values.shape}: a model that is "
+            "exported takes arrays of numbers or booleans. Look text up before, in inputs=."
+        )
+    shape: tuple[int | None, ...] = (None, *values.shape[1:])
+    if declared is not None and len(declared) == len(shape):
+        is_free = (size is None for size in declared[1:])
+        shape = (None, *(None if free else n for free, n in zip(is_free, shape[1:], strict=True)))
+    return Tensor(name=name, dtype=str(values.dtype), shape=shape)
+
+
+def _matrix_dtype(model: Any) -> Literal["float32", "float64"]:
+    return "float64" if "float64" in _float_dtypes(model) else "float32"
+
+
+def _run_on(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
+    try:
+        return call_model(model, signature, list(feeds.values()))
+    except ExportRefused:
+        raise
+    except Exception as error:  # whatever the user's model raises
+        raise does_not_run(model, feeds, error) from error
+
+
+def _output_tensor(model: Any, name: str, found: Sequence[np.ndarray | None]) -> Tensor:
+    """Return the output's dtype, and as its shape what is the same for all tries."""
+    where = f"The output {name!r} of {type_name(model)}"
+    shape = common_shape(where, found)
+    dtype = found[0].dtype if found[0] is not None else np.dtype("float32")
+    if dtype.kind not in "biuf":
+        raise ExportRefused(
+            f"{where} is {dtype}: return numbers or booleans, of text the places in a list."
+        )
+    return Tensor(name=name, dtype=str(dtype), shape=shape)
+
+
+def _float_dtypes(model: Any) -> set[str]:
+    """Return the types that weights have and that layers compute in."""
+    held = {str(variable.dtype) for variable in model.variables}
+    # Keras' own way through layers within layers.
+    computed = {str(layer.compute_dtype) for layer in model._flatten_layers()}
+    return {name for name in held | computed if "float" in name}

@@ -1,0 +1,213 @@
+"""Keras models as what exporters need: named inputs, outputs by name, rows as the first axis."""
+
+import inspect
+import io
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from partwise.errors import ExportRefused
+from partwise.exports.torch.modules import run_module
+from partwise.models.signature import Feeds, Outputs, Signature, type_name
+
+INSTEAD_OF_KERAS_2 = (
+    "save a model of Keras 2 (tf.keras, tf_keras) as .keras or .h5 and load that with Keras 3; put "
+    "the folder of a SavedModel into a model as "
+    "keras.layers.TFSMLayer(folder, call_endpoint='serving_default')"
+)
+
+_ERROR_STREAM = 2
+
+
+def backend_of(model: Any) -> Literal["tensorflow", "torch"]:
+    """Return what computes a model.
+
+    Raises:
+        ExportRefused: It is no model of Keras 3, or another library computes it.
+    """
+    import keras
+
+    if not hasattr(keras, "version") or int(keras.version().split(".")[0]) < 3:
+        raise ExportRefused(
+            f"Keras {keras.__version__} is too old: install keras>=3.13.2, which reads models that "
+            "Keras 2 saved as .keras or .h5."
+        )
+    if not isinstance(model, keras.Model):
+        raise ExportRefused(f"A {type_name(model)} is no model of Keras 3: {INSTEAD_OF_KERAS_2}.")
+    name = keras.backend.backend()
+    if name not in ("tensorflow", "torch"):
+        raise ExportRefused(
+            f"Keras runs on {name} in this process, whose graphs are not exported: set "
+            "KERAS_BACKEND=tensorflow or torch for the export; the .keras file of a model is the "
+            "same for all of them."
+        )
+    return cast('Literal["tensorflow", "torch"]', name)
+
+
+def caller_of(model: Any, signature: Signature) -> Callable[[Sequence[Any]], Any]:
+    """Return a function of the signature's inputs, in order, that calls the model for inference.
+
+    Raises:
+        ExportRefused: The model has other inputs than the signature.
+    """
+    from keras import ops
+
+    if signature.layout == "columns":
+        return lambda columns: model(ops.concatenate(columns, axis=1), training=False)
+    names = [tensor.name for tensor in signature.inputs]
+    structure = getattr(model, "_inputs_struct", None)  # of functional models alone
+    if structure is not None:
+        return _caller_of_functional(model, structure, names)
+    taken = inspect.signature(model.call).parameters
+    if not hasattr(model, "layers") or _is_sequential(model) or len(names) == 1:
+        if len(names) != 1:
+            raise ExportRefused(f"{type_name(model)} has one input; the inputs given are {names}.")
+        return lambda inputs: model(inputs[0], training=False)
+    if all(name in taken for name in names):
+        return lambda inputs: model(**dict(zip(names, inputs, strict=True)), training=False)
+    # What a method `call(self, inputs)` of several inputs takes.
+    return lambda inputs: model(dict(zip(names, inputs, strict=True)), training=False)
+
+
+def _caller_of_functional(
+    model: Any, structure: Any, names: Sequence[str]
+) -> Callable[[Sequence[Any]], Any]:
+    from keras import tree
+
+    own = (
+        list(structure)
+        if isinstance(structure, dict)
+        else [each.name for each in tree.flatten(structure)]
+    )
+    if isinstance(structure, dict) and set(own) == set(names):
+        return lambda inputs: model(dict(zip(names, inputs, strict=True)), training=False)
+    if len(own) != len(names):
+        raise ExportRefused(
+            f"{type_name(model)} has the inputs {own}; those given are {list(names)}."
+        )
+    places = [names.index(name) for name in own] if set(own) == set(names) else range(len(own))
+    return lambda inputs: model(
+        tree.pack_sequence_as(structure, [inputs[place] for place in places]), training=False
+    )
+
+
+def _is_sequential(model: Any) -> bool:
+    import keras
+
+    return isinstance(model, keras.Sequential)
+
+
+def input_shapes(model: Any, names: Sequence[str]) -> list[tuple[int | None, ...]] | None:
+    """Return the shapes that a model declares for inputs of these names; None: it declares none."""
+    from keras import tree
+
+    structure = getattr(model, "_inputs_struct", None)
+    if structure is None:
+        declared = getattr(model, "inputs", None) if _is_sequential(model) else None
+        return None if not declared else [tuple(each.shape) for each in declared]
+    if isinstance(structure, dict) and set(structure) == set(names):
+        return [tuple(structure[name].shape) for name in names]
+    flat = tree.flatten(structure)
+    own = {each.name: tuple(each.shape) for each in flat}
+    if set(own) == set(names):
+        return [own[name] for name in names]
+    return [tuple(each.shape) for each in flat]
+
+
+def named_outputs(found: Any) -> dict[str, Any]:
+    """Return what a model gave as tensors by name.
+
+    One tensor is "output"; a tuple or list has "output_0" and so on, as Keras numbers the names of
+    layers anew in each process; a mapping has the names that it gives. What is None is no output.
+
+    Raises:
+        ExportRefused: There is something else in it than tensors.
+    """
+    import tensorflow as tf
+
+    entries: Mapping[str, Any]
+    if isinstance(found, Mapping):
+        entries = found
+    elif isinstance(found, tuple | list):
+        entries = {f"output_{place}": value for place, value in enumerate(found)}
+    else:
+        entries = {"output": found}
+    outputs = {str(name): value for name, value in entries.items() if value is not None}
+    for name, value in outputs.items():
+        if not isinstance(value, tf.Tensor | tf.Variable):
+            raise ExportRefused(
+                f"The model's output {name!r} is a {type(value).__name__}: a model that is "
+                "exported returns a tensor, or a list or dict of tensors."
+            )
+    if not outputs:
+        raise ExportRefused("The model returns nothing: it has to return a tensor.")
+    return outputs
+
+
+def predict_with(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
+    """Return what the model itself gives in inference mode, by the names of its outputs.
+
+    Of no rows it gives none, in the shape that one row has.
+
+    Raises:
+        ExportRefused: It gives other outputs for these rows than the signature says.
+    """
+    if backend_of(model) == "torch":
+        return run_module(model, signature, feeds)
+    ordered = [np.asarray(feeds[tensor.name], tensor.dtype) for tensor in signature.inputs]
+    n_rows = len(ordered[0])
+    if not n_rows:
+        ordered = [np.zeros((1, *values.shape[1:]), values.dtype) for values in ordered]
+    found = call_model(model, signature, ordered)
+    if list(found) != (names := [tensor.name for tensor in signature.outputs]):
+        raise ExportRefused(
+            f"{signature.model_type} gives the outputs {list(found)} for some rows and {names} for "
+            "others: return the same for all."
+        )
+    return {name: values[:n_rows] for name, values in found.items()}
+
+
+def call_model(model: Any, signature: Signature, inputs: Sequence[np.ndarray]) -> Outputs:
+    """Return what the model gives for inputs in the signature's order, of one row or more."""
+    import tensorflow as tf
+
+    with tf.device("/cpu:0"):
+        tensors = [tf.constant(values) for values in inputs]
+        found = named_outputs(caller_of(model, signature)(tensors))
+        return {name: value.numpy() for name, value in found.items()}
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keep to themselves what TensorFlow and tf2onnx say of a translation.
+
+    TensorFlow's own parts log past Python's streams. tf2onnx sets an environment variable for them
+    when it is imported, and logs as an error what it goes on without: what comes out is checked.
+    """
+    level, disabled = os.environ.get("TF_CPP_MIN_LOG_LEVEL"), logging.root.manager.disable
+    kept = os.dup(_ERROR_STREAM)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, _ERROR_STREAM)
+    os.close(nowhere)
+    try:
+        with (
+            warnings.catch_warnings(),
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+        ):
+            warnings.simplefilter("ignore")
+            logging.disable(logging.ERROR)
+            yield
+    finally:
+        os.dup2(kept, _ERROR_STREAM)
+        os.close(kept)
+        logging.disable(disabled)
+        if level is None:
+            os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
+        else:
+            os.environ["TF_CPP_MIN_LOG_LEVEL"] = level

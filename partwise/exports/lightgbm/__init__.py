@@ -1,0 +1,1 @@
+"""LightGBM models as ONNX."""

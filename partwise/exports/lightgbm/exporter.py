@@ -1,0 +1,297 @@
+"""LightGBM models as ONNX, in double: Boosters and scikit-learn's estimators."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from partwise.errors import ExportRefused
+from partwise.exports.lightgbm.graph import (
+    DOUBLE,
+    LABEL,
+    PREDICTION,
+    PROBABILITIES,
+    Link,
+    link_of,
+    objective_of,
+    write_graph,
+)
+from partwise.exports.lightgbm.trees import LightGBMTrees, read_trees
+from partwise.exports.protocol import ModelDescription, Tolerance
+from partwise.models.export_options import refuse_optimization
+from partwise.models.signature import (
+    Feature,
+    Feeds,
+    Outputs,
+    Signature,
+    Tensor,
+    feature_tensors,
+    matrix_of_feeds,
+    type_name,
+)
+from partwise.tables.column_names import names_in_words
+from partwise.trainers.lightgbm import features_of_booster
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from partwise.models.export_options import ExportOptions
+
+DEFAULT_OPSET = 21
+"""Of the same release as the TreeEnsemble."""
+
+OPSETS = range(13, 24)
+"""From the first whose operators take these arguments, to the last that onnxruntime 1.23 knows."""
+
+_CLASSIFIERS = ("binary", "multiclass", "multiclassova")
+_LEAST_TOLERANCE = 1e-12
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+class LightGBMOnnxExporter:
+    """Writes LightGBM models as ONNX, every number of them in double.
+
+    A regression or ranking gives "prediction", shape (n,). A classifier gives "label", shape (n,),
+    and "probabilities", shape (n, classes).
+    """
+
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options that no model could be exported with."""
+        _opset(options)
+
+    def describe(
+        self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
+    ) -> ModelDescription:
+        """Return what the export will take and give. See `Exporter.describe`.
+
+        Raises:
+            ExportRefused: The model is another than a Booster, LGBMRegressor, LGBMClassifier or
+                LGBMRanker; it has linear leaves, an objective that is not known, or a `predict`
+                that stops early; or an option does not fit.
+            ColumnError: The rows lack a feature of the model.
+            InputError: Which features are categorical cannot be told.
+        """
+        opset = _opset(options)
+        booster = _booster(model)
+        trees = read_trees(booster.model_to_string())
+        link = link_of(trees)
+        labels = _class_labels(model, trees)
+        if feeds is None:
+            features = _features(booster, rows)
+            inputs = feature_tensors(features, DOUBLE, options.inputs)
+        else:
+            features = ()
+            inputs = (_given_matrix(feeds, trees),)
+        outputs, prediction, column = _outputs(model, trees, labels)
+        _check_names(inputs, outputs)
+        return ModelDescription(
+            signature=Signature(
+                inputs=inputs,
+                outputs=outputs,
+                layout=options.inputs if feeds is None else "custom",
+                features=features,
+                prediction=prediction,
+                prediction_column=column,
+                class_labels=labels,
+                model_type=type_name(model),
+            ),
+            tolerance=_tolerance(trees, link),
+            thresholds=trees.thresholds_of_features(),
+            is_constant=trees.is_constant(),
+            opset=opset,
+        )
+
+    def write(
+        self,
+        model: Any,
+        description: ModelDescription,
+        sample: Feeds,  # noqa: ARG002 (no graph is captured)
+        options: ExportOptions,
+        file_path: str,
+    ) -> None:
+        """Write the model. See `Exporter.write`."""
+        trees = read_trees(_booster(model).model_to_string())
+        write_graph(trees, description.signature, _opset(options), file_path)
+
+    def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
+        """Return what LightGBM itself gives. See `Exporter.predict`."""
+        matrix = _matrix(signature, feeds)
+        if not len(matrix):  # LightGBM gives no shape for no rows, and scikit-learn refuses them
+            return {
+                tensor.name: np.empty(
+                    [size or 0 for size in tensor.shape], dtype=_numpy_type(tensor)
+                )
+                for tensor in signature.outputs
+            }
+        if signature.class_labels is None:
+            return {PREDICTION: _quietly(model.predict, matrix)}
+        if hasattr(model, "classes_"):
+            probabilities = _quietly(model.predict_proba, matrix)
+            labels = _quietly(model.predict, matrix)
+        else:
+            found = model.predict(matrix)
+            probabilities = found if found.ndim == 2 else np.column_stack((1.0 - found, found))
+            labels = probabilities.argmax(axis=1)
+        label_type = _numpy_type(signature.outputs[0])
+        return {LABEL: labels.astype(label_type), PROBABILITIES: probabilities}
+
+
+def _opset(options: ExportOptions) -> int:
+    if options.precision != "full":
+        raise ExportRefused(
+            f"A model of trees is not exported in {options.precision}: its thresholds would move, "
+            'and rows near them would change sides. Pass precision="full".'
+        )
+    refuse_optimization(options)
+    opset = options.opset or DEFAULT_OPSET
+    if opset not in OPSETS:
+        raise ExportRefused(
+            f"LightGBM models are not exported with opset {opset}: pass one of {OPSETS[0]} to "
+            f"{OPSETS[-1]}, or none for {DEFAULT_OPSET}."
+        )
+    return opset
+
+
+def _booster(model: Any) -> Any:
+    """Return the Booster of a model whose `predict` is LightGBM's own."""
+    import lightgbm
+
+    if type(model) is lightgbm.Booster:
+        return model
+    kinds = (lightgbm.LGBMRegressor, lightgbm.LGBMClassifier, lightgbm.LGBMRanker)
+    if type(model) not in kinds:
+        raise ExportRefused(
+            f"A {type_name(model)} is not exported: its predict may be one of its own. Return a "
+            "Booster, LGBMRegressor, LGBMClassifier or LGBMRanker, or export it as native."
+        )
+    if not model.__sklearn_is_fitted__():
+        raise ExportRefused(f"This {type_name(model)} is not fitted.")
+    if model.get_params().get("pred_early_stop"):
+        raise ExportRefused(
+            f"This {type_name(model)} has pred_early_stop: its predict leaves out trees, which no "
+            "graph does. Call set_params(pred_early_stop=False) before you return it."
+        )
+    return model.booster_
+
+
+def _class_labels(model: Any, trees: LightGBMTrees) -> tuple[int, ...] | tuple[str, ...] | None:
+    """Return what the columns of probabilities stand for, or None where there are none."""
+    import lightgbm
+
+    n_classes = max(trees.n_targets, 2)
+    if isinstance(model, lightgbm.Booster):
+        return tuple(range(n_classes)) if objective_of(trees) in _CLASSIFIERS else None
+    if not isinstance(model, lightgbm.LGBMClassifier):
+        return None
+    if objective_of(trees) not in (*_CLASSIFIERS, "cross_entropy"):
+        raise ExportRefused(
+            f"This LGBMClassifier has the objective {objective_of(trees) or 'of a function'!r}, "
+            "with which it predicts no probabilities: take binary, multiclass or multiclassova."
+        )
+    labels = model.classes_.tolist()
+    if len(labels) != n_classes:
+        raise ExportRefused(
+            f"This LGBMClassifier was trained on {len(labels)} classes but gives {n_classes} "
+            "probabilities: train it on rows of two classes or more."
+        )
+    if all(type(label) is int for label in labels) or all(type(label) is str for label in labels):
+        return tuple(labels)
+    raise ExportRefused(
+        f"The class labels of this LGBMClassifier are {model.classes_.dtype}: ONNX gives integers "
+        "or text. Train it on either."
+    )
+
+
+def _features(booster: Any, rows: pa.Table) -> tuple[Feature, ...]:
+    names, categories = features_of_booster(booster, rows.column_names)
+    features = []
+    for name in names:
+        found = categories.get(name)
+        if found is None:
+            features.append(Feature(name=name))
+            continue
+        values = [value.item() if isinstance(value, np.generic) else value for value in found]
+        if not any(all(isinstance(v, kind) for v in values) for kind in (str, int, (int, float))):
+            raise ExportRefused(
+                f"The categories of {name!r} are neither all text nor all numbers: "
+                f"{names_in_words([str(value) for value in values[:3]])} and so on."
+            )
+        features.append(Feature(name=name, categories=tuple(values)))
+    return tuple(features)
+
+
+def _given_matrix(feeds: Feeds, trees: LightGBMTrees) -> Tensor:
+    """Return the input that the user's function made: all features in one matrix."""
+    shapes = {name: f"{values.dtype} {values.shape}" for name, values in feeds.items()}
+    if len(feeds) == 1:
+        ((name, values),) = feeds.items()
+        is_matrix = values.ndim == 2 and values.shape[1] == trees.n_features
+        if is_matrix and values.dtype.name in ("float32", "float64"):
+            return Tensor(name=name, dtype=values.dtype.name, shape=(None, trees.n_features))
+    raise ExportRefused(
+        f"A LightGBM model of {trees.n_features} features takes one input of float32 or float64 "
+        f"and shape (n, {trees.n_features}), but the inputs function gave {shapes}."
+    )
+
+
+def _outputs(
+    model: Any, trees: LightGBMTrees, labels: tuple[int, ...] | tuple[str, ...] | None
+) -> tuple[tuple[Tensor, ...], str, int | None]:
+    """Return the outputs, which of them is the prediction, and its column."""
+    if labels is None:
+        targets = () if trees.n_targets == 1 else (trees.n_targets,)
+        return (Tensor(name=PREDICTION, dtype=DOUBLE, shape=(None, *targets)),), PREDICTION, None
+    outputs = (
+        Tensor(name=LABEL, dtype="string" if type(labels[0]) is str else "int64", shape=(None,)),
+        Tensor(name=PROBABILITIES, dtype=DOUBLE, shape=(None, len(labels))),
+    )
+    if hasattr(model, "classes_"):
+        return outputs, LABEL, None
+    return outputs, PROBABILITIES, 1 if trees.n_targets == 1 else None
+
+
+def _check_names(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
+    taken = {tensor.name for tensor in outputs}
+    if both := [tensor.name for tensor in inputs if tensor.name in taken]:
+        raise ExportRefused(
+            f"The column {names_in_words(both)} has the name of an output: rename it, or pass "
+            'inputs="tensor".'
+        )
+
+
+def _tolerance(trees: LightGBMTrees, link: Link) -> Tolerance:
+    """Return what the order of a sum and the last bits of functions may change.
+
+    T numbers summed in any order differ from their sum by less than T * eps * (sum of their sizes)
+    (Higham, Accuracy and Stability of Numerical Algorithms, section 4.2); a link multiplies that by
+    its slope at most. Exponentials turn it into a relative error.
+    """
+    largest = trees.largest_score()
+    error = _EPSILON * trees.n_iterations * largest
+    if trees.is_average and trees.n_iterations:
+        largest, error = largest / trees.n_iterations, error / trees.n_iterations
+    slope = {"signed_square": 2 * largest, "sigmoid": link.steepness / 4, "exp": 0.0}
+    absolute = error * slope.get(link.function, 1.0)
+    relative = error if link.function == "exp" else 0.0
+    return Tolerance(atol=max(_LEAST_TOLERANCE, absolute), rtol=max(_LEAST_TOLERANCE, relative))
+
+
+def _matrix(signature: Signature, feeds: Feeds) -> np.ndarray:
+    if signature.layout == "custom":
+        (values,) = feeds.values()
+        return values
+    return matrix_of_feeds(signature, feeds)
+
+
+def _numpy_type(tensor: Tensor) -> np.dtype[Any]:
+    return np.dtype(object if tensor.dtype == "string" else tensor.dtype)
+
+
+def _quietly(predict: Any, matrix: np.ndarray) -> np.ndarray:
+    """Predict from a matrix; scikit-learn would warn of a frame whose names it lacks."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names")
+        found: np.ndarray = predict(matrix)
+    return found

@@ -1,0 +1,300 @@
+"""The trees of a LightGBM model, read from its text, and as a TreeEnsemble.
+
+How LightGBM goes through a tree (include/LightGBM/tree.h, `NumericalDecision` and
+`CategoricalDecision`; src/c_api.cpp, `RowPairFunctionFromDenseMatric`), with z = 1e-35 as a float:
+
+- A value with |x| <= z is 0 before any tree sees it.
+- A number takes the left branch where x <= threshold. NaN is 0 in a node without missing values;
+  in one whose missing values are NaN it takes the default branch; in one whose missing values are
+  zeros, 0 and NaN do.
+- A category is x without its fraction, so -0.5 is 0. It takes the left branch where it is in the
+  node's set; NaN and negative numbers never do.
+
+A TreeEnsemble compares the values as they are. It does the same after two changes. First, a
+threshold in [0, z) becomes z, and one in [-z, 0) the next number below -z: so all that LightGBM
+takes for 0 is on the side of 0, and all else stays where it was. Second, the features in
+`zero_is_missing` have NaN for 0, and those in `categorical` no fractions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+
+from partwise.errors import ExportRefused
+from partwise.exports.onnx.tree_ensemble import TreeEnsemble
+from partwise.tables.column_names import names_in_words
+
+ZERO = float(np.float32(1e-35))
+"""LightGBM's kZeroThreshold: numbers up to it are 0."""
+
+_IS_CATEGORICAL = 1
+_DEFAULT_IS_LEFT = 2
+_MISSING_IS_ZERO, _MISSING_IS_NAN = 1, 2
+_READ = (
+    *("num_leaves", "is_linear", "split_feature", "threshold", "decision_type", "left_child"),
+    *("right_child", "leaf_value", "cat_boundaries", "cat_threshold"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LightGBMTrees:
+    """The trees that a model predicts with, and what becomes of their sum."""
+
+    objective: str
+    """As the text has it, such as "binary sigmoid:1"; empty where it was a function."""
+    n_targets: int
+    """Trees of one iteration: one, or one for each class."""
+    is_average: bool
+    """Whether the sum is divided by the number of iterations (random forests)."""
+    feature_names: tuple[str, ...]
+    leaf_counts: np.ndarray
+    """Integers, shape (trees,); the target of tree t is t % n_targets."""
+    node_counts: np.ndarray
+    """Integers, shape (trees,); a tree of one leaf has one node, with it on both sides."""
+    features: np.ndarray
+    """Integers, shape (nodes,), as all up to `right`."""
+    thresholds: np.ndarray
+    """Double; for a category, the place of its set among those of the tree."""
+    decision_types: np.ndarray
+    """Bits: 1 a category, 2 missing values go left, 4 they are zeros and NaN, 8 they are NaN."""
+    left: np.ndarray
+    """Integers: the place of a node in its tree, or ~place of a leaf."""
+    right: np.ndarray
+    leaf_values: np.ndarray
+    """Double, shape (leaves,)."""
+    sets: Sequence[np.ndarray]
+    """For each node of a category, in the order of nodes: the categories that go left."""
+
+    @property
+    def n_features(self) -> int:
+        """Return the columns of its matrix."""
+        return len(self.feature_names)
+
+    @property
+    def n_iterations(self) -> int:
+        """Return the rounds that it predicts with."""
+        return len(self.leaf_counts) // self.n_targets
+
+    @property
+    def is_split(self) -> np.ndarray:
+        """Return which nodes are some of the model's own: those of trees with several leaves."""
+        return np.repeat(self.leaf_counts > 1, self.node_counts)
+
+    @property
+    def is_category(self) -> np.ndarray:
+        """Return which nodes ask for a category."""
+        is_category: np.ndarray = (self.decision_types & _IS_CATEGORICAL) > 0
+        return is_category
+
+    @property
+    def categorical(self) -> np.ndarray:
+        """Return the features that are split as categories, ascending."""
+        found: np.ndarray = np.unique(self.features[self.is_category])
+        return found
+
+    @property
+    def zero_is_missing(self) -> np.ndarray:
+        """Return the features whose zeros are missing values, ascending."""
+        return np.unique(self.features[self._missing_is(_MISSING_IS_ZERO)])
+
+    def _missing_is(self, kind: int) -> np.ndarray:
+        is_kind: np.ndarray = (self.decision_types >> 2) & 3 == kind
+        kept: np.ndarray = is_kind & self.is_split & ~self.is_category
+        return kept
+
+    def check(self) -> None:
+        """Return when each feature is used in one way.
+
+        Raises:
+            ExportRefused: A feature is used in two that exclude each other.
+        """
+        zero = np.unique(self.features[self._missing_is(_MISSING_IS_ZERO)])
+        nan = np.unique(self.features[self._missing_is(_MISSING_IS_NAN)])
+        if len(both := np.intersect1d(zero, nan)):
+            raise ExportRefused(
+                f"This LightGBM model takes zeros of the feature {self._names(both)} for missing "
+                "in some trees, and for numbers in others: train it again with one zero_as_missing."
+            )
+        numeric = np.unique(self.features[self.is_split & ~self.is_category])
+        if len(both := np.intersect1d(numeric, self.categorical)):
+            raise ExportRefused(
+                f"This LightGBM model splits the feature {self._names(both)} as a number in some "
+                "trees, and as a category in others: train it again with one categorical_feature."
+            )
+
+    def _names(self, features: np.ndarray) -> str:
+        return names_in_words([self.feature_names[feature] for feature in features])
+
+    def thresholds_of_features(self) -> list[np.ndarray]:
+        """Return for each feature the numbers at which it is split: sorted, double."""
+        numeric = self.is_split & ~self.is_category
+        found: list[list[np.ndarray]] = [[] for _ in range(self.n_features)]
+        order = np.argsort(self.features[numeric], kind="stable")
+        features, thresholds = self.features[numeric][order], self.thresholds[numeric][order]
+        places, starts = np.unique(features, return_index=True)
+        for place, part in zip(places, np.split(thresholds, starts)[1:], strict=True):
+            found[place].append(part)
+        for place, members in zip(self.features[self.is_category], self.sets, strict=True):
+            found[place].append(members.astype(np.float64))
+        for place in self.zero_is_missing:
+            found[place].append(np.array([-ZERO, ZERO]))
+        return [np.unique(np.concatenate(parts)) if parts else np.empty(0) for parts in found]
+
+    def is_constant(self) -> bool:
+        """Tell whether all leaves of each tree are equal."""
+        starts = np.cumsum(self.leaf_counts) - self.leaf_counts
+        firsts = np.repeat(self.leaf_values[starts], self.leaf_counts)
+        return bool((firsts == self.leaf_values).all())
+
+    def largest_score(self) -> float:
+        """Return a bound of the absolute score of any target, before an average is taken."""
+        if not len(self.leaf_counts):
+            return 0.0
+        starts = np.cumsum(self.leaf_counts) - self.leaf_counts
+        largest = np.maximum.reduceat(np.abs(self.leaf_values), starts)
+        return float(largest.reshape(-1, self.n_targets).sum(axis=0).max())
+
+    def ensemble(self) -> TreeEnsemble:
+        """Return the trees as a TreeEnsemble; a model without trees gets one that adds 0."""
+        if not len(self.leaf_counts):
+            return _nothing(self.n_targets)
+        kind = (self.decision_types >> 2) & 3
+        default_is_left = (self.decision_types & _DEFAULT_IS_LEFT) > 0
+        nan_is_left = np.where(kind == 0, self.thresholds >= 0, default_is_left)
+        node_starts = np.cumsum(self.node_counts) - self.node_counts
+        node_offsets = np.repeat(node_starts, self.node_counts)
+        leaf_starts = np.cumsum(self.leaf_counts) - self.leaf_counts
+        leaf_offsets = np.repeat(leaf_starts, self.node_counts)
+        targets = np.arange(len(self.leaf_counts)) % self.n_targets
+        return TreeEnsemble(
+            n_targets=self.n_targets,
+            roots=node_starts,
+            features=self.features,
+            splits=_beside_zero(self.thresholds),
+            is_member=self.is_category,
+            true_branches=_branches(self.left, node_offsets, leaf_offsets),
+            false_branches=_branches(self.right, node_offsets, leaf_offsets),
+            missing_tracks_true=nan_is_left & ~self.is_category,
+            sets=self.sets,
+            leaf_targets=np.repeat(targets, self.leaf_counts),
+            leaf_weights=self.leaf_values,
+        )
+
+
+def _branches(ends: np.ndarray, node_offsets: np.ndarray, leaf_offsets: np.ndarray) -> np.ndarray:
+    # ~(leaf + offset) is ~leaf - offset.
+    branches: np.ndarray = np.where(ends < 0, ends - leaf_offsets, ends + node_offsets)
+    return branches
+
+
+def _beside_zero(thresholds: np.ndarray) -> np.ndarray:
+    """Move thresholds that part the values which LightGBM takes for 0 (see the module)."""
+    is_above = (thresholds >= 0) & (thresholds < ZERO)
+    is_below = (thresholds < 0) & (thresholds >= -ZERO)
+    moved = np.where(is_above, ZERO, thresholds)
+    return np.where(is_below, np.nextafter(-ZERO, -np.inf), moved)
+
+
+def _nothing(n_targets: int) -> TreeEnsemble:
+    zeros = np.zeros(n_targets, dtype=np.int64)
+    leaves = ~np.arange(n_targets)
+    return TreeEnsemble(
+        n_targets=n_targets,
+        roots=np.arange(n_targets),
+        features=zeros,
+        splits=np.zeros(n_targets),
+        is_member=zeros > 0,
+        true_branches=leaves,
+        false_branches=leaves,
+        missing_tracks_true=zeros > 0,
+        sets=(),
+        leaf_targets=np.arange(n_targets),
+        leaf_weights=np.zeros(n_targets),
+    )
+
+
+def read_trees(text: str) -> LightGBMTrees:
+    """Read the text of a model: that of `Booster.model_to_string`, whose numbers are exact.
+
+    Raises:
+        ExportRefused: Its leaves are linear models, or a feature is used in two ways.
+    """
+    header, _, rest = text.partition("\nTree=")
+    settings = dict(line.partition("=")[::2] for line in header.splitlines())
+    words = _words(rest.partition("\nend of trees")[0])
+    if any(word != "0" for tree in words["is_linear"] for word in tree):
+        raise ExportRefused(
+            "The leaves of this LightGBM model are linear models (linear_tree), which a "
+            "TreeEnsemble of ONNX cannot hold: train it without, or export it as native."
+        )
+    leaf_counts = _integers(words["num_leaves"])
+    node_counts = np.maximum(leaf_counts - 1, 1)
+    is_split = np.repeat(leaf_counts > 1, node_counts)
+
+    def of_nodes(name: str, where_none: int) -> np.ndarray:
+        found = _doubles(words[name]) if name == "threshold" else _integers(words[name])
+        values = np.full(len(is_split), where_none, dtype=found.dtype)
+        values[is_split] = found
+        return values
+
+    thresholds, decision_types = of_nodes("threshold", 0), of_nodes("decision_type", 0)
+    set_places = thresholds[(decision_types & _IS_CATEGORICAL) > 0].astype(np.int64)
+    trees = LightGBMTrees(
+        objective=settings.get("objective", "").strip(),
+        n_targets=int(settings["num_tree_per_iteration"]),
+        is_average="average_output" in settings,
+        feature_names=tuple(settings["feature_names"].split(" ")),
+        leaf_counts=leaf_counts,
+        node_counts=node_counts,
+        features=of_nodes("split_feature", 0),
+        thresholds=thresholds,
+        decision_types=decision_types,
+        left=of_nodes("left_child", -1),
+        right=of_nodes("right_child", -1),
+        leaf_values=_doubles(words["leaf_value"]),
+        sets=_sets(words["cat_boundaries"], words["cat_threshold"], set_places),
+    )
+    trees.check()
+    return trees
+
+
+def _words(trees: str) -> dict[str, list[list[str]]]:
+    """Return the words of each line that is needed, by its name: a list for each tree."""
+    words: dict[str, list[list[str]]] = {name: [] for name in _READ}
+    for line in trees.splitlines():
+        name, _, values = line.partition("=")
+        if name in words:
+            words[name].append(values.split())
+    return words
+
+
+def _integers(words: list[list[str]]) -> np.ndarray:
+    return np.fromiter(map(int, chain.from_iterable(words)), dtype=np.int64)
+
+
+def _doubles(words: list[list[str]]) -> np.ndarray:
+    return np.fromiter(map(float, chain.from_iterable(words)), dtype=np.float64)
+
+
+def _sets(
+    boundaries: list[list[str]], thresholds: list[list[str]], places: np.ndarray
+) -> list[np.ndarray]:
+    """Return the sets of the nodes of categories.
+
+    Args:
+        boundaries: For each tree with categories, where in its bits each set starts and ends.
+        thresholds: Its bits, as words of 32.
+        places: For each node of a category, the place of its set among those of its tree.
+    """
+    sets: list[np.ndarray] = []
+    nodes = iter(places.tolist())
+    for bounds, written in zip(boundaries, thresholds, strict=True):
+        starts = [int(bound) for bound in bounds]
+        bits = np.array([int(word) for word in written], dtype="<u4")
+        for _ in starts[1:]:
+            place = next(nodes)
+            of_node = bits[starts[place] : starts[place + 1]].view(np.uint8)
+            sets.append(np.flatnonzero(np.unpackbits(of_node, bitorder="little")))
+    return sets

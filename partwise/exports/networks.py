@@ -1,0 +1,178 @@
+"""Neural networks of PyTorch and of Keras: what describing and capturing them has in common."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from partwise.errors import ExportRefused
+from partwise.exports.protocol import ModelDescription, Tolerance
+from partwise.models.export_options import ExportOptions
+from partwise.models.signature import Feature, Feeds, Signature, Tensor, feature_tensors, type_name
+
+TRIED_ROWS = (1, 2, 3)
+"""A network is run on so many rows, to see which sizes follow their number."""
+
+# Sums of products are taken in another order elsewhere. Of k terms the error grows as
+# sqrt(k) * eps (Higham & Mary 2019, doi:10.1137/18M1226312): eps is 6e-8 for single numbers, and
+# layers of a thousand inputs in a chain stay below 1e-5; exp, tanh and erf add some units in the
+# last place. 1e-4 of a value is what PyTorch's own ONNX tests allow in the mean.
+_TOLERANCES = {
+    "float16": Tolerance(atol=1e-2, rtol=1e-2),
+    "float32": Tolerance(atol=1e-5, rtol=1e-4),
+    "float64": Tolerance(atol=1e-12, rtol=1e-9),
+}
+
+
+def take_rows(feeds: Feeds, count: int) -> dict[str, np.ndarray]:
+    """Return so many rows of the inputs, from the start and round again; of none, zeros."""
+    return {
+        name: values[np.arange(count) % len(values)]
+        if len(values)
+        else np.zeros((count, *values.shape[1:]), values.dtype)
+        for name, values in feeds.items()
+    }
+
+
+def is_close(found: np.ndarray, wanted: np.ndarray, tolerance: Tolerance) -> bool:
+    """Return whether an output has the shape that is wanted, and values within the tolerance."""
+    return found.shape == wanted.shape and np.allclose(
+        found, wanted, tolerance.rtol, tolerance.atol, equal_nan=True
+    )
+
+
+def signature_of_feeds(model: Any, inputs: Sequence[Tensor], feeds: Feeds) -> Signature:
+    """Return a signature without outputs for inputs that the user's function makes of rows.
+
+    Args:
+        model: The network.
+        inputs: What it takes.
+        feeds: What the function made.
+
+    Raises:
+        ExportRefused: They have different numbers of rows, or none at all.
+    """
+    counts = {name: len(values) for name, values in feeds.items() if values.ndim}
+    if len(set(counts.values())) != 1 or len(counts) != len(feeds):
+        raise ExportRefused(
+            f"Inputs of a model have one row for each row of the data; these have {counts}."
+        )
+    return _draft(model, tuple(inputs), "custom", ())
+
+
+def signature_of_features(
+    model: Any, dtype: Literal["float32", "float64"], layout: Literal["tensor", "columns"]
+) -> Signature:
+    """Return a signature without outputs for the columns that `feature_names_in_` lists.
+
+    Raises:
+        ExportRefused: The network has no such attribute.
+    """
+    names = getattr(model, "feature_names_in_", None)
+    if names is None or not len(names):
+        raise ExportRefused(
+            f"Nothing says which columns {type_name(model)} takes: pass inputs=, a function that "
+            "makes its inputs of rows, or set the attribute feature_names_in_ of the model to a "
+            "list of columns when it is trained."
+        )
+    features = tuple(Feature(name=str(name)) for name in names)
+    return _draft(model, feature_tensors(features, dtype, layout), layout, features)
+
+
+def _draft(
+    model: Any,
+    inputs: tuple[Tensor, ...],
+    layout: Literal["tensor", "columns", "custom"],
+    features: tuple[Feature, ...],
+) -> Signature:
+    return Signature(
+        inputs=inputs,
+        outputs=(),
+        layout=layout,
+        features=features,
+        prediction="",
+        model_type=type_name(model),
+    )
+
+
+def describe_network(
+    draft: Signature, outputs: Sequence[Tensor], float_dtypes: set[str]
+) -> ModelDescription:
+    """Return a description of a network.
+
+    Args:
+        draft: What it takes.
+        outputs: What it gives. The first one is the prediction.
+        float_dtypes: Of its numbers; the coarsest one's tolerance is that of the network.
+    """
+    first = outputs[0]
+    signature = draft.model_copy(
+        update={
+            "outputs": tuple(outputs),
+            "prediction": first.name,
+            "prediction_column": 0 if first.shape[1:] == (1,) else None,
+        }
+    )
+    dtypes = float_dtypes | {tensor.dtype for tensor in outputs}
+    tolerance = next(
+        (found for name, found in _TOLERANCES.items() if name in dtypes), _TOLERANCES["float32"]
+    )
+    return ModelDescription(signature=signature, tolerance=tolerance)
+
+
+def common_shape(where: str, found: Sequence[Any]) -> tuple[int | None, ...]:
+    """Return what is the same of an output's shapes; None where it is not, and for rows.
+
+    Args:
+        where: Which output it is, in words.
+        found: The array or tensor that it was on 1, 2 and 3 rows; None: there was none.
+
+    Raises:
+        ExportRefused: Its first axis is not that of rows.
+    """
+    shapes = [None if values is None else tuple(values.shape) for values in found]
+    known = [shape for shape in shapes if shape is not None]
+    if (
+        any(shape[:1] != (count,) for count, shape in zip(TRIED_ROWS, known, strict=False))
+        or len(known) < len(shapes)
+        or len({len(shape) for shape in known}) > 1
+    ):
+        raise ExportRefused(
+            f"{where} has the shapes {shapes} for 1, 2 and 3 rows; the first axis has to be that "
+            "of rows. If rows were squeezed away, name the axis: squeeze(-1)."
+        )
+    axes = (sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*known, strict=True))
+    return None, *tuple(axes)[1:]
+
+
+def does_not_run(model: Any, feeds: Feeds, error: Exception) -> ExportRefused:
+    """Return the error of a network that fails on some number of rows."""
+    return ExportRefused(
+        f"{type_name(model)} does not run on {len(next(iter(feeds.values())))} rows of its "
+        f"inputs, and has to on any number of them: {reason(error)}"
+    )
+
+
+def reason(error: BaseException) -> str:
+    """Return the line that says what went wrong at the root, which libraries wrap in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # What Keras and TensorFlow put before it.
+    lines = [line for line in lines if not line.startswith(("Exception encountered", "in user"))]
+    return (lines[0] if lines else type(error).__name__).rstrip(".") + "."
+
+
+def refuse_onnx_options(options: ExportOptions, name: str) -> None:
+    """Refuse options that say nothing of a format without ONNX' operators.
+
+    Raises:
+        ExportRefused: One of them is given.
+    """
+    defaults = ExportOptions()
+    for option in ("opset", "precision", "optimization"):
+        if getattr(options, option) != getattr(defaults, option):
+            raise ExportRefused(
+                f"{option}={getattr(options, option)!r} is an option of ONNX files; leave it out "
+                f"for {name}, or export as ONNX."
+            )

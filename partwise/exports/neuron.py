@@ -1,0 +1,162 @@
+"""PyTorch modules compiled for AWS Neuron accelerators (Inferentia and Trainium).
+
+Not run on hardware: the tests have a stand-in for the SDK that keeps to what its documentation says
+of trace, save and load. `torch_neuronx.trace` compiles for Inf2, Trn1 and newer; the legacy
+`torch.neuron.trace` for Inf1, which AWS has not supported since 2026.
+
+A compiled graph takes one number of rows only. The file is a TorchScript, so that torch.jit.load
+reads it where the SDK has been imported; it holds code: load only what you trust.
+"""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import ExportRefused
+from partwise.exports.networks import reason, refuse_onnx_options, take_rows
+from partwise.exports.protocol import ModelDescription, Tolerance
+from partwise.exports.torch.capture import capturing
+from partwise.exports.torch.description import describe_module
+from partwise.exports.torch.modules import flat_module, run_module, tensors_of
+from partwise.exports.torch.torchscript import TorchScriptModel
+from partwise.models.export_options import ExportOptions
+from partwise.models.signature import Feeds, Outputs, Signature, Tensor
+
+# By default the compiler casts matrix products to bfloat16, which has 8 bits of precision.
+NEURON_TOLERANCE = Tolerance(atol=1e-2, rtol=1e-2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeuronExporter:
+    """Any `torch.nn.Module` that the Neuron compiler takes.
+
+    Example:
+        >>> NeuronExporter(batch_size=64)  # doctest: +SKIP
+    """
+
+    batch_size: int = 1
+    """The rows that a call takes. More are run in so many calls, and fewer are filled up."""
+
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options that no model could be exported with."""
+        refuse_onnx_options(options, "Neuron")
+
+    def describe(
+        self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
+    ) -> ModelDescription:
+        """See `describe_module`; raises what it raises.
+
+        Raises:
+            ExportRefused: The SDK is not installed.
+        """
+        self.check(options)
+        neuron_tracer()
+        described = describe_module(model, rows, feeds, options)
+        signature = described.signature
+        fixed = {
+            "inputs": tuple(self._fixed(tensor) for tensor in signature.inputs),
+            "outputs": tuple(self._fixed(tensor) for tensor in signature.outputs),
+        }
+        return ModelDescription(
+            signature=signature.model_copy(update=fixed), tolerance=NEURON_TOLERANCE
+        )
+
+    def _fixed(self, tensor: Tensor) -> Tensor:
+        return tensor.model_copy(update={"shape": (self.batch_size, *tensor.shape[1:])})
+
+    def write(
+        self,
+        model: Any,
+        description: ModelDescription,
+        sample: Feeds,
+        options: ExportOptions,  # noqa: ARG002 (of the protocol; none is left to use)
+        file_path: str,
+    ) -> None:
+        """Compile the module for `batch_size` rows, and write it.
+
+        Raises:
+            ExportRefused: The compiler does not take it; its reason is in the message.
+        """
+        signature = description.signature
+        trace = neuron_tracer()
+        try:
+            with capturing(model):
+                program = trace(
+                    flat_module(model, signature),
+                    tensors_of(take_rows(sample, self.batch_size)),
+                )
+        except Exception as error:  # whatever the compiler raises
+            raise ExportRefused(
+                f"Neuron's compiler does not take {signature.model_type}: {reason(error)}"
+            ) from error
+        NeuronModel(program, signature).save(file_path)
+
+    def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
+        """Return what the module itself gives in evaluation mode."""
+        return run_module(model, signature, feeds)
+
+
+@dataclass(frozen=True)
+class NeuronModel(TorchScriptModel):
+    """A program compiled for Neuron, with its signature."""
+
+    @classmethod
+    def from_file(cls, file_path: str) -> Self:
+        """Load what export_models wrote.
+
+        Raises:
+            ExportRefused: The SDK is not installed.
+            IntegrityError: It is no TorchScript, or has no signature that this release knows.
+        """
+        neuron_tracer()  # importing the SDK makes its operators known to torch
+        return super().from_file(file_path)
+
+    def run(self, feeds: Feeds) -> Outputs:
+        """Return the outputs by name: in calls of the compiled number of rows, the last filled up.
+
+        Rows that fill up are repeated ones, and cut off again.
+        """
+        size = self.signature.inputs[0].shape[0] or 1
+        count = len(next(iter(feeds.values())))
+        calls = [
+            super(NeuronModel, self).run(
+                take_rows(
+                    {name: values[start : start + size] for name, values in feeds.items()}, size
+                )
+            )
+            for start in range(0, count, size)
+        ]
+        if not calls:
+            return super().run(feeds)
+        return {
+            tensor.name: np.concatenate([call[tensor.name] for call in calls])[:count]
+            for tensor in self.signature.outputs
+        }
+
+
+def neuron_tracer() -> Callable[..., Any]:
+    """Return the SDK's function that compiles a module for example inputs.
+
+    Raises:
+        ExportRefused: Neither SDK can be imported.
+    """
+    try:
+        return importlib.import_module("torch_neuronx").trace  # type: ignore[no-any-return]
+    except ModuleNotFoundError as error:
+        if error.name != "torch_neuronx":
+            raise
+    try:
+        importlib.import_module("torch_neuron")
+    except ModuleNotFoundError as error:
+        raise ExportRefused(
+            "The AWS Neuron SDK is not installed: on an instance with Inferentia or Trainium "
+            "install torch-neuronx and neuronx-cc from AWS' own package index (torch-neuron for "
+            "Inf1), as the Neuron documentation says; the common index has placeholders only."
+        ) from error
+    import torch
+
+    return torch.neuron.trace  # type: ignore[no-any-return]

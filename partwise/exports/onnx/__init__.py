@@ -1,0 +1,1 @@
+"""Graphs of ONNX: the order of nodes, trees, less precision."""

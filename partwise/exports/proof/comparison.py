@@ -1,0 +1,357 @@
+"""Comparison: what an export gives beside what its model gives."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from partwise.exports.proof.metric_gate import judge_metric
+from partwise.exports.proof.movement import Movement
+from partwise.exports.proof.variety import Variety, same
+from partwise.exports.proof.verdict import ODD_NUMBERS, Case, Expectation, Finding, Verdict
+from partwise.exports.protocol import Tolerance
+from partwise.models.signature import Signature
+from partwise.tables.column_names import names_in_words
+
+
+class Comparison:
+    """Cases added up to a verdict.
+
+    Two values are the same when both are NaN, or the same infinity, or finite with
+    |given - expected| <= atol + rtol * |expected|. Whole numbers, bools and text have to be equal.
+    """
+
+    def __init__(self, expectation: Expectation) -> None:
+        self._expectation = expectation
+        self._findings: list[Finding] = []
+        self._notes: list[str] = []
+        self._variety: dict[str, Variety] = {}
+        self._is_gated = expectation.gate is None
+        self._movements: dict[str, Movement] = {}
+        self._totals = {
+            "export_cases": 0.0,
+            "export_rows": 0.0,
+            "export_values": 0.0,
+            "export_differing": 0.0,
+            "export_max_abs_diff": 0.0,
+            "export_max_rel_diff": 0.0,
+        }
+        if expectation.signature.class_labels is not None:
+            self._totals |= {"export_label_ties": 0.0, "export_labels_differing": 0.0}
+
+    def add(self, case: Case, given: Mapping[str, np.ndarray]) -> None:
+        """Compare what the export gave for a case."""
+        self.add_reference(case)
+        self._totals["export_cases"] += 1
+        self._totals["export_rows"] += max((_rows(v) for v in case.expected.values()), default=0)
+        self._findings += _compare_names(case, given)
+        for name, expected in case.expected.items():
+            if name in given:
+                self._add_output(case, name, expected, np.asarray(given[name]))
+        gate = self._expectation.gate
+        if gate is not None and gate.outputs == "all":
+            self._is_gated = True
+        elif gate is not None and gate.case == case.name:
+            self._is_gated = True
+            findings, metrics, notes = judge_metric(
+                gate, self._expectation.signature, case.expected, given
+            )
+            self._findings += findings
+            self._totals |= metrics
+            self._notes += notes
+
+    def add_reference(self, case: Case) -> None:
+        """Take note of what the model gives for a case; of cases on which the export fails, too."""
+        for name, expected in case.expected.items():
+            self._variety.setdefault(name, Variety()).add(expected)
+
+    def verdict(self) -> Verdict:
+        """Return what came of all cases."""
+        findings, notes = list(self._findings), list(self._notes)
+        if self._expectation.gate is not None and not self._is_gated:
+            findings.append(
+                Finding(
+                    check="metric",
+                    message=f"How well the export predicts is not known: its outputs for "
+                    f"{self._expectation.gate.case!r} were not compared.",
+                )
+            )
+        gate = self._expectation.gate
+        if gate is not None and gate.outputs == "all":
+            for name, movement in self._movements.items():
+                findings += movement.judge(name, gate)
+                self._totals[f"export_movement_{name}"] = movement.loss
+            largest = max((movement.loss for movement in self._movements.values()), default=0.0)
+            self._totals["export_metric_loss"] = largest
+        constant = {n: v.describe() for n, v in self._variety.items() if not v.varies}
+        n_rows = max((variety.rows for variety in self._variety.values()), default=0)
+        if not n_rows:
+            findings.append(
+                Finding(check="vacuous", message="The comparison proves nothing: it has no rows.")
+            )
+        elif len(constant) == len(self._variety) and not self._expectation.is_constant:
+            told = names_in_words([f"{name} is {value}" for name, value in constant.items()])
+            findings.append(
+                Finding(
+                    check="vacuous",
+                    message="The comparison proves nothing: the model itself gives the same for "
+                    f"all rows of all cases ({n_rows} rows): {told}. Compare it on rows that "
+                    "differ, or train it anew.",
+                    count=n_rows,
+                )
+            )
+        else:
+            notes += [
+                f"The output {name!r} is {value} for all {self._variety[name].rows} rows."
+                for name, value in constant.items()
+            ]
+        if ties := int(self._totals.get("export_label_ties", 0)):
+            notes.append(
+                f"{ties} labels differ where two classes are equally likely within the tolerance."
+            )
+        return Verdict(findings=tuple(findings), metrics=dict(self._totals), notes=tuple(notes))
+
+    def _add_output(self, case: Case, name: str, expected: np.ndarray, given: np.ndarray) -> None:
+        if (wanted := dtype_name(expected)) != (found := dtype_name(given)):
+            self._find("dtype", case, name, f"is {found}, where {wanted} is expected")
+        if expected.shape != given.shape:
+            self._find(
+                "shape",
+                case,
+                name,
+                f"has the shape {given.shape}, where {expected.shape} is expected",
+            )
+            return
+        self._totals["export_values"] += expected.size
+        if (wanted == "string") != (found == "string"):
+            return
+        if expected.dtype.kind == "f":
+            self._add_numbers(case, name, expected, given)
+        elif self._expectation.signature.class_labels is not None:
+            self._add_labels(case, name, expected, given)
+        else:
+            self._add_exact(case, name, expected, given)
+
+    def _add_numbers(self, case: Case, name: str, expected: np.ndarray, given: np.ndarray) -> None:
+        tolerance = self._expectation.tolerance
+        wanted, found = expected.astype(np.float64), given.astype(np.float64)
+        finite = np.isfinite(wanted) & np.isfinite(found)
+        elsewhere = ~finite & ~same(wanted, found)
+        if n_elsewhere := int(np.count_nonzero(elsewhere)):
+            place = np.unravel_index(int(np.argmax(elsewhere)), wanted.shape)
+            self._find(
+                "nan",
+                case,
+                name,
+                f"has NaN or infinities elsewhere in {n_elsewhere} of {wanted.size} values: first "
+                f"at {_place(place)}, where {_number(expected, place)} is expected "
+                f"and {_number(given, place)} given",
+                count=n_elsewhere,
+            )
+        difference = absolute_difference(wanted, found, finite)
+        relative = relative_difference(difference, wanted, finite)
+        beyond = difference > allowed_difference(tolerance, np.where(finite, wanted, 0))
+        n_beyond = int(np.count_nonzero(beyond))
+        self._totals["export_differing"] += n_beyond + n_elsewhere
+        if self._expectation.gate is not None:
+            self._movements.setdefault(name, Movement()).add(wanted, found)
+        if case.name != ODD_NUMBERS or n_beyond:
+            # Of numbers near the largest there are, the last digit is larger than anything real.
+            self._raise("export_max_abs_diff", difference)
+        self._raise("export_max_rel_diff", relative)
+        if not n_beyond or self._expectation.gate is not None:
+            return
+        place = np.unravel_index(int(np.argmax(np.where(beyond, difference, -1))), wanted.shape)
+        other = self._output_with(found, case)
+        what = f"has the values of the output {other!r}: it " if other else ""
+        self._find(
+            "swapped" if other else "values",
+            case,
+            name,
+            f"{what}differs in {n_beyond} of {wanted.size} values: by {difference[place]:.6g} at "
+            f"most, at {_place(place)}, where {_number(expected, place)} is expected and "
+            f"{_number(given, place)} given (relative at most {np.max(relative[beyond]):.3g}; "
+            f"allowed is {tolerance.atol:g} + {tolerance.rtol:g} * |expected|)",
+            max_difference=float(difference[place]),
+            count=n_beyond,
+        )
+
+    def _output_with(self, values: np.ndarray, case: Case) -> str | None:
+        """Return the output of the model that has these values, if there is one."""
+        tolerance = self._expectation.tolerance
+        for name, expected in case.expected.items():
+            if expected.dtype.kind == "f" and expected.shape == values.shape:
+                with np.errstate(over="ignore"):
+                    near = np.isclose(
+                        values, expected, tolerance.rtol, tolerance.atol, equal_nan=True
+                    )
+                if near.all():
+                    return name
+        return None
+
+    def _add_labels(self, case: Case, name: str, expected: np.ndarray, given: np.ndarray) -> None:
+        differing = np.asarray(expected != given, dtype=bool)
+        ties = differing & _ties(self._expectation, case, given)
+        wrong = differing & ~ties
+        n_wrong, n_ties = int(np.count_nonzero(wrong)), int(np.count_nonzero(ties))
+        self._totals["export_labels_differing"] += n_wrong
+        self._totals["export_label_ties"] += n_ties
+        if n_wrong and self._expectation.gate is None:
+            self._find_unequal("labels", case, name, expected, given, wrong)
+
+    def _add_exact(self, case: Case, name: str, expected: np.ndarray, given: np.ndarray) -> None:
+        differing = np.asarray(expected != given, dtype=bool)
+        n_differing = int(np.count_nonzero(differing))
+        self._totals["export_differing"] += n_differing
+        if n_differing:
+            self._find_unequal("values", case, name, expected, given, differing)
+
+    def _find_unequal(
+        self,
+        check: Any,
+        case: Case,
+        name: str,
+        expected: np.ndarray,
+        given: np.ndarray,
+        wrong: np.ndarray,
+    ) -> None:
+        count = int(np.count_nonzero(wrong))
+        place = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+        wanted, found = expected[place], given[place]
+        noun = "labels" if check == "labels" else "values"
+        largest = None
+        if expected.dtype.kind in "iu" and given.dtype.kind in "iu" and noun == "values":
+            spread = expected.astype(np.float64) - given.astype(np.float64)
+            largest = float(np.max(np.abs(spread)))
+        size = f" by {largest:.6g} at most," if largest is not None else ""
+        self._find(
+            check,
+            case,
+            name,
+            f"differs in {count} of {wrong.size} {noun}:{size} first at {_place(place)}, where "
+            f"{_plain(wanted)!r} is expected and {_plain(found)!r} given",
+            max_difference=largest,
+            count=count,
+        )
+
+    def _find(
+        self,
+        check: Any,
+        case: Case,
+        name: str,
+        what: str,
+        max_difference: float | None = None,
+        count: int | None = None,
+    ) -> None:
+        self._findings.append(
+            Finding(
+                check=check,
+                message=f"The output {name!r} {what}, in the case {case.name!r}.",
+                case=case.name,
+                output=name,
+                max_difference=max_difference,
+                count=count,
+            )
+        )
+
+    def _raise(self, metric: str, values: np.ndarray) -> None:
+        if values.size:
+            self._totals[metric] = max(self._totals[metric], float(np.max(values)))
+
+
+def allowed_difference(tolerance: Tolerance, expected: np.ndarray) -> np.ndarray:
+    """Return for each expected value by how much a given one may differ."""
+    return np.asarray(tolerance.atol + tolerance.rtol * np.abs(expected))
+
+
+def absolute_difference(expected: np.ndarray, given: np.ndarray, finite: np.ndarray) -> np.ndarray:
+    """Return |given - expected| where both are finite, and 0 elsewhere."""
+    # The difference of two large numbers may be infinite, which is beyond any tolerance.
+    with np.errstate(over="ignore"):
+        difference = np.subtract(given, expected, out=np.zeros_like(expected), where=finite)
+    return np.asarray(np.abs(difference))
+
+
+def relative_difference(
+    difference: np.ndarray, expected: np.ndarray, finite: np.ndarray
+) -> np.ndarray:
+    """Return difference / |expected|, and 0 where there is no such number."""
+    where = finite & (expected != 0)
+    with np.errstate(over="ignore"):
+        found = np.divide(difference, np.abs(expected), out=np.zeros_like(expected), where=where)
+    return np.asarray(found)
+
+
+def dtype_name(array: np.ndarray) -> str:
+    """Return an array's dtype as a signature has it."""
+    return "string" if array.dtype.kind in "OUS" else array.dtype.name
+
+
+def _ties(expectation: Expectation, case: Case, given: np.ndarray) -> np.ndarray:
+    """Return for which rows the given label is, within the tolerance, as likely as the likeliest.
+
+    Both probabilities may differ by their tolerance, so the two may be apart by the sum.
+    """
+    none = np.zeros(given.shape, dtype=bool)
+    labels = expectation.signature.class_labels or ()
+    probabilities = _probabilities(expectation.signature, case.expected, len(given))
+    if given.ndim != 1 or probabilities is None:
+        return none
+    codes = {label: code for code, label in enumerate(labels)}
+    chosen = np.array([codes.get(_plain(label), -1) for label in given], dtype=np.int64)
+    top = probabilities.max(axis=1, initial=-np.inf)
+    of_chosen = probabilities[np.arange(len(chosen)), chosen]
+    allowed = allowed_difference(expectation.tolerance, top)
+    allowed = allowed + allowed_difference(expectation.tolerance, of_chosen)
+    return np.asarray((chosen >= 0) & (top - of_chosen <= allowed))
+
+
+def _probabilities(
+    signature: Signature, outputs: Mapping[str, np.ndarray], n_rows: int
+) -> np.ndarray | None:
+    """Return the output (n, classes) of a model, or of one (n,) for the second of two classes."""
+    n_classes = len(signature.class_labels or ())
+    named = [outputs[signature.prediction], *outputs.values()]
+    for values in named:
+        if values.dtype.kind == "f" and values.shape == (n_rows, n_classes):
+            return values.astype(np.float64)
+    for values in named:
+        if values.dtype.kind == "f" and n_classes == 2 and values.size == n_rows:
+            of_second = values.astype(np.float64).reshape(-1)
+            return np.column_stack([1 - of_second, of_second])
+    return None
+
+
+def _compare_names(case: Case, given: Mapping[str, np.ndarray]) -> list[Finding]:
+    wanted, found = list(case.expected), list(given)
+    if wanted == found:
+        return []
+    where = "in another order" if sorted(wanted) == sorted(found) else "other ones"
+    return [
+        Finding(
+            check="outputs",
+            message=f"The export's outputs are {where}: {names_in_words(found)}, where "
+            f"{names_in_words(wanted)} are expected, in the case {case.name!r}.",
+            case=case.name,
+        )
+    ]
+
+
+def _rows(values: np.ndarray) -> int:
+    return len(values) if values.ndim else 1
+
+
+def _place(place: tuple[Any, ...]) -> str:
+    if not place:
+        return "its one value"
+    rest = ", ".join(str(int(index)) for index in place[1:])
+    return f"row {int(place[0])}" + (f", column {rest}" if rest else "")
+
+
+def _number(values: np.ndarray, place: tuple[Any, ...]) -> str:
+    """Return a number with as many digits as tell it from its neighbours in its own dtype."""
+    return str(values[place])
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,185 @@
+"""The process that judges exports: it runs them where nothing of their training is loaded.
+
+It is started by `judging.py`, lives on between files, and dies with its parent. A request is a line
+of JSON on its standard input, as `case_files` has it. It answers with lines of JSON: {"at": [what,
+case]} before each step, so that its parent knows what it died of, then {"verdict": ...}.
+"""
+
+import ctypes
+import faulthandler
+import importlib
+import json
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from partwise.exports.proof.case_files import ArrayReader, read_request
+from partwise.exports.proof.comparison import Comparison
+from partwise.exports.proof.onnx_checks import (
+    brief,
+    check_interface,
+    check_onnx_file,
+    check_signature,
+)
+from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
+from partwise.models.export_options import ModelFormat
+from partwise.models.signature import Feeds, Outputs, Signature
+
+TRAINING_LIBRARIES = (
+    *("keras", "lightgbm", "onnxmltools", "sklearn", "skl2onnx", "tensorflow", "tf2onnx", "torch"),
+    *("transformers", "xgboost"),
+)
+PR_SET_PDEATHSIG = 1
+_LOST_PARENT = 70
+
+_MODELS: dict[ModelFormat, tuple[str, str]] = {
+    "onnx": ("partwise.models.onnx_model", "OnnxModel"),
+    "torchscript": ("partwise.exports.torch.torchscript", "TorchScriptModel"),
+    "pt2": ("partwise.exports.torch.pt2", "Pt2Model"),
+    "neuron": ("partwise.exports.neuron", "NeuronModel"),
+    "native": ("partwise.exports.native", "NativeModel"),
+}
+"""By format, what opens a file. A class for the format "native" has no signature in its file, so
+its `from_file` also takes the serde's name and the expected signature."""
+
+
+class ExportedModel(Protocol):
+    """An export that is ready to run."""
+
+    @property
+    def signature(self) -> Signature:
+        """What it takes and gives, as its file says."""
+
+    def run(self, feeds: Feeds) -> Outputs:
+        """Return its outputs."""
+
+
+Tell = Callable[[str, str], None]
+"""Takes what is done next: "load", or "run" and a case."""
+
+
+def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tell: Tell) -> Verdict:
+    """Load an export in this process, run it on every case, and compare.
+
+    Whatever is wrong with the file is a finding; nothing is raised.
+    """
+    findings: list[Finding] = []
+    tell("load", "")
+    if expectation.format == "onnx":
+        findings += check_onnx_file(file_path, expectation.opset)
+        if any(finding.check in ("load", "checker") for finding in findings):
+            return _verdict(findings)
+    try:
+        model = open_export(file_path, expectation)
+    except Exception as error:
+        return _verdict([*findings, Finding(check="load", message=f"It fails: {brief(error)}")])
+    findings += _check_model(model, expectation)
+    comparison = Comparison(expectation)
+    # What is known to be called wrongly would fail once more for every case.
+    is_callable = not any(finding.check == "inputs" for finding in findings)
+    for case in cases:
+        given = _run(model, case, findings, tell) if is_callable else None
+        if given is None:
+            comparison.add_reference(case)
+        else:
+            comparison.add(case, given)
+    verdict = comparison.verdict()
+    findings += _foreign(expectation)
+    return _verdict([*findings, *verdict.findings], verdict)
+
+
+def open_export(file_path: str, expectation: Expectation) -> ExportedModel:
+    """Open an export by its format."""
+    module, name = _MODELS[expectation.format]
+    kind = getattr(importlib.import_module(module), name)
+    model: ExportedModel
+    match expectation.format:
+        case "native":
+            model = kind.from_file(file_path, expectation.serde, expectation.signature)
+        case "onnx":
+            model = kind.in_place(file_path)
+        case _:
+            model = kind.from_file(file_path)
+    return model
+
+
+def loaded_libraries() -> tuple[str, ...]:
+    """Return which libraries that train models this process has loaded."""
+    return tuple(name for name in TRAINING_LIBRARIES if name in sys.modules)
+
+
+def _check_model(model: Any, expectation: Expectation) -> list[Finding]:
+    try:
+        found = check_signature(model.signature, expectation.signature)
+    except Exception as error:
+        found = [Finding(check="signature", message=str(error))]
+    if expectation.format == "onnx":
+        found += check_interface(model.session, expectation.signature)
+    return found
+
+
+def _run(model: ExportedModel, case: Case, findings: list[Finding], tell: Tell) -> Outputs | None:
+    tell("run", case.name)
+    try:
+        return model.run(case.feeds)
+    except Exception as error:
+        findings.append(
+            Finding(
+                check="run",
+                message=f"The export does not run on the case {case.name!r}: {brief(error)}",
+                case=case.name,
+            )
+        )
+        return None
+
+
+def _foreign(expectation: Expectation) -> list[Finding]:
+    """Say so when an ONNX file was run where it could lean on the libraries that made it."""
+    found = loaded_libraries()
+    if expectation.format != "onnx" or not found:
+        return []
+    message = (
+        f"The process that ran the export had loaded {', '.join(found)}: it proves too little."
+    )
+    return [Finding(check="load", message=message)]
+
+
+def _verdict(findings: Sequence[Finding], of_cases: Verdict | None = None) -> Verdict:
+    return Verdict(
+        findings=tuple(findings),
+        metrics=of_cases.metrics if of_cases else {},
+        notes=of_cases.notes if of_cases else (),
+        libraries=loaded_libraries(),
+    )
+
+
+def _answer(line: bytes, send: Callable[[dict[str, Any]], None]) -> None:
+    request = json.loads(line)
+    file_path, expectation, cases = read_request(request, ArrayReader(request["cases_path"]))
+    verdict = examine(file_path, expectation, cases, lambda what, case: send({"at": [what, case]}))
+    send({"verdict": asdict(verdict)})
+
+
+def main(parent_pid: str) -> None:
+    """Answer requests until the standard input ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != int(parent_pid):
+        os._exit(_LOST_PARENT)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # An interrupt is for the caller, who ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.fdopen(os.dup(1), "wb", 0)
+    os.dup2(2, 1)
+    faulthandler.enable(all_threads=False)
+
+    def send(message: dict[str, Any]) -> None:
+        answers.write(json.dumps(message).encode() + b"\n")
+
+    send({"at": ["wait", ""]})
+    for line in sys.stdin.buffer:
+        _answer(line, send)
+    os._exit(0)

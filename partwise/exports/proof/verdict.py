@@ -1,0 +1,125 @@
+"""What an export is compared with, and what came of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from partwise.errors import ExportMismatch
+from partwise.exports.protocol import Tolerance
+from partwise.models.export_options import ModelFormat
+from partwise.models.signature import Feeds, Signature
+from partwise.trainers.metrics import Task
+
+Check = Literal[
+    "load",  # it does not load, or the process that ran it died
+    "checker",  # onnx.checker refuses it
+    "opset",
+    "signature",  # its metadata are missing or say something else
+    "inputs",  # names, dtypes or sizes of inputs
+    "outputs",  # names, their order, or dtypes of outputs
+    "run",  # it does not run on a case
+    "shape",
+    "dtype",
+    "nan",  # NaN or infinities stand elsewhere
+    "values",
+    "swapped",  # the values of another output
+    "labels",
+    "metric",
+    "vacuous",  # the reference says nothing: it is the same for all rows
+]
+
+ODD_NUMBERS = "odd numbers"
+"""The case of zeros, missing values and numbers of every magnitude."""
+
+MOST_TOLD = 3
+"""Findings in one message."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Rows, and what the model itself gives for them."""
+
+    name: str
+    """Such as "held-out rows"."""
+    feeds: Feeds
+    expected: Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricGate:
+    """How values that do differ are judged: by how well they predict the held-out rows."""
+
+    case: str
+    """The name of the case with the held-out rows."""
+    labels: np.ndarray | None
+    """Double, shape (n,); None: they are not known, and the model's own predictions are taken."""
+    task: Task
+    max_loss: float
+    """As a fraction of the model's own error."""
+    outputs: Literal["prediction", "all"] = "prediction"
+    """What is judged: how well the prediction fits the one case, or how far each output moves on
+    all cases, as a fraction of its own spread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expectation:
+    """What an exported file has to be."""
+
+    format: ModelFormat
+    signature: Signature
+    tolerance: Tolerance
+    opset: int | None = None
+    is_constant: bool = False
+    """Whether the model gives the same for all rows by its structure, so that a constant output is
+    no sign of a comparison that proves nothing."""
+    gate: MetricGate | None = None
+    """In place of the tolerance."""
+    serde: str = ""
+    """Of the format "native": the name of the serde that reads the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that does not hold."""
+
+    check: Check
+    message: str
+    """A sentence: what, where, how much and how many."""
+    case: str = ""
+    output: str = ""
+    max_difference: float | None = None
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What came of a comparison."""
+
+    findings: tuple[Finding, ...] = ()
+    """None: the export is right."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Numbers for the ledger: export_cases, export_rows, export_values, export_differing,
+    export_max_abs_diff, export_max_rel_diff; of classes export_labels_differing and
+    export_label_ties; of a gate export_metric_loss, and export_metric, export_metric_native and
+    export_label_agreement where they are known; of one that judges all outputs
+    export_movement_<output>."""
+    notes: tuple[str, ...] = ()
+    """What is no mistake and should be known, such as an output that is the same for all rows."""
+    libraries: tuple[str, ...] = ()
+    """Of the libraries that train models, those that the process had loaded which ran the export.
+    For ONNX there are none."""
+
+    def check(self) -> None:
+        """Return when the export is right.
+
+        Raises:
+            ExportMismatch: It is not.
+        """
+        if not self.findings:
+            return
+        told = " ".join(finding.message for finding in self.findings[:MOST_TOLD])
+        more = len(self.findings) - MOST_TOLD
+        tail = f" And {more} more." if more > 0 else ""
+        raise ExportMismatch(told + tail, self.findings[0].check, self.metrics)

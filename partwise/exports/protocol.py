@@ -1,0 +1,89 @@
+"""What an exporter is."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.models.export_options import ExportOptions
+from partwise.models.signature import Feeds, Outputs, Signature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """Values may differ by atol + rtol * |expected|."""
+
+    atol: float
+    rtol: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDescription:
+    """What has to be known of a model to export it and to prove the export."""
+
+    signature: Signature
+    tolerance: Tolerance
+    """What the arithmetic of the exported format allows for."""
+    thresholds: Sequence[np.ndarray] = ()
+    """For each feature, in order, the numbers at which trees split it: sorted, double. None: the
+    model has no trees."""
+    is_constant: bool = False
+    """Whether the model, by its structure, gives the same for all rows: trees without a split."""
+    opset: int | None = None
+    """The version of ONNX' default operators that the file is to have; None: it is no ONNX."""
+
+
+@runtime_checkable
+class Exporter(Protocol):
+    """Writes the models of one library in one format.
+
+    With a method `check(options)` besides, it can refuse options before any work.
+
+    An exporter has no state, travels to workers, and is part of a run's fingerprint: it should be a
+    frozen dataclass. `partwise/testing/exporter.py` holds the tests that every exporter
+    passes, ready to be inherited. `describe` comes first, and refuses by name what would come out
+    wrong; then `write`, and `predict` for what the export is compared with.
+    """
+
+    def describe(
+        self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
+    ) -> ModelDescription:
+        """Return what the export will take and give.
+
+        Args:
+            model: As its serde read it.
+            rows: Rows of the partition, for the names and types of columns; may be empty.
+            feeds: The inputs that the user's function made of rows, or None where it gave none.
+            options: How to export.
+
+        Raises:
+            ExportRefused: This model, or this option for it, cannot be exported rightly; the
+                sentence says which property and what to do.
+            ColumnError: The rows lack a feature of the model.
+        """
+
+    def write(
+        self,
+        model: Any,
+        description: ModelDescription,
+        sample: Feeds,
+        options: ExportOptions,
+        file_path: str,
+    ) -> None:
+        """Write the model to this path, with `description.signature` in its metadata.
+
+        Equal models give equal bytes. Weights that do not fit stand beside it in a file named
+        `<file name>.data`.
+
+        Args:
+            model: As its serde read it.
+            description: From `describe`.
+            sample: Inputs of one row or more, which graphs are captured with.
+            options: How to export.
+            file_path: Where to.
+        """
+
+    def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
+        """Return what the model itself gives, under the names, dtypes and shapes of the export."""

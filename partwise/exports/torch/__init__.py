@@ -1,0 +1,1 @@
+"""PyTorch modules as ONNX, TorchScript and .pt2."""

@@ -1,0 +1,67 @@
+"""ONNX graphs as torch.onnx.export leaves them: what they say too much, and weights too large."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from partwise.models.onnx_files import SMALL_BYTES
+
+
+def move_weights(model: Any, path: Path, embedded_bytes: int) -> None:
+    """Write large weights from the module's own memory, before they are copied into a protobuf.
+
+    Args:
+        model: An `onnx_ir.Model`. `save_onnx` leaves it at that.
+        path: Of the model.
+        embedded_bytes: See `save_onnx`.
+    """
+    from onnx_ir import external_data
+
+    sizes = [
+        value.const_value.nbytes
+        for value in model.graph.initializers.values()
+        if value.const_value is not None
+    ]
+    if sum(size for size in sizes if size > SMALL_BYTES) > embedded_bytes:
+        external_data.unload_from_model(
+            model, path.parent, f"{path.name}.data", size_threshold_bytes=SMALL_BYTES
+        )
+
+
+def strip(model: Any) -> None:
+    """Remove stack traces and the like, which name the writing machine's folders.
+
+    Args:
+        model: An `onnx.ModelProto`.
+    """
+    from google.protobuf.message import Message
+
+    pending = [model]
+    while pending:
+        message = pending.pop()
+        for name in ("metadata_props", "doc_string"):
+            if name in message.DESCRIPTOR.fields_by_name:
+                message.ClearField(name)
+        for descriptor, value in message.ListFields():
+            if descriptor.message_type is not None:
+                pending.extend((value,) if isinstance(value, Message) else value)
+
+
+def name_axes(graph: Any, names: Mapping[str, Mapping[int, str]]) -> None:
+    """Give the free axes of inputs and outputs names in place of torch's symbols for them.
+
+    Args:
+        graph: An `onnx.GraphProto`. What it says of the shapes between is removed, as it has the
+            symbols too; readers infer it again.
+        names: The axes by the name of the input or output. An axis that is not free keeps its size;
+            one that is and has no name here gets none.
+    """
+    graph.ClearField("value_info")
+    for value in (*graph.input, *graph.output):
+        axes = value.type.tensor_type.shape.dim
+        for place, name in names.get(value.name, {}).items():
+            if place < len(axes) and not axes[place].HasField("dim_value"):
+                axes[place].dim_param = name
+        for place, axis in enumerate(axes):
+            if axis.HasField("dim_param") and place not in names.get(value.name, {}):
+                axis.ClearField("dim_param")

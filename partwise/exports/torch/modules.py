@@ -1,0 +1,147 @@
+"""PyTorch modules as what exporters need: named inputs, a flat tuple of outputs, rows as the axis.
+
+What torch.onnx.export, torch.jit.trace, torch.export.export and Neuron's trace share.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from partwise.errors import ExportRefused
+from partwise.models.signature import Feeds, Outputs, Signature
+
+
+def tensors_of(feeds: Feeds) -> tuple[Any, ...]:
+    """Return the inputs as tensors, which share no memory that must not be written."""
+    import torch
+
+    return tuple(
+        torch.from_numpy(np.require(values, requirements=["C", "W"])) for values in feeds.values()
+    )
+
+
+def caller_of(model: Any, signature: Signature) -> Callable[..., Any]:
+    """Return a function of the signature's inputs, as tensors in order, that calls the module."""
+    import torch
+
+    if signature.layout == "columns":
+        return lambda *columns: model(torch.cat(columns, dim=1))
+    names = [tensor.name for tensor in signature.inputs]
+    taken = inspect.signature(model.forward).parameters
+    by_name = signature.layout == "custom" and all(
+        name in taken and taken[name].kind is not inspect.Parameter.POSITIONAL_ONLY
+        for name in names
+    )
+    if by_name:
+        return lambda *inputs: model(**dict(zip(names, inputs, strict=True)))
+    return lambda *inputs: model(*inputs)
+
+
+def named_outputs(found: Any) -> dict[str, Any]:
+    """Return what a module gave as tensors by name.
+
+    One tensor is "output"; a tuple or list has "output_0" and so on; a mapping, a named tuple and
+    a dataclass have the names that they give. What is None is no output.
+
+    Raises:
+        ExportRefused: There is something else in it than tensors.
+    """
+    import torch
+
+    entries: Mapping[str, Any]
+    if isinstance(found, torch.Tensor):
+        entries = {"output": found}
+    elif isinstance(found, Mapping):
+        entries = found
+    elif hasattr(found, "_asdict"):
+        entries = found._asdict()
+    elif isinstance(found, tuple | list):
+        entries = {f"output_{place}": value for place, value in enumerate(found)}
+    elif is_dataclass(found):
+        entries = {each.name: getattr(found, each.name) for each in fields(found)}
+    else:
+        entries = {"output": found}
+    outputs = {str(name): value for name, value in entries.items() if value is not None}
+    for name, value in outputs.items():
+        if not isinstance(value, torch.Tensor):
+            raise ExportRefused(
+                f"The module's output {name!r} is a {type(value).__name__}: a module that is "
+                "exported returns a tensor, or a tuple or mapping of tensors."
+            )
+    if not outputs:
+        raise ExportRefused("The module returns nothing: it has to return a tensor.")
+    return outputs
+
+
+def flat_module(model: Any, signature: Signature) -> Any:
+    """Return a module of the signature's inputs that gives the outputs as a tuple."""
+    import torch
+
+    class Flat(torch.nn.Module):  # type: ignore[misc]  # mypy does not read torch
+        def __init__(self) -> None:
+            super().__init__()
+            self.module = model  # so that torch finds its weights
+
+        def forward(self, *inputs: Any) -> tuple[Any, ...]:
+            return tuple(named_outputs(call(*inputs)).values())
+
+    call = caller_of(model, signature)
+    flat = Flat()
+    flat.training = False
+    return flat
+
+
+def run_module(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
+    """Return what the module itself gives, by the names of the signature's outputs.
+
+    Raises:
+        ExportRefused: It gives other outputs for these rows than the signature says.
+    """
+    with evaluation_mode(model):
+        return run_program(flat_module(model, signature), signature, feeds)
+
+
+def run_program(program: Any, signature: Signature, feeds: Feeds) -> Outputs:
+    """Return what a function of tensors gives; no rows give no rows without a call of it.
+
+    Args:
+        program: Takes the signature's inputs in order, and returns its outputs as a tuple.
+        signature: Names both.
+        feeds: The inputs.
+    """
+    import torch
+
+    ordered = {
+        tensor.name: np.asarray(feeds[tensor.name], tensor.dtype) for tensor in signature.inputs
+    }
+    if not len(next(iter(ordered.values()))):
+        return signature.outputs_of_no_rows()
+    with torch.no_grad():
+        found = program(*tensors_of(ordered))
+    if len(found) != len(signature.outputs):
+        raise ExportRefused(
+            f"{signature.model_type} gives {len(found)} outputs for some rows and "
+            f"{len(signature.outputs)} for others: return the same for all."
+        )
+    return {
+        tensor.name: values.numpy() for tensor, values in zip(signature.outputs, found, strict=True)
+    }
+
+
+@contextmanager
+def evaluation_mode(model: Any) -> Iterator[None]:
+    """Put a module in evaluation mode, without gradients; leave all as it was, random state too."""
+    import torch
+
+    modes = [(part, part.training) for part in model.modules()]
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            model.eval()
+            yield
+    finally:
+        for part, mode in modes:
+            part.training = mode

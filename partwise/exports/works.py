@@ -1,0 +1,298 @@
+"""What a child process does with a partition to export its model, or to prove an export again."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
+from partwise.engine.trained_models import BESIDE
+from partwise.engine.works import Produced, StoredModel
+from partwise.errors import ColumnError, ExportMismatch, InputError
+from partwise.exports.choice import exporter_for
+from partwise.exports.proof.judge import judge
+from partwise.exports.proof.probes import make_probes
+from partwise.exports.proof.verdict import Case, Expectation, MetricGate
+from partwise.exports.protocol import Exporter, ModelDescription, Tolerance
+from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions, format_of
+from partwise.models.serdes import SERDES, ModelSerde, serde_by_name
+from partwise.models.signature import SIGNATURE_FILE, Feeds, Origin, Signature, feeds_of_rows
+from partwise.outcomes import PartitionStatus
+from partwise.runs.bundle import content_file
+from partwise.trainers import LightGBMTrainer, XGBoostTrainer
+from partwise.trainers.metrics import Task
+
+Inputs = Callable[[DataConnector, Any, PartitionContext], Feeds]
+"""What makes a model's inputs of rows: a function of (data, model, context)."""
+
+HELD_OUT = "held-out rows"
+CAPTURE_ROWS = 4
+"""Rows that a graph is captured with: more than one, which would be taken for a fixed size."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedRows:
+    """Which rows of a partition a model and its export are compared on."""
+
+    trainer: LightGBMTrainer | XGBoostTrainer | None
+    """Says which rows training held out. None: it cannot be told, and all rows are taken."""
+    most: int
+    """More are left out evenly."""
+
+    def take(self, rows: pa.Table, seed: int) -> tuple[pa.Table, np.ndarray | None]:
+        """Return rows, and their labels as doubles where they are known."""
+        labels = None
+        if self.trainer is not None:
+            try:
+                rows, labels = self.trainer.held_out(rows, seed)
+            except ColumnError:
+                # The rows given for the export are others than those of the training.
+                labels = None
+        if rows.num_rows > self.most:
+            places = np.linspace(0, rows.num_rows - 1, self.most).astype(np.int64)
+            rows = rows.take(pa.array(places))
+            labels = None if labels is None else labels[places]
+        return rows, labels
+
+    @property
+    def task(self) -> Task:
+        """What the labels are."""
+        return "regression" if self.trainer is None else self.trainer.task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A trained model, and what an export of it has to be."""
+
+    model: Any
+    exporter: Exporter
+    format: ModelFormat
+    description: ModelDescription
+
+    @property
+    def signature(self) -> Signature:
+        """What the export takes and gives."""
+        return self.description.signature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """How models are described, and compared with their exports."""
+
+    validation: ValidationOptions
+    rows: ComparedRows
+    inputs: Inputs | None
+    exporter: Exporter | None
+    """The user's own; None: the built-in one."""
+
+    def describe(
+        self,
+        model: Any,
+        form: ModelFormat,
+        options: ExportOptions,
+        origin: Origin,
+        data: DataConnector,
+        context: PartitionContext,
+    ) -> Subject:
+        """Return a model with what its export has to be.
+
+        Raises:
+            ExportRefused: The model cannot be exported rightly in this format.
+        """
+        exporter = self.exporter or exporter_for(form, model)
+        rows = data.to_arrow()
+        feeds = None
+        if self.inputs is not None:
+            feeds = _made(self.inputs, rows.slice(0, CAPTURE_ROWS), model, context)
+        described = exporter.describe(model, rows, feeds, options)
+        signature = described.signature.model_copy(update={"origin": origin, "options": options})
+        described = replace(described, signature=signature)
+        return Subject(model=model, exporter=exporter, format=form, description=described)
+
+    def feeds(self, rows: pa.Table, subject: Subject, context: PartitionContext) -> Feeds:
+        """Return rows as inputs of a model."""
+        if self.inputs is not None:
+            return _made(self.inputs, rows, subject.model, context)
+        return feeds_of_rows(subject.signature, rows)
+
+    def compare(
+        self, path: str, subject: Subject, data: DataConnector, context: PartitionContext
+    ) -> Mapping[str, float]:
+        """Compare the file of an export with its model, and return the numbers of it.
+
+        Raises:
+            ExportMismatch: It does not give what the model gives.
+        """
+        signature, description = subject.signature, subject.description
+        rows, labels = self.rows.take(data.to_arrow(), context.seed)
+        real = self.feeds(rows, subject, context)
+        probes = make_probes(description, real)
+        cases = [
+            Case(
+                name=name,
+                feeds=feeds,
+                expected=subject.exporter.predict(subject.model, signature, feeds),
+            )
+            for name, feeds in {HELD_OUT: real, **probes.cases}.items()
+        ]
+        given, options = self.validation, signature.options
+        expectation = Expectation(
+            format=subject.format,
+            signature=signature,
+            tolerance=Tolerance(
+                atol=description.tolerance.atol if given.atol is None else given.atol,
+                rtol=description.tolerance.rtol if given.rtol is None else given.rtol,
+            ),
+            opset=description.opset,
+            is_constant=description.is_constant,
+            serde="" if signature.origin is None else signature.origin.model_serde,
+            gate=None
+            if options is None or options.precision == "full"
+            else MetricGate(
+                case=HELD_OUT, labels=labels, task=self.rows.task, max_loss=given.max_metric_loss
+            ),
+        )
+        verdict = judge(path, expectation, cases)
+        for note in (*probes.notes, *verdict.notes):
+            context.logger.info("%s", note)
+        for finding in verdict.findings:
+            context.logger.error("%s: %s", finding.check, finding.message)
+        verdict.check()
+        return verdict.metrics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportWork:
+    """Export a partition's model, prove the file, and keep it if it is right."""
+
+    format: ModelFormat
+    options: ExportOptions
+    proof: Proof
+    serde: ModelSerde | None
+    """Reads models that no native serde wrote."""
+    training_run_id: str
+
+    def __call__(
+        self,
+        data: DataConnector,
+        context: PartitionContext,
+        model: StoredModel | None,
+        directory: str,
+    ) -> Produced:
+        """Export one partition.
+
+        Raises:
+            ExportRefused: The model cannot be exported rightly in this format.
+            ExportMismatch: The file does not give what the model gives.
+        """
+        if model is None:
+            reason = f"The training run {self.training_run_id!r} has no model for this partition."
+            return Produced(status=PartitionStatus.SKIPPED, reason=reason)
+        proof, artifact = self.proof, model.artifact
+        with model.file(context, self.training_run_id) as path:
+            trained = serde_by_name(artifact.serde, self.serde).read(path)
+        origin = Origin(
+            training_run_id=self.training_run_id,
+            partition_id=context.partition_id,
+            model_file=artifact.filename,
+            model_serde=artifact.serde,
+            model_sha256=artifact.sha256,
+        )
+        subject = proof.describe(trained, self.format, self.options, origin, data, context)
+        serde = artifact.serde if self.format == "native" else self.format
+        # A folder of its own, so that nothing of a file that is refused stays.
+        with TemporaryDirectory(dir=directory) as folder:
+            file = Path(folder, SERDES[serde]().filename)
+            rows = data.to_arrow()
+            few = rows.take(pa.array(np.arange(CAPTURE_ROWS) % rows.num_rows))
+            sample = proof.feeds(few, subject, context)
+            subject.exporter.write(trained, subject.description, sample, self.options, str(file))
+            metrics = proof.compare(str(file), subject, data, context)
+            context.upload(subject.signature.to_json().encode(), SIGNATURE_FILE)
+            beside = file.with_name(file.name + BESIDE)
+            if beside.exists():
+                context.upload(beside.read_bytes(), beside.name)
+            proved = file.rename(Path(directory, file.name))
+        size_bytes = float(proved.stat().st_size)
+        return Produced(
+            status=PartitionStatus.DONE,
+            metrics={**metrics, "export_bytes": size_bytes},
+            model_file=str(proved),
+            serde=serde,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateWork:
+    """Prove a published export again: from the store, on the rows given, with today's runtime."""
+
+    proof: Proof
+    serde: ModelSerde | None
+    export_run_id: str
+
+    def __call__(
+        self,
+        data: DataConnector,
+        context: PartitionContext,
+        model: StoredModel | None,
+        directory: str,  # noqa: ARG002 (the protocol)
+    ) -> Produced:
+        """Validate one partition.
+
+        Raises:
+            ExportMismatch: The file does not give what the model gives, or the training run has
+                another model now.
+        """
+        if model is None:
+            reason = f"The export run {self.export_run_id!r} has no file for this partition."
+            return Produced(status=PartitionStatus.SKIPPED, reason=reason)
+        signature = context.download(SIGNATURE_FILE, read=_signature, run_id=self.export_run_id)
+        origin = signature.origin
+        content = context.download(origin.model_file, read=_content, run_id=origin.training_run_id)
+        if hashlib.sha256(content).hexdigest() != origin.model_sha256:
+            raise ExportMismatch(
+                f"The training run {origin.training_run_id!r} has another model now than the one "
+                "that was exported: export it again.",
+                "signature",
+                {},
+            )
+        serde = serde_by_name(origin.model_serde, self.serde)
+        with content_file(content, origin.model_file) as path:
+            trained = serde.read(path)
+        form = format_of(model.artifact.serde)
+        # What the file says of itself is compared with what the model says now.
+        subject = self.proof.describe(trained, form, signature.options, origin, data, context)
+        with model.file(context, self.export_run_id) as path:
+            metrics = self.proof.compare(path, subject, data, context)
+        return Produced(status=PartitionStatus.DONE, metrics=metrics)
+
+
+def _made(inputs: Inputs, rows: pa.Table, model: Any, context: PartitionContext) -> Feeds:
+    """Return what the user's function makes of rows.
+
+    Raises:
+        InputError: That is no mapping of names to arrays.
+    """
+    made: Any = inputs(DataConnector(rows), model, context)
+    named = isinstance(made, Mapping) and len(made) > 0
+    if not named or not all(isinstance(value, np.ndarray) for value in made.values()):
+        raise InputError(
+            f"inputs= returned a {type(made).__name__}: return a mapping of the model's input "
+            'names to numpy arrays, such as {"input": matrix}.'
+        )
+    feeds: Feeds = made
+    return feeds
+
+
+def _signature(path: str) -> Signature:
+    return Signature.model_validate_json(Path(path).read_bytes())
+
+
+def _content(path: str) -> bytes:
+    return Path(path).read_bytes()

@@ -1,0 +1,1 @@
+"""XGBoost models as ONNX."""

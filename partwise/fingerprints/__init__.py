@@ -1,0 +1,1 @@
+"""Whether a function is still what it was, decided in another process on another day."""

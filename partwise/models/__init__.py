@@ -1,0 +1,1 @@
+"""Models as files: serdes, and ONNX files with what they say of themselves."""

@@ -1,0 +1,128 @@
+"""How models are exported, and how the exports are proved."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.errors import ExportRefused
+from partwise.form_schema import for_forms
+
+ModelFormat = Literal["onnx", "torchscript", "pt2", "native", "neuron"]
+EMBEDDED_BYTES = 1_500_000_000
+"""Protobuf ends at 2 GiB; weights above this stand in a file beside the model."""
+
+
+def format_of(serde: str) -> ModelFormat:
+    """Return the format of the files that a serde of this name reads.
+
+    Example:
+        >>> format_of("onnx"), format_of("lightgbm")
+        ('onnx', 'native')
+    """
+    match serde:
+        case "onnx" | "torchscript" | "pt2" | "neuron":
+            return serde
+        case _:
+            return "native"
+
+
+class ExportOptions(BaseModel):
+    """How a model becomes a file. The defaults suit most runs."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", title="Export options", json_schema_extra=for_forms
+    )
+
+    opset: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
+        title="Opset",
+        default=None,
+        description="The version of ONNX' operators. None: what the writer was tested with.",
+    )
+    inputs: Literal["tensor", "columns"] = Field(
+        title="Inputs",
+        default="tensor",
+        description='"tensor": one matrix of all features, categories as their codes. "columns": '
+        "an input for each column, categories of text as text.",
+    )
+    precision: Literal["full", "float16", "int8"] = Field(
+        title="Precision",
+        default="full",
+        description='"full": that of the model. "float16" or "int8" (dynamic quantization) for '
+        "PyTorch modules as ONNX; judged by a metric, since values do differ.",
+    )
+    optimization: Literal["none", "basic", "extended", "all"] = Field(
+        title="Optimization",
+        default="none",
+        description="How far onnxruntime rewrites the graph of a PyTorch module before it is "
+        'stored; from "extended" on it runs nowhere else.',
+    )
+    embedded_bytes: int = Field(
+        title="Largest embedded weights (bytes)",
+        default=EMBEDDED_BYTES,
+        ge=0,
+        le=EMBEDDED_BYTES,
+        description="Weights of more bytes than this stand in a file beside model.onnx.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not given: a form would send a null that it cannot have."""
+        return {name: value for name, value in write(self).items() if value is not None}
+
+
+class ValidationOptions(BaseModel):
+    """How an export is compared with its model."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", title="Validation options", json_schema_extra=for_forms
+    )
+
+    atol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
+        title="Absolute tolerance",
+        default=None,
+        description="Values may differ by atol + rtol * |expected|. None: what follows from the "
+        "model's own arithmetic.",
+    )
+    rtol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
+        title="Relative tolerance",
+        default=None,
+        description="See the absolute tolerance.",
+    )
+    most_rows: int = Field(
+        title="Most rows",
+        default=1000,
+        ge=1,
+        description="Of a partition's held-out rows, so many are compared at most, evenly spread.",
+    )
+    max_metric_loss: float = Field(
+        title="Metric loss allowed",
+        default=0.01,
+        ge=0,
+        description="For float16 and int8: how much worse the export may be on the held-out rows, "
+        "as a fraction of the model's own error.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not given: a form would send a null that it cannot have."""
+        return {name: value for name, value in write(self).items() if value is not None}
+
+
+def refuse_optimization(options: ExportOptions) -> None:
+    """Refuse to optimize a model of trees, which is one operator: there is nothing to rewrite.
+
+    Raises:
+        ExportRefused: The options ask for it.
+    """
+    if options.optimization != "none":
+        raise ExportRefused(
+            f"optimization={options.optimization!r} is for PyTorch modules: a model of trees is "
+            "one operator, which onnxruntime does not rewrite. Leave it out."
+        )

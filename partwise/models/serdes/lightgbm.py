@@ -1,0 +1,44 @@
+"""LightGBM models in LightGBM's own text format."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from partwise.errors import SerdeError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LightGBMSerde:
+    """A Booster comes back as a Booster, with the categories of the frame it was trained on.
+
+    LightGBM writes the trees up to the best iteration, where early stopping found one.
+    scikit-learn wrappers are refused: the text holds none of what makes a wrapper, and a Booster
+    in its place would give probabilities where the wrapper gave classes.
+    """
+
+    filename: str = "model.txt"
+
+    def write(self, model: Any, file_path: str) -> None:
+        """Write a Booster.
+
+        Raises:
+            SerdeError: The model is no plain Booster.
+        """
+        import lightgbm
+
+        if type(model) is not lightgbm.Booster:
+            raise SerdeError(
+                f"LightGBMSerde cannot bring back a {type(model).__module__}."
+                f"{type(model).__name__}: return a Booster (a wrapper has it as model.booster_), "
+                "or pass serde=PickleSerde() or your own ModelSerde."
+            )
+        model.save_model(file_path)
+
+    def read(self, file_path: str) -> Any:
+        """Return the Booster.
+
+        Raises:
+            lightgbm.basic.LightGBMError: The file is broken.
+        """
+        import lightgbm
+
+        return lightgbm.Booster(model_file=file_path)

@@ -1,0 +1,125 @@
+"""PyTorch modules, never unpickled freely."""
+
+import pickle
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any, Literal
+
+from partwise.errors import SerdeError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchSerde:
+    """A module as a whole, or its state to be loaded into what a factory builds.
+
+    Both are read with `weights_only=True`: a file that asks for anything but tensors, the classes
+    of `torch.nn` and those in `classes` is refused. Tensors come back on the CPU.
+
+    Example:
+        >>> TorchSerde(classes=(Net, Block))  # doctest: +SKIP
+        >>> TorchSerde(mode="state", factory=make_net)  # doctest: +SKIP
+    """
+
+    mode: Literal["module", "state"] = "module"
+    """"module" keeps the module object; "state" its `state_dict()`, which outlives changed code."""
+    factory: Callable[[], Any] | None = None
+    """Builds the module that a state is loaded into. For the mode "state" only."""
+    classes: tuple[type, ...] = ()
+    """Your own classes that a whole module may be made of."""
+    filename: str = "model.pt"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", tuple(self.classes))  # a list, where JSON held it
+        if self.mode not in ("module", "state"):
+            raise SerdeError(f'TorchSerde has the modes "module" and "state", not {self.mode!r}.')
+        if (self.mode == "state") != (self.factory is not None):
+            raise SerdeError(
+                'TorchSerde needs factory= with mode="state", and takes none with mode="module".'
+            )
+        for given in self.classes:
+            # A function such as getattr, once allowed, would let a file do anything.
+            if not isinstance(given, type):
+                raise SerdeError(f"TorchSerde(classes=...) takes classes only, not {given!r}.")
+
+    def write(self, model: Any, file_path: str) -> None:
+        """Write a module, and make sure that it can be read again.
+
+        Raises:
+            SerdeError: It is no module, cannot be written whole, or needs classes not given.
+        """
+        import torch
+
+        module = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
+        if not isinstance(module, torch.nn.Module):
+            raise SerdeError(f"TorchSerde writes a torch.nn.Module, not a {type(model).__name__}.")
+        try:
+            torch.save(module.state_dict() if self.mode == "state" else module, file_path)
+        except (pickle.PicklingError, RuntimeError, TypeError, AttributeError) as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise SerdeError(
+                f"The module {type(module).__name__} cannot be written ({reason}): define it "
+                "in a module that can be imported, or pass "
+                'serde=TorchSerde(mode="state", factory=...).'
+            ) from error
+        self._check_classes(file_path)
+
+    def read(self, file_path: str) -> Any:
+        """Return the module: as it was written, or for mode "state" in evaluation mode.
+
+        Raises:
+            SerdeError: The file needs classes not given, or was written in the other mode.
+        """
+        import torch
+
+        try:
+            with torch.serialization.safe_globals(self._allowed()):
+                content = torch.load(file_path, weights_only=True, map_location="cpu")
+        except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+            if zipfile.is_zipfile(file_path):
+                self._check_classes(file_path)
+            raise SerdeError(f"{file_path} is not a model that TorchSerde reads safely.") from error
+        is_module = isinstance(content, torch.nn.Module)
+        if is_module != (self.mode == "module"):
+            raise SerdeError(
+                f"{file_path} holds a {type(content).__name__}: pass serde="
+                + ("TorchSerde()." if is_module else 'TorchSerde(mode="state", factory=...).')
+            )
+        if self.factory is None:
+            return content
+        module = self.factory()
+        module.load_state_dict(content)
+        return module.eval()
+
+    def _allowed(self) -> list[Any]:
+        return [*_torch_nn_classes(), *self.classes] if self.mode == "module" else []
+
+    def _check_classes(self, file_path: str) -> None:
+        import torch
+
+        with torch.serialization.safe_globals(self._allowed()):
+            unknown = torch.serialization.get_unsafe_globals_in_checkpoint(file_path)
+        if unknown:
+            names = ", ".join(sorted(unknown))
+            raise SerdeError(
+                f"The model needs what TorchSerde does not load by itself: {names}. If these are "
+                "your own classes, pass serde=TorchSerde(classes=(...)) with them; else pass "
+                'serde=TorchSerde(mode="state", factory=...).'
+            )
+
+
+@cache
+def _torch_nn_classes() -> tuple[Any, ...]:
+    import torch
+
+    modules = [m for m in vars(torch.nn.modules).values() if isinstance(m, ModuleType)]
+    classes = {
+        value
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, torch.nn.Module)
+    }
+    # Transformer layers hold their activation as a function.
+    return (*classes, torch.nn.functional.relu, torch.nn.functional.gelu)

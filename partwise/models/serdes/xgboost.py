@@ -1,0 +1,98 @@
+"""XGBoost models in XGBoost's own format."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from partwise.errors import SerdeError
+
+_WRAPPER_ATTRIBUTE = "partwise_wrapper"
+_WRAPPERS = ("XGBClassifier", "XGBRegressor", "XGBRanker", "XGBRFClassifier", "XGBRFRegressor")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XGBoostSerde:
+    """A Booster comes back as a Booster, a scikit-learn wrapper as a wrapper of its own class.
+
+    XGBoost's file keeps the trees and categories, but of a wrapper only whether it classifies: its
+    settings (`missing`, `enable_categorical`, ...) would be lost without a word, and with them the
+    predictions. They are kept in an attribute of the Booster, in the same file. What serves
+    training only and is no plain value (callbacks, a random state) is left behind.
+    """
+
+    filename: str = "model.ubj"
+
+    def __post_init__(self) -> None:
+        if not self.filename.endswith((".ubj", ".json")):
+            raise SerdeError(
+                f"XGBoostSerde(filename={self.filename!r}) has no format: end it in .ubj or .json."
+            )
+
+    def write(self, model: Any, file_path: str) -> None:
+        """Write a Booster or a wrapper.
+
+        Raises:
+            SerdeError: A subclass of these, or a wrapper with an objective of the user's own.
+        """
+        import xgboost
+
+        if type(model) is xgboost.Booster:
+            model.save_model(file_path)
+            return
+        settings = json.dumps([_wrapper_name(model), _wrapper_params(model)])
+        booster = model.get_booster()
+        booster.set_attr(**{_WRAPPER_ATTRIBUTE: settings})
+        try:
+            model.save_model(file_path)
+        finally:
+            booster.set_attr(**{_WRAPPER_ATTRIBUTE: None})
+
+    def read(self, file_path: str) -> Any:
+        """Return the Booster or the wrapper.
+
+        Raises:
+            xgboost.core.XGBoostError: The file is broken, or newer than this XGBoost.
+        """
+        import xgboost
+
+        booster = xgboost.Booster(model_file=file_path)
+        settings = booster.attr(_WRAPPER_ATTRIBUTE)
+        if settings is None:
+            return booster
+        name, params = json.loads(settings)
+        if name not in _WRAPPERS:
+            raise SerdeError(f"The model was written from the unknown wrapper {name!r}.")
+        model = getattr(xgboost, name)(**params)
+        model.load_model(file_path)
+        model.get_booster().set_attr(**{_WRAPPER_ATTRIBUTE: None})
+        return model
+
+
+def _wrapper_name(model: Any) -> str:
+    import xgboost
+
+    name = type(model).__name__
+    if name in _WRAPPERS and type(model) is getattr(xgboost, name):
+        return name
+    raise SerdeError(
+        f"XGBoostSerde cannot bring back a {type(model).__module__}.{name}: return a Booster or one"
+        f" of {', '.join(_WRAPPERS)}, or pass serde=PickleSerde() or your own ModelSerde."
+    )
+
+
+def _wrapper_params(model: Any) -> dict[str, Any]:
+    if callable(model.objective):
+        raise SerdeError(
+            "XGBoostSerde cannot keep the objective of this wrapper, which is a function: return "
+            "model.get_booster(), or pass serde=PickleSerde()."
+        )
+    params = {}
+    for name, value in model.get_params().items():
+        plain = value.item() if hasattr(value, "item") else value
+        try:
+            json.dumps(plain)
+        except (TypeError, ValueError):
+            continue
+        if plain is not None:
+            params[name] = plain
+    return params

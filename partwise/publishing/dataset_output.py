@@ -1,0 +1,108 @@
+"""The rows that a run produced, as a version of a dataset: once, however often it is asked for."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from partwise.datasets.manifest import Origin, check_dataset_name, parse_reference
+from partwise.datasets.registration import Draft, Registration, commit, plain_schema
+from partwise.errors import InputError
+from partwise.runs.outputs import read_schemas
+from partwise.runs.run import Run
+from partwise.sources.references import DATASET_SCHEME
+from partwise.tables.schemas import cast_batch, common_schema
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetOutput:
+    """A dataset of which the rows of a run are to be a new version.
+
+    Args:
+        name: Its name.
+
+    Raises:
+        InputError: It is no safe name.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        check_dataset_name(self.name)
+
+    def __str__(self) -> str:
+        return f"{DATASET_SCHEME}{self.name}"
+
+    @classmethod
+    def of(cls, reference: str) -> "DatasetOutput":
+        """Make one of dataset://NAME.
+
+        Raises:
+            InputError: The reference names a version, or is none.
+        """
+        name, version = parse_reference(reference)
+        if version is not None:
+            raise InputError(
+                f"The output {reference!r} names a version, and versions never change: give "
+                f"{DATASET_SCHEME}{name}, of which the rows become the next one."
+            )
+        return cls(name)
+
+
+def register_output(name: str, run: Run, *, description: str = "") -> Registration:
+    """Copy the rows that an inference or map run produced to a dataset in the run's store.
+
+    Each partition's rows are there once: they come from the run's committed ledger, and the version
+    remembers which outcome of the run it holds. A second call, after a crash or because a flow is
+    repeated, finds that version. A resume that changed the outcome makes another.
+
+    Args:
+        name: The dataset's name.
+        run: A run that has ended.
+        description: A sentence for people. Empty: one that names the run.
+
+    Raises:
+        InputError: The name is not safe, the run has not ended or has no rows to register.
+        ColumnError: Partitions returned columns of types that do not go together.
+        IntegrityError: Rows of the run are gone or damaged.
+        StoreError: The store cannot be written.
+
+    Example:
+        >>> run = run_inference("sales.parquet", "store", "first", run_id="forecast")
+        >>> register_output("forecasts", run).dataset.version  # doctest: +SKIP
+        1
+    """
+    check_dataset_name(name)
+    run = run.refresh()
+    if run.summary is None:
+        raise InputError(
+            f"The run {run.run_id!r} has not ended ({run.status.value}): its rows can be "
+            "registered when it has."
+        )
+    paths = sorted(run.ledger["rows_file"].drop_null().unique().to_pylist())
+    if not paths:
+        raise InputError(f"The run {run.run_id!r} ({run.kind}) has no rows to register.")
+    schema = plain_schema(common_schema(read_schemas(run, paths), "union"))
+    origin = Origin(
+        run_id=run.run_id, generation=run.generation, ledger_sha256=run.summary.ledger_sha256
+    )
+    draft = Draft(
+        store=run.store,
+        name=name,
+        schema=schema,
+        batches=lambda: _batches(run, schema),
+        excluded=(),
+        label=(),
+        description=description or f"What the run {run.run_id} produced.",
+        source={"run_id": run.run_id, "generation": run.generation},
+        source_fingerprint=None,
+        origin=origin,
+    )
+    return commit(draft)
+
+
+def _batches(run: Run, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    absent = dict.fromkeys(schema.names)
+    for rows in run.iter_predictions():
+        for batch in rows.to_batches():
+            yield cast_batch(batch, schema, absent, f"the run {run.run_id!r}")

@@ -1,0 +1,153 @@
+"""Columns of rows as columns of a table: declared where there is none, fitted where there is."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import InputError
+from partwise.sources.sql.databases import Driver
+from partwise.sources.sql.postgresql_types import is_numeric, numeric_type
+from partwise.tables.column_names import names_in_words
+from partwise.tables.dictionaries import plain_storage
+
+OWN_COLUMNS = ("run_id", "partition_id")
+
+_WIDENS = {
+    ("integer", "float"), ("integer", "decimal"), ("date", "timestamp"),
+}  # fmt: skip
+
+
+def _class_of(data_type: pa.DataType) -> str:
+    kinds = pa.types
+    if is_numeric(data_type):
+        return "decimal"
+    checks = (
+        (kinds.is_boolean, "boolean"), (kinds.is_integer, "integer"),
+        (kinds.is_floating, "float"), (kinds.is_decimal, "decimal"),
+        (kinds.is_string, "text"), (kinds.is_large_string, "text"),
+        (kinds.is_binary, "bytes"), (kinds.is_large_binary, "bytes"),
+        (kinds.is_fixed_size_binary, "bytes"), (kinds.is_date, "date"), (kinds.is_time, "time"),
+        (kinds.is_null, "null"),
+    )  # fmt: skip
+    if isinstance(data_type, pa.BaseExtensionType):
+        return str(data_type)
+    for is_kind, name in checks:
+        if is_kind(data_type):
+            return name
+    if kinds.is_timestamp(data_type):
+        return "timestamp" if data_type.tz is None else "timestamp with a zone"
+    if kinds.is_list(data_type) or kinds.is_large_list(data_type):
+        return f"list of {_class_of(data_type.value_type)}"
+    return str(data_type)
+
+
+def sql_type(data_type: pa.DataType, kind: Driver, name: str = "") -> str:
+    """Return the SQL type of a column that is to hold an Arrow type.
+
+    Raises:
+        InputError: There is none.
+    """
+    data_type = plain_storage(data_type)
+    found = _class_of(data_type)
+    if kind == "sqlite":
+        sqlite = {"boolean": "INTEGER", "integer": "INTEGER", "float": "REAL", "bytes": "BLOB"}
+        if found.startswith(("list", "struct", "map", "duration")):
+            raise _no_place(name, data_type, "SQLite")
+        return sqlite.get(found, "TEXT")
+    if found == "decimal" and pa.types.is_decimal(data_type):
+        return f"numeric({data_type.precision}, {data_type.scale})"
+    if found == "integer":
+        return "numeric(20, 0)" if pa.types.is_uint64(data_type) else "bigint"
+    if pa.types.is_float32(data_type) or pa.types.is_float16(data_type):
+        return "real"
+    plain = {
+        "boolean": "boolean", "float": "double precision", "text": "text", "null": "text",
+        "bytes": "bytea", "date": "date", "time": "time", "timestamp": "timestamp",
+        "timestamp with a zone": "timestamptz",
+    }  # fmt: skip
+    if found in plain:
+        return plain[found]
+    if found.startswith("list of ") and found.removeprefix("list of ") in plain:
+        return f"{sql_type(data_type.value_type, kind, name)}[]"
+    raise _no_place(name, data_type, "PostgreSQL")
+
+
+def _no_place(name: str, data_type: pa.DataType, database: str) -> InputError:
+    return InputError(
+        f"Column {name!r} of type {data_type} has no place in a table of {database}: leave it out, "
+        "or return it as text."
+    )
+
+
+def refuse_unfit(table: str, existing: pa.Schema, columns: Sequence[pa.Field]) -> None:
+    """Refuse columns for which an existing table has no place; SQLite's takes any value.
+
+    Raises:
+        InputError: The first of them, by name.
+    """
+    for field in columns:
+        if field.name not in existing.names:
+            raise InputError(
+                f"The table {table} has no column {field.name!r}, which the rows of the run have: "
+                f"its columns are {names_in_words(existing.names)}. Add it with ALTER TABLE."
+            )
+        own, there = (
+            _class_of(plain_storage(field.type)),
+            _class_of(existing.field(field.name).type),
+        )
+        if own != there and "null" not in (own, there) and (own, there) not in _WIDENS:
+            raise InputError(
+                f"Column {field.name!r} of the rows is {own}, and that of the table {table} is "
+                f"{there}: append to another table, or change the column."
+            )
+
+
+def fit_rows(rows: pa.Table, existing: pa.Schema, kind: Driver, table: str) -> pa.Table:
+    """Return rows with the types that an existing table has.
+
+    Raises:
+        InputError: A column is not there, or a value does not fit.
+    """
+    for name in OWN_COLUMNS:
+        if name in rows.column_names:
+            raise InputError(f"The rows have a column {name!r}, which is one of ours: rename it.")
+    refuse_unfit(table, existing, list(rows.schema))
+    columns = {}
+    for field in rows.schema:
+        column = rows[field.name].cast(plain_storage(field.type)).combine_chunks()
+        target = existing.field(field.name)
+        try:
+            fitted = _as_sqlite(column, field.name) if kind == "sqlite" else _as(column, target)
+        except pa.ArrowException as error:
+            raise InputError(
+                f"Column {field.name!r} holds a value that does not fit the table {table}: "
+                f"{' '.join(str(error).split())}."
+            ) from error
+        columns[field.name] = fitted
+    return pa.table(columns)
+
+
+def _as(column: pa.Array, target: pa.Field) -> pa.Array:
+    if not is_numeric(target.type):
+        return column.cast(target.type)
+    exact = numeric_type(target)
+    if exact is not None:
+        return column.cast(exact)
+    return column if pa.types.is_decimal(column.type) else column.cast(pa.decimal128(38, 0))
+
+
+def _as_sqlite(column: pa.Array, name: str) -> pa.Array:
+    found = _class_of(column.type)
+    sql_type(column.type, "sqlite", name)
+    match found:
+        case "boolean" | "integer":
+            return column.cast(pa.int64())
+        case "float":
+            return column.cast(pa.float64())
+        case "bytes":
+            return column.cast(pa.binary())
+        case "timestamp" | "timestamp with a zone":
+            return pc.strftime(column, "%Y-%m-%dT%H:%M:%S" + ("%z" if column.type.tz else ""))
+        case _:
+            return column.cast(pa.string())

@@ -1,0 +1,244 @@
+"""A table that rows are appended to, and its marks, through one connection.
+
+PostgreSQL: an advisory lock keeps the publishers of one run apart, for a transaction each (manual,
+13.3.5). SQLite: whoever writes first in a transaction is its only writer.
+"""
+
+# ruff: noqa: S608 (names and values are quoted)
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import OutputError
+from partwise.publishing.sql_columns import OWN_COLUMNS, fit_rows, sql_type
+from partwise.sources.sql.databases import Database, quoted_name, quoted_text, table_parts
+
+MARKS = "partwise_published"
+_AT_ONCE = 1000
+"""Partitions in one condition; a statement of SQLite has a million characters at most."""
+
+
+class Target:
+    """A table in a transaction. What the database says becomes an `OutputError`.
+
+    Args:
+        database: Where it is.
+        name: Its name as a user writes it.
+        connection: A connection that may write.
+    """
+
+    def __init__(self, database: Database, name: str, connection: Any) -> None:
+        self._connection = connection
+        self._kind = database.kind
+        self._shown = name
+        self._folder, self._name = table_parts(name, self._kind)
+        if self._kind == "postgresql" and not self._folder:
+            # So that "sales" and "public.sales" have the same marks.
+            self._folder = self._find_folder()
+        self._table = self._in_folder(self._name)
+        self._key = self._table if self._kind == "postgresql" else self._name.lower()
+        self._marks = self._in_folder(MARKS)
+        self._schema = pa.schema([])
+        self._had_rows = False
+
+    @classmethod
+    @contextmanager
+    def opened(cls, database: Database, name: str) -> Iterator["Target"]:
+        """Connect; what is not committed at the end is undone."""
+        what = f"The table {name} of {database.shown} cannot be written"
+        with database.telling(what, OutputError), database.connect("write") as connection:
+            yield cls(database, name, connection)
+
+    def _find_folder(self) -> str:
+        """The schema in which PostgreSQL finds the table, or would create it."""
+        there = f"to_regclass({self._text(quoted_name(self._name))})"
+        found = self._execute(
+            "SELECT CAST(coalesce((SELECT nspname FROM pg_class JOIN pg_namespace "
+            f"ON pg_namespace.oid = relnamespace WHERE pg_class.oid = {there}), current_schema()) "
+            "AS text)"
+        )
+        return str(found[0][0])
+
+    def _in_folder(self, name: str) -> str:
+        quoted = quoted_name(name)
+        return f"{quoted_name(self._folder)}.{quoted}" if self._folder else quoted
+
+    def _execute(self, statement: str) -> list[tuple[Any, ...]]:
+        with closing(self._connection.cursor()) as cursor:
+            cursor.execute(statement)
+            return list(cursor.fetchall()) if cursor.description else []
+
+    def _text(self, text: str) -> str:
+        return quoted_text(text, self._kind)
+
+    def _lock(self, what: str) -> None:
+        """Wait until nobody else writes of the same, and keep them out until a commit."""
+        if self._kind == "postgresql":
+            key = self._text(f"partwise {self._key} {what}")
+            taken = f"pg_advisory_xact_lock(hashtextextended({key}, 0))"
+            self._execute(f"SELECT CAST({taken} AS text)")
+        else:
+            self._execute(f"DELETE FROM {self._marks} WHERE 0")
+
+    def find_schema(self) -> pa.Schema | None:
+        """Return the columns of the table, of SQLite without types; None where there is none."""
+        if self._kind == "postgresql":
+            there = self._execute(f"SELECT to_regclass({self._text(self._table)}) IS NOT NULL")
+            if not there[0][0]:
+                return None
+            with closing(self._connection.cursor()) as cursor:
+                schema: pa.Schema = cursor.adbc_execute_schema(f"SELECT * FROM {self._table}")
+                return schema
+        found = self._execute(f"PRAGMA table_info({quoted_name(self._name)})")
+        return pa.schema([(str(row[1]), pa.null()) for row in found]) if found else None
+
+    def prepare(self, run_id: str, schema_of_rows: Callable[[], pa.Schema]) -> None:
+        """See to it that the table and its marks are there.
+
+        Args:
+            run_id: The run whose rows will be appended.
+            schema_of_rows: Gives their columns, which are asked for where there is no table.
+        """
+        if self._kind == "postgresql":
+            self._lock("")
+        self._execute(
+            f"CREATE TABLE IF NOT EXISTS {self._marks} (table_name text NOT NULL, "
+            "run_id text NOT NULL, partition_id text NOT NULL, content text NOT NULL, "
+            "generation bigint NOT NULL, row_count bigint NOT NULL, "
+            f"published_at {sql_type(pa.timestamp('us', 'UTC'), self._kind)} NOT NULL, "
+            "PRIMARY KEY (table_name, run_id, partition_id))"
+        )
+        self._connection.commit()
+        self._lock("")
+        existing = self.find_schema()
+        if existing is None:
+            self._create(schema_of_rows())
+            existing = self.find_schema()
+        self._schema = existing or pa.schema([])
+        held = f"SELECT 1 FROM {self._table} WHERE {self._of(run_id)} LIMIT 1"
+        self._had_rows = bool(self._execute(held))
+        self._connection.commit()
+
+    def _create(self, rows: pa.Schema) -> None:
+        own = [pa.field(name, pa.string()) for name in OWN_COLUMNS]
+        columns = [
+            f"{quoted_name(field.name)} {sql_type(field.type, self._kind, field.name)}"
+            for field in [*own, *rows]
+        ]
+        self._execute(f"CREATE TABLE {self._table} ({', '.join(columns)})")
+        index = "" if self._kind == "postgresql" else quoted_name(f"{self._name}_of_run")
+        self._execute(f"CREATE INDEX {index} ON {self._table} (run_id, partition_id)")
+
+    def _of(self, run_id: str) -> str:
+        return f"run_id = {self._text(run_id)}"
+
+    def _marked(self, run_id: str) -> str:
+        return f"table_name = {self._text(self._key)} AND {self._of(run_id)}"
+
+    def _listed(self, names: Sequence[str]) -> Iterator[str]:
+        for start in range(0, len(names), _AT_ONCE):
+            some = ", ".join(self._text(name) for name in names[start : start + _AT_ONCE])
+            yield f"partition_id IN ({some})"
+
+    def _delete(self, run_id: str, names: Sequence[str]) -> None:
+        for listed in self._listed(names):
+            self._execute(f"DELETE FROM {self._table} WHERE {self._of(run_id)} AND {listed}")
+            self._execute(f"DELETE FROM {self._marks} WHERE {self._marked(run_id)} AND {listed}")
+
+    def append(
+        self,
+        run_id: str,
+        generation: int,
+        rows: pa.Table,
+        spans: Sequence[tuple[str, int, int]],
+        contents: Mapping[str, str],
+    ) -> tuple[int, int, int]:
+        """Write the partitions of a file that are not there, or otherwise, in one transaction.
+
+        Args:
+            run_id: The run.
+            generation: Its generation; what a newer one wrote is left alone.
+            rows: A file of rows.
+            spans: Partition IDs, each with its first row and the one after its last.
+            contents: A fingerprint of the rows of each.
+
+        Returns:
+            Rows and partitions written, and how many of these were replaced.
+        """
+        self._lock(run_id)
+        marks: dict[str, tuple[str, int]] = {}
+        for listed in self._listed([name for name, _, _ in spans]):
+            found = self._execute(
+                f"SELECT partition_id, content, generation FROM {self._marks} "
+                f"WHERE {self._marked(run_id)} AND {listed}"
+            )
+            marks |= {name: (content, number) for name, content, number in found}
+        wanted = [
+            (name, start, end)
+            for name, start, end in spans
+            if name not in marks
+            or (marks[name][0] != contents[name] and marks[name][1] <= generation)
+        ]
+        replaced = [name for name, _, _ in wanted if name in marks]
+        if wanted:
+            names = [name for name, _, _ in wanted]
+            # Where somebody took the marks away, the rows may be there all the same.
+            self._delete(run_id, names if self._had_rows else replaced)
+            self._ingest(self._name, self._rows_of(run_id, rows, wanted))
+            self._ingest(MARKS, self._marks_of(run_id, generation, wanted, contents))
+        self._connection.commit()
+        return sum(end - start for _, start, end in wanted), len(wanted), len(replaced)
+
+    def _rows_of(
+        self, run_id: str, rows: pa.Table, spans: Sequence[tuple[str, int, int]]
+    ) -> pa.Table:
+        places = np.concatenate([np.arange(start, end) for _, start, end in spans])
+        counts = [end - start for _, start, end in spans]
+        names = pa.array([name for name, _, _ in spans], pa.string())
+        of_row = names.take(pa.array(np.repeat(np.arange(len(spans)), counts)))
+        own = [pa.repeat(pa.scalar(run_id), len(of_row)), of_row]
+        fitted = fit_rows(rows.take(pa.array(places)), self._schema, self._kind, self._shown)
+        columns = dict(zip(OWN_COLUMNS, own, strict=True))
+        return pa.table({**columns, **{n: fitted[n] for n in fitted.column_names}})
+
+    def _marks_of(
+        self,
+        run_id: str,
+        generation: int,
+        spans: Sequence[tuple[str, int, int]],
+        contents: Mapping[str, str],
+    ) -> pa.Table:
+        count = len(spans)
+        now = pa.scalar(datetime.now(UTC), pa.timestamp("us", "UTC"))
+        table = {
+            "table_name": pa.repeat(pa.scalar(self._key), count),
+            "run_id": pa.repeat(pa.scalar(run_id), count),
+            "partition_id": pa.array([name for name, _, _ in spans], pa.string()),
+            "content": pa.array([contents[name] for name, _, _ in spans], pa.string()),
+            "generation": pa.repeat(pa.scalar(generation, pa.int64()), count),
+            "row_count": pa.array([end - start for _, start, end in spans], pa.int64()),
+            "published_at": pa.repeat(now, count),
+        }
+        return pa.table(table)
+
+    def _ingest(self, name: str, rows: pa.Table) -> None:
+        with closing(self._connection.cursor()) as cursor:
+            folder = {"db_schema_name": self._folder} if self._folder else {}
+            cursor.adbc_ingest(name, rows, mode="append", **folder)
+
+    def remove_others(self, run_id: str, generation: int, kept: Collection[str]) -> int:
+        """Take out what is there of a run's partitions that are no longer done; return how many."""
+        self._lock(run_id)
+        marked = self._execute(
+            f"SELECT partition_id FROM {self._marks} WHERE {self._marked(run_id)} "
+            f"AND generation <= {int(generation)}"
+        )
+        others = [name for (name,) in marked if name not in kept]
+        self._delete(run_id, others)
+        self._connection.commit()
+        return len(others)

@@ -1,0 +1,242 @@
+"""The report of a run: one HTML file that holds all it shows, for people.
+
+What it shows is taken from the ledger by the modules beside this one, as plain values; the template
+turns them into text, tables and SVG, and escapes every text, since keys and messages are others'.
+Everything in it is bounded, so that a run of any size gives a file that a browser opens at once.
+"""
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import InputError
+from partwise.formatting import duration, key_text, shortened, size
+from partwise.outcomes import PartitionStatus
+from partwise.reports.causes import describe_causes
+from partwise.reports.distributions import Distribution, describe_distribution
+from partwise.reports.scales import seconds_text
+from partwise.reports.settings import describe_settings
+from partwise.reports.skew import describe_skew
+from partwise.reports.timeline import MOST_LANES, describe_timeline
+from partwise.runs.documents import REPORT_FILE, run_path
+from partwise.runs.ledger import KEY_PREFIX, metric_values
+from partwise.runs.run import Run
+
+MOST_METRICS = 40  # drawn
+MOST_METRIC_ROWS = 300  # in the table of all metrics
+MOST_CAUSES = 6  # shown at once; others can be unfolded
+KEY_CHARS = 300
+_NAME_CHARS = 100
+_KINDS = {
+    "train": "training run",
+    "infer": "inference run",
+    "map": "map run",
+    "export": "export run",
+    "validate": "validation run",
+}
+_WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)
+_NOT_DONE = (PartitionStatus.CANCELLED, PartitionStatus.SKIPPED)
+_GENERATION = re.compile(rb'<meta name="partwise-generation" content="(\d+) (complete|partial)">')
+
+
+def write_report(run: Run) -> str:
+    """Write the report of a complete run beside its documents, in place of an older one.
+
+    Args:
+        run: The run, as its newest generation left it.
+
+    Returns:
+        Where the report lies.
+
+    Raises:
+        InputError: The run is not complete; `render_report` shows it as it stands.
+        IntegrityError: The ledger is gone or was changed.
+
+    Example:
+        >>> write_report(Run.open("sales-2026-11", "/data/models"))  # doctest: +SKIP
+        '/data/models/runs/sales-2026-11/report.html'
+    """
+    if run.summary is None:
+        raise InputError(
+            f"The run {run.run_id!r} is not complete, and its report is written when it is; "
+            "render_report shows it as it stands."
+        )
+    run.store.write(run_path(run.run_id, REPORT_FILE), render_report(run).encode())
+    return f"{run.path}/{REPORT_FILE}"
+
+
+def read_report(run: Run) -> bytes | None:
+    """Return the report in the store; None where there is none, or of another generation."""
+    if run.summary is None:
+        return None
+    try:
+        content = run.store.read(run_path(run.run_id, REPORT_FILE))
+    except FileNotFoundError:
+        return None
+    found = _GENERATION.search(content[:4096])
+    return content if found and found.groups() == (b"%d" % run.generation, b"complete") else None
+
+
+def render_report(run: Run) -> str:
+    """Return the report of a run, as it stands: one HTML file without references to others.
+
+    The same complete run gives the same report.
+
+    Args:
+        run: A run of any status, also one at work.
+
+    Raises:
+        RunFormatError: A document of the run is damaged.
+        IntegrityError: The ledger is gone or was changed.
+    """
+    ledger = run.ledger
+    key_of = _key_reader(run, ledger)
+    metrics, n_metrics = _metrics(ledger, key_of)
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            run=run,
+            store_word=shlex.quote(run.store.url),
+            head=_head(run),
+            failures=describe_causes(ledger, _WRONG, key_of),
+            not_done=describe_causes(ledger, _NOT_DONE, key_of),
+            metrics=[metric for metric in metrics if not metric.is_plain][:MOST_METRICS],
+            metric_rows=metrics,
+            n_metrics=n_metrics,
+            memory=_memory(ledger, key_of),
+            timeline=describe_timeline(ledger),
+            most_lanes=MOST_LANES,
+            most_causes=MOST_CAUSES,
+            skew=describe_skew(ledger, key_of),
+            settings=describe_settings(run),
+        )
+    )
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": _count,
+        "duration": duration,
+        "seconds": seconds_text,
+        "utc": lambda moment: moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    return environment
+
+
+# What a browser would not show, or take for the end of the file, as pictures of it.
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+_PICTURES |= {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), 0xFFFE, 0xFFFF], 0xFFFD)
+
+
+def _visible(value: Any) -> Any:
+    """Return a text with pictures of its control characters; markup and numbers as they are."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return value.translate(_PICTURES)
+    return value
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _key_reader(run: Run, ledger: pa.Table) -> Callable[[int], str]:
+    """Return a function that gives the key of a row of the ledger as a person reads it."""
+    columns = [ledger[f"{KEY_PREFIX}{column.name}"] for column in run.key_columns]
+    names = ledger["partition_id"]
+
+    def key_of(row: int) -> str:
+        try:
+            text = key_text([column[row].as_py() for column in columns])
+        except (ValueError, OverflowError):  # a date that Python's own cannot hold
+            text = str(names[row].as_py())
+        text = text if len(text) <= KEY_CHARS else f"{text[:KEY_CHARS]}..."
+        return text if text.strip() else repr(text)
+
+    return key_of
+
+
+def _metrics(
+    ledger: pa.Table, key_of: Callable[[int], str]
+) -> tuple[tuple[Distribution, ...], int]:
+    """Return the metrics, those first of which one end is known to be bad; and how many exist."""
+    found = []
+    count = 0
+    for name, rows, values in metric_values(ledger):
+        count += 1
+        if count <= MOST_METRIC_ROWS:
+            found.append(describe_distribution(shortened(name, _NAME_CHARS), rows, values, key_of))
+    found.sort(key=lambda metric: not any(end.is_worst for end in metric.ends))
+    return tuple(found), count
+
+
+def _memory(ledger: pa.Table, key_of: Callable[[int], str]) -> Distribution | None:
+    known = pc.is_valid(ledger["peak_memory_bytes"]).to_numpy(zero_copy_only=False).nonzero()[0]
+    if not len(known):
+        return None
+    values = ledger["peak_memory_bytes"].drop_null().to_numpy().astype(float)
+    return describe_distribution("peak memory", known, values, key_of, size)
+
+
+def _head(run: Run) -> dict[str, Any]:
+    """Return the headline: what the run is, how it stands, how long it took."""
+    summary = run.summary
+    total = sum(run.counts.values())
+    began = ended = None
+    if summary is not None:
+        began, ended = summary.started_at, summary.finished_at
+    elif run.generation:
+        began = run.read_generation_document().started_at
+    stages = {} if summary is None else summary.stages
+    order = [status.value for status in PartitionStatus]
+    counts = sorted(run.counts.items(), key=lambda item: order.index(item[0]))
+    return {
+        "kind": _KINDS[run.kind],
+        "status": run.status.value,
+        "message": _message(run),
+        "key_columns": ", ".join(
+            f"{column.name} ({column.key_class})" for column in run.key_columns
+        ),
+        "began": began,
+        "ended": ended,
+        "now": None if summary else datetime.now(UTC),
+        "seconds": (ended - began).total_seconds() if began and ended else None,
+        "total": total,
+        "counts": [(name, count, round(100 * count / total, 2)) for name, count in counts],
+        "rows": None if summary is None else summary.rows,
+        "dropped": 0 if summary is None else summary.dropped_rows,
+        "stages": _shares(list(stages.items())),
+    }
+
+
+def _message(run: Run) -> str:
+    """Return what the summary says, without the status that stands above it."""
+    if run.summary is None:
+        return "The run is at work, or its process died. This is what was committed so far."
+    text = run.summary.message.removeprefix(f"{run.summary.status.value}: ")
+    return text[:2000]
+
+
+def _shares(stages: Sequence[tuple[str, float]]) -> list[tuple[str, str, float]]:
+    whole = sum(seconds for _, seconds in stages)
+    return [
+        (name, seconds_text(value), round(100 * value / whole, 2) if whole else 0.0)
+        for name, value in stages
+    ]

@@ -1,0 +1,168 @@
+"""Bundles: one zip per segment with the artifacts of its partitions.
+
+An entry is named `<partition id>/<file name>`. Any zip tool opens a bundle; partwise itself goes by
+the offset and sizes in the ledger, so that one model is one ranged read.
+"""
+
+import hashlib
+import io
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from partwise.errors import IntegrityError
+
+LOG_FILENAME = "log.txt"
+"""The artifact that holds what a partition wrote."""
+
+COMPRESS_FROM_BYTES = 256
+PROBE_BYTES = 4096
+WORTHWHILE = 0.8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredArtifact:
+    """An artifact as the ledger describes it."""
+
+    filename: str
+    bundle: str
+    """Path of the bundle below the run's folder."""
+    offset: int
+    """Where the stored bytes begin in the bundle."""
+    size_bytes: int
+    stored_bytes: int
+    compression: Literal["stored", "deflate"]
+    sha256: str
+    """Of the content, uncompressed."""
+    serde: str
+    """The name of the serde that wrote it; empty for what is not a model."""
+
+
+class _Zip(zipfile.ZipFile):
+    """A zip in memory, of which nothing is to be finished when it is given up."""
+
+    def __del__(self) -> None:
+        pass
+
+
+class BundleWriter:
+    """Collects artifacts in memory; `close` gives the zip's bytes."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._buffer = io.BytesIO()
+        self._zip: _Zip | None = None
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes collected so far."""
+        return self._buffer.tell()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was added."""
+        return self._zip is None
+
+    def add(self, partition_id: str, filename: str, content: bytes, serde: str) -> StoredArtifact:
+        """Add one artifact, deflated where that is worth it."""
+        if self._zip is None:
+            self._zip = _Zip(self._buffer, "w")
+        compression = zipfile.ZIP_DEFLATED if _is_compressible(content) else zipfile.ZIP_STORED
+        entry = zipfile.ZipInfo(f"{partition_id}/{filename}", date_time=(1980, 1, 1, 0, 0, 0))
+        entry.external_attr = 0o644 << 16
+        self._zip.writestr(entry, content, compress_type=compression, compresslevel=1)
+        return StoredArtifact(
+            filename=filename,
+            bundle=self.path,
+            # A buffer can seek, so that sizes stand in the header and nothing follows the bytes.
+            offset=self._buffer.tell() - entry.compress_size,
+            size_bytes=len(content),
+            stored_bytes=entry.compress_size,
+            compression="deflate" if compression == zipfile.ZIP_DEFLATED else "stored",
+            sha256=hashlib.sha256(content).hexdigest(),
+            serde=serde,
+        )
+
+    def close(self) -> bytes:
+        """Finish the zip and return its bytes."""
+        if self._zip is not None:
+            self._zip.close()
+        return self._buffer.getvalue()
+
+
+def _is_compressible(content: bytes) -> bool:
+    if len(content) < COMPRESS_FROM_BYTES:
+        return False
+    probe = content[:PROBE_BYTES]
+    return len(zlib.compress(probe, 1)) < WORTHWHILE * len(probe)
+
+
+def decode(stored: bytes, artifact: StoredArtifact, where: str) -> bytes:
+    """Return an artifact's content from its stored bytes, checked against its sha256.
+
+    Args:
+        stored: `artifact.stored_bytes` bytes from `artifact.offset` of its bundle.
+        artifact: What the ledger says of it.
+        where: Names the run and partition in the error.
+
+    Raises:
+        IntegrityError: The bytes are not those that were committed.
+    """
+    try:
+        content = (
+            zlib.decompress(stored, wbits=-15) if artifact.compression == "deflate" else stored
+        )
+    except zlib.error as error:
+        raise _damaged(artifact, where) from error
+    if (
+        len(content) != artifact.size_bytes
+        or hashlib.sha256(content).hexdigest() != artifact.sha256
+    ):
+        raise _damaged(artifact, where)
+    return content
+
+
+def _damaged(artifact: StoredArtifact, where: str) -> IntegrityError:
+    return IntegrityError(
+        f"The artifact {artifact.filename!r} of {where} differs from its checksum in "
+        f"{artifact.bundle}, which was changed or damaged; restore that object, or delete it and "
+        "resume the run to make its partitions anew."
+    )
+
+
+@contextmanager
+def read_local_artifact(path: str, offset: int, artifact: StoredArtifact) -> Iterator[str]:
+    """Give the path of a file with an artifact's content, read from a local file.
+
+    Args:
+        path: A local file that holds the stored bytes at `offset`.
+        offset: Where they begin in that file.
+        artifact: What the ledger says of it.
+
+    Raises:
+        IntegrityError: The bytes are not those that were committed.
+    """
+    with open(path, "rb") as file:
+        file.seek(offset)
+        stored = file.read(artifact.stored_bytes)
+    with content_file(decode(stored, artifact, "the trained model"), artifact.filename) as name:
+        yield name
+
+
+@contextmanager
+def content_file(content: bytes, filename: str) -> Iterator[str]:
+    """Give the path of a temporary file of this name and content: serdes read paths."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, filename)
+        path.write_bytes(content)
+        yield str(path)
+
+
+def artifact_from_row(row: dict[str, Any]) -> StoredArtifact:
+    """Return the artifact that a struct of the ledger's `artifacts` column describes."""
+    return StoredArtifact(**row)

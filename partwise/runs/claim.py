@@ -1,0 +1,259 @@
+"""Beginning work on a run: who may, under which identity, and what earlier work still counts."""
+
+import contextlib
+import os
+import platform
+import secrets
+import socket
+import sys
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import metadata
+from typing import Literal
+
+from pydantic import JsonValue
+
+from partwise.errors import InputError, RunExistsError, RunNotFoundError, StoreError
+from partwise.outcomes import PartitionStatus
+from partwise.runs.documents import (
+    RUN_DOCUMENT,
+    GenerationDocument,
+    KeyColumnDocument,
+    RunDocument,
+    RunKind,
+    generation_file,
+    run_path,
+)
+from partwise.runs.presence import is_whole
+from partwise.runs.run import Run
+from partwise.store.lease import Lease
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import HASH_VERSION, KeyColumn, check_key_classes
+
+OnExisting = Literal["error", "overwrite", "resume"]
+ENVIRONMENT_PACKAGES = ("partwise", "numpy", "pyarrow", "lightgbm", "xgboost", "torch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What a run is, and stays: two calls with one run ID must agree on it."""
+
+    run_id: str
+    kind: RunKind
+    key_columns: tuple[KeyColumn, ...]
+    training_run_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intent:
+    """What a call is about to do under a run ID."""
+
+    source_fingerprint: str
+    inputs_fingerprint: str | None
+    """Of all that partitions are made of: source, params, null policy, trained models; None: it
+    cannot be told."""
+    code_fingerprint: str | None
+    code_unknown: tuple[str, ...] = ()
+    """What kept the code from having a fingerprint."""
+    call: dict[str, JsonValue] | None = None
+    call_obstacle: str | None = None
+    call_known: dict[str, JsonValue] | None = None
+    """What can be told of a call that cannot be repeated."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """The right to work on a run; released when its block ends.
+
+    Example:
+        >>> with Claim(store, identity, "resume") as claim:  # doctest: +SKIP
+        ...     claim.begin(n_shards=16, intent=intent)
+    """
+
+    store: Store
+    identity: Identity
+    on_existing: OnExisting
+    flow_run_id: str | None = None
+    """Of the Prefect flow run at work. What it began itself, it resumes, whatever on_existing."""
+    existing: Run | None = field(init=False, default=None)
+    generation: int = field(init=False, default=0)
+    compatible: tuple[int, ...] = field(init=False, default=())
+    _lease: Lease | None = field(init=False, default=None)
+
+    def __enter__(self) -> "Claim":
+        """Look whether the run exists, and take its lease if it does.
+
+        Raises:
+            RunExistsError: It does, and `on_existing` is "error".
+            InputError: It does, and is another run than this call describes.
+            RunBusyError: Somebody works on it.
+        """
+        self.existing = self._find()
+        if self.existing is not None:
+            self._lease = Lease.acquire(self.store, run_path(self.identity.run_id))
+            self.existing = self.existing.refresh()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._lease is not None:
+            # What came of the run is decided; the next process finds this one gone.
+            with contextlib.suppress(StoreError):
+                self._lease.release()
+            self._lease = None
+
+    def _find(self) -> Run | None:
+        wanted = self.identity
+        try:
+            run = Run.open(wanted.run_id, self.store)
+        except RunNotFoundError:
+            return None
+        if self._is_own(run):
+            self.on_existing = "resume"
+        if self.on_existing == "error":
+            raise RunExistsError(
+                f"The run {wanted.run_id!r} exists in {self.store.url} ({run.status.value}); pass "
+                "another run_id, or on_existing_artifacts='resume' or 'overwrite'."
+            )
+        document = run.document
+        names = [column.name for column in wanted.key_columns]
+        differs = {
+            "kind": (document.kind, wanted.kind),
+            "partition_by": (document.partition_by, names),
+            "training_run_id": (document.training_run_id, wanted.training_run_id),
+            "hash version": (document.hash_version, HASH_VERSION),
+        }
+        for what, (theirs, ours) in differs.items():
+            if theirs != ours:
+                raise InputError(
+                    f"The run {wanted.run_id!r} exists with {what} {theirs!r}, and this call has "
+                    f"{ours!r}; a run ID has one identity: pass another run_id."
+                )
+        check_key_classes(run.key_columns, wanted.key_columns, f"the run {wanted.run_id!r}")
+        return run
+
+    def _is_own(self, run: Run) -> bool:
+        """Whether the flow run at work began the newest generation, and is begun once more."""
+        if self.flow_run_id is None or run.generation == 0:
+            return False
+        return run.read_generation_document().flow_run_id == self.flow_run_id
+
+    def earlier_generations(self, intent: Intent) -> tuple[int, ...]:
+        """Return the generations whose DONE partitions count: same code, not overwritten since."""
+        run = self.existing
+        if run is None or self.on_existing != "resume" or intent.code_fingerprint is None:
+            return ()
+        found = []
+        for number in range(run.generation, 0, -1):
+            document = run.read_generation_document(number)
+            if document.code_fingerprint == intent.code_fingerprint:
+                found.append(number)
+            if document.on_existing_artifacts != "resume":
+                break
+        return tuple(sorted(found))
+
+    def is_settled(self, intent: Intent) -> bool:
+        """Whether a resume has nothing to do: all is DONE and there, and nothing changed."""
+        run = self.existing
+        if run is None or run.summary is None or self.on_existing != "resume":
+            return False
+        if set(run.counts) - {PartitionStatus.DONE.value}:
+            return False
+        inputs = run.read_generation_document().inputs_fingerprint
+        return (
+            inputs is not None
+            and inputs == intent.inputs_fingerprint
+            and run.generation in self.earlier_generations(intent)
+            and is_whole(run)
+        )
+
+    def why_nothing_counts(self, intent: Intent) -> str | None:
+        """Return why a resume keeps nothing of the earlier generations; None where it may."""
+        run = self.existing
+        if run is None or run.generation == 0 or self.on_existing != "resume":
+            return None
+        if intent.code_fingerprint is None:
+            what = "; ".join(intent.code_unknown[:3])
+            return (
+                "all partitions run again, since it cannot be told whether the code is what it "
+                f"was ({what}); pass version= and change it when the code changes."
+            )
+        if self.earlier_generations(intent):
+            return None
+        return (
+            "all partitions run again, since the function, its settings, the serde or the seed "
+            "are not what they were."
+        )
+
+    def begin(self, *, n_shards: int, intent: Intent) -> None:
+        """Claim the run if it is new, and write down the generation that begins.
+
+        Raises:
+            RunExistsError: Another process claimed the run ID a moment ago.
+            RunBusyError: Another process took the run over.
+        """
+        if self.existing is None:
+            self._create(n_shards)
+        self.check()
+        self.compatible = self.earlier_generations(intent)
+        self.generation = (self.existing.generation if self.existing else 0) + 1
+        document = GenerationDocument(
+            generation=self.generation,
+            on_existing_artifacts=self.on_existing,
+            source_fingerprint=intent.source_fingerprint,
+            inputs_fingerprint=intent.inputs_fingerprint,
+            code_fingerprint=intent.code_fingerprint,
+            compatible=self.compatible,
+            call=intent.call,
+            call_obstacle=intent.call_obstacle,
+            call_known=intent.call_known,
+            environment=describe_environment(),
+            started_at=datetime.now(UTC),
+            owner=f"{socket.gethostname()}:{os.getpid()}",
+            flow_run_id=self.flow_run_id,
+        )
+        path = run_path(self.identity.run_id, generation_file(self.generation))
+        self.store.create(path, document.to_bytes())
+
+    def _create(self, n_shards: int) -> None:
+        identity = self.identity
+        document = RunDocument(
+            run_id=identity.run_id,
+            kind=identity.kind,
+            keys=tuple(
+                KeyColumnDocument(name=column.name, key_class=column.key_class)
+                for column in identity.key_columns
+            ),
+            n_shards=n_shards,
+            hash_version=HASH_VERSION,
+            training_run_id=identity.training_run_id,
+            created_at=datetime.now(UTC),
+            writer=secrets.token_hex(8),
+        )
+        try:
+            self.store.create(run_path(identity.run_id, RUN_DOCUMENT), document.to_bytes())
+        except FileExistsError:
+            raise RunExistsError(
+                f"The run {identity.run_id!r} was claimed by another process a moment ago; wait "
+                "for it, or pass another run_id."
+            ) from None
+        self._lease = Lease.acquire(self.store, run_path(identity.run_id))
+
+    def check(self) -> None:
+        """See that nobody took the run over.
+
+        Raises:
+            RunBusyError: Somebody did; this process must write nothing more.
+        """
+        if self._lease is not None:
+            self._lease.check()
+
+
+def describe_environment() -> dict[str, str]:
+    """Return the versions that matter to whoever reads a run later."""
+    versions = {"python": platform.python_version(), "platform": sys.platform}
+    for package in ENVIRONMENT_PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions

@@ -1,0 +1,185 @@
+"""Ending a run: one ledger of all partitions, outputs without doubles, the summary last."""
+
+import hashlib
+import secrets
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import IntegrityError
+from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.runs.claim import Claim
+from partwise.runs.committed import read_generation
+from partwise.runs.documents import (
+    LEDGER_FILE,
+    OUTPUT_FOLDERS,
+    SUMMARY_DOCUMENT,
+    SummaryDocument,
+    run_path,
+)
+from partwise.runs.ledger import LedgerRow, merge, segment_table, write_table
+from partwise.runs.outputs import rewrite_partial_files, unreferenced_outputs
+from partwise.runs.run import Run
+from partwise.tables.keys.partition_keys import KeyColumn, partition_ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnfinishedShard:
+    """A shard of which not every partition has a committed row."""
+
+    shard: int
+    keys: pa.Table
+    """Normalized keys of all its partitions."""
+    status: PartitionStatus
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How an execution came to its end, as far as the driver knows."""
+
+    partitions: int
+    """How many there are, by the shards' own count."""
+    unfinished: tuple[UnfinishedShard, ...]
+    stopped: str | None
+    """Why it was stopped: "cancelled", or the sentence of the exceeded budget; None: it was not."""
+    rows: int
+    dropped_rows: int
+    started_at: datetime
+    stages: Mapping[str, float]
+    remark: Callable[[pa.Table], str] | None = None
+    """Called with the ledger, gives a sentence for the summary."""
+
+
+def complete_run(claim: Claim, ending: Ending) -> Run:
+    """Write the consolidated ledger and the summary of the current generation.
+
+    Raises:
+        RunBusyError: Another process took the run over meanwhile; nothing is written.
+        IntegrityError: The ledger does not hold each partition exactly once.
+    """
+    store, identity = claim.store, claim.identity
+    ledger = read_generation(store, identity.run_id, claim.generation)
+    tables = [] if ledger is None else [ledger]
+    done = set() if ledger is None else set(ledger["partition_id"].to_pylist())
+    for shard in ending.unfinished:
+        missing = _rows_of(shard, identity.key_columns, claim.generation, done)
+        if missing is not None:
+            tables.append(missing)
+    ledger = merge(tables)
+    if ledger is None or ledger.num_rows != ending.partitions:
+        raise IntegrityError(
+            f"The ledger of the run {identity.run_id!r} has "
+            f"{0 if ledger is None else ledger.num_rows} partitions, and its shards have "
+            f"{ending.partitions}; nothing was lost, resume the run to write the ledger anew."
+        )
+    claim.check()
+    chance = secrets.token_hex(3)
+    ledger = rewrite_partial_files(
+        store,
+        identity.run_id,
+        ledger,
+        lambda name: f"{name.removesuffix('.parquet')}-{chance}.parquet",
+    )
+    content = write_table(ledger)
+    store.write(run_path(identity.run_id, LEDGER_FILE), content)
+    counts = dict(Counter(ledger["status"].to_pylist()))
+    status = run_status(counts, ending.stopped)
+    kept = pc.sum(pc.less(ledger["generation"], claim.generation)).as_py()
+    summary = SummaryDocument(
+        generation=claim.generation,
+        status=status,
+        message=describe(status, counts, kept, ending),
+        remark=ending.remark(ledger) if ending.remark else "",
+        counts=counts,
+        kept=kept,
+        rows=ending.rows,
+        dropped_rows=ending.dropped_rows,
+        ledger_sha256=hashlib.sha256(content).hexdigest(),
+        started_at=ending.started_at,
+        finished_at=datetime.now(UTC),
+        stages={name: round(seconds, 3) for name, seconds in ending.stages.items()},
+    )
+    return _finish(claim, summary, ledger)
+
+
+def settle_unchanged(claim: Claim, started_at: datetime) -> Run:
+    """Write the summary of a generation that found everything done: the ledger stays as it is."""
+    if claim.existing is None or claim.existing.summary is None:
+        raise ValueError("only a complete run can be settled without work")
+    before = claim.existing.summary
+    summary = before.model_copy(
+        update={
+            "generation": claim.generation,
+            # One that was cancelled after the last partition was done, too.
+            "status": RunStatus.SUCCESS,
+            "message": f"All {sum(before.counts.values())} partitions were done already.",
+            "kept": sum(before.counts.values()),
+            "started_at": started_at,
+            "finished_at": datetime.now(UTC),
+            "stages": {},
+        }
+    )
+    return _finish(claim, summary, claim.existing.ledger)
+
+
+def _finish(claim: Claim, summary: SummaryDocument, ledger: pa.Table) -> Run:
+    """Write the summary, then leave no output rows but those of the ledger."""
+    store, run_id = claim.store, claim.identity.run_id
+    store.write(run_path(run_id, SUMMARY_DOCUMENT), summary.to_bytes())
+    folder = OUTPUT_FOLDERS[claim.identity.kind]
+    for path in unreferenced_outputs(store, run_id, ledger, folder):
+        store.delete(path)
+    return Run.open(run_id, store)
+
+
+def run_status(counts: Mapping[str, int], stopped: str | None) -> RunStatus:
+    """Return the status of a run from those of its partitions.
+
+    Example:
+        >>> run_status({"DONE": 3, "FAILED": 1}, None)
+        <RunStatus.PARTIAL_FAILURE: 'PARTIAL_FAILURE'>
+    """
+    if stopped is not None:
+        return RunStatus.CANCELLED if stopped == "cancelled" else RunStatus.FAILURE
+    wrong = counts.get(PartitionStatus.FAILED, 0) + counts.get(PartitionStatus.INTERNAL_ERROR, 0)
+    if wrong == 0:
+        return RunStatus.SUCCESS
+    return RunStatus.PARTIAL_FAILURE if counts.get(PartitionStatus.DONE) else RunStatus.FAILURE
+
+
+def describe(status: RunStatus, counts: Mapping[str, int], kept: int, ending: Ending) -> str:
+    """Return a sentence about a run's end."""
+    total = sum(counts.values())
+    parts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+    before = f" {kept} were kept from before." if kept else ""
+    dropped = ending.dropped_rows
+    without = f" {dropped} rows with a null key were dropped." if dropped else ""
+    end = f" Stopped: {ending.stopped}." if ending.stopped else ""
+    return f"{status.value}: {total} partitions ({parts}).{before}{without}{end}"
+
+
+def _rows_of(
+    unfinished: UnfinishedShard, columns: tuple[KeyColumn, ...], generation: int, done: set[str]
+) -> pa.Table | None:
+    """Return ledger rows for the partitions of a shard that have none."""
+    names = partition_ids(unfinished.keys, columns)
+    missing = [i for i, name in enumerate(names) if name not in done]
+    if not missing:
+        return None
+    ledger_rows = [
+        LedgerRow(
+            partition_id=names[i],
+            shard=unfinished.shard,
+            generation=generation,
+            status=unfinished.status.value,
+            rows=None,
+            reason=unfinished.reason,
+        )
+        for i in missing
+    ]
+    return segment_table(unfinished.keys.take(pa.array(missing, pa.int64())), ledger_rows)

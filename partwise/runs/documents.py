@@ -1,0 +1,237 @@
+"""The documents of a run: what `run.json`, `generations/` and `summary.json` hold, and where.
+
+    <store>/runs/<run_id>/
+        run.json                the claim, created exclusively and never changed
+        generations/0001.json   one for each time that work on the run was begun
+        lease/                  who works on it now
+        bundles/<shard>-<token>-<segment>.zip
+        ledger/<shard>-<token>-<segment>.parquet
+        predictions/, outputs/  rows that inference and map functions returned, named likewise
+        ledger.parquet          the consolidated ledger
+        summary.json            last; absent, or of an older generation: the run is not complete
+        report.html             for people, of the newest generation that was complete when it was
+                                written (it says which); nothing but a browser reads it
+
+Every document carries `format_version`; a newer one than this release knows is refused by name.
+"""
+
+import json
+import re
+from datetime import datetime
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from partwise.errors import RunFormatError, RunIdError
+from partwise.outcomes import RunStatus
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
+
+FORMAT_VERSION = 1
+RUNS = "runs"
+RUN_DOCUMENT = "run.json"
+SUMMARY_DOCUMENT = "summary.json"
+LEDGER_FILE = "ledger.parquet"
+REPORT_FILE = "report.html"
+BUNDLES = "bundles"
+LEDGER = "ledger"
+SCRATCH = "scratch"
+
+RunKind = Literal["train", "infer", "map", "export", "validate"]
+OUTPUT_FOLDERS: dict[RunKind, str] = {
+    "train": "outputs",
+    "infer": "predictions",
+    "map": "outputs",
+    "export": "outputs",
+    "validate": "outputs",
+}
+
+_GENERATION_FILE = re.compile(r"(\d{4,})\.json")
+_SEGMENT_FILE = re.compile(r"\d{5,}-g(\d{4,})[0-9a-f]{8}-\d{3,}\..+")
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+
+
+def check_run_id(run_id: str) -> str:
+    """Return the run ID when it is a safe name on every store.
+
+    Raises:
+        RunIdError: It is not.
+    """
+    if not is_run_id(run_id):
+        shown = repr(run_id)
+        shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
+        raise RunIdError(
+            f"The run_id {shown} is not a safe name; use 1 to 64 letters, digits, '-' and '_', "
+            "beginning with a letter or digit."
+        )
+    return run_id
+
+
+def is_run_id(name: object) -> bool:
+    """Whether a name can be that of a run."""
+    return isinstance(name, str) and _RUN_ID.fullmatch(name) is not None
+
+
+def run_path(run_id: str, *names: str) -> str:
+    """Return a path below the folder of a run, relative to the store."""
+    return "/".join((RUNS, run_id, *names))
+
+
+class Document(BaseModel):
+    """A frozen JSON document of the store, with the number of its format."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: int = FORMAT_VERSION
+
+    def to_bytes(self) -> bytes:
+        """Return the document as indented JSON."""
+        return self.model_dump_json(indent=2).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, content: bytes, where: str) -> Self:
+        """Read a document.
+
+        Raises:
+            RunFormatError: It is damaged, or of a format that this release does not know.
+        """
+        try:
+            values = json.loads(content)
+            version = values.get("format_version")
+        except (ValueError, AttributeError, RecursionError) as error:
+            raise RunFormatError(f"{where} is not a JSON document: {error}") from error
+        if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
+            raise RunFormatError(
+                f"{where} has format version {version!r}, and this release reads up to "
+                f"{FORMAT_VERSION}; install a newer partwise."
+            )
+        try:
+            return cls.model_validate_json(content)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"]))
+            raise RunFormatError(f"{where} is damaged: {place}: {first['msg']}") from error
+
+
+class KeyColumnDocument(BaseModel):
+    """A key column: its name and the class of its values."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    key_class: KeyClass
+
+
+class RunDocument(Document):
+    """`run.json`: what a run is, for as long as it exists."""
+
+    run_id: str
+    kind: RunKind
+    keys: tuple[KeyColumnDocument, ...]
+    n_shards: int = Field(ge=1)
+    hash_version: int
+    training_run_id: str | None = None
+    """The run whose models this one uses: a training run, or a run of exports."""
+    created_at: datetime
+    writer: str
+    """Random; tells a creator whose response was lost that the document is its own."""
+
+    @property
+    def key_columns(self) -> tuple[KeyColumn, ...]:
+        """The key columns."""
+        return tuple(KeyColumn(name=key.name, key_class=key.key_class) for key in self.keys)
+
+    @property
+    def partition_by(self) -> list[str]:
+        """The names of the key columns."""
+        return [key.name for key in self.keys]
+
+
+class GenerationDocument(Document):
+    """`generations/000N.json`: one time that work on the run was begun."""
+
+    generation: int = Field(ge=1)
+    on_existing_artifacts: Literal["error", "overwrite", "resume"]
+    source_fingerprint: str
+    inputs_fingerprint: str | None
+    """Of source, params, null policy and trained models; None: it cannot be told."""
+    code_fingerprint: str | None
+    """Of function or trainer, serde and seed; None: it cannot be told, and counts as changed."""
+    compatible: tuple[int, ...]
+    """Earlier generations of the same code, serde and settings, whose DONE partitions are kept."""
+    call: dict[str, JsonValue] | None
+    """The call, as far as another process can repeat it; None: it cannot (see `call_obstacle`)."""
+    call_obstacle: str | None
+    """Why another process cannot repeat the call: a closure, a frame in memory."""
+    call_known: dict[str, JsonValue] | None = None
+    """What can be told of such a call all the same."""
+    environment: dict[str, str]
+    started_at: datetime
+    owner: str
+    flow_run_id: str | None = None
+    """The Prefect flow run that began it: begun again, it goes on with its own run."""
+
+
+class SummaryDocument(Document):
+    """`summary.json`: how the newest generation ended. Written last."""
+
+    generation: int = Field(ge=1)
+    status: RunStatus
+    message: str
+    remark: str = ""
+    """What else is to be told: of a dry run, what all partitions would take."""
+    counts: dict[str, int]
+    kept: int
+    """Partitions that a resume found done."""
+    rows: int
+    dropped_rows: int
+    """Rows with a null key under the policy "drop"."""
+    ledger_sha256: str
+    started_at: datetime
+    finished_at: datetime
+    stages: dict[str, float]
+    """Seconds of each stage."""
+
+
+def generation_file(generation: int) -> str:
+    """Return the name of a generation's document."""
+    return f"generations/{generation:04d}.json"
+
+
+def generation_number(name: str) -> int:
+    """Return the generation whose document has this name; 0 for any other file."""
+    found = _GENERATION_FILE.fullmatch(name)
+    return int(found[1]) if found else 0
+
+
+def execution_token(generation: int, random: str) -> str:
+    """Return the token of one execution of a shard: its generation, then chance.
+
+    Two executions of one Dask task, as after a network partition, never share a name with it.
+    """
+    return f"g{generation:04d}{random}"
+
+
+def segment_file(shard: int, token: str, segment: int, suffix: str) -> str:
+    """Return the name of a file of a segment.
+
+    Example:
+        >>> segment_file(42, "g0001ab12cd34", 3, "zip")
+        '00042-g0001ab12cd34-003.zip'
+    """
+    return f"{shard:05d}-{token}-{segment:03d}.{suffix}"
+
+
+def generation_of(path: str) -> int:
+    """Return the generation that wrote a file of a segment, by its name; 0 for any other file."""
+    found = _SEGMENT_FILE.fullmatch(path.rpartition("/")[2])
+    return int(found[1]) if found else 0
+
+
+def to_json(value: Any) -> JsonValue:
+    """Return a value as JSON can hold it.
+
+    Raises:
+        TypeError: JSON cannot.
+    """
+    result: JsonValue = json.loads(json.dumps(value, allow_nan=False))
+    return result

@@ -1,0 +1,52 @@
+"""Which runs hold the exports of a training run."""
+
+import pyarrow.compute as pc
+
+from partwise.errors import InputError, RunNotFoundError
+from partwise.models.export_options import ModelFormat, format_of
+from partwise.runs.listing import list_runs
+from partwise.runs.run import Run
+
+
+def find_exports(run: Run, form: ModelFormat) -> Run:
+    """Return the run with the models of another run in a format.
+
+    Args:
+        run: A run of exports, which is returned, or a training run that was exported once.
+        form: The format.
+
+    Raises:
+        InputError: The run is of another kind or format, or was exported several times.
+        RunNotFoundError: The training run was not exported in this format.
+    """
+    if run.kind == "export":
+        if form not in exported_as(run):
+            raise InputError(
+                f"The run {run.run_id!r} exported to {', '.join(exported_as(run)) or 'nothing'}, "
+                f"and model_format is {form!r}."
+            )
+        return run
+    found = []
+    for name in list_runs(run.store):
+        other = Run.open(name, run.store)
+        ours = other.kind == "export" and other.document.training_run_id == run.run_id
+        if ours and form in exported_as(other):
+            found.append(other)
+    if not found:
+        raise RunNotFoundError(
+            f"There is no export of the run {run.run_id!r} to {form}: call export_models("
+            f"{run.run_id!r}, {form!r}), or pass the ID of a run of export_models."
+        )
+    if len(found) > 1:
+        names = ", ".join(repr(other.run_id) for other in found)
+        raise InputError(
+            f"The run {run.run_id!r} was exported to {form} as {names}: pass the ID of one of them "
+            "as training_run_id."
+        )
+    return found[0]
+
+
+def exported_as(run: Run) -> list[str]:
+    """Return the formats that an export run has published."""
+    names = pc.struct_field(pc.list_flatten(run.ledger["artifacts"]), "serde").unique()
+    return sorted({format_of(name) for name in names.to_pylist() if name})

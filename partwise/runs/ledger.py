@@ -1,0 +1,283 @@
+"""The ledger: one row per partition, as Parquet.
+
+On disk a key column is named `key.<name>`, so that it never meets a column of ours. The schema is
+fixed and explicit: metrics are one map column, which readers see as columns of their own.
+"""
+
+import io
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from partwise.errors import RunFormatError
+from partwise.outcomes import PartitionStatus
+from partwise.runs.bundle import StoredArtifact
+
+FORMAT_VERSION = 1
+KEY_PREFIX = "key."
+METRIC_PREFIX = "metric."
+
+ARTIFACT = pa.struct(
+    [
+        pa.field("filename", pa.string()),
+        pa.field("bundle", pa.string()),
+        pa.field("offset", pa.int64()),
+        pa.field("size_bytes", pa.int64()),
+        pa.field("stored_bytes", pa.int64()),
+        pa.field("compression", pa.string()),
+        pa.field("sha256", pa.string()),
+        pa.field("serde", pa.string()),
+    ]
+)
+COLUMNS = pa.schema(
+    [
+        pa.field("partition_id", pa.string()),
+        pa.field("shard", pa.int32()),
+        pa.field("generation", pa.int32()),
+        pa.field("status", pa.string()),
+        pa.field("attempts", pa.int32()),
+        pa.field("rows", pa.int64()),
+        pa.field("seconds", pa.float64()),
+        pa.field("peak_memory_bytes", pa.int64()),
+        pa.field("finished_at", pa.timestamp("us", tz="UTC")),
+        pa.field("host", pa.string()),
+        pa.field("reason", pa.string()),
+        pa.field("error_type", pa.string()),
+        pa.field("error_message", pa.string()),
+        pa.field("error_fingerprint", pa.string()),
+        pa.field("fingerprint", pa.string()),
+        pa.field("metrics", pa.map_(pa.string(), pa.float64())),
+        pa.field("artifacts", pa.list_(ARTIFACT)),
+        pa.field("rows_file", pa.string()),
+        pa.field("rows_offset", pa.int64()),
+        pa.field("rows_count", pa.int64()),
+        pa.field("rows_in_file", pa.int64()),
+    ]
+)
+_NOT_SHOWN = ("metrics", "artifacts", "rows_file", "rows_offset", "rows_count", "rows_in_file")
+_SAMPLE = 5  # partitions named per group of failures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerRow:
+    """What the ledger says of one partition, without its key."""
+
+    partition_id: str
+    shard: int
+    generation: int
+    status: str
+    attempts: int = 0
+    rows: int | None
+    """None where the partition was not looked at."""
+    seconds: float | None = None
+    peak_memory_bytes: int | None = None
+    """Highest sample of anonymous memory; None where it ran shorter than the sampling takes."""
+    finished_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    host: str | None = None
+    """Who did the work: "<host name>/<name of the Dask worker>"."""
+    reason: str | None = None
+    error_type: str | None = None
+    error_message: str | None = None
+    error_fingerprint: str | None = None
+    fingerprint: str | None = None
+    """Of the partition's rows and params."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    artifacts: tuple[StoredArtifact, ...] = ()
+    rows_file: str | None = None
+    """The file of output rows with this partition's, from `rows_offset`, `rows_count` many."""
+    rows_offset: int = 0
+    rows_count: int = 0
+    rows_in_file: int = 0
+
+
+def segment_table(keys: pa.Table, rows: Sequence[LedgerRow]) -> pa.Table:
+    """Return ledger rows as a table.
+
+    Args:
+        keys: Normalized key columns, one row for each of `rows`.
+        rows: What the ledger is to say of them.
+    """
+    columns: dict[str, Any] = {}
+    for column in fields(LedgerRow):
+        values = [getattr(row, column.name) for row in rows]
+        if column.name == "metrics":
+            values = [list(value.items()) for value in values]
+        elif column.name == "artifacts":
+            values = [[asdict(artifact) for artifact in value] for value in values]
+        columns[column.name] = pa.array(values, COLUMNS.field(column.name).type)
+    ordered = [columns[name] for name in COLUMNS.names]
+    names = [f"{KEY_PREFIX}{name}" for name in keys.column_names]
+    return pa.table([*keys.columns, *ordered], names=[*names, *COLUMNS.names])
+
+
+def write_table(table: pa.Table) -> bytes:
+    """Return a table as the bytes of a Parquet file, with our format version in its metadata."""
+    metadata = {**(table.schema.metadata or {}), b"partwise.format_version": b"%d" % FORMAT_VERSION}
+    sink = io.BytesIO()
+    table = table.replace_schema_metadata(metadata)
+    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    return sink.getvalue()
+
+
+def read_table(content: bytes, where: str) -> pa.Table:
+    """Return the table of a Parquet file that `write_table` made.
+
+    Raises:
+        RunFormatError: It is damaged, or of a newer format.
+    """
+    try:
+        # Threads of Arrow that hold bytes of Python's abort a process that ends (7 of 120 did).
+        file = pq.ParquetFile(
+            pa.BufferReader(content), pre_buffer=False, page_checksum_verification=True
+        )
+        table = file.read(use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise RunFormatError(f"{where} is no readable Parquet file: {reason}") from error
+    version = (table.schema.metadata or {}).get(b"partwise.format_version", b"none")
+    if not version.isdigit() or not 1 <= int(version) <= FORMAT_VERSION:
+        raise RunFormatError(
+            f"{where} has format version {version.decode(errors='replace')}, and this release "
+            f"reads up to {FORMAT_VERSION}; install a newer partwise."
+        )
+    return table
+
+
+def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Table | None:
+    """Return one row per partition, sorted by key: the rule that every reader goes by.
+
+    Of several rows for one partition a DONE one is taken before others, then that of the newest
+    generation, then the newest.
+
+    Args:
+        tables: Ledger rows.
+        written_in: The generation that wrote each table, which may have carried its rows over from
+            an earlier one; none: the same wrote all of them.
+    """
+    found = list(tables)
+    if not found:
+        return None
+    table = pa.concat_tables(found, promote_options="permissive")
+    generations = list(written_in) or [0] * len(found)
+    lengths = [part.num_rows for part in found]
+    done = pc.equal(table["status"], "DONE").cast(pa.int8())
+    order = pc.sort_indices(
+        pa.table(
+            {
+                "partition_id": table["partition_id"],
+                "done": done,
+                "written_in": pa.array(np.repeat(generations, lengths)),
+                "finished_at": table["finished_at"],
+            }
+        ),
+        sort_keys=[
+            ("partition_id", "ascending"),
+            ("done", "descending"),
+            ("written_in", "descending"),
+            ("finished_at", "descending"),
+        ],
+    )
+    table = table.take(order)
+    codes = table["partition_id"].combine_chunks().dictionary_encode().indices.to_numpy()
+    first = np.ones(len(codes), dtype=bool)
+    first[1:] = codes[1:] != codes[:-1]
+    table = table.filter(pa.array(first))
+    keys = [name for name in table.column_names if name.startswith(KEY_PREFIX)]
+    return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
+
+
+def show(table: pa.Table) -> pa.Table:
+    """Return the ledger as users read it: keys and metrics as columns of their own names.
+
+    A key or metric that is named like a column of the ledger has a prefix (`key.`, `metric.`).
+    """
+    keys = [name for name in table.column_names if name.startswith(KEY_PREFIX)]
+    ours = [name for name in COLUMNS.names if name not in _NOT_SHOWN]
+    columns: dict[str, Any] = {}
+    for name in keys:
+        short = name.removeprefix(KEY_PREFIX)
+        columns[_free_name(short, KEY_PREFIX, {*ours, *columns})] = table[name]
+    for name in ours:
+        columns[name] = table[name]
+    for metric, values in _metric_columns(table).items():
+        columns[_free_name(metric, METRIC_PREFIX, columns)] = values
+    return pa.table(columns)
+
+
+def group_failures(table: pa.Table) -> pa.Table:
+    """Return the failed rows of a ledger grouped by error_fingerprint, the largest group first.
+
+    Columns: error_fingerprint, error_type, error_message, count, sample (up to five partition_ids).
+    """
+    failed = table.filter(pc.equal(table["status"], PartitionStatus.FAILED.value))
+    grouped = failed.group_by("error_fingerprint", use_threads=False).aggregate(
+        [
+            ("error_type", "first"),
+            ("error_message", "first"),
+            ("partition_id", "count"),
+            ("partition_id", "list"),
+        ]
+    )
+    samples = [names[:_SAMPLE] for names in grouped["partition_id_list"].to_pylist()]
+    result = pa.table(
+        {
+            "error_fingerprint": grouped["error_fingerprint"],
+            "error_type": grouped["error_type_first"],
+            "error_message": grouped["error_message_first"],
+            "count": grouped["partition_id_count"],
+            "sample": pa.array(samples, pa.list_(pa.string())),
+        }
+    )
+    return result.sort_by([("count", "descending")])
+
+
+def _free_name(name: str, prefix: str, taken: Container[str]) -> str:
+    while name in taken:
+        name = prefix + name
+    return name
+
+
+def metric_values(table: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """Yield each metric of a ledger, by name: its name, the rows that have it, their values.
+
+    Args:
+        table: A ledger of n rows.
+
+    Yields:
+        The name; row numbers of shape (m,), ascending; float64 values of shape (m,).
+    """
+    metrics = table["metrics"].combine_chunks()
+    if isinstance(metrics, pa.ChunkedArray):
+        metrics = pa.concat_arrays(metrics.chunks)
+    if not len(metrics):
+        return
+    lengths = np.diff(metrics.offsets.to_numpy())
+    row_of = np.repeat(np.arange(len(metrics)), lengths)
+    start, stop = metrics.offsets[0].as_py(), metrics.offsets[-1].as_py()
+    names = metrics.keys[start:stop].dictionary_encode()
+    values = metrics.items[start:stop].to_numpy(zero_copy_only=False)
+    codes = names.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(names.dictionary)))
+    found = names.dictionary.to_pylist()
+    for code in sorted(range(len(found)), key=found.__getitem__):
+        chosen = order[ends[code - 1] if code else 0 : ends[code]]
+        yield found[code], row_of[chosen], values[chosen]
+
+
+def _metric_columns(table: pa.Table) -> dict[str, pa.Array]:
+    """Pivot the metrics: one float64 column for each, null where a row has none."""
+    columns = {}
+    for name, rows, values in metric_values(table):
+        dense = np.zeros(table.num_rows)
+        missing = np.ones(table.num_rows, dtype=bool)
+        dense[rows] = values
+        missing[rows] = False
+        columns[name] = pa.array(dense, mask=missing)
+    return columns

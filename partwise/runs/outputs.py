@@ -1,0 +1,167 @@
+"""The files of rows that inference and map functions returned: without doubles, for any reader."""
+
+import io
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from partwise.errors import ColumnError, IntegrityError
+from partwise.runs.committed import READ_THREADS
+from partwise.runs.documents import run_path
+from partwise.runs.ledger import read_table, write_table
+from partwise.runs.run import Run
+from partwise.store.store import Store
+from partwise.tables.dictionaries import decoded
+
+_END_BYTES = 64 << 10
+"""Read at first of a file, where its metadata stands."""
+
+
+@lru_cache(maxsize=64)
+def _unwritable(serialized: bytes) -> tuple[int, str] | None:
+    """The place of a field that Parquet has no type for, and what its writer says, if there is one.
+
+    The schema is serialized, since one with an extension type of the user's has no hash.
+    """
+    for place, field in enumerate(pa.ipc.read_schema(pa.BufferReader(serialized))):
+        try:
+            pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
+        except (pa.ArrowException, OSError) as error:
+            return place, " ".join(str(error).split()).rstrip(".")
+    return None
+
+
+def unwritable_field(schema: pa.Schema) -> tuple[pa.Field, str] | None:
+    """Return the first field that Parquet has no type for, and what its writer says."""
+    found = _unwritable(schema.serialize().to_pybytes())
+    return None if found is None else (schema.field(found[0]), found[1])
+
+
+def check_writable(schema: pa.Schema, what: str) -> None:
+    """Refuse columns that Parquet has no type for.
+
+    Args:
+        schema: The columns.
+        what: Where they come from, for the message: "keep_columns names".
+
+    Raises:
+        ColumnError: A column cannot be written.
+    """
+    found = unwritable_field(schema)
+    if found is not None:
+        field, reason = found
+        raise ColumnError(
+            f"{what} column {field.name!r} of type {field.type}, which Parquet cannot hold "
+            f"({reason}): cast it to another type, or leave it out."
+        )
+
+
+def storable(rows: pa.Table) -> pa.Table:
+    """Bring the rows that a function returned into types that Parquet gives back as they were.
+
+    Of dictionaries it gives back those of text and bytes; others would come back as the numbers
+    in which their values are stored.
+
+    Raises:
+        ColumnError: Parquet cannot hold a column at all.
+    """
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type) and not _is_text(field.type.value_type):
+            chunks = [decoded(chunk) for chunk in rows.column(index).chunks]
+            plain = pa.chunked_array(chunks, field.type.value_type)
+            rows = rows.set_column(index, field.with_type(plain.type), plain)
+    check_writable(rows.schema, "The function returned")
+    return rows
+
+
+def _is_text(data_type: pa.DataType) -> bool:
+    return data_type in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
+
+
+def read_schemas(run: Run, paths: Sequence[str]) -> list[tuple[pa.Schema, str]]:
+    """Return the schema of each file of rows, and words that name it; only its end is read.
+
+    Args:
+        run: The run.
+        paths: Of the files, relative to the run.
+
+    Raises:
+        IntegrityError: A file is gone or damaged.
+    """
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        return list(threads.map(lambda name: (_read_schema(run, name), f"file {name!r}"), paths))
+
+
+def _read_schema(run: Run, name: str) -> pa.Schema:
+    path = run_path(run.run_id, name)
+    damaged = (
+        f"{name} of the run {run.run_id!r} is gone or damaged; resume the run to make it anew."
+    )
+    try:
+        size = run.store.size(path)
+        tail = run.store.read_range(path, max(0, size - _END_BYTES), min(size, _END_BYTES))
+        # A Parquet file ends in the length of its metadata, four bytes, and "PAR1":
+        # https://parquet.apache.org/docs/file-format/
+        needed = int.from_bytes(tail[-8:-4], "little") + 8
+        if len(tail) < needed <= size:
+            tail = run.store.read_range(path, size - needed, needed)
+    except FileNotFoundError as error:
+        raise IntegrityError(damaged) from error
+    try:
+        return pq.read_schema(pa.BufferReader(tail)).remove_metadata()
+    except (pa.ArrowException, OSError) as error:
+        raise IntegrityError(damaged) from error
+
+
+def rewrite_partial_files(
+    store: Store, run_id: str, ledger: pa.Table, rename: Callable[[str], str]
+) -> pa.Table:
+    """Write anew each output file that holds more than the rows of a ledger.
+
+    A file can hold rows of partitions that another execution of the shard, or a later generation,
+    did again.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        ledger: Some rows of a ledger.
+        rename: Gives the new file of an old one, both relative to the run.
+
+    Returns:
+        The ledger, with the places of the output rows as they are now.
+    """
+    for name in sorted(set(ledger["rows_file"].drop_null().to_pylist())):
+        chosen = pc.equal(ledger["rows_file"], name).fill_null(False)
+        offsets = ledger["rows_offset"].filter(chosen).to_numpy()
+        counts = ledger["rows_count"].filter(chosen).to_numpy()
+        if int(counts.sum()) == ledger["rows_in_file"].filter(chosen)[0].as_py():
+            continue
+        path = run_path(run_id, name)
+        rows = read_table(store.read(path), path)
+        spans = [np.arange(o, o + c) for o, c in zip(offsets, counts, strict=True)]
+        taken = rows.take(pa.array(np.concatenate(spans)))
+        store.create(run_path(run_id, rename(name)), write_table(taken))
+        moved = {
+            "rows_file": pa.repeat(rename(name), len(offsets)),
+            "rows_offset": pa.array(np.cumsum(counts) - counts, pa.int64()),
+            "rows_in_file": pa.repeat(pa.scalar(taken.num_rows, pa.int64()), len(offsets)),
+        }
+        mask = chosen.combine_chunks()
+        for column, values in moved.items():
+            place = ledger.schema.get_field_index(column)
+            replaced = pc.replace_with_mask(ledger[column].combine_chunks(), mask, values)
+            ledger = ledger.set_column(place, column, replaced)
+    return ledger
+
+
+def unreferenced_outputs(store: Store, run_id: str, ledger: pa.Table, folder: str) -> list[str]:
+    """Return the paths of the output files to which no row of the ledger refers."""
+    referenced = {
+        run_path(run_id, name) for name in ledger["rows_file"].drop_null().unique().to_pylist()
+    }
+    return [path for path in store.list(run_path(run_id, folder) + "/") if path not in referenced]

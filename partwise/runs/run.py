@@ -1,0 +1,401 @@
+"""The handle of a run: its status, its partitions, their models, logs and artifacts."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import (
+    ArtifactNotFoundError,
+    ColumnError,
+    IntegrityError,
+    ModelNotFound,
+    PartitionNotFoundError,
+    PartwiseError,
+    RunFormatError,
+    RunNotFoundError,
+)
+from partwise.models.serdes import ModelSerde, serde_by_name
+from partwise.outcomes import RunStatus
+from partwise.runs.bundle import (
+    LOG_FILENAME,
+    StoredArtifact,
+    artifact_from_row,
+    content_file,
+    decode,
+)
+from partwise.runs.committed import read_generation
+from partwise.runs.documents import (
+    LEDGER_FILE,
+    RUN_DOCUMENT,
+    RUNS,
+    SUMMARY_DOCUMENT,
+    GenerationDocument,
+    RunDocument,
+    RunKind,
+    SummaryDocument,
+    check_run_id,
+    generation_file,
+    is_run_id,
+    run_path,
+)
+from partwise.runs.ledger import group_failures, read_table, segment_table, show
+from partwise.runs.listing import latest_generation
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import Key, KeyColumn, partition_id
+
+
+class Run:
+    """A run in a store, as it stands at this moment.
+
+    `Run.open` works from any process, also while the run is at work; then it shows what has been
+    committed. A handle reads the store when first asked and remembers; `refresh()` gives a new one.
+
+    Example:
+        >>> run = Run.open("sales-2026-11", "/data/models")  # doctest: +SKIP
+        >>> run.status  # doctest: +SKIP
+        <RunStatus.SUCCESS: 'SUCCESS'>
+        >>> run.model("store-7").predict(rows)  # doctest: +SKIP
+    """
+
+    def __init__(self, store: Store, document: RunDocument, generation: int) -> None:
+        self.store = store
+        self.document = document
+        self.generation = generation
+
+    @classmethod
+    def open(cls, run_id: str, store: Store | str | Path = "artifacts") -> "Run":
+        """Open a run by its ID.
+
+        Args:
+            run_id: The ID that it was started with.
+            store: The artifact store: its URL, a folder, or a `Store`.
+
+        Raises:
+            RunIdError: The ID is no safe name.
+            RunNotFoundError: The store has no such run; the message names some that it has.
+            RunFormatError: A document is damaged, or of a newer format.
+            StoreError: The store cannot be read.
+        """
+        check_run_id(run_id)
+        opened = store if isinstance(store, Store) else Store.parse(store)
+        try:
+            content = opened.read(run_path(run_id, RUN_DOCUMENT))
+        except FileNotFoundError:
+            names = [name for name in opened.list_folder(RUNS) if is_run_id(name)]
+            known = ", ".join(get_close_matches(run_id, names) or names[-3:]) or "none"
+            raise RunNotFoundError(
+                f"There is no run {run_id!r} in {opened.url} (some of those there: {known})."
+            ) from None
+        document = RunDocument.from_bytes(content, f"{run_id}/{RUN_DOCUMENT}")
+        if document.run_id != run_id:
+            raise RunFormatError(
+                f"{run_id}/{RUN_DOCUMENT} is that of the run {document.run_id!r}; the folder was "
+                "renamed or copied, and a run has one identity."
+            )
+        return cls(opened, document, latest_generation(opened, run_id))
+
+    def refresh(self) -> "Run":
+        """Return a handle of the run as it stands now."""
+        return Run.open(self.run_id, self.store)
+
+    def __repr__(self) -> str:
+        return f"Run({self.run_id!r}, {self.status.value}, {self.path!r})"
+
+    @property
+    def run_id(self) -> str:
+        """The run's ID."""
+        return self.document.run_id
+
+    @property
+    def kind(self) -> RunKind:
+        """What the run does: "train", "infer", "map", "export" or "validate"."""
+        return self.document.kind
+
+    @property
+    def key_columns(self) -> tuple[KeyColumn, ...]:
+        """The key columns and the classes of their values."""
+        return self.document.key_columns
+
+    @property
+    def path(self) -> str:
+        """Where the run lies."""
+        return f"{self.store.url.rstrip('/')}/{run_path(self.run_id)}"
+
+    @cached_property
+    def summary(self) -> SummaryDocument | None:
+        """How the newest generation ended; None while it has not."""
+        try:
+            content = self.store.read(run_path(self.run_id, SUMMARY_DOCUMENT))
+        except FileNotFoundError:
+            return None
+        summary = SummaryDocument.from_bytes(content, f"{self.run_id}/{SUMMARY_DOCUMENT}")
+        return summary if summary.generation == self.generation else None
+
+    @property
+    def status(self) -> RunStatus:
+        """The run's status; IN_PROGRESS also when its process died and nobody resumed it yet."""
+        return RunStatus.IN_PROGRESS if self.summary is None else self.summary.status
+
+    @property
+    def kept(self) -> int:
+        """How many partitions the last resume found done and kept."""
+        return 0 if self.summary is None else self.summary.kept
+
+    @property
+    def executed(self) -> int:
+        """How many partitions ran in the newest generation."""
+        return sum(self.counts.values()) - self.kept - self.counts.get("CANCELLED", 0)
+
+    @cached_property
+    def counts(self) -> dict[str, int]:
+        """Partitions by status."""
+        if self.summary is not None:
+            return dict(self.summary.counts)
+        return dict(Counter(self.ledger["status"].to_pylist()))
+
+    def read_generation_document(self, generation: int | None = None) -> GenerationDocument:
+        """Return what is written down of a generation; None: of the newest.
+
+        Raises:
+            RunFormatError: It is damaged or missing.
+        """
+        name = generation_file(generation or self.generation)
+        try:
+            content = self.store.read(run_path(self.run_id, name))
+        except FileNotFoundError as error:
+            raise RunFormatError(f"The run {self.run_id!r} lacks its {name}.") from error
+        return GenerationDocument.from_bytes(content, f"{self.run_id}/{name}")
+
+    @cached_property
+    def ledger(self) -> pa.Table:
+        """The ledger as it is stored: one row per partition, `key.<name>` columns first, by key.
+
+        Raises:
+            IntegrityError: The consolidated ledger differs from its checksum in the summary.
+        """
+        if self.summary is None:
+            table = read_generation(self.store, self.run_id, self.generation)
+            return self.no_ledger() if table is None else table
+        try:
+            content = self.store.read(run_path(self.run_id, LEDGER_FILE))
+        except FileNotFoundError as error:
+            raise self._lost(LEDGER_FILE, "is gone") from error
+        if hashlib.sha256(content).hexdigest() != self.summary.ledger_sha256:
+            raise self._lost(LEDGER_FILE, f"differs from its checksum in {SUMMARY_DOCUMENT}")
+        return read_table(content, f"{self.run_id}/{LEDGER_FILE}")
+
+    def _lost(self, name: str, why: str) -> PartwiseError:
+        """Return what to raise for a file that should be there as it was written."""
+        if self.refresh().generation != self.generation:
+            return RunFormatError(
+                f"The run {self.run_id!r} was worked on since this handle was opened; open it "
+                "again."
+            )
+        return IntegrityError(
+            f"{name} of the run {self.run_id!r} {why}; resume the run to make it anew."
+        )
+
+    def no_ledger(self) -> pa.Table:
+        """Return a ledger without rows."""
+        return segment_table(
+            pa.table({column.name: pa.nulls(0) for column in self.key_columns}), []
+        )
+
+    @cached_property
+    def partitions(self) -> pa.Table:
+        """One row per partition: its key, partition_id, status, what it took, errors, metrics."""
+        return show(self.ledger)
+
+    def partition_id(self, key: Key) -> str:
+        """Return the path-safe name of a key.
+
+        Raises:
+            KeyClassError: The key's values are of another class than the run's keys.
+        """
+        return partition_id(key, self.key_columns)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.ledger["partition_id"].to_pylist())}
+
+    def _row(self, name: str, shown: str) -> dict[str, Any]:
+        place = self._places.get(name)
+        if place is None:
+            unfinished = " yet" if self.status is RunStatus.IN_PROGRESS else ""
+            raise PartitionNotFoundError(
+                f"The run {self.run_id!r} has no partition {shown}{unfinished}."
+            )
+        row: dict[str, Any] = self.ledger.slice(place, 1).to_pylist()[0]
+        return row
+
+    def stored_artifacts(self, name: str) -> list[StoredArtifact]:
+        """Return what the ledger says of the artifacts of a partition, given by partition_id.
+
+        Raises:
+            PartitionNotFoundError: The run has no such partition.
+        """
+        return [artifact_from_row(row) for row in self._row(name, name)["artifacts"]]
+
+    def artifacts(self, key: Key) -> list[str]:
+        """Return the names of a partition's artifacts: its model, its log, what it uploaded.
+
+        Raises:
+            PartitionNotFoundError: The run has no partition of this key.
+        """
+        row = self._row(self.partition_id(key), repr(key))
+        return [artifact["filename"] for artifact in row["artifacts"]]
+
+    def artifact(self, key: Key, filename: str, read: Callable[[str], Any] | None = None) -> Any:
+        """Return an artifact of a partition: its bytes, or what `read(path)` makes of it.
+
+        Raises:
+            PartitionNotFoundError: The run has no partition of this key.
+            ArtifactNotFoundError: The partition has no such artifact.
+            IntegrityError: The bytes differ from their checksum.
+        """
+        content = self.read_artifact(self.partition_id(key), filename, repr(key))
+        if read is None:
+            return content
+        with content_file(content, filename) as path:
+            return read(path)
+
+    def read_artifact(self, name: str, filename: str, shown: str = "") -> bytes:
+        """Return an artifact's bytes: one ranged read, checked against its sha256.
+
+        Args:
+            name: The partition_id.
+            filename: The artifact's name.
+            shown: How messages name the partition; its partition_id when empty.
+
+        Raises:
+            ArtifactNotFoundError: The partition has no such artifact.
+        """
+        shown = shown or name
+        artifacts = [artifact_from_row(row) for row in self._row(name, shown)["artifacts"]]
+        for artifact in artifacts:
+            if artifact.filename == filename:
+                return self._read(artifact, shown)
+        has = ", ".join(artifact.filename for artifact in artifacts) or "none"
+        raise ArtifactNotFoundError(
+            f"The partition {shown} of the run {self.run_id!r} has no artifact {filename!r}; "
+            f"it has {has}."
+        )
+
+    def _read(self, artifact: StoredArtifact, shown: str) -> bytes:
+        path = run_path(self.run_id, artifact.bundle)
+        where = f"the partition {shown} of the run {self.run_id!r}"
+        try:
+            stored = self.store.read_range(path, artifact.offset, artifact.stored_bytes)
+        except FileNotFoundError as error:
+            raise self._lost(artifact.bundle, f"is gone with {artifact.filename!r}") from error
+        return decode(stored, artifact, where)
+
+    def logs(self, key: Key) -> str:
+        """Return what a partition wrote: print, logging, warnings, a crash; "" when nothing.
+
+        Raises:
+            PartitionNotFoundError: The run has no partition of this key.
+        """
+        if LOG_FILENAME not in self.artifacts(key):
+            return ""
+        return str(self.artifact(key, LOG_FILENAME).decode(errors="replace"))
+
+    def model(self, key: Key, serde: ModelSerde | None = None) -> Any:
+        """Return the trained model of a partition.
+
+        Args:
+            key: The partition's key, of the class of the run's keys.
+            serde: Reads the model where a native serde did not write it. Nothing is unpickled
+                unless this is a `PickleSerde`.
+
+        Raises:
+            PartitionNotFoundError: The run has no partition of this key.
+            ModelNotFound: The partition has no model: it was skipped, or failed.
+            SerdeError: The model needs a serde that was not given.
+            IntegrityError: The bytes differ from their checksum.
+        """
+        row = self._row(self.partition_id(key), repr(key))
+        artifacts = [artifact_from_row(artifact) for artifact in row["artifacts"]]
+        for artifact in artifacts:
+            if artifact.serde:
+                reader = serde_by_name(artifact.serde, serde)
+                with content_file(self._read(artifact, repr(key)), artifact.filename) as path:
+                    for beside in artifacts:
+                        if beside.filename == f"{artifact.filename}.data":
+                            content = self._read(beside, repr(key))
+                            Path(path).with_name(beside.filename).write_bytes(content)
+                    return reader.read(path)
+        why = row["error_message"] or row["reason"] or "it wrote none"
+        raise ModelNotFound(
+            f"The partition {key!r} of the run {self.run_id!r} is {row['status']} and has no "
+            f"model: {why}"
+        )
+
+    def predictions(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows that an inference or map run produced, partition by partition.
+
+        Args:
+            columns: Those to read; None: all. Where a partition lacks one, it is null.
+
+        Raises:
+            ColumnError: No partition has one of `columns`, or a column is of types in several
+                partitions that do not go together.
+        """
+        parts = list(self.iter_predictions(columns))
+        if not parts:
+            return pa.table({})
+        try:
+            table = pa.concat_tables(parts, promote_options="permissive")
+        except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
+            raise ColumnError(
+                f"Partitions of the run {self.run_id!r} returned columns of types that do not go "
+                f"together ({error}); read them one file at a time with iter_predictions()."
+            ) from error
+        known = set(table.column_names)
+        missing = [name for name in columns or () if name not in known]
+        if missing:
+            raise ColumnError(
+                f"No partition of the run {self.run_id!r} returned columns {missing}."
+            )
+        return table
+
+    def iter_predictions(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """Yield the produced rows one file at a time, for runs larger than memory.
+
+        Only the rows of a partition's own ledger row are given, also while the run is at work.
+
+        Args:
+            columns: Those to read, where a file has them; None: all.
+        """
+        table = self.ledger.filter(pc.is_valid(self.ledger["rows_file"]))
+        chosen = table.select(["rows_file", "rows_offset", "rows_count"]).to_pandas()
+        for path, group in chosen.groupby("rows_file", sort=True):
+            try:
+                content = self.store.read(run_path(self.run_id, str(path)))
+            except FileNotFoundError as error:
+                raise self._lost(str(path), "is gone") from error
+            rows = read_table(content, f"{self.run_id}/{path}")
+            if columns is not None:
+                rows = rows.select([name for name in columns if name in rows.column_names])
+            if int(group["rows_count"].sum()) != rows.num_rows:
+                spans = [
+                    np.arange(offset, offset + count)
+                    for offset, count in zip(group["rows_offset"], group["rows_count"], strict=True)
+                ]
+                rows = rows.take(pa.array(np.concatenate(spans)))
+            yield rows.replace_schema_metadata(None)
+
+    def failures(self) -> pa.Table:
+        """Return failures grouped by fingerprint: type, message, count and sample keys, most first.
+
+        Columns: error_fingerprint, error_type, error_message, count, sample (partition_ids).
+        """
+        return group_failures(self.ledger)

@@ -1,0 +1,343 @@
+"""Dividing a source over shards: as Dask tasks over its fragments, or here where only we see them.
+
+What a worker reads becomes a part file. The driver reads no rows but those of data in its memory.
+"""
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pyarrow as pa
+from dask.delayed import delayed
+from distributed import Client, Future, get_worker, wait
+
+from partwise.errors import ClusterError, PartwiseError, SourceError, StoreError
+from partwise.shuffle.part_file import is_whole, lay_in_shard_order, read_index
+from partwise.shuffle.plan import (
+    KeyedRows,
+    Spill,
+    SpilledPart,
+    SpilledShard,
+    keyed_fragments,
+    merge_parts,
+)
+from partwise.shuffle.shard_cache import Shelf, is_disk_full
+from partwise.shuffle.shared_folder import Medium, Stage, fetch_shard
+from partwise.shuffle.sorted_shards import read_shard_keys
+from partwise.shuffle.write import Division, spill_fragments
+from partwise.sources.descriptions import Source
+from partwise.sources.fragments import Fragment, Place
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import KeyColumn, chosen_keys
+
+LARGEST_PART_BYTES = 512 << 20
+LARGEST_OBJECT_BYTES = 128 << 20
+SMALLEST_PART_BYTES = 32 << 20
+PARTS_PER_SLOT = 4
+LOOK_S = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartWork:
+    """What whoever reads some fragments has to know."""
+
+    number: int
+    division: Division
+    positions: tuple[int, ...]
+    """The numbers of the fragments in the source."""
+    first_row: int | None
+    """How many rows stand before in the source; None where nobody knows."""
+    where: Medium
+    store: Store
+    folder: str
+
+
+def places_of(where: Medium) -> tuple[Place, ...]:
+    """Return where a fragment has to be for workers to read it as it is."""
+    return ("anywhere", "disk") if where == "disk" else ("anywhere",)
+
+
+def spill_part(work: PartWork, fragments: Sequence[Fragment]) -> str:
+    """Read fragments, and write a part; returns its path, relative to the store.
+
+    Raises:
+        SourceError: The fragments cannot be read, or the part cannot be written.
+        NullKeyError: A key is null under the policy "error".
+    """
+    name = f"{work.number:05d}-{os.urandom(4).hex()}.part"
+    path = f"{work.folder}/{name}"
+    numbered = list(zip(work.positions, fragments, strict=True))
+    try:
+        if work.where == "disk":
+            # The folder is the driver's: once that has gone, this part is not wanted any more.
+            local = work.store.local_path(path) or path
+            spill_fragments(work.division, numbered, local, work.first_row)
+            return path
+        with tempfile.TemporaryDirectory(prefix="spill-", dir=_worker_folder()) as folder:
+            raw, laid = os.path.join(folder, "raw"), os.path.join(folder, "laid")
+            spill_fragments(work.division, numbered, raw, work.first_row)
+            lay_in_shard_order(raw, laid)
+            os.unlink(raw)
+            work.store.create(path, Path(laid).read_bytes())
+    except OSError as error:
+        if isinstance(error, PartwiseError) or not is_disk_full(error):
+            raise
+        raise SourceError(
+            "No room is left on the disk for the rows that are divided into shards: make some, or "
+            "set PARTWISE_SCRATCH and Dask's temporary-directory to a larger disk."
+        ) from error
+    return path
+
+
+def _worker_folder() -> str | None:
+    try:
+        return str(get_worker().local_directory)
+    except ValueError:
+        return None
+
+
+def load_shards(
+    source: Source,
+    division: Division,
+    client: Client,
+    shelf: Shelf,
+    stage: Stage,
+    log: Callable[[str], None],
+) -> Spill:
+    """Divide a source over shards, or find that an earlier run did.
+
+    Args:
+        source: Where the rows come from.
+        division: How they are divided.
+        client: Of the cluster whose workers read.
+        shelf: Where parts are written.
+        stage: Makes the dictionaries of the rows reachable for workers.
+        log: Hears how far it is.
+
+    Raises:
+        SourceError: There are no rows, or they cannot be read.
+        NullKeyError: A key is null under the policy "error".
+        ClusterError: Workers died of it.
+    """
+    places = places_of(stage.where)
+    names = [column.name for column in division.key_columns]
+    keyed, others, dropped = keyed_fragments(source.fragments(names), division, places)
+    parts = known_parts(shelf, client, log)
+    paths: list[str] = []
+    if parts is None:
+        paths = _Spilling(division, client, shelf, places, keyed, log).run(others)
+        parts = [open_part(shelf, path) for path in paths]
+    dictionaries = str(stage.directory / "dictionaries")
+    spill = merge_parts(source, parts, keyed, division, dropped, dictionaries)
+    if paths:
+        shelf.complete(paths)
+    staged = stage.hand_over(dictionaries).path
+    return replace(spill, shards=tuple(replace(s, dictionaries=staged) for s in spill.shards))
+
+
+def read_keys(
+    stage: Stage,
+    key_columns: Sequence[KeyColumn],
+    shard: SpilledShard,
+    only: frozenset[int] | None = None,
+) -> pa.Table:
+    """Return the distinct keys of a shard, wherever its rows lie.
+
+    Args:
+        stage: Where its dictionaries were handed to workers.
+        key_columns: The columns of the partition key.
+        shard: The shard.
+        only: The hashes of the keys that are meant; None: all.
+    """
+    with tempfile.TemporaryDirectory(prefix="keys-", dir=stage.directory) as directory:
+        fetched = fetch_shard(shard, stage.where, stage.store, directory, directory)
+        keys = read_shard_keys(fetched, key_columns, directory)
+    return keys if only is None else keys.take(chosen_keys(keys, only))
+
+
+def known_parts(
+    shelf: Shelf, client: Client, log: Callable[[str], None]
+) -> list[SpilledPart] | None:
+    """Return the parts that an earlier run wrote, if they are whole; None: there are none."""
+    paths = shelf.known_parts()
+    if not paths:
+        return None
+    try:
+        parts = [open_part(shelf, path) for path in paths]
+    except (SourceError, StoreError, FileNotFoundError):
+        parts = []
+    # A store looks after what it keeps; a scratch disk may not.
+    checked = [part.path for part in parts] if shelf.where == "disk" else []
+    if parts and all(client.gather(client.map(is_whole, checked, pure=False))):
+        log("The rows are those of an earlier run: its shards are used again.")
+        return parts
+    log("The shards of an earlier run on these rows are damaged: the rows are read again.")
+    shelf.forget()
+    return None
+
+
+def open_part(shelf: Shelf, path: str) -> SpilledPart:
+    """Read the index of a part."""
+    store = shelf.store
+    size = store.size(path)
+    index = read_index(lambda offset, count: store.read_range(path, offset, count), size, path)
+    where = store.local_path(path) if shelf.where == "disk" else path
+    return SpilledPart(path=where or path, index=index)
+
+
+class _Spilling:
+    """The parts of one spill, in the making."""
+
+    def __init__(
+        self,
+        division: Division,
+        client: Client,
+        shelf: Shelf,
+        places: Collection[Place],
+        keyed: Sequence[KeyedRows],
+        log: Callable[[str], None],
+    ) -> None:
+        self._division = division
+        self._client = client
+        self._shelf = shelf
+        self._places = places
+        self._log = log
+        self._counts_hold = not keyed and not division.selection.conditions
+
+    def run(self, fragments: Sequence[tuple[int, Fragment]]) -> list[str]:
+        """Read all fragments; returns the paths of parts, in the order of the source."""
+        groups = self._groups(fragments)
+        works = [self._work(number, group, groups) for number, group in enumerate(groups)]
+        alone = len(groups) == 1 and "disk" in self._places
+        paths: dict[int, str] = {}
+        pending: dict[Future[str], int] = {}
+        here: list[int] = []
+        if self._shelf.where == "disk":
+            os.makedirs(self._shelf.store.local_path(self._shelf.folder) or "", exist_ok=True)
+        try:
+            for number, group in enumerate(groups):
+                place = group[0][1].place
+                if place == "cluster" or (place in self._places and not alone):
+                    pending[self._submit(works[number], group)] = number
+                else:
+                    here.append(number)
+            for number in here:
+                paths[number] = spill_part(works[number], [f for _, f in groups[number]])
+            self._collect(pending, paths)
+        finally:
+            self._client.cancel(list(pending))
+            pending.clear()
+        return [paths[number] for number in range(len(groups))]
+
+    def _groups(
+        self, fragments: Sequence[tuple[int, Fragment]]
+    ) -> list[list[tuple[int, Fragment]]]:
+        """Divide fragments into what is read together: neighbours, of one place, of a fair size."""
+        total = sum(fragment.size_bytes for _, fragment in fragments)
+        slots = max(1, sum(self._client.nthreads().values()))
+        most = LARGEST_PART_BYTES if "disk" in self._places else LARGEST_OBJECT_BYTES
+        wanted = min(most, max(SMALLEST_PART_BYTES, total // (PARTS_PER_SLOT * slots)))
+        groups: list[list[tuple[int, Fragment]]] = []
+        size = 0
+        for position, fragment in fragments:
+            last = groups[-1][-1][1] if groups else None
+            if (
+                last is None
+                or last.place != fragment.place
+                or fragment.place == "cluster"
+                or size + fragment.size_bytes > wanted
+            ):
+                groups.append([])
+                size = 0
+            groups[-1].append((position, fragment))
+            size += fragment.size_bytes
+        return groups
+
+    def _work(
+        self,
+        number: int,
+        group: Sequence[tuple[int, Fragment]],
+        groups: Sequence[Sequence[tuple[int, Fragment]]],
+    ) -> PartWork:
+        before = [fragment.rows for earlier in groups[:number] for _, fragment in earlier]
+        known = self._counts_hold and None not in before
+        return PartWork(
+            number=number,
+            division=self._division,
+            positions=tuple(position for position, _ in group),
+            first_row=sum(rows or 0 for rows in before) if known else None,
+            where=self._shelf.where,
+            store=self._shelf.store,
+            folder=self._shelf.folder,
+        )
+
+    def _submit(self, work: PartWork, group: Sequence[tuple[int, Fragment]]) -> "Future[str]":
+        future: Future[str]
+        if group[0][1].place == "cluster":
+            tasks = [fragment.task for _, fragment in group]  # type: ignore[attr-defined]
+            future = self._client.compute(delayed(spill_part, pure=False)(work, tasks))
+        else:
+            fragments = [fragment for _, fragment in group]
+            future = self._client.submit(spill_part, work, fragments, pure=False)
+        return future
+
+    def _collect(self, pending: dict["Future[str]", int], paths: dict[int, str]) -> None:
+        """Wait for parts; of several that fail, the first in the source is told of."""
+        total, told = len(pending), time.monotonic()
+        failures: dict[int, BaseException] = {}
+        while pending:
+            # What failed, its future says; that none is done in time is no failure.
+            with contextlib.suppress(Exception):
+                wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
+            for future in [future for future in pending if future.done()]:
+                number = pending.pop(future)
+                outcome = _outcome_of(future)
+                if isinstance(outcome, str):
+                    paths[number] = outcome
+                else:
+                    failures[number] = outcome
+            if failures:
+                break
+            if pending and time.monotonic() - told > LOOK_S:
+                told = time.monotonic()
+                self._log(f"divided {total - len(pending)} of {total} parts of the source")
+            self._check_cluster()
+        if failures:
+            _raise(failures[min(failures)])
+
+    def _check_cluster(self) -> None:
+        if self._client.status != "running":
+            raise ClusterError(
+                f"The connection to the Dask scheduler is {self._client.status}, while the rows "
+                "were divided into shards: begin the run again when the cluster is back."
+            )
+
+
+def _outcome_of(future: "Future[str]") -> str | BaseException:
+    """Return the path that a task returned, or what made it fail or be cancelled."""
+    try:
+        return str(future.result())
+    except (Exception, CancelledError) as error:
+        return error
+
+
+def _raise(error: BaseException) -> None:
+    if isinstance(error, PartwiseError):
+        raise error
+    if isinstance(error, CancelledError):
+        raise ClusterError(
+            "Dividing the rows into shards was cancelled by the cluster. A Dask DataFrame that is "
+            "persisted can be read on its own cluster only: pass that scheduler's address as "
+            "cluster=; else begin the run again."
+        ) from error
+    reason = str(error).rstrip(". \n")
+    raise ClusterError(
+        f"Dividing the rows into shards failed on a worker: {type(error).__name__}: {reason}. Look "
+        "into the log of the Dask workers, give them more memory if one was killed, and begin the "
+        "run again."
+    ) from error

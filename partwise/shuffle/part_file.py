@@ -1,0 +1,250 @@
+"""A part of a spill on disk: the rows of some fragments, divided by shard.
+
+    messages    Arrow record batches without a schema, each the rows of one shard of one batch that
+                was read, at offsets that are multiples of 64
+    tail        three IPC streams: which message belongs to which shard; how many rows each key has,
+                by hash; a batch of no rows in the schema of the rows, with all dictionaries
+    footer      where the tail begins, its size and checksum, and a mark of the format
+
+One file holds all shards, so that few files are open, and a bucket takes few objects. A reader maps
+the file, or fetches the bytes of its shard, which `lay_in_shard_order` has laid side by side.
+"""
+
+import json
+import os
+import struct
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import SourceError
+from partwise.tables.dictionaries import ColumnStorage, read_one
+
+MESSAGE_ALIGNMENT = 64
+_FOOTER = struct.Struct("<qqQ8s")
+_MARK = b"PWSPILL2"
+PART_VERSION = 2
+"""Of the format of part files."""
+_ABOUT = b"partwise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartIndex:
+    """What is known of a part besides its rows."""
+
+    shards: np.ndarray
+    """uint32, shape (messages,): the shard of each message."""
+    positions: np.ndarray
+    """int64, shape (messages,): the number of the fragment that its last row is of."""
+    spans: np.ndarray
+    """int64, shape (messages, 2): its offset and size in the file."""
+    rows: np.ndarray
+    """int64, shape (messages,): its rows."""
+    sums: np.ndarray
+    """uint64, shape (messages,): the sum of its 64-bit words, modulo 2**64."""
+    key_hashes: np.ndarray
+    """uint64, shape (keys,): the distinct hashes of keys, sorted."""
+    key_rows: np.ndarray
+    """int64, shape (keys,): the rows of each."""
+    dictionaries: pa.RecordBatch
+    """No rows, in the schema of the rows, with the dictionaries that the messages' codes are of."""
+    dropped_rows: int
+    """Rows left out because their key was null."""
+    filled: frozenset[str]
+    """The columns that have a value."""
+
+
+class SpillWriter:
+    """Writes a part.
+
+    Args:
+        path: Its file.
+        n_shards: Among how many shards rows are divided.
+        storage: Brings batches into the form in which they are stored.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], n_shards: int, storage: ColumnStorage) -> None:
+        self._file = Path(path).open("wb")  # noqa: SIM115 (closed by `close`)
+        self._n_shards = n_shards
+        self._storage = storage
+        self._end = 0
+        self._shards: list[np.ndarray] = []
+        self._rows: list[np.ndarray] = []
+        self._positions: list[int] = []
+        self._spans: list[tuple[int, int]] = []
+        self._sums: list[int] = []
+
+    def write(self, batch: pa.RecordBatch, hashes: np.ndarray, position: int) -> None:
+        """Divide stored rows among shards: one stable sort, one take, one message for each shard.
+
+        Args:
+            batch: The rows.
+            hashes: uint64, shape (rows,): the hashes of their keys.
+            position: The number of the fragment that they are of.
+        """
+        numbers = hashes % np.uint64(self._n_shards)
+        kind = np.uint16 if self._n_shards <= 2**16 else np.uint32
+        order = np.argsort(numbers.astype(kind), kind="stable")
+        counts = np.bincount(numbers.astype(np.int64), minlength=self._n_shards)
+        taken = batch.take(pa.array(order))
+        present = np.flatnonzero(counts)
+        start = 0
+        for count in counts[present].tolist():
+            self._append(taken.slice(start, count))
+            self._positions.append(position)
+            start += count
+        self._shards.append(present)
+        self._rows.append(counts[present])
+
+    def _append(self, batch: pa.RecordBatch) -> None:
+        message = batch.serialize()
+        self._spans.append((self._end, message.size))
+        self._sums.append(_sum_of(message))
+        self._file.write(message)
+        padding = -message.size % MESSAGE_ALIGNMENT
+        self._file.write(b"\0" * padding)
+        self._end += message.size + padding
+
+    def finish(
+        self,
+        key_hashes: np.ndarray,
+        key_rows: np.ndarray,
+        dropped_rows: int,
+        filled: Collection[str],
+    ) -> PartIndex:
+        """Write tail and footer, and close the file."""
+        index = PartIndex(
+            shards=_joined(self._shards).astype(np.uint32),
+            positions=np.array(self._positions, np.int64),
+            spans=np.array(self._spans, np.int64).reshape(-1, 2),
+            rows=_joined(self._rows).astype(np.int64),
+            sums=np.array(self._sums, np.uint64),
+            key_hashes=key_hashes,
+            key_rows=key_rows,
+            dictionaries=self._storage.dictionaries(),
+            dropped_rows=dropped_rows,
+            filled=frozenset(filled),
+        )
+        _write_tail(self._file, self._end, index)
+        self._file.close()
+        return index
+
+    def close(self) -> None:
+        """Close what is open; for the way out after an error."""
+        self._file.close()
+
+
+def _joined(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+
+
+def _write_tail(file: BinaryIO, end: int, index: PartIndex) -> None:
+    about = {"dropped_rows": index.dropped_rows, "filled": sorted(index.filled)}
+    messages = pa.RecordBatch.from_pydict(
+        {
+            "shard": index.shards,
+            "position": index.positions,
+            "offset": index.spans[:, 0],
+            "size": index.spans[:, 1],
+            "rows": index.rows,
+            "sum": index.sums,
+        }
+    ).replace_schema_metadata({_ABOUT: json.dumps(about)})
+    keys = pa.RecordBatch.from_pydict({"hash": index.key_hashes, "rows": index.key_rows})
+    sink = pa.BufferOutputStream()
+    for batch in (messages, keys, index.dictionaries):
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+    tail = sink.getvalue()
+    file.write(tail)
+    file.write(_FOOTER.pack(end, tail.size, _sum_of(tail), _MARK))
+
+
+def read_index(read: Callable[[int, int], bytes], size: int, name: str) -> PartIndex:
+    """Read the index of a part.
+
+    Args:
+        read: Called with offset and size, gives bytes of the file.
+        size: The size of the file.
+        name: What the file is called in a message.
+
+    Raises:
+        SourceError: It is no whole part.
+    """
+    try:
+        return _read_index(read, size)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise SourceError(
+            f"The spilled rows at {name} are damaged ({error}): begin the run again."
+        ) from error
+
+
+def _read_index(read: Callable[[int, int], bytes], size: int) -> PartIndex:
+    footer = read(size - _FOOTER.size, _FOOTER.size) if size >= _FOOTER.size else b""
+    start, length, wanted, mark = _FOOTER.unpack(footer) if footer else (0, 0, 0, b"")
+    if mark != _MARK or start + length + _FOOTER.size != size:
+        raise ValueError("they have no whole footer")
+    content = read(start, length)
+    if _sum_of(content) != wanted:
+        raise ValueError("their index was changed")
+    tail = pa.BufferReader(content)
+    messages, keys, dictionaries = (read_one(tail) for _ in range(3))
+    about = json.loads(messages.schema.metadata[_ABOUT])
+    return PartIndex(
+        shards=messages.column("shard").to_numpy(),
+        positions=messages.column("position").to_numpy(),
+        spans=np.stack([messages.column(name).to_numpy() for name in ("offset", "size")], axis=1),
+        rows=messages.column("rows").to_numpy(),
+        sums=messages.column("sum").to_numpy(),
+        key_hashes=keys.column("hash").to_numpy(),
+        key_rows=keys.column("rows").to_numpy(),
+        dictionaries=dictionaries,
+        dropped_rows=about["dropped_rows"],
+        filled=frozenset(about["filled"]),
+    )
+
+
+def _sum_of(message: Any) -> int:
+    """A checksum that costs next to nothing: it tells any change within one word."""
+    words = np.frombuffer(message, np.uint64, len(message) // 8)
+    return int(np.add.reduce(words, dtype=np.uint64))
+
+
+def is_whole(path: str) -> bool:
+    """Whether a part file on this machine's disk is as it was written."""
+    try:
+        with pa.memory_map(path) as source:
+            content = memoryview(source.read_buffer())
+        index = read_index(lambda at, size: bytes(content[at : at + size]), len(content), path)
+    except (SourceError, OSError, ValueError):
+        return False
+    spans = zip(index.spans.tolist(), index.sums.tolist(), strict=True)
+    return all(_sum_of(content[at : at + size]) == wanted for (at, size), wanted in spans)
+
+
+def lay_in_shard_order(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Write a part once more, with the messages of each shard side by side.
+
+    A bucket gives a shard's rows in one request then.
+    """
+    size = os.path.getsize(path)
+    with pa.memory_map(os.fspath(path)) as source, Path(target).open("wb") as file:
+        index = read_index(lambda offset, count: source.read_at(count, offset), size, str(path))
+        order = np.argsort(index.shards, kind="stable")
+        spans = []
+        for offset, length in index.spans[order].tolist():
+            spans.append((file.tell(), length))
+            file.write(source.read_at(length + -length % MESSAGE_ALIGNMENT, offset))
+        ordered = replace(
+            index,
+            shards=index.shards[order],
+            positions=index.positions[order],
+            spans=np.array(spans, np.int64).reshape(-1, 2),
+            rows=index.rows[order],
+            sums=index.sums[order],
+        )
+        _write_tail(file, file.tell(), ordered)

@@ -1,0 +1,346 @@
+"""Shards: the rows of a source, divided by the hash of their key.
+
+What a shard consists of stands in the order of the source: messages in part files, and fragments of
+the source itself that hold nothing but rows of one key. These are not moved: whoever works on the
+shard reads them where they are.
+"""
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import InputError, SourceError
+from partwise.shuffle.part_file import PartIndex
+from partwise.shuffle.write import Division, KeyRows, NullKeys, refuse_null, spill_fragments
+from partwise.sources.descriptions import Source
+from partwise.sources.fragments import Fragment, Place, Selection
+from partwise.tables.dictionaries import merge_dictionaries, same_dictionaries, write_dictionaries
+from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
+
+MAX_SHARDS = 65_536
+_SHARD_BYTES = 64 * 2**20
+_ROWS_PER_SHARD = 10_000
+_ROW_BYTES = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpilledRows:
+    """Rows of one shard in a part file."""
+
+    path: str
+    """The file, or where it lies in the artifact store."""
+    positions: np.ndarray
+    """int64, shape (messages,): the number of the fragment that each message's last row is of."""
+    spans: np.ndarray
+    """int64, shape (messages, 2): offset and size of each message in the file."""
+    dictionaries: int
+    """Which of the batches in the shard's file of dictionaries the codes are of."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyedRows:
+    """A fragment of the source with rows of one key only."""
+
+    position: int
+    """Its number in the source."""
+    fragment: Fragment
+    keys: pa.RecordBatch
+    """One row: the normalized key."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpilledShard:
+    """The rows of one shard, not sorted yet."""
+
+    number: int
+    """The hash of its keys modulo the number of shards."""
+    rows: int
+    """How many rows it has, at least one."""
+    size_bytes: int
+    """Their size in Arrow memory; of fragments, an estimate."""
+    spilled: tuple[SpilledRows, ...]
+    keyed: tuple[KeyedRows, ...]
+    selection: Selection | None
+    """What is taken of `keyed`; None where there are none."""
+    dictionaries: str
+    """A file of batches of no rows: first in the schema of the rows, with the dictionaries of the
+    whole source; then those of parts whose codes are of others."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spill:
+    """A source that was divided over shards."""
+
+    key_columns: tuple[KeyColumn, ...]
+    """The columns by which it was divided."""
+    n_shards: int
+    """Among how many shards the rows were divided."""
+    shards: tuple[SpilledShard, ...]
+    """Those that have rows, by number."""
+    rows: int
+    """Rows in all shards."""
+    key_hashes: np.ndarray
+    """uint64, shape (partitions,): the distinct hashes of keys, sorted."""
+    key_rows: np.ndarray
+    """int64, shape (partitions,): the rows of each."""
+    dropped_rows: int
+    """Rows left out because their key was null (policy "drop")."""
+    schema: pa.Schema
+    """The schema of the rows as readers of the sorted shards see them."""
+    empty_columns: frozenset[str]
+    """The columns in which every value is null."""
+    only: frozenset[int] | None = None
+    """The hashes of the keys that are meant, of those in `shards`; None: all."""
+
+    @property
+    def partitions(self) -> int:
+        """Distinct keys, counted by their 64-bit hash."""
+        return len(self.key_hashes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpilledPart:
+    """A part file, with its index."""
+
+    path: str
+    """The file, or where it lies in the artifact store."""
+    index: PartIndex
+
+
+def default_n_shards(rows: int | None, size_bytes: int, slots: int) -> int:
+    """Choose the number of shards.
+
+    At least 8 per slot keep the longest shard from delaying the end; up to 400 are cheap, and a
+    later run with more workers must use the same number.
+
+    Args:
+        rows: Rows of the source, None where nobody knows.
+        size_bytes: Its size in Arrow memory.
+        slots: How many partitions are worked on at once.
+
+    Returns:
+        A number from 1 to 65,536.
+    """
+    about = size_bytes // _ROW_BYTES if rows is None else rows
+    by_rows = min(64, about // _ROWS_PER_SHARD)
+    by_size = min(400, size_bytes // _SHARD_BYTES)
+    # Above 25 GB the shards grow, but only to 256 MB: what is bigger is sorted more slowly.
+    wanted = max(8 * slots, by_rows, by_size, size_bytes // (4 * _SHARD_BYTES))
+    return max(1, min(wanted, MAX_SHARDS))
+
+
+def check_n_shards(n_shards: int) -> int:
+    """Return a number of shards that is in range.
+
+    Raises:
+        InputError: It is not.
+    """
+    if not 1 <= n_shards <= MAX_SHARDS:
+        raise InputError(f"n_shards is {n_shards}: choose a number from 1 to {MAX_SHARDS}.")
+    return n_shards
+
+
+def keyed_fragments(
+    fragments: Sequence[Fragment], division: Division, places: Collection[Place]
+) -> tuple[list[KeyedRows], list[tuple[int, Fragment]], int]:
+    """Find the fragments that hold rows of one key only.
+
+    With a filter, or with dictionaries, of which all partitions are to see the same categories,
+    all fragments have to be read first.
+
+    Args:
+        fragments: All fragments of the source.
+        division: How the rows are divided.
+        places: Where a fragment has to be, to be read by whoever works on its shard.
+
+    Returns:
+        Those fragments; all others with their numbers; how many rows were left out because their
+        key is null.
+
+    Raises:
+        NullKeyError: A key is null under the policy "error".
+    """
+    names = [column.name for column in division.key_columns]
+    selection = division.selection
+    numbered = list(enumerate(fragments))
+    if selection.conditions or any(map(pa.types.is_dictionary, selection.schema.types)):
+        return [], numbered, 0
+    keyed: list[KeyedRows] = []
+    others: list[tuple[int, Fragment]] = []
+    dropped = 0
+    for position, fragment in numbered:
+        told = fragment.rows is not None and all(name in fragment.known for name in names)
+        if not told or fragment.place not in places:
+            others.append((position, fragment))
+            continue
+        rows = fragment.rows or 0
+        if rows == 0:
+            continue
+        values = {name: fragment.known[name] for name in names}
+        null = next((name for name, value in values.items() if not value.is_valid), None)
+        if null is not None and division.null_keys == "error":
+            refuse_null(null, str(fragment))
+        if null is not None and division.null_keys == "drop":
+            dropped += rows
+            continue
+        arrays = [pa.array([value.as_py()], value.type) for value in values.values()]
+        one = pa.RecordBatch.from_arrays(arrays, names=names)
+        keys = normalize_keys(one, division.key_columns)
+        keyed.append(KeyedRows(position=position, fragment=fragment, keys=keys))
+    return keyed, others, dropped
+
+
+def merge_parts(
+    source: Source,
+    parts: Sequence[SpilledPart],
+    keyed: Sequence[KeyedRows],
+    division: Division,
+    dropped_rows: int,
+    dictionaries_path: str,
+) -> Spill:
+    """Put shards together of what was spilled, and of fragments that need not be.
+
+    Args:
+        source: What was divided.
+        parts: The parts, in the order of the source.
+        keyed: The fragments with rows of one key.
+        division: How the rows were divided.
+        dropped_rows: Rows left out besides those that the parts tell of.
+        dictionaries_path: Where the file of dictionaries is written.
+
+    Raises:
+        SourceError: There are no rows.
+    """
+    counts = KeyRows()
+    for part in parts:
+        counts.add(part.index.key_hashes, part.index.key_rows)
+    by_shard: dict[int, list[KeyedRows]] = {}
+    for rows in keyed:
+        hashes = hash_keys(rows.keys)
+        counts.add(hashes, np.array([rows.fragment.rows or 0]))
+        by_shard.setdefault(int(hashes[0] % np.uint64(division.n_shards)), []).append(rows)
+    key_hashes, key_rows = counts.totals()
+    dropped = dropped_rows + sum(part.index.dropped_rows for part in parts)
+    if not len(key_hashes):
+        _refuse_empty(source, dropped)
+    merged = merge_dictionaries(division.selection.schema, [p.index.dictionaries for p in parts])
+    own = [
+        p.index.dictionaries for p in parts if not same_dictionaries(p.index.dictionaries, merged)
+    ]
+    write_dictionaries(dictionaries_path, [merged, *own])
+    filled = frozenset().union(*(part.index.filled for part in parts))
+    names = frozenset(division.selection.schema.names)
+    return Spill(
+        key_columns=division.key_columns,
+        n_shards=division.n_shards,
+        shards=_shards(parts, by_shard, division, merged, dictionaries_path),
+        rows=int(key_rows.sum()),
+        key_hashes=key_hashes,
+        key_rows=key_rows,
+        dropped_rows=dropped,
+        schema=merged.schema,
+        empty_columns=frozenset() if keyed else names - filled,
+    )
+
+
+def _refuse_empty(source: Source, dropped: int) -> None:
+    if dropped:
+        raise SourceError(
+            f"All {dropped} rows have a null key, and null_keys='drop' leaves none of them: "
+            "check partition_by, or pass null_keys='keep'."
+        )
+    source.refuse_empty()
+    raise SourceError("The source has no rows: there is nothing to partition.")
+
+
+def _shards(
+    parts: Sequence[SpilledPart],
+    keyed: dict[int, list[KeyedRows]],
+    division: Division,
+    merged: pa.RecordBatch,
+    dictionaries_path: str,
+) -> tuple[SpilledShard, ...]:
+    rows = np.zeros(division.n_shards, np.int64)
+    sizes = np.zeros(division.n_shards, np.int64)
+    spilled: dict[int, list[SpilledRows]] = {}
+    others = 0
+    for part in parts:
+        index = part.index
+        differs = not same_dictionaries(index.dictionaries, merged)
+        others += differs
+        rows += np.bincount(index.shards, index.rows, division.n_shards).astype(np.int64)
+        sizes += np.bincount(index.shards, index.spans[:, 1], division.n_shards).astype(np.int64)
+        order = np.argsort(index.shards, kind="stable")
+        numbers, starts = np.unique(index.shards[order], return_index=True)
+        for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
+            here = SpilledRows(
+                path=part.path,
+                positions=index.positions[places],
+                spans=index.spans[places],
+                dictionaries=others if differs else 0,
+            )
+            spilled.setdefault(number, []).append(here)
+    for number, fragments in keyed.items():
+        rows[number] += sum(one.fragment.rows or 0 for one in fragments)
+        sizes[number] += sum(one.fragment.size_bytes for one in fragments)
+    return tuple(
+        SpilledShard(
+            number=number,
+            rows=int(rows[number]),
+            size_bytes=int(sizes[number]),
+            spilled=tuple(spilled.get(number, ())),
+            keyed=tuple(keyed.get(number, ())),
+            selection=division.selection if number in keyed else None,
+            dictionaries=dictionaries_path,
+        )
+        for number in np.flatnonzero(rows).tolist()
+    )
+
+
+def spill_shards(
+    source: Source,
+    key_columns: Sequence[KeyColumn],
+    n_shards: int,
+    directory: str | os.PathLike[str],
+    *,
+    null_keys: NullKeys = "error",
+) -> Spill:
+    """Divide a source over shards in this process alone: all that has to be read is one part.
+
+    Args:
+        source: Where the rows come from.
+        key_columns: The columns of the partition key.
+        n_shards: How many shards, 1 to 65,536.
+        directory: Where the spill is written; made if it is missing.
+        null_keys: What happens to rows whose key is null.
+
+    Raises:
+        SourceError: There are no rows.
+        NullKeyError: A key is null under the policy "error".
+        InputError: `n_shards` is out of range.
+
+    Example:
+        >>> source = open_source("sales.parquet")
+        >>> columns = key_columns(source.schema, ["store"])
+        >>> spill = spill_shards(source, columns, 64, "/tmp/spill")
+    """
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    division = Division(
+        selection=source.selection,
+        key_columns=tuple(key_columns),
+        n_shards=check_n_shards(n_shards),
+        null_keys=null_keys,
+    )
+    fragments = source.fragments([column.name for column in key_columns])
+    keyed, others, dropped = keyed_fragments(fragments, division, ("anywhere", "disk"))
+    path = os.path.join(directory, "00000.part")
+    parts = []
+    if others:
+        index = spill_fragments(division, others, path, first_row=0 if not keyed else None)
+        parts = [SpilledPart(path=path, index=index)]
+    dictionaries = os.path.join(directory, "dictionaries")
+    return merge_parts(source, parts, keyed, division, dropped, dictionaries)

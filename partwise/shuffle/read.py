@@ -1,0 +1,162 @@
+"""The rows of a shard as they lie on disk before they are sorted, in the order of the source."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import SourceError
+from partwise.shuffle.plan import KeyedRows, SpilledRows, SpilledShard
+from partwise.tables.dictionaries import (
+    ColumnStorage,
+    read_dictionaries,
+    recode,
+    show,
+    stored_schema,
+)
+from partwise.tables.keys.key_classes import KeyColumn
+from partwise.tables.keys.partition_keys import hash_keys, normalize_keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRows:
+    """Rows that were spilled, mapped into memory."""
+
+    rows: pa.Table
+    """As they are stored: codes in place of dictionary columns."""
+    dictionaries: pa.RecordBatch
+    """A batch of no rows in the schema of the source, with the dictionaries that codes are of."""
+
+    def keys(self, key_columns: Sequence[KeyColumn]) -> pa.Table:
+        """The normalized keys of all rows."""
+        chosen = self.dictionaries.select([column.name for column in key_columns])
+        batches = self.rows.select(chosen.schema.names).to_batches()
+        shown = pa.Table.from_batches([show(batch, chosen) for batch in batches])
+        return normalize_keys(shown, key_columns)
+
+
+@contextmanager
+def stored_rows(
+    shard: SpilledShard, key_columns: Sequence[KeyColumn], spool: Path
+) -> Iterator[StoredRows]:
+    """Give the rows of a shard.
+
+    Args:
+        shard: The shard, whose files stay as they are.
+        key_columns: The columns of the partition key.
+        spool: A file for the rows of fragments that were not spilled; it is gone afterwards.
+
+    Raises:
+        SourceError: A fragment has a key that its path or footer does not tell of.
+    """
+    found = read_dictionaries(shard.dictionaries, {0, *(s.dictionaries for s in shard.spilled)})
+    merged = found[0]
+    batches: list[tuple[int, int, pa.RecordBatch]] = []
+    for spilled in shard.spilled:
+        for position, batch in _messages(spilled, merged.schema):
+            if spilled.dictionaries:
+                batch = recode(batch, found[spilled.dictionaries], merged)
+            batches.append((position, len(batches), batch))
+    try:
+        if shard.keyed:
+            for position, batch in _spooled(shard, key_columns, spool):
+                batches.append((position, len(batches), batch))
+        batches.sort(key=lambda item: item[:2])
+        rows = pa.Table.from_batches([batch for *_, batch in batches], stored_schema(merged.schema))
+        yield StoredRows(rows=rows, dictionaries=merged)
+    finally:
+        spool.unlink(missing_ok=True)
+
+
+def _messages(spilled: SpilledRows, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+    source = pa.memory_map(spilled.path).read_buffer()
+    stored = stored_schema(schema)
+    for position, (offset, size) in zip(
+        spilled.positions.tolist(), spilled.spans.tolist(), strict=True
+    ):
+        yield position, pa.ipc.read_record_batch(source.slice(offset, size), stored)
+
+
+def _spooled(
+    shard: SpilledShard, key_columns: Sequence[KeyColumn], spool: Path
+) -> list[tuple[int, pa.RecordBatch]]:
+    """Write the rows of fragments to a file, and map it."""
+    positions: list[int] = []
+    with pa.OSFile(str(spool), "wb") as file:
+        writer: pa.ipc.RecordBatchStreamWriter | None = None
+        for keyed in shard.keyed:
+            for batch in read_keyed(shard, keyed, key_columns):
+                if writer is None:
+                    writer = pa.ipc.new_stream(file, batch.schema)
+                writer.write_batch(batch)
+                positions.append(keyed.position)
+        if writer is not None:
+            writer.close()
+    if not positions:
+        return []
+    batches = pa.ipc.open_stream(pa.memory_map(str(spool))).read_all().to_batches()
+    return list(zip(positions, batches, strict=True))
+
+
+def read_keyed(
+    shard: SpilledShard, keyed: KeyedRows, key_columns: Sequence[KeyColumn]
+) -> Iterator[pa.RecordBatch]:
+    """Read the rows of a fragment that was not spilled, as they are stored.
+
+    Raises:
+        SourceError: A row has another key than its path or footer says.
+    """
+    if shard.selection is None:
+        return
+    storage = ColumnStorage(shard.selection.schema)
+    for batch in shard.selection.batches(keyed.fragment):
+        keys = normalize_keys(batch.select(keyed.keys.schema.names), key_columns)
+        for name, column, told in zip(keys.schema.names, keys.columns, keyed.keys, strict=True):
+            value = told[0]
+            same = column.null_count == len(column)
+            if value.is_valid:
+                same = not column.null_count and bool(pc.all(pc.equal(column, value)).as_py())
+            if not same:
+                raise SourceError(
+                    f"Column {name!r} has other values than {value.as_py()!r} in {keyed.fragment}, "
+                    "though the file's path or statistics say so: write the file again."
+                )
+        yield storage.store(batch)
+
+
+def find_key(
+    shard: SpilledShard,
+    key_columns: Sequence[KeyColumn],
+    wanted: np.uint64,
+    read: Callable[[str, int, int], bytes],
+) -> pa.RecordBatch | None:
+    """Find the normalized key, as one row, that has a hash; None where the shard has no such key.
+
+    Not all rows are read: the search ends with the first message that has the key.
+
+    Args:
+        shard: The shard.
+        key_columns: The columns of the partition key.
+        wanted: The hash.
+        read: Called with path, offset and size, gives bytes of a part file.
+    """
+    for keyed in shard.keyed:
+        if hash_keys(keyed.keys)[0] == wanted:
+            return keyed.keys
+    names = [column.name for column in key_columns]
+    for spilled in shard.spilled:
+        own = read_dictionaries(shard.dictionaries, {spilled.dictionaries})[spilled.dictionaries]
+        stored = stored_schema(own.schema)
+        for offset, size in spilled.spans.tolist():
+            message = pa.py_buffer(read(spilled.path, offset, size))
+            batch = pa.ipc.read_record_batch(message, stored)
+            shown = show(batch.select(names), own.select(names))
+            keys = normalize_keys(shown, key_columns)
+            places = np.flatnonzero(hash_keys(keys) == wanted)
+            if len(places):
+                return keys.slice(int(places[0]), 1)
+    return None

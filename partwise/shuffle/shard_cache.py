@@ -1,0 +1,295 @@
+"""Where the parts of a spill lie: for one run, or for later runs on the same rows too.
+
+Workers that see this machine's disk find them in a scratch folder there, all others in the artifact
+store; both are a `Store`, so there is one way to write and to find them.
+
+    <scratch folder, or artifact store>/shards/<what the rows and their division have in common>/
+        <time>-<token>/00000-<random>.part      the parts that one execution wrote
+        complete.json                           created last: the names of the parts that count
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from partwise.errors import InputError, StoreError
+from partwise.shuffle.part_file import PART_VERSION
+from partwise.shuffle.shared_folder import Medium, Stage
+from partwise.shuffle.write import Division
+from partwise.sources.descriptions import SourceDescription
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import HASH_VERSION
+
+SHARDS = "shards"
+COMPLETE = "complete.json"
+SCRATCH_VARIABLE = "PARTWISE_SCRATCH"
+LIMIT_VARIABLE = "PARTWISE_SCRATCH_BYTES"
+_LIMIT_BYTES = 20 * 2**30
+_GROWTH = 1.2
+_TIME = "%Y%m%dT%H%M%SZ"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf:
+    """A folder for the parts of one spill."""
+
+    where: Medium
+    """How workers read what is there."""
+    store: Store
+    folder: str
+    """Of this execution, relative to the store."""
+    entry: str | None
+    """The folder whose parts later runs use; None: this spill is for one run."""
+
+    def known_parts(self) -> list[str] | None:
+        """The parts that an earlier run has written, relative to the store; None without one."""
+        if self.entry is None:
+            return None
+        try:
+            document = json.loads(self.store.read(f"{self.entry}/{COMPLETE}"))
+            parts = [f"{self.entry}/{name}" for name in document["parts"]]
+            whole = all(self.store.exists(part) for part in parts)
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+        return parts if whole else None
+
+    def complete(self, parts: Sequence[str]) -> None:
+        """Have later runs use these parts, unless they have others or take too much room."""
+        if self.entry is None:
+            return
+        # Workers that died may have left what does not count.
+        for other in set(self.store.list(f"{self.folder}/")) - set(parts):
+            self.store.delete(other)
+        # Compressed text is larger than its size let expect.
+        if self.where == "disk" and sum(map(self.store.size, parts)) > _limit():
+            return
+        names = [part.removeprefix(f"{self.entry}/") for part in parts]
+        # Another run may have been faster: then its parts are used, and ours are not kept.
+        with contextlib.suppress(FileExistsError):
+            content = json.dumps({"parts": names, "token": secrets.token_hex(8)}).encode()
+            self.store.create(f"{self.entry}/{COMPLETE}", content)
+
+    def forget(self) -> None:
+        """Have no run use what an earlier one has written."""
+        self.store.delete(f"{self.entry}/{COMPLETE}")
+
+    def close(self) -> None:
+        """Remove what this execution wrote, unless later runs use it."""
+        # What stays behind in a store that is out of reach is left to `partwise data gc`.
+        with contextlib.suppress(StoreError):
+            known = self.known_parts() or []
+            if not any(part.startswith(f"{self.folder}/") for part in known):
+                self.store.delete_folder(self.folder)
+
+
+def _division_key(about: SourceDescription, division: Division, where: str) -> str:
+    """Name what two spills have in common when they hold the same rows, divided alike."""
+    what = [
+        PART_VERSION,
+        HASH_VERSION,
+        about.fingerprint,
+        [[column.name, column.key_class.value] for column in division.key_columns],
+        division.n_shards,
+        division.null_keys,
+        where,
+    ]
+    digest = hashlib.sha256(json.dumps(what).encode())
+    digest.update(division.selection.schema.serialize())
+    return digest.hexdigest()[:32]
+
+
+@contextmanager
+def open_shelf(about: SourceDescription, division: Division, stage: Stage) -> Iterator[Shelf]:
+    """Give a place for the parts of a spill.
+
+    Args:
+        about: What is known of the source.
+        division: How it is divided.
+        stage: The run's own folder.
+    """
+    token = f"{datetime.now(UTC):{_TIME}}-{secrets.token_hex(6)}"
+    entry = f"{SHARDS}/{_division_key(about, division, stage.where)}"
+    with contextlib.ExitStack() as stack:
+        if stage.where == "store":
+            folder = f"{entry}/{token}" if about.recurs else f"{stage.folder}/parts"
+            kept = entry if about.recurs else None
+            shelf = Shelf(where="store", store=stage.store, folder=folder, entry=kept)
+        elif about.recurs and _has_room(about.size_bytes, entry):
+            stack.enter_context(_in_use(scratch_folder() / entry))
+            store = Store.parse(scratch_folder())
+            shelf = Shelf(where="disk", store=store, folder=f"{entry}/{token}", entry=entry)
+        else:
+            own = Store.parse(stage.directory)
+            shelf = Shelf(where="disk", store=own, folder="parts", entry=None)
+        stack.callback(shelf.close)
+        yield shelf
+
+
+def collect_shards(store: Store, older_than: timedelta, *, dry_run: bool) -> list[tuple[str, int]]:
+    """Delete the rows of runs that workers got by way of an artifact store, and that are old.
+
+    Args:
+        store: The artifact store.
+        older_than: What was written within this time stays: a run may be at work on it.
+        dry_run: Only say what would be deleted.
+
+    Returns:
+        Paths, relative to the store, and sizes in bytes.
+    """
+    limit = f"{datetime.now(UTC) - older_than:{_TIME}}"
+    found: list[tuple[str, int]] = []
+    for key in store.list_folder(SHARDS):
+        entry = f"{SHARDS}/{key}"
+        names = [name for name in store.list_folder(entry) if name != COMPLETE]
+        # Names of folders begin with the time at which they were begun.
+        if all(name < limit for name in names):
+            found += [(path, store.size(path)) for path in store.list(f"{entry}/")]
+            if not dry_run:
+                # What tells of the parts goes before them.
+                store.delete(f"{entry}/{COMPLETE}")
+                store.delete_folder(entry)
+    return found
+
+
+def scratch_folder() -> Path:
+    """Return the folder on this machine's disk where spilled rows stay for later runs.
+
+    It is named by PARTWISE_SCRATCH, or lies in the folder for temporary files; only its owner has
+    access.
+
+    Raises:
+        InputError: It belongs to someone else, or cannot be made.
+    """
+    default = os.path.join(tempfile.gettempdir(), f"partwise-{os.getuid()}")
+    path = Path(os.environ.get(SCRATCH_VARIABLE) or default).absolute()
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        owner = path.stat().st_uid
+    except OSError as error:
+        raise InputError(
+            f"The scratch folder {str(path)!r} cannot be used: {error.strerror}; set "
+            f"{SCRATCH_VARIABLE} to a folder that can."
+        ) from error
+    if owner != os.getuid() or path.is_symlink():
+        raise InputError(
+            f"The scratch folder {str(path)!r} belongs to another user; set {SCRATCH_VARIABLE} to "
+            "a folder of your own."
+        )
+    return path
+
+
+def _limit() -> int:
+    """How many bytes all spills that are kept may take."""
+    text = os.environ.get(LIMIT_VARIABLE, "")
+    if not text:
+        return min(_LIMIT_BYTES, shutil.disk_usage(scratch_folder()).free // 2)
+    if not text.isdecimal():
+        raise InputError(
+            f"{LIMIT_VARIABLE} is {text!r}: give a number of bytes, or 0 to keep none."
+        )
+    return int(text)
+
+
+def _has_room(size_bytes: int, entry: str) -> bool:
+    """Make room for a spill among those that are kept, the longest unused of which go."""
+    limit = _limit()
+    needed = int(size_bytes * _GROWTH)
+    if needed > limit:
+        return False
+    root = scratch_folder() / SHARDS
+    root.mkdir(mode=0o700, exist_ok=True)
+    kept = [path for path in root.iterdir() if path.is_dir()]
+    sizes = {path: _size(path) for path in kept}
+    total = sum(sizes.values())
+    for path in sorted(kept, key=_last_used):
+        if path == scratch_folder() / entry and _last_used(path):
+            continue
+        if total + needed > limit or not _last_used(path):
+            total -= sizes[path] if _remove_unused(path) else 0
+    return total + needed <= limit or bool(_last_used(scratch_folder() / entry))
+
+
+def _size(folder: Path) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return 0
+
+
+def _last_used(entry: Path) -> float:
+    """When a spill was last used; 0 for one that was never completed."""
+    with contextlib.suppress(FileNotFoundError):
+        return (entry / COMPLETE).stat().st_mtime
+    return 0.0
+
+
+@contextmanager
+def _in_use(entry: Path) -> Iterator[None]:
+    """Keep other processes from removing a spill."""
+    descriptor = _locked(entry, fcntl.LOCK_SH)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(entry / COMPLETE)
+        yield
+    finally:
+        # Of a spill that is not kept no lock stays either, if nobody else has it.
+        with contextlib.suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not entry.exists():
+                _lock_file(entry).unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _remove_unused(entry: Path) -> bool:
+    """Remove a spill that no process uses."""
+    try:
+        descriptor = _locked(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    try:
+        shutil.rmtree(entry, ignore_errors=True)
+        _lock_file(entry).unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _lock_file(entry: Path) -> Path:
+    return entry.with_suffix(".lock")
+
+
+def _locked(entry: Path, how: int) -> int:
+    """Lock an entry; the lock ends when the descriptor is closed, or its process ends."""
+    path = _lock_file(entry)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    while True:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, how)
+            if os.fstat(descriptor).st_ino == path.stat().st_ino:
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # Whoever removed the entry has removed this file too.
+        os.close(descriptor)
+
+
+def is_disk_full(error: BaseException) -> bool:
+    """Whether an error says that no room is left on a disk."""
+    number = getattr(error, "errno", None)
+    return number in (errno.ENOSPC, errno.EDQUOT) or isinstance(error, pa.ArrowCapacityError)

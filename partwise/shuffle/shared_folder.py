@@ -1,0 +1,126 @@
+"""Files that the driver makes for workers: on a disk that they share, or by way of the store."""
+
+import contextlib
+import os
+import secrets
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import StoreError
+from partwise.runs.documents import SCRATCH, run_path
+from partwise.shuffle.part_file import MESSAGE_ALIGNMENT
+from partwise.shuffle.plan import SpilledShard
+from partwise.store.store import Store
+
+LARGEST_READ_BYTES = 64 << 20
+
+
+Medium = Literal["disk", "store"]
+"""On a file system that the workers share, or below the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A file that the driver made for the workers."""
+
+    path: str
+    where: Medium
+
+
+class Stage:
+    """The driver's folder for what it hands to workers; gone when the execution ends.
+
+    Args:
+        directory: A folder on this machine.
+        store: The artifact store; used where workers do not see the folder.
+        run_id: The run.
+        token: The execution's.
+        shared: Whether the workers see this machine's disk.
+    """
+
+    def __init__(
+        self, directory: Path, store: Store, run_id: str, token: str, *, shared: bool
+    ) -> None:
+        self.directory = directory
+        self.store = store
+        self.folder = run_path(run_id, SCRATCH, token)
+        self.where: Medium = "disk" if shared else "store"
+
+    def hand_over(self, path: str) -> StagedFile:
+        """Make a file of the folder reachable for workers."""
+        if self.where == "disk":
+            return StagedFile(path=path, where="disk")
+        name = f"{self.folder}/{os.path.basename(path)}"
+        self.store.create(name, Path(path).read_bytes())
+        return StagedFile(path=name, where="store")
+
+    def write(self, name: str, content: bytes) -> StagedFile:
+        """Make a file of this content reachable for workers."""
+        path = self.directory / name
+        path.write_bytes(content)
+        return self.hand_over(str(path))
+
+    def close(self) -> None:
+        """Remove the folder, and what went by way of the store."""
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if self.where == "store":
+            # The run has come to its end; what stays here is left to `partwise runs gc`.
+            with contextlib.suppress(StoreError):
+                self.store.delete_folder(self.folder)
+
+
+def fetch(staged: StagedFile, store: Store, directory: str) -> str:
+    """Return the local path of a staged file, read from the store at most once per folder."""
+    if staged.where == "disk":
+        return staged.path
+    path = os.path.join(directory, os.path.basename(staged.path))
+    if not os.path.exists(path):
+        temporary = f"{path}.{secrets.token_hex(4)}"
+        Path(temporary).write_bytes(store.read(staged.path))
+        os.replace(temporary, path)
+    return path
+
+
+def fetch_shard(
+    spill: SpilledShard, where: Medium, store: Store, shared: str, directory: str
+) -> SpilledShard:
+    """Return a shard with its files on this machine: of those in the store, just its own rows.
+
+    Args:
+        spill: The shard.
+        where: Where its files lie.
+        store: The artifact store.
+        shared: A folder on this machine's disk for what all shards have in common.
+        directory: One for this shard's own rows.
+    """
+    if where == "disk":
+        return spill
+    dictionaries = fetch(StagedFile(path=spill.dictionaries, where=where), store, shared)
+    path = os.path.join(directory, f"{spill.number:05d}.rows")
+    fetched = []
+    with open(path, "wb") as file:
+        for rows in spill.spilled:
+            # The rows of a shard lie side by side in an object.
+            first, end = rows.spans[:, 0].min(), (rows.spans[:, 0] + rows.spans[:, 1]).max()
+            shift = file.tell() - int(first)
+            for start in range(int(first), int(end), LARGEST_READ_BYTES):
+                size = min(LARGEST_READ_BYTES, int(end) - start)
+                file.write(store.read_range(rows.path, start, size))
+            file.write(b"\0" * (-file.tell() % MESSAGE_ALIGNMENT))
+            spans = rows.spans + np.array([shift, 0])
+            fetched.append(replace(rows, path=path, spans=spans))
+    return replace(spill, spilled=tuple(fetched), dictionaries=dictionaries)
+
+
+def table_bytes(table: pa.Table) -> bytes:
+    """Return a table as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content

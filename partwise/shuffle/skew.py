@@ -1,0 +1,72 @@
+"""What is odd about the sizes of partitions, said before any work is done on them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from partwise.shuffle.plan import Spill
+from partwise.shuffle.read import find_key
+from partwise.shuffle.shared_folder import Stage
+from partwise.tables.column_names import names_in_words
+from partwise.tables.keys.partition_keys import key_values
+
+GIANT_SHARE = 0.5
+"""Of one slot's fair part of all rows: a partition above that may be what the others wait for."""
+GIANT_TIMES_MEDIAN = 10
+MANY_PARTITIONS = 100_000
+FEW_ROWS = 2.0
+
+
+def warnings_of(spill: Spill, stage: Stage, slots: int, memory_bytes: int) -> Iterator[str]:
+    """Yield what a person should know of the sizes of partitions before they are worked on.
+
+    Args:
+        spill: The rows.
+        stage: Where they can be looked up.
+        slots: Partitions that run at once.
+        memory_bytes: What a partition may take.
+    """
+    rows = spill.key_rows
+    largest = int(np.argmax(rows))
+    share = float(rows[largest] / spill.rows)
+    size_bytes = sum(shard.size_bytes for shard in spill.shards) * share
+    giant = share * slots > GIANT_SHARE and rows[largest] > GIANT_TIMES_MEDIAN * np.median(rows)
+    if giant or size_bytes > memory_bytes:
+        name = _name(spill, stage, spill.key_hashes[largest])
+        about = f"The partition {name} has {int(rows[largest]):,} of the {spill.rows:,} rows"
+        if giant:
+            yield (
+                f"{about} ({share:.0%}): all others may be done long before it; divide it by one "
+                "more key column, or have its function read a sample."
+            )
+        if size_bytes > memory_bytes:
+            yield (
+                f"{about}, about {size_bytes / 2**30:.1f} GiB, and may take "
+                f"{memory_bytes / 2**30:.1f} GiB of memory: read it with data.batches(size)."
+            )
+    if spill.partitions > MANY_PARTITIONS and spill.rows / spill.partitions < FEW_ROWS:
+        names = names_in_words([column.name for column in spill.key_columns])
+        yield (
+            f"partition_by={names} makes {spill.partitions:,} partitions of {spill.rows:,} rows, "
+            f"{spill.rows / spill.partitions:.1f} rows each: is it the column you meant?"
+        )
+
+
+def _name(spill: Spill, stage: Stage, key_hash: np.uint64) -> str:
+    """Name the partition whose key has a hash."""
+    number = int(key_hash % np.uint64(spill.n_shards))
+    shard = next(shard for shard in spill.shards if shard.number == number)
+    read: Callable[[str, int, int], bytes] = read_local
+    if stage.where == "store":
+        read = stage.store.read_range
+    local = replace(shard, dictionaries=str(stage.directory / "dictionaries"))
+    keys = find_key(local, spill.key_columns, key_hash, read)
+    return "?" if keys is None else repr(key_values(keys)[0])
+
+
+def read_local(path: str, offset: int, size: int) -> bytes:
+    """Read bytes of a file on this machine's disk."""
+    with open(path, "rb") as file:
+        file.seek(offset)
+        return file.read(size)

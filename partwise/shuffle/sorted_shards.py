@@ -1,0 +1,263 @@
+"""Sorted shards: the partitions of a shard one after the other, in one Arrow IPC file.
+
+The file is meant to be memory-mapped: the rows of a partition lie together, in the order of the
+source, and no batch boundary cuts a small partition.
+"""
+
+import bisect
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.shuffle.plan import SpilledShard
+from partwise.shuffle.read import read_keyed, stored_rows
+from partwise.shuffle.sort import Piece, cut_pieces, encode_sorted, stable_order
+from partwise.tables.dictionaries import read_dictionaries, show
+from partwise.tables.keys.partition_keys import KeyColumn, partition_ids
+from partwise.tables.row_hash import LaidOut, hash_rows, hash_schema, lay_out
+
+_BATCH_ROWS = 65_536
+_BATCH_BYTES = 32 * 2**20
+_HASH_ROWS = 65_536
+_LONG_BATCH_ROWS = 2**20
+_LONG_BATCH_BYTES = 128 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SortedShard:
+    """One shard whose partitions lie one after the other."""
+
+    number: int
+    """Its number."""
+
+    path: str
+    """Its IPC file, to be opened with `ShardReader`."""
+
+    keys: pa.Table
+    """The normalized keys, one row per partition, sorted, nulls last."""
+
+    partition_ids: list[str]
+    """The partition IDs, in the order of `keys`."""
+
+    offsets: np.ndarray
+    """int64, shape (partitions + 1,): the rows of partition i are offsets[i] to offsets[i + 1]."""
+
+
+def _batch_bounds(offsets: np.ndarray, row_bytes: int) -> list[int]:
+    """Where to cut a sorted shard into batches.
+
+    Whole partitions go together up to `_BATCH_ROWS` rows (or `_BATCH_BYTES`); a bigger partition
+    has batches of its own, so that it can be read without touching its neighbours.
+    """
+    limit = max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes))
+    long_limit = max(1, min(_LONG_BATCH_ROWS, _LONG_BATCH_BYTES // row_bytes))
+    bounds = [0]
+    for start, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+        if stop - bounds[-1] <= limit:
+            continue
+        if start > bounds[-1]:
+            bounds.append(start)
+        if stop - start > limit:
+            bounds += range(start + long_limit, stop, long_limit)
+            bounds.append(stop)
+    if bounds[-1] < offsets[-1]:
+        bounds.append(int(offsets[-1]))
+    return bounds
+
+
+def sort_shard(
+    shard: SpilledShard, key_columns: Sequence[KeyColumn], directory: str | os.PathLike[str]
+) -> SortedShard:
+    """Sort a spilled shard by key; rows of a partition keep the order of the source.
+
+    Anonymous memory is about 12 bytes per row for the keys and 200 MB for rows, not the size of
+    the shard; a shard of more than 64 MB is written twice.
+
+    Args:
+        shard: The shard, whose file stays as it is.
+        key_columns: The columns of the partition key.
+        directory: Where the sorted file is written; made if it is missing.
+
+    Returns:
+        The sorted shard with its keys, partition IDs and row offsets.
+
+    Example:
+        >>> shard = sort_shard(spill.shards[0], spill.key_columns, "/tmp/sorted")
+        >>> reader = ShardReader(shard.path)
+        >>> first = reader.partition(shard.offsets[0], shard.offsets[1])
+    """
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    path = Path(directory) / f"{shard.number:05d}.arrow"
+    if not shard.spilled:
+        return _write_keyed(shard, key_columns, path)
+    row_bytes = max(1, shard.size_bytes // shard.rows)
+    with stored_rows(shard, key_columns, path.with_suffix(".spool")) as stored:
+        dictionaries = stored.dictionaries
+        codes = encode_sorted(stored.keys(key_columns))
+        with _new_file(path, dictionaries.schema) as writer:
+            for piece in cut_pieces(stored.rows, codes, shard.size_bytes, path):
+                offsets = codes.offsets[piece.keys.start : piece.keys.stop + 1]
+                bounds = _batch_bounds(offsets - offsets[0], row_bytes)
+                for batch in _sorted_batches(piece, bounds):
+                    writer.write_batch(show(batch, dictionaries))
+    return _sorted_shard(shard, path, codes.keys, codes.offsets, key_columns)
+
+
+@contextmanager
+def _new_file(path: Path, schema: pa.Schema) -> Iterator[Any]:
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema) as writer:
+        yield writer
+
+
+def _sorted_shard(
+    shard: SpilledShard,
+    path: Path,
+    keys: pa.Table,
+    offsets: np.ndarray,
+    key_columns: Sequence[KeyColumn],
+) -> SortedShard:
+    return SortedShard(
+        number=shard.number,
+        path=str(path),
+        keys=keys,
+        partition_ids=partition_ids(keys, key_columns),
+        offsets=offsets,
+    )
+
+
+def _write_keyed(shard: SpilledShard, key_columns: Sequence[KeyColumn], path: Path) -> SortedShard:
+    """Write a shard of fragments with one key each: they are read once, and written once."""
+    codes = encode_sorted(pa.Table.from_batches([keyed.keys for keyed in shard.keyed]))
+    dictionaries = read_dictionaries(shard.dictionaries, {0})[0]
+    order = np.argsort(codes.codes, kind="stable")
+    offsets = [0]
+    with _new_file(path, dictionaries.schema) as writer:
+        for start, stop in itertools.pairwise(codes.offsets.tolist()):
+            offsets.append(offsets[-1])
+            own = [shard.keyed[place] for place in order[start:stop].tolist()]
+            parts = (read_keyed(shard, keyed, key_columns) for keyed in own)
+            for batch in _joined_small(itertools.chain.from_iterable(parts)):
+                writer.write_batch(show(batch, dictionaries))
+                offsets[-1] += batch.num_rows
+    return _sorted_shard(shard, path, codes.keys, np.array(offsets, np.int64), key_columns)
+
+
+def _joined_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join batches as long as the rows of a partition are few, so that they lie together."""
+    pending: list[pa.RecordBatch] = []
+    for batch in batches:
+        pending.append(batch)
+        if sum(part.num_rows for part in pending) >= _BATCH_ROWS:
+            yield pa.concat_batches(pending)
+            pending = []
+    if pending:
+        yield pa.concat_batches(pending)
+
+
+def _sorted_batches(piece: Piece, bounds: list[int]) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece in the order of their keys, cut at `bounds`."""
+    order = stable_order(piece.codes)
+    rows = piece.rows if order is None else piece.rows.combine_chunks()
+    for start, stop in itertools.pairwise(bounds):
+        if order is None:
+            taken = rows.slice(start, stop - start).combine_chunks()
+        else:
+            taken = rows.take(pa.array(order[start:stop]))
+        yield from taken.to_batches()
+
+
+def read_shard_keys(
+    shard: SpilledShard, key_columns: Sequence[KeyColumn], directory: str | os.PathLike[str]
+) -> pa.Table:
+    """Read the distinct keys of a shard that is not sorted.
+
+    Args:
+        shard: The shard.
+        key_columns: The columns of the partition key.
+        directory: A folder for a moment.
+
+    Returns:
+        Normalized key columns, one row per partition, in the order of `SortedShard.keys`.
+    """
+    if not shard.spilled:
+        return encode_sorted(pa.Table.from_batches([keyed.keys for keyed in shard.keyed])).keys
+    with stored_rows(shard, key_columns, Path(directory) / f"{shard.number:05d}.keys") as stored:
+        return encode_sorted(stored.keys(key_columns)).keys
+
+
+class ShardReader:
+    """Reads partitions of a sorted shard from its memory-mapped file.
+
+    Args:
+        path: The file of a `SortedShard`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        self.schema: pa.Schema = reader.schema
+        """The schema of the rows."""
+        self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
+        self._starts = [0, *itertools.accumulate(batch.num_rows for batch in self._batches)]
+        self._schema_hash = hash_schema(self.schema)
+        self._laid_out: tuple[int, LaidOut] | None = None
+
+    def _pieces(self, start: int, stop: int) -> list[tuple[int, int, int]]:
+        """Where rows lie: numbers of batches, each with a first row and the row after the last."""
+        pieces = []
+        index = bisect.bisect_right(self._starts, start) - 1
+        while start < stop:
+            offset = self._starts[index]
+            end = min(stop, self._starts[index + 1])
+            pieces.append((index, start - offset, end - offset))
+            start = end
+            index += 1
+        return pieces
+
+    def partition(self, start_row: int, stop_row: int) -> pa.Table:
+        """The rows of a partition, without a copy.
+
+        Args:
+            start_row: Its first row, from `SortedShard.offsets`.
+            stop_row: The row after its last.
+
+        Returns:
+            A table that points into the mapped file and keeps it open.
+        """
+        pieces = self._pieces(int(start_row), int(stop_row))
+        slices = [self._batches[i].slice(start, stop - start) for i, start, stop in pieces]
+        return pa.Table.from_batches(slices, schema=self.schema)
+
+    def fingerprint(self, start_row: int, stop_row: int) -> str:
+        """Fingerprint the rows of a partition, column names and types.
+
+        It does not depend on neighbours, batches, slices or dictionaries, nor on what stands
+        under nulls.
+
+        Args:
+            start_row: Its first row, from `SortedShard.offsets`.
+            stop_row: The row after its last.
+
+        Returns:
+            64 hexadecimal digits.
+        """
+        digest = self._schema_hash.copy()
+        for start in range(int(start_row), int(stop_row), _HASH_ROWS):
+            pieces = self._pieces(start, min(start + _HASH_ROWS, int(stop_row)))
+            hash_rows(digest, [self._part(*piece) for piece in pieces])
+        return str(digest.hexdigest())
+
+    def _part(self, index: int, start: int, stop: int) -> tuple[LaidOut, int, int]:
+        """Rows of a batch laid out for hashing; the last small batch is kept, for its next rows."""
+        batch = self._batches[index]
+        if batch.num_rows > _HASH_ROWS:
+            return lay_out(batch.slice(start, stop - start)), 0, stop - start
+        if self._laid_out is None or self._laid_out[0] != index:
+            self._laid_out = (index, lay_out(batch))
+        return self._laid_out[1], start, stop

@@ -1,0 +1,219 @@
+"""Reading fragments of a source once, and dividing their rows among shards by the hash of the key.
+
+Memory is that of a few batches, whatever the size of the fragments.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import NullKeyError
+from partwise.shuffle.part_file import PartIndex, SpillWriter
+from partwise.sources.fragments import Fragment, Selection
+from partwise.tables.dictionaries import ColumnStorage
+from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
+from partwise.tables.rows_by_number import join_batches
+
+NullKeys = Literal["error", "drop", "keep"]
+"""What happens to a row whose key is null: refuse the data, leave the row out, or keep it as the
+partition of the null key."""
+
+# Fewer rows per batch make the slices that go to each shard tiny, more cost memory.
+_SPILL_ROWS = 262_144
+_SPILL_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """How the rows of a source are divided: what all parts of a spill have in common."""
+
+    selection: Selection
+    key_columns: tuple[KeyColumn, ...]
+    n_shards: int
+    null_keys: NullKeys
+
+
+class KeyRows:
+    """Counts the rows of each key, by hash; merges when what is new outgrows what is known."""
+
+    def __init__(self) -> None:
+        self._hashes = np.empty(0, np.uint64)
+        self._rows = np.empty(0, np.int64)
+        self._new: list[tuple[np.ndarray, np.ndarray]] = []
+        self._new_count = 0
+
+    def add(self, hashes: np.ndarray, rows: np.ndarray) -> None:
+        """Count rows of keys.
+
+        Args:
+            hashes: uint64, shape (keys,).
+            rows: int64, shape (keys,): as many of each.
+        """
+        self._new.append((hashes, rows))
+        self._new_count += len(hashes)
+        if self._new_count > len(self._hashes) + 100_000:
+            self._merge()
+
+    def add_batch(self, hashes: np.ndarray) -> None:
+        """Count one row for each hash."""
+        counted = pa.array(hashes).value_counts()
+        self.add(counted.field("values").to_numpy(), counted.field("counts").to_numpy())
+
+    def _merge(self) -> None:
+        hashes = np.concatenate([self._hashes, *(new for new, _ in self._new)])
+        rows = np.concatenate([self._rows, *(count for _, count in self._new)])
+        order = np.argsort(hashes, kind="stable")
+        hashes, rows = hashes[order], rows[order]
+        first = np.flatnonzero(np.r_[True, hashes[1:] != hashes[:-1]]) if len(hashes) else order
+        self._hashes = hashes[first]
+        self._rows = np.add.reduceat(rows, first) if len(first) else rows
+        self._new, self._new_count = [], 0
+
+    def totals(self) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct hashes, sorted, and the rows of each."""
+        if self._new:
+            self._merge()
+        return self._hashes, self._rows
+
+
+def spill_fragments(
+    division: Division,
+    fragments: Sequence[tuple[int, Fragment]],
+    path: str | os.PathLike[str],
+    first_row: int | None,
+) -> PartIndex:
+    """Read fragments once, and write their rows to one part file, divided by shard.
+
+    Args:
+        division: How rows are divided.
+        fragments: The fragments, each with its number in the source.
+        path: The file of the part.
+        first_row: How many rows of the source stand before; None where nobody knows.
+
+    Raises:
+        NullKeyError: A key is null under the policy "error".
+    """
+    storage = ColumnStorage(division.selection.schema)
+    counter = _RowCounter(division, storage, first_row)
+    writer = SpillWriter(path, division.n_shards, storage)
+    try:
+        for position, batch in _recut(division.selection, fragments, storage):
+            kept, hashes = counter.take(batch, fragments)
+            if kept.num_rows:
+                writer.write(kept, hashes, position)
+        return writer.finish(*counter.keys.totals(), counter.dropped, counter.filled)
+    finally:
+        writer.close()
+
+
+class _RowCounter:
+    """Looks at the keys of batches, one after the other."""
+
+    def __init__(self, division: Division, storage: ColumnStorage, first_row: int | None) -> None:
+        self._division = division
+        self._storage = storage
+        self._row = 0
+        self._first_row = first_row
+        self._names = [column.name for column in division.key_columns]
+        self._empty = set(storage.schema.names)
+        self.keys = KeyRows()
+        self.dropped = 0
+
+    @property
+    def filled(self) -> set[str]:
+        """The columns that have had a value."""
+        return set(self._storage.schema.names) - self._empty
+
+    def take(
+        self, batch: pa.RecordBatch, fragments: Sequence[tuple[int, Fragment]]
+    ) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Leave out the rows with a null key, or refuse them; count and hash the others."""
+        keys = normalize_keys(
+            self._storage.show_keys(batch, self._names), self._division.key_columns
+        )
+        kept = batch
+        nulls = None if self._division.null_keys == "keep" else _null_rows(keys)
+        if nulls is not None:
+            if self._division.null_keys == "error":
+                self._refuse_null(keys, nulls, fragments)
+            chosen = pa.array(~nulls)
+            kept, keys = batch.filter(chosen), keys.filter(chosen)
+            self.dropped += batch.num_rows - kept.num_rows
+        self._row += batch.num_rows
+        if kept.num_rows:
+            self._empty = {n for n in self._empty if kept.column(n).null_count == kept.num_rows}
+        hashes = hash_keys(keys)
+        self.keys.add_batch(hashes)
+        return kept, hashes
+
+    def _refuse_null(
+        self,
+        keys: pa.RecordBatch,
+        nulls: np.ndarray,
+        fragments: Sequence[tuple[int, Fragment]],
+    ) -> None:
+        first = int(np.argmax(nulls))
+        name = next(n for n in keys.schema.names if not keys.column(n)[first].is_valid)
+        row = self._row + first
+        where = f"row {row} of the part of the source that begins with {fragments[0][1]}"
+        if self._first_row is not None:
+            where = f"row {self._first_row + row} of the source"
+        refuse_null(name, f"{where} (counted from 0)")
+
+
+def refuse_null(column: str, where: str) -> None:
+    """Raise the error of a null key under the policy "error".
+
+    Raises:
+        NullKeyError: Always.
+    """
+    raise NullKeyError(
+        f"Key column {column!r} is null in {where}: pass null_keys='drop' to leave such rows out, "
+        "or null_keys='keep' to make them a partition."
+    )
+
+
+def _null_rows(keys: pa.RecordBatch) -> np.ndarray | None:
+    """Which rows have a null in some key column; None for no row."""
+    nulls = [column.is_null() for column in keys.columns if column.null_count]
+    if not nulls:
+        return None
+    mask = nulls[0]
+    for more in nulls[1:]:
+        mask = pc.or_(mask, more)
+    found: np.ndarray = mask.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _recut(
+    selection: Selection, fragments: Sequence[tuple[int, Fragment]], storage: ColumnStorage
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Cut and join stored batches to `_SPILL_ROWS` rows, or `_SPILL_BYTES` if that is less.
+
+    Rows of two fragments are joined only if none stands between them.
+    """
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
+    last = -1
+    for position, fragment in fragments:
+        if pending and position != last + 1:
+            yield last, join_batches(pending)
+            pending, rows, size = [], 0, 0
+        last = position
+        for whole in selection.batches(fragment):
+            row_bytes = max(1, whole.nbytes // whole.num_rows)
+            step = max(1, min(_SPILL_ROWS, _SPILL_BYTES // row_bytes))
+            for start in range(0, whole.num_rows, step):
+                batch = storage.store(whole.slice(start, step))
+                pending.append(batch)
+                rows, size = rows + batch.num_rows, size + batch.num_rows * row_bytes
+                if rows >= _SPILL_ROWS or size >= _SPILL_BYTES:
+                    yield position, join_batches(pending)
+                    pending, rows, size = [], 0, 0
+    if pending:
+        yield last, join_batches(pending)

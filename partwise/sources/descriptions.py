@@ -1,0 +1,63 @@
+"""What a source is, to those who read rows without caring where they come from."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from partwise.sources.fragments import Fragment, Selection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceDescription:
+    """What is known of a source before its rows are read."""
+
+    fingerprint: str
+    """SHA-256 over the chosen columns, the filter, and what tells the rows: paths, sizes and mtimes
+    (or etags) of files, the fingerprint of a dataset, the rows of data in memory, random bytes for
+    what only reading would tell, such as a query. Equal fingerprints mean equal rows."""
+
+    recurs: bool
+    """Whether the fingerprint can be equal again; else only reading the rows would tell."""
+
+    rows: int | None
+    """How many rows it has; None where only reading would tell."""
+
+    size_bytes: int
+    """An estimate of its size in Arrow memory."""
+
+    recipe: dict[str, Any] | None
+    """What `data_of_recipe` and `open_source` need in another process, as JSON; None where nothing
+    opens the rows again, such as data in memory."""
+
+
+class Source(Protocol):
+    """Rows as Arrow batches; read more than once, but for a stream that reading consumes."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every batch."""
+
+    @property
+    def selection(self) -> Selection:
+        """What is taken of the fragments."""
+
+    def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
+        """The parts that the rows come in, in their order.
+
+        Args:
+            keys: The columns of which `Fragment.known` is asked.
+        """
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read all rows, from the first one again at each call."""
+
+    def buckets(self) -> frozenset[str]:
+        """The buckets that the rows are read from, as `bucket_of` names them."""
+
+    def refuse_empty(self) -> None:
+        """Raise `SourceError` where it is the filter that leaves no row."""
+
+    def description(self) -> SourceDescription:
+        """What is known of the source before its rows are read."""

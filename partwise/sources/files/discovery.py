@@ -1,0 +1,278 @@
+"""Finding the files that a path, glob, directory or URL stands for."""
+
+import glob
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyarrow import fs as pafs
+
+from partwise.errors import SourceError
+from partwise.sources.files.remote_files import Access, filesystem_of
+
+Format = Literal["parquet", "csv", "json", "orc", "ipc"]
+"""The formats of files; json: a JSON object on each line."""
+
+_SUFFIXES: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".csv.gz": "csv",
+    ".jsonl": "json",
+    ".jsonl.gz": "json",
+    ".ndjson": "json",
+    ".ndjson.gz": "json",
+    ".orc": "orc",
+    ".arrow": "ipc",
+    ".arrows": "ipc",
+    ".ipc": "ipc",
+    ".feather": "ipc",
+}
+_GLOB = frozenset("*?[")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundFile:
+    """One file of a source."""
+
+    path: str
+    """An absolute path, or a URL."""
+
+    format: Format
+    """By its suffix, or as the caller said."""
+
+    base: str
+    """The directory that the caller named: `key=value` parts below it are columns."""
+
+    size_bytes: int
+    """Its size."""
+
+    version: str
+    """What changes when it is written again: mtime in ns, or the store's etag."""
+
+    access: Access | None = None
+    """What opens the bucket of a URL; None for a local path."""
+
+    def open(self) -> pa.NativeFile:
+        """Open it for reading at any position; a local file is memory-mapped."""
+        if self.access is None:
+            return pa.memory_map(self.path)
+        return self.arrow_filesystem().open_input_file(self.bare_path())
+
+    def open_stream(self) -> pa.NativeFile:
+        """Open it for reading from front to end, decompressed if its name ends in .gz."""
+        compression = "gzip" if self.path.lower().endswith(".gz") else None
+        return self.arrow_filesystem().open_input_stream(self.bare_path(), compression=compression)
+
+    def arrow_filesystem(self) -> pafs.FileSystem:
+        """The file system that `bare_path` is a path of."""
+        filesystem = self.filesystem()
+        if filesystem is None:
+            return pafs.LocalFileSystem()
+        return pafs.PyFileSystem(pafs.FSSpecHandler(filesystem))
+
+    def check_unchanged(self) -> None:
+        """Raise `SourceError` when the file was replaced since it was found."""
+        now = _version(self.filesystem(), self.bare_path(), self.path)
+        if now != (self.size_bytes, self.version):
+            raise SourceError(
+                f"File {self.path!r} changed while it was in use: run again with files at rest."
+            )
+
+    def bare_path(self) -> str:
+        """The path as its file system knows it."""
+        filesystem = self.filesystem()
+        return self.path if filesystem is None else str(filesystem._strip_protocol(self.path))
+
+    def filesystem(self) -> Any:
+        """The fsspec file system of a URL; None for a local path."""
+        return None if self.access is None else filesystem_of(self.path, self.access)
+
+
+def _version(filesystem: Any, path: str, shown: str) -> tuple[int, str]:
+    try:
+        if filesystem is None:
+            stat = os.stat(path)
+            return stat.st_size, str(stat.st_mtime_ns)
+        info = filesystem.info(path)
+    except OSError as exc:
+        raise SourceError(f"File {shown!r} cannot be read: {exc.strerror or exc}.") from exc
+    marks = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
+    return int(info["size"]), str(next((info[m] for m in marks if info.get(m)), ""))
+
+
+def _format(path: str) -> Format | None:
+    name = path.lower()
+    return next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), None)
+
+
+def _hidden(relative: str) -> bool:
+    """Whether a path below a directory is a leftover or marker, such as _SUCCESS or .crc files."""
+    parts = PurePosixPath(relative).parts
+    return any(part.startswith((".", "_")) and "=" not in part for part in parts)
+
+
+def _in_directory(base: str, found: list[str], shown: str, form: Format | None) -> list[str]:
+    """The data files among those below a directory, sorted; they must be of one format."""
+    visible = [path for path in found if not _hidden(path[len(base) :].lstrip("/"))]
+    if form is not None and visible:
+        return sorted(visible)
+    files = sorted(path for path in visible if _format(path))
+    formats = sorted({str(_format(path)) for path in files})
+    if not files:
+        raise SourceError(f"Directory {shown!r} holds no file that ends in {', '.join(_SUFFIXES)}.")
+    if len(formats) > 1:
+        raise SourceError(
+            f"Directory {shown!r} holds files of several formats ({', '.join(formats)}): "
+            "name one kind with a glob, such as '*.parquet'."
+        )
+    return files
+
+
+def _glob_base(pattern: str) -> str:
+    """The part of a glob in front of its first wildcard, up to a slash."""
+    first = next(index for index, char in enumerate(pattern) if char in _GLOB)
+    return pattern[:first].rpartition("/")[0] or "/"
+
+
+def _walk_error(error: OSError) -> None:
+    raise SourceError(f"Directory {error.filename!r} cannot be read: {error.strerror}.") from error
+
+
+def _walk(path: str) -> list[str]:
+    """All files below a directory; links to directories are followed, each directory once."""
+    found: list[str] = []
+    seen: set[str] = set()
+    for folder, folders, names in os.walk(path, onerror=_walk_error, followlinks=True):
+        real = os.path.realpath(folder)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders.sort()
+        found += [os.path.join(folder, name) for name in names]
+    return found
+
+
+def _each_once(paths: list[str]) -> list[str]:
+    """The paths without those that lead, by links, to a file that one before them leads to."""
+    return list({os.path.realpath(path): path for path in reversed(paths)}.values())[::-1]
+
+
+def _local_files(path: str, form: Format | None) -> tuple[str, list[str]]:
+    """The base and the files of a local path, directory or glob."""
+    if os.path.isfile(path) or (os.path.islink(path) and not os.path.isdir(path)):
+        return os.path.dirname(path), [path]
+    if os.path.isdir(path):
+        return path, _each_once(_in_directory(path, _walk(path), path, form))
+    if not _GLOB.intersection(path):
+        raise SourceError(f"There is no file or directory {path!r}.")
+    base = _glob_base(path)
+    matches = sorted(glob.glob(path, recursive=True))
+    visible = [match for match in matches if not _hidden(match[len(base) :].lstrip("/"))]
+    # A link that leads nowhere stays: it is refused by name, not passed over.
+    files = [match for match in visible if not os.path.isdir(match)]
+    if not files and len(visible) < len(matches):
+        raise SourceError(
+            f"All that matches {path!r} begins with '.' or '_', which marks leftovers: "
+            "name such files one by one."
+        )
+    if not files:
+        raise SourceError(f"No file matches {path!r}.")
+    return base, _each_once(files)
+
+
+def _remote_files(url: str, access: Access, form: Format | None) -> tuple[Any, str, list[str]]:
+    """The file system, base and files of a URL."""
+    filesystem = filesystem_of(url, access)
+    try:
+        path = str(filesystem._strip_protocol(url))
+        if _GLOB.intersection(path):
+            found = sorted(filesystem.glob(path))
+            base = _glob_base(path)
+            files = [file for file in found if not _hidden(file[len(base) :].lstrip("/"))]
+        elif filesystem.isfile(path):
+            base, files = path.rpartition("/")[0], [path]
+        else:
+            base, files = path, filesystem.find(path)
+            files = _in_directory(path, files, url, form) if files else []
+    except SourceError:
+        raise
+    except Exception as exc:  # every store has its own exceptions
+        raise SourceError(f"{url!r} cannot be listed: {type(exc).__name__}: {exc}.") from exc
+    if not files:
+        raise SourceError(f"There is no file at {url!r}.")
+    return filesystem, base, files
+
+
+def absolute_path(path: str | os.PathLike[str]) -> str:
+    """The path or URL as another process would have to name it."""
+    text = os.fspath(path)
+    if not text.strip():
+        raise SourceError(f"The path of the source is {text!r}: name a file or directory.")
+    if text.startswith("file://"):
+        text = text.removeprefix("file://")
+    if "://" in text:
+        return text
+    return os.path.abspath(os.path.expanduser(text))
+
+
+def find_files(
+    paths: Sequence[str], form: Format | None = None, access: Access | None = None
+) -> list[FoundFile]:
+    """Find the files behind absolute paths, directories, globs and URLs.
+
+    Args:
+        paths: What the caller named.
+        form: The format of all files; None: by their suffixes.
+        access: What opens the buckets of URLs.
+
+    Returns:
+        The files in the order of `paths`, sorted within a directory or glob.
+
+    Raises:
+        SourceError: Nothing is there, a file is named twice, or a suffix is unknown.
+    """
+    found: dict[str, FoundFile] = {}
+    seen: set[str] = set()
+    for path in paths:
+        filesystem: Any = None
+        opening = (access or Access()) if "://" in path else None
+        if opening is not None:
+            filesystem, base, names = _remote_files(path, opening, form)
+        else:
+            base, names = _local_files(path, form)
+        for name in names:
+            shown = name if filesystem is None else str(filesystem.unstrip_protocol(name))
+            told = form or _format(name)
+            if told is None:
+                raise SourceError(
+                    f"The format of file {shown!r} cannot be told by its name: it must end in one "
+                    f"of {', '.join(_SUFFIXES)}; else say it with Files(..., format=...)."
+                )
+            real = os.path.realpath(name) if filesystem is None else shown
+            if real in seen:
+                raise SourceError(
+                    f"File {shown!r} is named twice by the source: its rows would count twice."
+                )
+            seen.add(real)
+            size, version = _version(filesystem, name, shown)
+            found[shown] = FoundFile(
+                path=shown,
+                format=told,
+                base=base,
+                size_bytes=size,
+                version=version,
+                access=opening,
+            )
+    files = list(found.values())
+    formats = sorted({file.format for file in files})
+    if len(formats) > 1:
+        raise SourceError(
+            f"The source mixes files of several formats ({', '.join(formats)}): use one, or a list "
+            "of one source for each."
+        )
+    return files

@@ -1,0 +1,127 @@
+"""What a caller says of files: where they are, and how they are to be read."""
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+import pyarrow as pa
+
+from partwise.errors import InputError, SourceError
+from partwise.sources.files.discovery import Format, absolute_path
+from partwise.sources.files.remote_files import Access
+from partwise.tables.schemas import SchemaPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files, and how they are to be read; a plain value without secrets.
+
+    Where files are in buckets, their keys are those of the environment, of a profile, or of a
+    `FileSource` block.
+
+    Args:
+        paths: A path, glob, folder or URL, or several.
+        format: Of all files, where their names do not say: "parquet", "csv", "json" (an object on
+            each line), "orc" or "ipc".
+        schema: What becomes of files whose columns differ. "cast": all have the columns of the
+            first, of types that widen to a common one without loss, and what others have beyond
+            them is not read. "strict": any difference of columns or types is refused. "union": the
+            columns of all files, null where a file lacks one, of types that widen.
+        types: The types of columns by name, as Arrow calls them: {"zip": "string", "day":
+            "date32"}. They are for columns of directory names, and for files that say no types or
+            differing ones.
+        file_column: The name of a column to add, with each file's path below the folder or glob.
+            With `partition_by` this column, each file is a partition.
+        endpoint_url: Of a service that speaks S3 but is not Amazon's own.
+        region: Of the bucket.
+        profile: In the AWS configuration files of the workers.
+
+    Raises:
+        SourceError: No path is given, or an empty one.
+        InputError: A format, policy or type is unknown.
+
+    Example:
+        >>> files = Files("sales/*.jsonl", schema="union", file_column="file")
+        >>> source = open_source(files)
+    """
+
+    paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]
+    _: dataclasses.KW_ONLY
+    format: Format | None = None
+    schema: SchemaPolicy = "cast"
+    types: Mapping[str, str] = field(default_factory=dict)
+    file_column: str | None = None
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+
+    def __post_init__(self) -> None:
+        given = [self.paths] if isinstance(self.paths, str | os.PathLike) else self.paths
+        if not given:
+            raise SourceError("Files() has no path: name a file, folder, glob or URL.")
+        object.__setattr__(self, "paths", tuple(absolute_path(path) for path in given))
+        for name in ("format", "file_column", "endpoint_url", "region", "profile"):
+            # Forms send an empty text where nothing was said.
+            object.__setattr__(self, name, getattr(self, name) or None)
+        for what, value, known in (
+            ("format", self.format or "csv", get_args(Format)),
+            ("schema", self.schema, get_args(SchemaPolicy)),
+        ):
+            if value not in known:
+                raise InputError(f"Files({what}={value!r}) is unknown: use {', '.join(known)}.")
+        object.__setattr__(self, "types", dict(self.types))
+        self.arrow_types()
+
+    @property
+    def names(self) -> list[str]:
+        """The absolute paths and URLs."""
+        return [str(path) for path in self.paths] if isinstance(self.paths, tuple) else []
+
+    @property
+    def access(self) -> Access:
+        """What opens buckets, beside their keys."""
+        return Access(endpoint_url=self.endpoint_url, region=self.region, profile=self.profile)
+
+    def arrow_types(self) -> dict[str, pa.DataType]:
+        """The declared types.
+
+        Raises:
+            InputError: Arrow has no such type.
+        """
+        found = {}
+        for name, alias in self.types.items():
+            try:
+                found[name] = pa.type_for_alias(alias)
+            except (ValueError, TypeError) as exc:
+                raise InputError(
+                    f"Files(types=...) declares column {name!r} as {alias!r}, which is no type: "
+                    "use a name of Arrow's, such as int64, double, string, date32 or timestamp[us]."
+                ) from exc
+        return found
+
+    def recipe(self) -> dict[str, Any]:
+        """The value as JSON: the paths, and what is not as by default."""
+        said = {
+            part.name: getattr(self, part.name)
+            for part in dataclasses.fields(self)
+            if part.name != "paths" and getattr(self, part.name) not in (None, {}, "cast")
+        }
+        return {"paths": self.names, **said}
+
+    @classmethod
+    def from_recipe(cls, recipe: Mapping[str, Any]) -> "Files":
+        """Read what `recipe` wrote, or a form sent.
+
+        Raises:
+            InputError: There is a word that no recipe has.
+        """
+        known = {part.name for part in dataclasses.fields(cls)}
+        if "paths" not in recipe or (unknown := sorted(set(recipe) - known)):
+            raise InputError(
+                f"The source {dict(recipe)!r} cannot be read: it needs paths, and beside them "
+                f"may have {', '.join(sorted(known - {'paths'}))}"
+                + (f", but not {', '.join(unknown)}." if "paths" in recipe else ".")
+            )
+        return cls(**recipe)

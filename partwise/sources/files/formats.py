@@ -1,0 +1,316 @@
+"""The formats of files: what their heads or footers say, and their rows as batches.
+
+Parquet is streamed by `ParquetFile`, not by `pyarrow.dataset`: with the settings below memory stays
+flat in rows, files and the size of row groups, where the dataset's scanner read ahead several GB.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pacsv
+import pyarrow.parquet as pq
+
+from partwise.errors import PartwiseError, SourceError
+from partwise.sources.files.discovery import FoundFile
+from partwise.tables.column_names import check_unique_names
+
+_BATCH_ROWS = 262_144
+_BATCH_BYTES = 64 * 2**20
+_BUFFER_BYTES = 2**20
+_TEXT_BLOCK_BYTES = 8 * 2**20
+_TEXT_GROWTH = {False: 1, True: 6}
+_LATE_FIELD = "unexpected field"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileHead:
+    """What the head or footer of a file says."""
+
+    schema: pa.Schema
+    rows: int | None
+    column_bytes: dict[str, int]
+    """The estimated size of each column in Arrow memory."""
+    metadata: pq.FileMetaData | None = None
+    """The footer of a Parquet file."""
+    pieces: int = 0
+    """The row groups, stripes or record batches that can be read each by itself; 0: none."""
+
+    def row_bytes(self, names: Sequence[str]) -> int:
+        """The estimated size of a row of some columns, at least 1."""
+        size = sum(self.column_bytes.get(name, 0) for name in names)
+        return max(1, size // max(1, self.rows or 1))
+
+
+@contextmanager
+def naming(file: FoundFile) -> Iterator[None]:
+    """Turn what a reader raises into one sentence that names the file."""
+    try:
+        yield
+    except PartwiseError:
+        raise
+    except Exception as exc:
+        local = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
+        # Every store has exceptions of its own.
+        if file.access is None and not isinstance(exc, local):
+            raise
+        reason = " ".join(str(exc).split()) or type(exc).__name__
+        if file.format == "json" and _LATE_FIELD in reason:
+            reason = (
+                "a field that none of its first 8 MB has comes up later; declare the type of each "
+                "such field with Files(..., types={name: type})"
+            )
+        raise SourceError(
+            f"File {file.path!r} cannot be read as {file.format}: {reason.rstrip('.')}."
+        ) from exc
+
+
+def read_head(file: FoundFile) -> FileHead:
+    """Read the schema of a file, and what else costs little.
+
+    Raises:
+        SourceError: It cannot be read.
+        ColumnError: A column stands there twice.
+    """
+    with naming(file):
+        match file.format:
+            case "parquet":
+                with _open_parquet(file) as parquet:
+                    return _parquet_head(parquet)
+            case "orc":
+                orc = _open_orc(file)
+                rows, pieces = int(orc.nrows), int(orc.nstripes)
+                check_unique_names(orc.schema.names)
+                sizes = _orc_bytes(orc)
+                return FileHead(schema=orc.schema, rows=rows, column_bytes=sizes, pieces=pieces)
+            case "csv":
+                with _open_csv(file) as reader:
+                    schema, pieces = reader.schema, 0
+                    _check_utf8(schema, file)
+            case "json":
+                with _open_json(file) as lines:
+                    schema, pieces = lines.schema, 0
+            case "ipc":
+                with _opened_ipc(file, None) as (schema, pieces, _batches):
+                    pass
+        check_unique_names(schema.names)
+    growth = _TEXT_GROWTH[file.path.lower().endswith(".gz")]
+    shared = file.size_bytes * growth // max(1, len(schema.names))
+    return FileHead(
+        schema=schema,
+        rows=None,
+        column_bytes=dict.fromkeys(schema.names, shared),
+        pieces=pieces,
+    )
+
+
+def reading_schema(file: FoundFile, own: pa.Schema, common: pa.Schema) -> pa.Schema:
+    """The types with which a file is read, where its format says none.
+
+    Args:
+        file: The file.
+        own: The types that its first rows look like.
+        common: Those of all files, to which what was read is cast.
+    """
+    if file.format == "csv":
+        # Its reader makes every type of text.
+        names = set(own.names)
+        return pa.schema([field for field in common if field.name in names])
+    fields = []
+    for field in own:
+        at = common.get_field_index(field.name)
+        wanted = field.type if at < 0 else common.field(at).type
+        fields.append(field.with_type(_json_type(field.type, wanted)))
+    return pa.schema(fields)
+
+
+def _json_type(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
+    """The type with which JSON is read to be cast to another without loss."""
+    kind = pa.types
+
+    def number(data_type: pa.DataType) -> bool:
+        return bool(kind.is_integer(data_type) or kind.is_floating(data_type))
+
+    def text(data_type: pa.DataType) -> bool:
+        return any(
+            says(data_type) for says in (kind.is_string, kind.is_large_string, kind.is_timestamp)
+        )
+
+    alike = (number(found) and number(wanted)) or (text(found) and text(wanted))
+    if alike:
+        return wanted
+    if kind.is_null(found) and not kind.is_null(wanted):
+        told = number(wanted) or text(wanted) or kind.is_boolean(wanted)
+        told = told or kind.is_nested(wanted)
+        return wanted if told else pa.string()
+    return found
+
+
+def _check_utf8(schema: pa.Schema, file: FoundFile) -> None:
+    """Refuse text in another encoding, which the reader gives as bytes."""
+    for field in schema:
+        if pa.types.is_binary(field.type):
+            raise SourceError(
+                f"Column {field.name!r} of file {file.path!r} holds text that is not UTF-8: "
+                "convert the file, for example with 'iconv -f latin1 -t utf-8'."
+            )
+
+
+def read_batches(
+    file: FoundFile,
+    names: Sequence[str],
+    schema: pa.Schema,
+    pieces: range | None,
+    row_bytes: int,
+) -> Iterator[pa.RecordBatch]:
+    """Read columns of a file, or of some pieces of it.
+
+    Args:
+        file: The file.
+        names: The columns to read, which it has.
+        schema: What `reading_schema` says.
+        pieces: Row groups of a Parquet file, stripes of an ORC file, record batches of an Arrow
+            file; None: all of the file.
+        row_bytes: The estimated size of a row, which limits that of batches.
+    """
+    match file.format:
+        case "parquet":
+            with _open_parquet(file) as parquet:
+                yield from parquet.iter_batches(
+                    batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes)),
+                    row_groups=None if pieces is None else list(pieces),
+                    columns=list(names),
+                )
+        case "orc":
+            orc = _open_orc(file)
+            # A stripe of no columns says that it has no rows.
+            read = list(names) or orc.schema.names[:1]
+            for stripe in range(orc.nstripes) if pieces is None else pieces:
+                yield orc.read_stripe(stripe, columns=read).select(names)
+        case "csv":
+            with _open_csv(file, schema, names) as reader:
+                for batch in reader:
+                    yield batch.select(names)
+        case "json":
+            with _open_json(file, schema) as lines:
+                for batch in lines:
+                    yield batch.select(names)
+        case "ipc":
+            with _opened_ipc(file, pieces) as (_schema, _pieces, batches):
+                for batch in batches:
+                    yield batch.select(names)
+
+
+def _open_parquet(file: FoundFile) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        file.path if file.access is None else file.open(),
+        # A mapped file that is cut short while it is read kills the process (SIGBUS).
+        memory_map=False,
+        pre_buffer=False,
+        buffer_size=_BUFFER_BYTES,
+        page_checksum_verification=True,
+    )
+
+
+def _parquet_bytes(parquet: pq.ParquetFile) -> dict[str, int]:
+    """Estimate the Arrow memory of each column: dictionary pages make files far smaller."""
+    rows = parquet.metadata.num_rows
+    sizes: dict[str, int] = {}
+    varying: list[int] = []
+    for index in range(parquet.metadata.num_columns):
+        name = parquet.metadata.schema.column(index).path.split(".")[0]
+        field = parquet.schema_arrow.get_field_index(name)
+        try:
+            width = parquet.schema_arrow.field(field).type.bit_width if field >= 0 else 0
+        except ValueError:
+            width = 0
+        sizes[name] = sizes.get(name, 0) + rows * (width or 32) // 8
+        if not width:
+            varying.append(index)
+    for group in range(parquet.metadata.num_row_groups if varying else 0):
+        columns = parquet.metadata.row_group(group)
+        for index in varying:
+            chunk = columns.column(index)
+            sizes[chunk.path_in_schema.split(".")[0]] += chunk.total_uncompressed_size
+    return sizes
+
+
+def _parquet_head(parquet: pq.ParquetFile) -> FileHead:
+    check_unique_names(parquet.schema_arrow.names)
+    return FileHead(
+        schema=parquet.schema_arrow,
+        rows=parquet.metadata.num_rows,
+        column_bytes=_parquet_bytes(parquet),
+        metadata=parquet.metadata,
+        pieces=parquet.metadata.num_row_groups,
+    )
+
+
+def _open_orc(file: FoundFile) -> Any:
+    from pyarrow import orc
+
+    return orc.ORCFile(file.open())
+
+
+def _orc_bytes(orc: Any) -> dict[str, int]:
+    """Estimate the Arrow memory of each column; those of varying width share the file's content."""
+    widths: dict[str, int] = {}
+    for field in orc.schema:
+        try:
+            widths[field.name] = field.type.bit_width
+        except ValueError:
+            widths[field.name] = 0
+    varying = sum(not width for width in widths.values())
+    shared = orc.nrows * 4 + orc.content_length // max(1, varying)
+    return {name: orc.nrows * width // 8 if width else shared for name, width in widths.items()}
+
+
+@contextmanager
+def _opened_ipc(file: FoundFile, pieces: range | None) -> Iterator[Any]:
+    """The schema, the number of record batches and those asked for, of Arrow's file format.
+
+    Of its stream format, which has no footer: 0, and all batches.
+    """
+    source = file.open()
+    try:
+        reader = pa.ipc.open_file(source)
+    except pa.ArrowInvalid as exc:
+        if "Not an Arrow file" not in str(exc):
+            raise
+        source.seek(0)
+        stream = pa.ipc.open_stream(source)
+        yield stream.schema, 0, stream
+        return
+    count = reader.num_record_batches
+    asked = range(count) if pieces is None else pieces
+    yield reader.schema, count, (reader.get_batch(index) for index in asked)
+
+
+def _open_csv(
+    file: FoundFile, schema: pa.Schema | None = None, names: Sequence[str] = ()
+) -> pacsv.CSVStreamingReader:
+    """Open a CSV file; of named columns only those are parsed."""
+    types = None if schema is None else {field.name: field.type for field in schema}
+    return pacsv.open_csv(
+        file.open_stream(),
+        read_options=pacsv.ReadOptions(block_size=_TEXT_BLOCK_BYTES),
+        parse_options=pacsv.ParseOptions(newlines_in_values=True),
+        convert_options=pacsv.ConvertOptions(column_types=types, include_columns=list(names)),
+    )
+
+
+def _open_json(file: FoundFile, schema: pa.Schema | None = None) -> Any:
+    """Open a file of JSON lines; a field that its first block or the schema lacks is an error."""
+    from pyarrow import json as pajson
+
+    return pajson.open_json(
+        file.open_stream(),
+        read_options=pajson.ReadOptions(block_size=_TEXT_BLOCK_BYTES),
+        parse_options=pajson.ParseOptions(
+            explicit_schema=schema,
+            newlines_in_values=False,
+            unexpected_field_behavior="infer" if schema is None else "error",
+        ),
+    )

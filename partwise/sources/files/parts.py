@@ -1,0 +1,133 @@
+"""The parts in which a file is read: of a fair size, and of one key where its footer tells so."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from partwise.sources.files.discovery import FoundFile
+from partwise.sources.files.formats import FileHead, naming
+from partwise.tables.dictionaries import plain_storage
+from partwise.tables.filters import Conditions, filter_expression
+
+_PART_BYTES = 64 * 2**20
+_TOLD_BY_STATISTICS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+"""Types of which equal bounds are equal values in every writer's footers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
+    """Row groups, stripes or record batches of a file; all of it, where its format has none."""
+
+    pieces: range | None
+    rows: int | None
+    known: Mapping[str, pa.Scalar]
+    """The keys that have one value in all its rows, by the footer's statistics."""
+    share: float
+    """Of the file's size."""
+
+
+def divide_file(
+    file: FoundFile,
+    head: FileHead,
+    schema: pa.Schema,
+    conditions: Conditions | None,
+    keys: Sequence[str],
+) -> list[FilePart]:
+    """Divide a file into parts: of few pieces each, or of one key.
+
+    Args:
+        file: The file.
+        head: What its head or footer says.
+        schema: Of all files, with the types that known keys are given in.
+        conditions: A normalized filter on columns of the file itself; row groups of which the
+            footer tells that none of their rows passes are left out.
+        keys: Columns of the file whose value is told where a part has only one.
+    """
+    if head.metadata is None:
+        return _even_parts(head)
+    groups: Sequence[int] = range(head.metadata.num_row_groups)
+    if conditions is not None:
+        # The footer's statistics exclude row groups; of types that differ they say nothing.
+        expression = filter_expression(conditions, head.schema)
+        groups = groups if expression is None else _passing(file, expression)
+    return _joined(head, head.metadata, groups, keys, schema)
+
+
+def _even_parts(head: FileHead) -> list[FilePart]:
+    """Divide a file of stripes or record batches, whose sizes are not told, by their number."""
+    size = sum(head.column_bytes.values())
+    step = max(1, head.pieces * _PART_BYTES // max(1, size))
+    if head.pieces <= step:
+        return [FilePart(pieces=None, rows=head.rows, known={}, share=1.0)]
+    starts = range(0, head.pieces, step)
+    parts = [range(start, min(start + step, head.pieces)) for start in starts]
+    return [
+        FilePart(pieces=part, rows=None, known={}, share=len(part) / head.pieces) for part in parts
+    ]
+
+
+def _passing(file: FoundFile, expression: pc.Expression) -> list[int]:
+    """The row groups in which a row can pass a filter, by their statistics."""
+    # It imports pandas.
+    import pyarrow.dataset as pads
+
+    with naming(file):
+        fragment = pads.ParquetFileFormat().make_fragment(
+            file.bare_path(), filesystem=file.arrow_filesystem()
+        )
+        return [group.id for group in fragment.subset(expression).row_groups]
+
+
+def _joined(
+    head: FileHead,
+    metadata: pq.FileMetaData,
+    groups: Sequence[int],
+    keys: Sequence[str],
+    common: pa.Schema,
+) -> list[FilePart]:
+    """Join neighbouring row groups into parts of a fair size; a part of one key has only that."""
+    runs: list[tuple[range, int, dict[str, pa.Scalar]]] = []
+    row_bytes = head.row_bytes(head.schema.names)
+    for index in groups:
+        group = metadata.row_group(index)
+        known = {
+            key: value.cast(plain_storage(common.field(key).type))
+            for key, value in _single_values(group, head.schema, keys).items()
+        }
+        pieces, rows = range(index, index + 1), group.num_rows
+        if runs:
+            before, rows_before, known_before = runs[-1]
+            joined = rows_before + rows
+            fits = joined * row_bytes <= _PART_BYTES
+            if before.stop == index and known_before == known and fits:
+                pieces, rows = range(before.start, index + 1), joined
+                runs.pop()
+        runs.append((pieces, rows, known))
+    total = max(1, metadata.num_rows)
+    return [
+        FilePart(pieces=pieces, rows=rows, known=known, share=rows / total)
+        for pieces, rows, known in runs
+    ]
+
+
+def _single_values(
+    group: pq.RowGroupMetaData, schema: pa.Schema, keys: Sequence[str]
+) -> dict[str, pa.Scalar]:
+    """The keys that have one value in a whole row group, by its statistics."""
+    if not keys:
+        return {}
+    places = {group.column(i).path_in_schema: i for i in range(group.num_columns)}
+    known = {}
+    for key in keys:
+        kind = plain_storage(schema.field(key).type)
+        if key not in places or not any(tells(kind) for tells in _TOLD_BY_STATISTICS):
+            continue
+        found = group.column(places[key]).statistics
+        if found is None or not found.has_min_max or found.null_count or not found.has_null_count:
+            continue
+        if found.min == found.max:
+            known[key] = pa.scalar(found.min, kind)
+    return known

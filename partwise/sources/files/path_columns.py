@@ -1,0 +1,97 @@
+"""Columns that stand in the paths of files: key=value directories, and the path itself."""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from partwise.errors import ColumnError, SourceError
+from partwise.sources.files.discovery import FoundFile
+from partwise.sources.files.remote_files import bucket_of
+
+_INTEGER = re.compile(r"-?[0-9]{1,18}").fullmatch
+_NULL = "__HIVE_DEFAULT_PARTITION__"
+
+
+def _path_values(file: FoundFile) -> dict[str, str | None]:
+    below = PurePosixPath(file.bare_path()[len(file.base) :]).parent
+    pairs = [part.partition("=") for part in below.parts if "=" in part]
+    return {unquote(name): None if value == _NULL else unquote(value) for name, _, value in pairs}
+
+
+def hive_names(file: FoundFile) -> list[str]:
+    """The columns that stand in the directory names of a file's path."""
+    return list(_path_values(file))
+
+
+def hive_columns(
+    files: Sequence[FoundFile], types: Mapping[str, pa.DataType]
+) -> tuple[pa.Schema, list[dict[str, Any]]]:
+    """The columns that stand in directory names such as `year=2014`.
+
+    Those without a declared type are integers where every value is one, else text;
+    `__HIVE_DEFAULT_PARTITION__` is null.
+
+    Args:
+        files: The files.
+        types: The declared types of columns.
+
+    Returns:
+        Their schema, and for each file its values by name.
+
+    Raises:
+        SourceError: The files' directories name different columns.
+        ColumnError: A value is none of the declared type.
+    """
+    values: list[dict[str, Any]] = [dict(_path_values(file)) for file in files]
+    names = list(values[0])
+    for file, found in zip(files, values, strict=True):
+        if list(found) != names:
+            raise SourceError(
+                f"The directories of file {file.path!r} name the columns {list(found)}, those of "
+                f"{files[0].path!r} {names}: lay all files out alike."
+            )
+    fields = []
+    for name in names:
+        known = [found[name] for found in values if found[name] is not None]
+        kind = types.get(name, pa.string())
+        if name not in types and known and all(_INTEGER(value) for value in known):
+            kind = pa.int64()
+        for file, found in zip(files, values, strict=True):
+            found[name] = path_value(file, name, found[name], kind)
+        fields.append(pa.field(name, kind))
+    return pa.schema(fields), values
+
+
+def path_value(file: FoundFile, name: str, text: str | None, kind: pa.DataType) -> Any:
+    """The value that a directory's name gives a column.
+
+    Raises:
+        ColumnError: The text is no value of the type.
+    """
+    try:
+        return pa.scalar(text, pa.string()).cast(kind).as_py()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+        raise ColumnError(
+            f"The path of file {file.path!r} says {name}={text}, which is no value of type {kind}: "
+            "name the files otherwise, or declare another type."
+        ) from exc
+
+
+def relative_paths(files: Sequence[FoundFile]) -> list[str]:
+    """The path of each file below the folder that holds all that the caller named.
+
+    With one path named that is the folder itself, or the part of a glob before its first wildcard;
+    with several it is the deepest folder that they share. Files of several buckets are told apart
+    by their URLs.
+    """
+    places = {None if file.access is None else bucket_of(file.path) for file in files}
+    if len(places) > 1:
+        return [file.path for file in files]
+    bare = [file.bare_path() for file in files]
+    base = os.path.commonpath([file.base for file in files])
+    return [os.path.relpath(path, base).replace(os.sep, "/") for path in bare]

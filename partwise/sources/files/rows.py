@@ -1,0 +1,259 @@
+"""Files as rows: one schema for all of them, and the parts in which they are read."""
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import ColumnError
+from partwise.sources.files.discovery import FoundFile, find_files
+from partwise.sources.files.file_set import Files
+from partwise.sources.files.formats import FileHead, naming, read_batches, read_head, reading_schema
+from partwise.sources.files.parts import divide_file
+from partwise.sources.files.path_columns import hive_columns, hive_names, relative_paths
+from partwise.sources.files.remote_files import bucket_of
+from partwise.sources.fragments import Fragment, Place
+from partwise.tables.column_names import names_in_words
+from partwise.tables.dictionaries import plain_storage
+from partwise.tables.filters import Conditions, filter_batch
+from partwise.tables.schemas import cast_batch, common_schema
+
+_FOOTER_THREADS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileFragment:
+    """A file, or some row groups, stripes or record batches of one."""
+
+    file: FoundFile
+    pieces: range | None
+    """The row groups, stripes or record batches that belong to it; None: all of the file."""
+    names: tuple[str, ...]
+    """The columns that are read from the file itself."""
+    file_schema: pa.Schema
+    """The types with which the file is read, where its format says none."""
+    schema: pa.Schema
+    """Of the batches that it gives."""
+    constants: Mapping[str, Any]
+    """The values of columns that the file itself lacks."""
+    stated: Mapping[str, Any]
+    """The values that the file's path says of columns which the file has as well."""
+    known: Mapping[str, pa.Scalar]
+    rows: int | None
+    size_bytes: int
+    row_bytes: int
+
+    @property
+    def place(self) -> Place:
+        """A URL can be read anywhere; a path where this machine's disk is seen."""
+        return "disk" if self.file.access is None else "anywhere"
+
+    def __str__(self) -> str:
+        return f"file {self.file.path!r}"
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read its rows.
+
+        Raises:
+            SourceError: The file cannot be read, or changed since it was found.
+            ColumnError: A value does not fit the common type of its column, or is another than the
+                file's path says.
+        """
+        what = str(self)
+        with naming(self.file):
+            self.file.check_unchanged()
+            for batch in read_batches(
+                self.file, self.names, self.file_schema, self.pieces, self.row_bytes
+            ):
+                whole = cast_batch(batch, self.schema, self.constants, what)
+                for name, value in self.stated.items():
+                    _check_stated(whole.column(name), value, name, what)
+                yield whole
+            self.file.check_unchanged()
+
+
+def _check_stated(column: pa.Array, value: Any, name: str, what: str) -> None:
+    """Raise `ColumnError` where a column holds another value than its file's path says."""
+    plain = column.cast(plain_storage(column.type))
+    if value is None:
+        differing = plain.drop_null()
+    else:
+        same = pc.equal(plain, pa.scalar(value, plain.type)).fill_null(False)
+        differing = plain.filter(pc.invert(same))
+    if len(differing):
+        raise ColumnError(
+            f"Column {name!r} of {what} holds {differing[0].as_py()!r}, but its path says "
+            f"{value!r}: move the file, or name its folder otherwise."
+        )
+
+
+class FileRows:
+    """The rows of files of one format, in the order given.
+
+    A column that stands in the files and in their paths is read from the files, and must say the
+    same.
+
+    Args:
+        given: What the caller said of the files.
+        found: The files, where they were found already.
+
+    Raises:
+        SourceError: There is no file, or one cannot be read.
+        ColumnError: A file's columns are not as the policy allows, or stand there twice.
+    """
+
+    def __init__(self, given: Files, found: Sequence[FoundFile] = ()) -> None:
+        self._given = given
+        files = list(found) or find_files(given.names, given.format, given.access)
+        self._files = files
+        declared = given.arrow_types()
+        in_path = {*hive_names(files[0]), given.file_column}
+        late = [name for name in declared if name not in in_path]
+        self._heads = _heads(files, late)
+        heads = zip(self._heads, files, strict=True)
+        named = [(head.schema, f"file {file.path!r}") for head, file in heads]
+        own = common_schema(named, given.schema, declared)
+        told = {field.name: plain_storage(field.type) for field in own}
+        hive, self._path_values = hive_columns(files, {**declared, **told})
+        extra = [field for field in hive if field.name not in own.names]
+        if given.file_column is not None:
+            if given.file_column in {*own.names, *hive.names}:
+                raise ColumnError(
+                    f"The files have a column {given.file_column!r} of their own: choose another "
+                    "name for file_column."
+                )
+            extra.append(pa.field(given.file_column, pa.string()))
+            for values, path in zip(self._path_values, relative_paths(files), strict=True):
+                values[given.file_column] = path
+        self.schema = pa.schema([*own, *extra], metadata=own.metadata)
+        if unknown := sorted(declared.keys() - set(self.schema.names)):
+            raise ColumnError(
+                f"Files(types=...) declares column {unknown[0]!r}, which no file has: the columns "
+                f"are {names_in_words(self.schema.names)}."
+            )
+        self._own_schema = own
+
+    @property
+    def rows(self) -> int | None:
+        """Rows in all files, None where the format does not say."""
+        counts = [head.rows for head in self._heads]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def size_bytes(self, names: Sequence[str]) -> int:
+        """The estimated size of some columns in Arrow memory."""
+        return sum(head.column_bytes.get(name, 0) for head in self._heads for name in names)
+
+    def identity(self) -> bytes:
+        """What changes when a file is added, removed or written again."""
+        files = [[file.path, file.size_bytes, file.version] for file in self._files]
+        said = self._given.recipe()
+        del said["paths"]
+        return json.dumps([files, said] if said else files).encode()
+
+    def recipe(self) -> dict[str, Any] | None:
+        """What finds the files again from another process."""
+        return self._given.recipe()
+
+    def buckets(self) -> frozenset[str]:
+        """The buckets of those files that lie in one."""
+        return frozenset(bucket_of(f.path) for f in self._files if f.access is not None)
+
+    def fragments(
+        self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
+    ) -> list[Fragment]:
+        """The files, big ones in parts, without what a filter's look at paths and footers excludes.
+
+        Args:
+            names: The columns to read.
+            conditions: A normalized filter.
+            keys: Columns whose value is told where a fragment has only one.
+        """
+        schema = pa.schema([self.schema.field(name) for name in names])
+        fragments: list[Fragment] = []
+        for file, head, told in zip(self._files, self._heads, self._path_values, strict=True):
+            there = set(head.schema.names)
+            own = tuple(name for name in names if name in there)
+            constants = {name: told.get(name) for name in names if name not in own}
+            left = self._without_constants(constants, conditions)
+            if left == []:
+                continue
+            known = {
+                key: pa.scalar(constants[key], schema.field(key).type)
+                for key in keys
+                if key in constants
+            }
+            asked = [key for key in keys if key in own]
+            row_bytes = head.row_bytes(own)
+            file_schema = reading_schema(file, head.schema, self._own_schema)
+            stated = {name: told[name] for name in own if name in told}
+            whole = sum(head.column_bytes.get(name, 0) for name in own)
+            fragments += [
+                FileFragment(
+                    file=file,
+                    pieces=part.pieces,
+                    names=own,
+                    file_schema=file_schema,
+                    schema=schema,
+                    constants=constants,
+                    stated=stated,
+                    known={**known, **part.known},
+                    rows=part.rows,
+                    size_bytes=int(whole * part.share),
+                    row_bytes=row_bytes,
+                )
+                for part in divide_file(file, head, self._own_schema, left, asked)
+            ]
+        return fragments
+
+    def _without_constants(
+        self, constants: Mapping[str, Any], conditions: Conditions | None
+    ) -> Conditions | None:
+        """Settle what a filter says of columns in a path.
+
+        Returns:
+            The lists of conditions on other columns, of which one must hold: none of them, where no
+            row of the file can pass; None, where all do.
+        """
+        if conditions is None:
+            return None
+        row = pa.RecordBatch.from_pylist([dict(constants)], schema=self._schema_of(constants))
+        left: Conditions = []
+        for conjunction in conditions:
+            settled = [c for c in conjunction if c[0] in constants]
+            if settled and not filter_batch(row, [settled]).num_rows:
+                continue
+            rest = [c for c in conjunction if c[0] not in constants]
+            if not rest:
+                return None
+            left.append(rest)
+        return left
+
+    def _schema_of(self, names: Mapping[str, Any]) -> pa.Schema:
+        return pa.schema([self.schema.field(name) for name in names])
+
+
+def _heads(files: Sequence[FoundFile], late: Sequence[str]) -> list[FileHead]:
+    """What the heads of files say; those of remote ones are read at once.
+
+    Args:
+        files: The files.
+        late: Columns that lines of JSON may have though the first ones do not.
+    """
+    if len(files) > 1 and any(file.access is not None for file in files):
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            heads = list(pool.map(read_head, files))
+    else:
+        heads = [read_head(file) for file in files]
+    if files[0].format != "json":
+        return heads
+    found = []
+    for head in heads:
+        there = set(head.schema.names)
+        new = [pa.field(name, pa.null()) for name in late if name not in there]
+        found.append(dataclasses.replace(head, schema=pa.schema([*head.schema, *new])))
+    return found

@@ -1,0 +1,253 @@
+"""Frames that are computed as they are read: DuckDB, polars, pyarrow datasets and Arrow streams.
+
+None of them is copied into memory as a whole. What they give can differ at each reading, so that
+their identity is never that of an earlier reading.
+"""
+
+import contextlib
+import queue
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.errors import PartwiseError, SourceError
+from partwise.sources.fragments import Fragment, LocalFragment, UntoldRows
+from partwise.tables.column_names import check_unique_names
+from partwise.tables.filters import Conditions, filter_expression
+
+_BATCH_ROWS = 131_072
+_PIECES_AHEAD = 2
+_LAZY_FRAME = "polars LazyFrame"
+
+
+class StreamRows(UntoldRows):
+    """Rows that are computed anew at each reading, in this process.
+
+    Args:
+        schema: Of the rows.
+        parts: Called with the names of columns and a filter, for a list of functions that each
+            read a part of the rows.
+        rows: How many there are, where that is told.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        parts: Callable[
+            [Sequence[str], Conditions | None], list[Callable[[], Iterator[pa.RecordBatch]]]
+        ],
+        rows: int | None = None,
+    ) -> None:
+        self.schema = schema
+        self.rows = rows
+        self._parts = parts
+
+    def fragments(
+        self,
+        names: Sequence[str],
+        conditions: Conditions | None,
+        keys: Sequence[str] = (),  # noqa: ARG002 (nothing is known of them)
+    ) -> list[Fragment]:
+        """The parts, which are read in this process."""
+        return [
+            LocalFragment(stream=part, rows=None, size_bytes=0)
+            for part in self._parts(names, conditions)
+        ]
+
+
+def stream_rows(data: Any) -> StreamRows | None:
+    """The rows of a DuckDB relation, a polars LazyFrame, a pyarrow dataset, or an Arrow stream.
+
+    Returns:
+        None where the data is none of these.
+
+    Raises:
+        SourceError: It cannot be read.
+    """
+    duckdb, polars = sys.modules.get("duckdb"), sys.modules.get("polars")
+    datasets = sys.modules.get("pyarrow.dataset")
+    if duckdb is not None and isinstance(data, duckdb.DuckDBPyRelation):
+        return _duckdb_rows(data)
+    if polars is not None and isinstance(data, polars.LazyFrame):
+        return _polars_rows(data)
+    if datasets is not None and isinstance(data, datasets.Dataset):
+        return _dataset_rows(data)
+    frames = [lib.DataFrame for lib in (polars, sys.modules.get("pandas")) if lib is not None]
+    in_memory = (pa.Table, pa.RecordBatch, *frames)
+    if isinstance(data, in_memory) or not hasattr(data, "__arrow_c_stream__"):
+        return None
+    stream = _Stream(data)
+    return StreamRows(stream.schema, stream.parts)
+
+
+def _reading(what: str, read: Callable[[], Any]) -> Any:
+    """Call something of a library whose errors are of many classes."""
+    try:
+        return read()
+    except PartwiseError:
+        raise
+    except Exception as exc:
+        raise _unreadable(what, exc) from exc
+
+
+def _unreadable(what: str, cause: BaseException) -> SourceError:
+    # What follows is a traceback.
+    words = " ".join(str(cause).split()).partition(" Detail: Python exception")[0]
+    reason = words.rstrip(".")[:300]
+    return SourceError(
+        f"The {what} cannot be read: {type(cause).__name__}: {reason}. See that its own "
+        "library computes it, or give a table."
+    )
+
+
+def _each(what: str, open_batches: Callable[[], Any]) -> Iterator[Any]:
+    batches = _reading(what, lambda: iter(open_batches()))
+    end = object()
+    while (batch := _reading(what, lambda: next(batches, end))) is not end:
+        yield batch
+
+
+def _duckdb_rows(relation: Any) -> StreamRows:
+    what = "DuckDB relation"
+
+    def chosen(names: Sequence[str]) -> Any:
+        quoted = ", ".join('"{}"'.format(name.replace('"', '""')) for name in names)
+        return relation.project(quoted)
+
+    def parts(names: Sequence[str], _: Conditions | None) -> list[Any]:
+        # Of no columns a query has no rows.
+        read = list(names) or relation.columns[:1]
+
+        def stream() -> Iterator[pa.RecordBatch]:
+            reader = chosen(read).to_arrow_reader
+            for batch in _each(what, lambda: reader(_BATCH_ROWS)):
+                yield batch.select(names)
+
+        return [stream]
+
+    check_unique_names(relation.columns)
+    empty = _reading(what, lambda: relation.limit(0).to_arrow_table())
+    return StreamRows(empty.schema, parts)
+
+
+def _polars_rows(frame: Any) -> StreamRows:
+    import polars
+
+    def parts(names: Sequence[str], _: Conditions | None) -> list[Any]:
+        read = list(names) or schema.names[:1]
+
+        def stream() -> Iterator[pa.RecordBatch]:
+            for piece in _polars_pieces(frame.select(polars.col(name) for name in read)):
+                yield from pa.table(piece).select(names).to_batches()
+
+        return [stream]
+
+    kinds = _reading(_LAZY_FRAME, frame.collect_schema)
+    schema = pa.table(polars.DataFrame(schema=kinds)).schema
+    return StreamRows(schema, parts)
+
+
+def _polars_pieces(lazy: Any) -> Iterator[Any]:
+    """Compute a LazyFrame in a thread that is never more than a few pieces ahead.
+
+    `LazyFrame.collect_batches` would do the same, but takes a panic of the engine for the end of
+    the rows (polars 2.1).
+    """
+    handed: queue.Queue[Any] = queue.Queue(maxsize=_PIECES_AHEAD)
+    stopped = threading.Event()
+
+    def hand_over(piece: Any) -> bool:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                handed.put(piece, timeout=0.1)
+                return False
+        return True
+
+    def compute() -> None:
+        end: BaseException | None = None
+        try:
+            lazy.sink_batches(hand_over, chunk_size=_BATCH_ROWS)
+        except BaseException as exc:
+            end = exc
+        hand_over(end)
+
+    thread = threading.Thread(target=compute, name="partwise-polars", daemon=True)
+    thread.start()
+    try:
+        while (piece := handed.get()) is not None:
+            if isinstance(piece, BaseException):
+                raise _unreadable(_LAZY_FRAME, piece) from piece
+            yield piece
+    finally:
+        stopped.set()
+        thread.join()
+
+
+def _dataset_rows(dataset: Any) -> StreamRows:
+    what = "pyarrow dataset"
+
+    def parts(names: Sequence[str], conditions: Conditions | None) -> list[Any]:
+        expression = filter_expression(conditions, dataset.schema) if conditions else None
+
+        def reader(fragment: Any) -> Callable[[], Iterator[pa.RecordBatch]]:
+            # The scanner's own read-ahead takes several GB of large row groups.
+            scanner = lambda: fragment.scanner(  # noqa: E731
+                schema=dataset.schema,
+                columns=list(names),
+                filter=expression,
+                batch_size=_BATCH_ROWS,
+                batch_readahead=1,
+                fragment_readahead=1,
+                use_threads=False,
+            ).to_batches()
+            return lambda: _each(what, scanner)
+
+        found = _reading(what, lambda: list(dataset.get_fragments(filter=expression)))
+        return [reader(fragment) for fragment in found]
+
+    return StreamRows(dataset.schema, parts)
+
+
+class _Stream:
+    """An object that gives Arrow streams: one, which reading consumes, or a new one each time."""
+
+    def __init__(self, data: Any) -> None:
+        self._data = data
+        self._what = type(data).__name__
+        self._once = isinstance(data, pa.RecordBatchReader) or hasattr(data, "__next__")
+        self._reader = _reading(self._what, lambda: pa.RecordBatchReader.from_stream(data))
+        self._is_first = True
+        self._rows: int | None = None
+        self.schema = self._reader.schema
+
+    def parts(self, names: Sequence[str], _: Conditions | None) -> list[Any]:
+        """The stream as one part."""
+        return [lambda: self._read(list(names))]
+
+    def _read(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        reader = self._next_reader()
+        rows = 0
+        for batch in _each(self._what, lambda: reader):
+            rows += batch.num_rows
+            yield batch.select(names)
+        if self._rows is None:
+            self._rows = rows
+        elif rows != self._rows:
+            raise self._consumed()
+
+    def _next_reader(self) -> pa.RecordBatchReader:
+        if self._is_first:
+            self._is_first = False
+            return self._reader
+        if self._once:
+            raise self._consumed()
+        return _reading(self._what, lambda: pa.RecordBatchReader.from_stream(self._data))
+
+    def _consumed(self) -> SourceError:
+        return SourceError(
+            f"The {self._what} was read already, and its rows are gone: give a table, or a new "
+            "stream."
+        )

@@ -1,0 +1,213 @@
+"""Opening what a caller gives as data: files, datasets, queries, frames, tables and streams."""
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from partwise.errors import ColumnError, SourceError
+from partwise.sources.descriptions import Source, SourceDescription
+from partwise.sources.files.file_set import Files
+from partwise.sources.files.rows import FileRows
+from partwise.sources.fragments import Fragment, Rows, Selection, is_known
+from partwise.sources.frames.streams import stream_rows
+from partwise.sources.frames.tables import ACCEPTED, TableRows, concatenated, table_of
+from partwise.sources.references import is_reference
+from partwise.sources.several import SeveralRows
+from partwise.sources.sql.query import Query, QueryRows
+from partwise.tables.column_names import check_unique_names, names_in_words
+from partwise.tables.filters import Filter, filter_columns, normalize_filter
+
+
+@runtime_checkable
+class RowsOwner(Protocol):
+    """A value that opens its own rows, such as a version of a dataset."""
+
+    @property
+    def default_columns(self) -> list[str] | None:
+        """The columns that are read where none are named; None: all."""
+
+    def open_rows(self) -> Rows:
+        """Return the rows; none is read yet."""
+
+
+class _SelectedSource:
+    """Some columns of some rows: a `Source`."""
+
+    def __init__(self, rows: Rows, columns: Sequence[str] | None, conditions: Any) -> None:
+        self._rows = rows
+        self._columns = None if columns is None else list(columns)
+        names = list(rows.schema.names if columns is None else columns)
+        self.selection = Selection.of(rows.schema, names, conditions)
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.selection.schema
+
+    def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
+        read = self.selection.read_schema.names
+        return self._rows.fragments(read, self.selection.conditions, keys)
+
+    def buckets(self) -> frozenset[str]:
+        return self._rows.buckets()
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        none = True
+        for fragment in self.fragments():
+            for batch in self.selection.batches(fragment):
+                none = False
+                yield batch
+        if none:
+            self.refuse_empty()
+
+    def refuse_empty(self) -> None:
+        filter_ = self.selection.conditions
+        if filter_ is not None:
+            rows = "rows" if self._rows.rows is None else f"{self._rows.rows} rows"
+            raise SourceError(f"The filter {filter_} leaves none of the {rows}: loosen it.")
+
+    def description(self) -> SourceDescription:
+        return self._description
+
+    @cached_property
+    def _description(self) -> SourceDescription:
+        filter_ = self.selection.conditions
+        chosen = {"columns": self._columns, "filter": filter_}
+        identity = self._rows.identity()
+        digest = hashlib.sha256(identity)
+        digest.update(json.dumps(chosen, sort_keys=True).encode())
+        recipe = self._rows.recipe()
+        return SourceDescription(
+            fingerprint=digest.hexdigest(),
+            recurs=is_known(identity),
+            rows=None if filter_ else self._rows.rows,
+            size_bytes=self._rows.size_bytes(self.schema.names),
+            recipe=None if recipe is None else {**recipe, **chosen},
+        )
+
+
+def open_source(
+    data: Any,
+    *,
+    columns: Sequence[str] | None = None,
+    filter: Filter | None = None,  # noqa: A002
+) -> Source:
+    """Open data as a source of Arrow batches; heads and footers of files are read, no rows.
+
+    Args:
+        data: A path, glob, directory or URL (s3, gs, abfs) of Parquet, CSV, JSON lines (both also
+            .gz), ORC or Arrow IPC files; `Files`, which says how to read them; a `Query` of a
+            database; a pyarrow table, a pandas or polars frame; a polars LazyFrame, DuckDB
+            relation, pyarrow dataset, Arrow stream or Dask DataFrame, which are computed as they
+            are read; a list of any of these, read one after the other, with the columns of the
+            first; or a `Dataset`, which stands alone. Files of a directory are read in the order of
+            their paths; `key=value` directories are columns. A named index of a pandas or Dask
+            frame is kept, one without a name is not.
+        columns: The columns to read, None for all.
+        filter: Conditions as in pyarrow.parquet: `[("price", ">", 0), ...]` must all hold; a list
+            of such lists: one of them must hold. Dates and times may be ISO text.
+
+    Returns:
+        The source, which can be read more than once, unless a part of it is a stream that reading
+        consumes; a second reading of that raises `SourceError`.
+
+    Raises:
+        SourceError: There is nothing to read, or it cannot be read.
+        ColumnError: A column is missing, stands there twice, or holds values of mixed types.
+        InputError: The filter is malformed.
+
+    Example:
+        >>> source = open_source("sales/*.parquet", filter=[("date", "<", "2016-01-01")])
+        >>> source.description().rows
+    """
+    if isinstance(data, list | tuple) and len(data) == 1 and isinstance(data[0], RowsOwner):
+        data = data[0]
+    rows = _rows_of(data)
+    if columns is None and isinstance(data, RowsOwner):
+        columns = data.default_columns
+    check_unique_names(rows.schema.names)
+    conditions = normalize_filter(filter)
+    if columns is not None:
+        check_unique_names(columns)
+    known = set(rows.schema.names)
+    for what, names in (("columns names", columns or []), ("The filter names", None)):
+        for name in filter_columns(conditions) if names is None else names:
+            if name not in known:
+                raise ColumnError(
+                    f"{what} column {name!r}, which the source does not have: "
+                    f"its columns are {names_in_words(rows.schema.names)}."
+                )
+    if rows.rows == 0:
+        raise SourceError("The source has no rows: there is nothing to partition.")
+    source = _SelectedSource(rows, columns, conditions)
+    if conditions:
+        # A value that does not compare is reported now, not after a part was read.
+        source.selection.check_filter()
+    return source
+
+
+def data_of_recipe(recipe: Mapping[str, Any]) -> Any:
+    """Return the data that a description's recipe stands for, as `open_source` takes it.
+
+    Args:
+        recipe: `SourceDescription.recipe`, as it was or read back from JSON.
+
+    Raises:
+        InputError: It is the recipe of no source.
+    """
+    said = {name: value for name, value in recipe.items() if name not in ("columns", "filter")}
+    if said.keys() == {"sources"}:
+        return [data_of_recipe(each) for each in said["sources"]]
+    if "query" in said:
+        return Query(**said["query"])
+    if "block" in said:
+        return said["block"]
+    if said.keys() == {"paths"}:
+        return said["paths"]
+    return Files.from_recipe(said)
+
+
+def _rows_of(data: Any) -> Rows:
+    if isinstance(data, RowsOwner):
+        return data.open_rows()
+    if isinstance(data, Query):
+        return QueryRows(data)
+    if isinstance(data, str | os.PathLike):
+        data = [data]
+    if isinstance(data, Files):
+        return FileRows(data)
+    if not isinstance(data, list | tuple):
+        return _single_rows(data)
+    if not data:
+        raise SourceError(f"The source is an empty list: give {ACCEPTED}.")
+    if len(data) > 1 and any(isinstance(item, RowsOwner) for item in data):
+        raise SourceError("The source is a list with a dataset and more: give one dataset.")
+    for item in data:
+        if is_reference(item):
+            raise SourceError(
+                f"{item!r} names a dataset, but not its store: give Dataset.open(name, version, "
+                "store)."
+            )
+    if all(isinstance(item, str | os.PathLike) for item in data):
+        return FileRows(Files(data))
+    if len(data) == 1:
+        return _rows_of(data[0])
+    parts = [_rows_of(item) for item in data]
+    tables = [part.table for part in parts if isinstance(part, TableRows)]
+    if len(tables) == len(parts):
+        return TableRows(concatenated(tables))
+    return SeveralRows(parts)
+
+
+def _single_rows(data: Any) -> Rows:
+    dask = sys.modules.get("dask.dataframe")
+    if dask is not None and isinstance(data, dask.DataFrame):
+        from partwise.sources.frames.dask_rows import DaskRows
+
+        return DaskRows(data)
+    return stream_rows(data) or TableRows(table_of(data))

@@ -1,0 +1,103 @@
+"""Several sources, of any kinds, as one."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.sources.fragments import Fragment, Place, Rows, is_known, unknown_identity
+from partwise.tables.dictionaries import plain_storage
+from partwise.tables.filters import Conditions, filter_columns
+from partwise.tables.schemas import common_schema
+
+
+class SeveralRows:
+    """The rows of several sources, one after the other.
+
+    Args:
+        parts: The sources; each has the columns of the first.
+
+    Raises:
+        ColumnError: A source lacks a column, or has it with a type that does not fit.
+    """
+
+    def __init__(self, parts: Sequence[Rows]) -> None:
+        self._parts = list(parts)
+        named = [(part.schema, f"item {index} of the list") for index, part in enumerate(parts)]
+        self.schema = common_schema(named)
+
+    @property
+    def rows(self) -> int | None:
+        """Rows of all sources; None where one does not tell."""
+        counts = [part.rows for part in self._parts]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def size_bytes(self, names: Sequence[str]) -> int:
+        """The estimated size of some columns, of those sources that tell it."""
+        return sum(part.size_bytes(names) for part in self._parts)
+
+    def identity(self) -> bytes:
+        """Equal when those of all sources are."""
+        found = [part.identity() for part in self._parts]
+        if not all(map(is_known, found)):
+            return unknown_identity()
+        return b"".join(hashlib.sha256(identity).digest() for identity in found)
+
+    def recipe(self) -> dict[str, Any] | None:
+        """Those of all sources, if each has one."""
+        recipes = [part.recipe() for part in self._parts]
+        return None if None in recipes else {"sources": recipes}
+
+    def buckets(self) -> frozenset[str]:
+        """Those of all sources."""
+        return frozenset().union(*(part.buckets() for part in self._parts))
+
+    def fragments(
+        self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
+    ) -> list[Fragment]:
+        """The parts of all sources, in the order of these."""
+        found: list[Fragment] = []
+        for part in self._parts:
+            looked_at = filter_columns(conditions)
+            # Of other types a value might not compare.
+            alike = all(part.schema.field(n).type == self.schema.field(n).type for n in looked_at)
+            fragments = part.fragments(names, conditions if alike else None, keys)
+            found += [self._of_common_types(fragment) for fragment in fragments]
+        return found
+
+    def _of_common_types(self, fragment: Fragment) -> Fragment:
+        known = {
+            key: value.cast(plain_storage(self.schema.field(key).type))
+            for key, value in fragment.known.items()
+        }
+        if all(known[key].type == value.type for key, value in fragment.known.items()):
+            return fragment
+        return _KnownFragment(fragment=fragment, known=known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _KnownFragment:
+    """A fragment whose known values are of the types that all sources have in common."""
+
+    fragment: Fragment
+    known: Mapping[str, pa.Scalar]
+
+    @property
+    def place(self) -> Place:
+        return self.fragment.place
+
+    @property
+    def rows(self) -> int | None:
+        return self.fragment.rows
+
+    @property
+    def size_bytes(self) -> int:
+        return self.fragment.size_bytes
+
+    def __str__(self) -> str:
+        return str(self.fragment)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return self.fragment.batches()

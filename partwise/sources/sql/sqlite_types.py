@@ -1,0 +1,118 @@
+"""Columns of an SQLite query as Arrow types.
+
+A column of SQLite has no type of its own but an affinity, by the words of its declaration (SQLite
+manual, "Datatypes In SQLite", 3.1), and any value may stand in it. So every value is asked once.
+"""
+
+# ruff: noqa: S608 (the user's query is the point, and names are quoted)
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.errors import ColumnError
+from partwise.sources.sql.databases import TypedColumn, quoted_name
+
+_VIEW = "temp.partwise_query"
+_KINDS = ("integer", "real", "text", "blob")
+_AT_ONCE = 300
+"""Columns of one scan; a statement may have 2,000 results."""
+_FIRST = {"int64": "0", "double": "0.0", "string": "''", "binary": "x''"}
+
+
+def sqlite_columns(cursor: Any, source: str) -> tuple[list[TypedColumn], int, int]:
+    """Return the columns of what stands after FROM, its rows, and its size in bytes.
+
+    One pass over the query. Whole numbers alone are int64, with fractions among them double; a
+    column declared as a fraction, a decimal or numeric is double always, so that the next rows do
+    not change its type.
+
+    Raises:
+        ColumnError: A column holds text beside numbers, or bytes beside either.
+    """
+    # A view gives names and declarations without a row being read, and is of one SELECT only.
+    cursor.execute(f"CREATE TEMP VIEW {_VIEW.partition('.')[2]} AS SELECT * FROM {source}")
+    cursor.fetchall()
+    cursor.execute("PRAGMA temp.table_info(partwise_query)")
+    declared = [(str(row[1]), str(row[2] or "").upper()) for row in cursor.fetchall()]
+    columns, rows, size_bytes = [], 0, 0
+    for start in range(0, len(declared), _AT_ONCE):
+        some = declared[start : start + _AT_ONCE]
+        counted = _scan(cursor, [name for name, _ in some])
+        rows = counted[0]
+        for place, (name, words) in enumerate(some):
+            *counts, text_bytes = counted[1 + 5 * place : 6 + 5 * place]
+            columns.append(_column(name, words, dict(zip(_KINDS, counts, strict=True))))
+            size_bytes += text_bytes + 8 * rows
+    return columns, rows, size_bytes
+
+
+def _scan(cursor: Any, names: Sequence[str]) -> list[int]:
+    parts = ["count(*)"]
+    for quoted in map(quoted_name, names):
+        parts += [f"coalesce(sum(typeof({quoted}) = '{kind}'), 0)" for kind in _KINDS]
+        bulky = f"CASE WHEN typeof({quoted}) IN ('text', 'blob') THEN length({quoted}) END"
+        parts.append(f"coalesce(sum({bulky}), 0)")
+    listed = ", ".join(f"{part} AS c{place}" for place, part in enumerate(parts))
+    cursor.execute(f"SELECT {listed} FROM {_VIEW}")
+    return [int(value) for value in cursor.fetchall()[0]]
+
+
+def _column(name: str, declared: str, counts: dict[str, int]) -> TypedColumn:
+    quoted = quoted_name(name)
+    there = [kind for kind in _KINDS if counts[kind]]
+    numeric = set(there) <= {"integer", "real"}
+    if len(there) > 1 and not numeric:
+        found = ", ".join(f"{counts[kind]} of type {kind}" for kind in there)
+        raise ColumnError(
+            f"Column {name!r} of the SQLite query holds values of several types ({found}): write "
+            f"CAST({quoted} AS TEXT) AS {quoted}, or leave the others out with WHERE."
+        )
+    affinity = _affinity(declared)
+    kind = there[0] if there and not numeric else affinity
+    if numeric and there:
+        whole = there == ["integer"] and affinity not in ("real", "numeric")
+        kind = "integer" if whole else "real"
+    match kind:
+        case "integer":
+            return TypedColumn(
+                name, pa.int64(), quoted if affinity == "integer" else f"CAST({quoted} AS INTEGER)"
+            )
+        case "text" | "":
+            return TypedColumn(
+                name, pa.string(), quoted if affinity == "text" else f"CAST({quoted} AS TEXT)"
+            )
+        case "blob":
+            return TypedColumn(name, pa.binary(), quoted)
+        case _:
+            return TypedColumn(
+                name, pa.float64(), quoted if affinity == "real" else f"CAST({quoted} AS REAL)"
+            )
+
+
+def _affinity(declared: str) -> str:
+    """The affinity of a declaration; "" where there is none, as of an expression."""
+    rules = (
+        (("INT",), "integer"),
+        (("CHAR", "CLOB", "TEXT"), "text"),
+        (("BLOB",), "blob"),
+        (("REAL", "FLOA", "DOUB"), "real"),
+        (("DEC", "NUM"), "numeric"),
+    )
+    for words, affinity in rules:
+        if any(word in declared for word in words):
+            return affinity
+    return ""
+
+
+def first_row(columns: Sequence[TypedColumn], statement: str) -> str:
+    """Return a statement whose first row shows the driver the types, and is to be left out.
+
+    The driver takes a column for what stands in its first rows, and for int64 where that is null.
+    """
+    values = ", ".join(
+        f"{_FIRST[str(column.type)]} AS {quoted_name(column.name)}" for column in columns
+    )
+    # With a LIMIT, the order of a subquery is never left out as being of no use.
+    return f"SELECT {values} UNION ALL SELECT * FROM ({statement} LIMIT -1)"

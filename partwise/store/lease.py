@@ -1,0 +1,269 @@
+"""Who works on a run now: one process at a time, and the next one when that has died.
+
+    <run>/lease/0001.json        the claim, created only if absent: the owner
+    <run>/lease/0001.heartbeat   a counter that the owner's process keeps moving
+    <run>/lease/0001.released    the owner is done
+
+To take over is to create the next number, which only one process can. Nothing is decided by
+comparing clocks: on the owner's own machine its process is looked up, from elsewhere the counter is
+watched.
+"""
+
+import contextlib
+import itertools
+import json
+import os
+import re
+import secrets
+import socket
+import threading
+import time
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from partwise.errors import RunBusyError, RunFormatError, StoreError
+from partwise.store.store import Store
+
+HEARTBEAT_S = 3.0
+"""Time between two moves of the counter, a tenth of the silence that means death."""
+
+_POLL_S = 0.5
+_CLAIM = re.compile(r"(\d{4,})\.json")
+
+
+class LeaseOwner(BaseModel):
+    """The document of a claim: which process made it, and when."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format_version: Literal[1] = 1
+    host: str
+    pid: int
+    process_start: str
+    """In clock ticks since the machine booted: tells a process from a later one of the same ID."""
+    boot_id: str
+    pid_namespace: str
+    """Containers on one machine may share its host name and boot ID, but not its process IDs."""
+    writer_id: str
+    claimed_at: datetime
+
+    @classmethod
+    def of_this_process(cls) -> Self:
+        """Describe this process, with a writer ID that nobody else has."""
+        return cls(
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            process_start=_process_start(os.getpid()) or "",
+            boot_id=_boot_id(),
+            pid_namespace=_pid_namespace(),
+            writer_id=secrets.token_hex(16),
+            claimed_at=datetime.now(UTC),
+        )
+
+    def state(self) -> Literal["alive", "gone", "out of sight"]:
+        """Tell whether the process still runs, as far as this machine can know."""
+        here = (_boot_id(), _pid_namespace())
+        if not all(here) or here != (self.boot_id, self.pid_namespace):
+            return "out of sight"
+        start = _process_start(self.pid)
+        if start is not None:
+            return "alive" if start == self.process_start else "gone"
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return "gone"
+        except PermissionError:
+            return "out of sight"  # a /proc that hides the processes of others
+        return "gone"  # killed, and not yet collected by its parent
+
+    def __str__(self) -> str:
+        since = self.claimed_at.isoformat(sep=" ", timespec="seconds")
+        return f"process {self.pid} on {self.host}, since {since}"
+
+
+class Lease:
+    """The right of this process to work on a run, kept until it is released or the process dies.
+
+    Example:
+        >>> with Lease.acquire(store, "runs/nightly") as lease:
+        ...     work()
+        ...     lease.check()
+        ...     finish()
+    """
+
+    def __init__(self, store: Store, run_path: str, number: int, owner: LeaseOwner) -> None:
+        self.owner = owner
+        self._store = store
+        self._run_path = run_path
+        self._number = number
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="lease-heartbeat", daemon=True)
+        self._thread.start()
+
+    @classmethod
+    def acquire(cls, store: Store, run_path: str, *, wait_s: float = 30.0) -> "Lease":
+        """Become the one process that works on a run.
+
+        An owner that lives on this machine is seen at once, and so is one that died on it. One on
+        another machine is seen to live by its counter within a few seconds, and given up when that
+        has not moved for `wait_s`.
+
+        Args:
+            store: Where the run is.
+            run_path: The run's folder in it.
+            wait_s: Silence in seconds after which an owner elsewhere counts as dead.
+
+        Raises:
+            RunBusyError: If the owner lives.
+        """
+        owner = LeaseOwner.of_this_process()
+        while True:
+            number = _newest(store, run_path)
+            if number:
+                _wait_until_free(store, run_path, number, wait_s)
+            try:
+                store.create(_object(run_path, number + 1, "json"), _encoded(owner))
+            except FileExistsError:
+                continue  # another process was faster; look who
+            return cls(store, run_path, number + 1, owner)
+
+    def check(self) -> None:
+        """Make sure that the run is still ours, as before a step that ends it. Costs one request.
+
+        A process that was stopped for long, or cut off from the store, may have been given up.
+
+        Raises:
+            RunBusyError: If another process took the run over; this one must stop.
+        """
+        if self._store.exists(_object(self._run_path, self._number + 1, "json")):
+            taker = _read_owner(self._store, self._run_path, self._number + 1)
+            raise RunBusyError(
+                f"Run {_run_id(self._run_path)} was taken over by {taker}, because this process "
+                f"was not heard of for too long; it stops here, what it has committed is kept."
+            )
+
+    def release(self) -> None:
+        """Give the run free for the next process. To do so again does nothing."""
+        # A forked child leaves the same `with` block, and must not give away what is its parent's.
+        if self._stop.is_set() or os.getpid() != self.owner.pid:
+            return
+        self._stop.set()
+        self._thread.join(timeout=5)
+        with contextlib.suppress(FileExistsError):
+            self._store.create(
+                _object(self._run_path, self._number, "released"), self.owner.writer_id.encode()
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.release()
+        except StoreError:
+            # An error that led here matters more than this one.
+            if exc_type is None:
+                raise
+
+    def _beat(self) -> None:
+        for counter in itertools.count():
+            # A store that fails now may answer the next time; check() tells what came of it.
+            with contextlib.suppress(StoreError):
+                self._store.write(
+                    _object(self._run_path, self._number, "heartbeat"),
+                    json.dumps({"counter": counter}).encode(),
+                )
+            if self._stop.wait(HEARTBEAT_S):
+                return
+
+
+def _wait_until_free(store: Store, run_path: str, number: int, wait_s: float) -> None:
+    """Return when the owner of a claim is done or dead; RunBusyError when it is seen to live."""
+    if store.exists(_object(run_path, number, "released")):
+        return
+    owner = _read_owner(store, run_path, number)
+    state = owner.state()
+    if state == "gone":
+        return
+    before = _heartbeat(store, run_path, number)
+    moved = state == "alive"
+    deadline = time.monotonic() + wait_s
+    while not moved and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+        if store.exists(_object(run_path, number, "released")):
+            return
+        moved = _heartbeat(store, run_path, number) != before
+    if moved:
+        advice = "wait for it, or stop that process"
+        if owner.pid == os.getpid() and state == "alive":
+            advice = "that is this very process, which must end its other work on the run first"
+        raise RunBusyError(f"Run {_run_id(run_path)} is worked on by {owner}; {advice}.")
+
+
+def _newest(store: Store, run_path: str) -> int:
+    names = store.list_folder(f"{run_path}/lease")
+    return max((int(claim[1]) for name in names if (claim := _CLAIM.fullmatch(name))), default=0)
+
+
+def _read_owner(store: Store, run_path: str, number: int) -> LeaseOwner:
+    path = _object(run_path, number, "json")
+    try:
+        return LeaseOwner.model_validate_json(store.read(path))
+    except ValidationError as error:
+        raise RunFormatError(
+            f"{path} in the artifact store {store.url} is no claim that this release of partwise "
+            f"can read; install a newer one, or delete it if no process works on the run."
+        ) from error
+
+
+def _heartbeat(store: Store, run_path: str, number: int) -> bytes:
+    try:
+        return store.read(_object(run_path, number, "heartbeat"))
+    except FileNotFoundError:
+        return b""
+
+
+def _object(run_path: str, number: int, kind: str) -> str:
+    return f"{run_path}/lease/{number:04d}.{kind}"
+
+
+def _encoded(owner: LeaseOwner) -> bytes:
+    return owner.model_dump_json(indent=2).encode() + b"\n"
+
+
+def _run_id(run_path: str) -> str:
+    return run_path.rpartition("/")[2]
+
+
+def _process_start(pid: int) -> str | None:
+    """Return when a running process began; None if there is none, or it cannot be seen."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            # The name, in parentheses, may itself have spaces and parentheses.
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in "ZXx" else fields[19]
+
+
+def _boot_id() -> str:
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""

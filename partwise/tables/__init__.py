@@ -1,0 +1,1 @@
+"""Arrow tables, wherever they come from: names, schemas, dictionaries, hashes, filters, keys."""

@@ -1,0 +1,21 @@
+"""The names of columns: in a sentence, and each only once."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from partwise.errors import ColumnError
+
+
+def names_in_words(names: Sequence[str], limit: int = 20) -> str:
+    """Column names for a message: at most `limit` of them, then how many more there are."""
+    words = ", ".join(repr(name) for name in names[:limit])
+    return words + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def check_unique_names(names: Sequence[str]) -> None:
+    """Raise `ColumnError` when a column name stands in `names` twice."""
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise ColumnError(
+            f"The source has more than one column named {twice[0]!r}: rename all but one."
+        )

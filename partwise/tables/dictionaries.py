@@ -1,0 +1,287 @@
+"""How columns are stored in a spill: plain values, and codes into a dictionary that grows.
+
+Batches of one source can carry different dictionaries. A stream that replaced them would write
+each dictionary once per shard and batch, and the IPC file format refuses such batches altogether.
+So dictionary columns are spilled as int32 codes into one dictionary for each part, written at the
+part's end. Those of all parts are merged afterwards: every partition sees the same categories, as
+in a pandas groupby.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import ColumnError, SourceError
+
+
+def _plain_field(field: pa.Field) -> pa.Field:
+    return field.with_type(plain_storage(field.type))
+
+
+def plain_storage(data_type: pa.DataType) -> pa.DataType:
+    """The type without views, run-length encodings and dictionaries, however deep they stand.
+
+    Decimals of a negative scale, which no file format knows, get the digits that they leave out.
+    """
+    kind = pa.types
+    if kind.is_dictionary(data_type) or kind.is_run_end_encoded(data_type):
+        return plain_storage(data_type.value_type)
+    if kind.is_string_view(data_type):
+        return pa.string()
+    if kind.is_binary_view(data_type):
+        return pa.binary()
+    if kind.is_decimal(data_type) and data_type.scale < 0:
+        digits = min(data_type.precision - data_type.scale, 76)
+        return pa.decimal128(digits, 0) if digits <= 38 else pa.decimal256(digits, 0)
+    if kind.is_struct(data_type):
+        return pa.struct([_plain_field(data_type.field(i)) for i in range(data_type.num_fields)])
+    if kind.is_map(data_type):
+        return pa.map_(
+            _plain_field(data_type.key_field),
+            _plain_field(data_type.item_field),
+            keys_sorted=data_type.keys_sorted,
+        )
+    if kind.is_fixed_size_list(data_type):
+        return pa.list_(_plain_field(data_type.value_field), data_type.list_size)
+    if kind.is_large_list(data_type):
+        return pa.large_list(_plain_field(data_type.value_field))
+    if kind.is_list(data_type):
+        return pa.list_(_plain_field(data_type.value_field))
+    return data_type
+
+
+def _keeps_dictionary(data_type: pa.DataType) -> bool:
+    """Whether its values can be looked up in others, which Arrow does not do for every type."""
+    if not pa.types.is_dictionary(data_type):
+        return False
+    values = data_type.value_type
+    return not (
+        pa.types.is_nested(values)
+        or pa.types.is_float16(values)
+        or pa.types.is_decimal32(values)
+        or pa.types.is_decimal64(values)
+        or isinstance(values, pa.BaseExtensionType)
+    )
+
+
+def decoded(array: pa.Array) -> pa.Array:
+    """The values of an array without the dictionary or the run-length encoding around them.
+
+    Arrow itself decodes neither dictionaries of structs and lists, nor runs of these and of views.
+    """
+    if pa.types.is_run_end_encoded(array.type):
+        rows = np.arange(array.offset, array.offset + len(array))
+        runs = np.searchsorted(array.run_ends.to_numpy(), rows, side="right")
+        values = array.values
+        if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+            values = values.cast(plain_storage(values.type))
+        return values.take(pa.array(runs))
+    if pa.types.is_dictionary(array.type):
+        return array.dictionary.take(array.indices)
+    return array
+
+
+def readable_type(data_type: pa.DataType) -> pa.DataType:
+    """The type as a source delivers it: dictionaries of plain values, and else plain ones.
+
+    Views and run-length encodings cannot be taken from, filtered or written to every format.
+    """
+    if not _keeps_dictionary(data_type):
+        return plain_storage(data_type)
+    values = plain_storage(data_type.value_type)
+    if values == data_type.value_type:
+        return data_type
+    return pa.dictionary(data_type.index_type, values, ordered=data_type.ordered)
+
+
+class ColumnStorage:
+    """Brings the batches of a source into the form in which they are spilled.
+
+    Args:
+        schema: The schema of the source.
+
+    Raises:
+        ColumnError: A column is a union, which Arrow can neither take from nor join.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self.schema = schema
+        self._values: dict[int, pa.Array] = {}
+        self._last: dict[int, tuple[pa.Array, pa.Array]] = {}
+        fields, shown = [], []
+        for index, field in enumerate(schema):
+            plain = plain_storage(field.type)
+            if pa.types.is_union(plain):
+                raise ColumnError(
+                    f"Column {field.name!r} of type {plain} cannot be sharded: leave it out of "
+                    "columns, or cast it to one type."
+                )
+            if _keeps_dictionary(field.type):
+                self._values[index] = pa.array([], plain)
+                fields.append(field.with_type(pa.int32()))
+                plain = pa.dictionary(pa.int32(), plain, ordered=field.type.ordered)
+            else:
+                fields.append(field.with_type(plain))
+            shown.append(field.with_type(plain))
+        self.stored_schema = pa.schema(fields)
+        """What is spilled: int32 where the source has dictionaries."""
+        self.shown_schema = pa.schema(shown, metadata=schema.metadata)
+        """What readers of the sorted shards see."""
+
+    def store(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Turn a batch of the source into one of `stored_schema`.
+
+        Raises:
+            SourceError: A column of the batch does not have the type that the schema promised.
+        """
+        arrays = []
+        for index, field in enumerate(self.stored_schema):
+            array = batch.column(index)
+            if index in self._values:
+                arrays.append(self._codes(index, array))
+            elif array.type == field.type:
+                arrays.append(array)
+            else:
+                arrays.append(self._plain(array, field))
+        return pa.RecordBatch.from_arrays(arrays, schema=self.stored_schema)
+
+    def _plain(self, array: pa.Array, field: pa.Field) -> pa.Array:
+        try:
+            return decoded(array).cast(field.type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
+            raise SourceError(
+                f"Column {field.name!r} of type {array.type} cannot be stored as {field.type}: "
+                f"{exc}; cast it to a plain type first."
+            ) from exc
+
+    def _codes(self, index: int, array: pa.Array) -> pa.Array:
+        """The codes of one column in the dictionary of the whole source, which grows."""
+        dictionary = array.dictionary
+        seen, mapping = self._last.get(index, (None, None))
+        if seen is None or not (seen is dictionary or seen.equals(dictionary)):
+            values = self._values[index]
+            plain = dictionary.cast(values.type)
+            mapping = pc.index_in(plain, value_set=values)
+            if mapping.null_count:
+                new = plain.filter(mapping.is_null()).drop_null().unique()
+                self._values[index] = values = pa.concat_arrays([values, new])
+                # A null in a dictionary is a null of the column.
+                mapping = pc.index_in(plain, value_set=values, skip_nulls=True)
+            self._last[index] = (dictionary, mapping)
+        return mapping.take(array.indices)
+
+    def learn(self, dictionaries: pa.RecordBatch) -> None:
+        """Add the values of other dictionaries to those that are known."""
+        for index in self._values:
+            self._codes(index, dictionaries.column(index))
+
+    def show_keys(self, stored: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+        """The columns `names` of a stored batch, with values in place of codes."""
+        arrays: list[Any] = []
+        for name in names:
+            index = self.schema.get_field_index(name)
+            array = stored.column(index)
+            if index in self._values:
+                array = pa.DictionaryArray.from_arrays(array, self._values[index])
+            arrays.append(array)
+        return pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+    def dictionaries(self) -> pa.RecordBatch:
+        """A batch of no rows in `shown_schema` that carries the dictionaries."""
+        arrays: list[Any] = [
+            pa.DictionaryArray.from_arrays(
+                pa.array([], pa.int32()), self._values[index], ordered=field.type.ordered
+            )
+            if index in self._values
+            else pa.nulls(0, field.type)
+            for index, field in enumerate(self.shown_schema)
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.shown_schema)
+
+
+def show(stored: pa.RecordBatch, dictionaries: pa.RecordBatch) -> pa.RecordBatch:
+    """Turn stored rows back into what the source had: codes into dictionary columns.
+
+    Args:
+        stored: A batch of `ColumnStorage.stored_schema`.
+        dictionaries: What `ColumnStorage.dictionaries` returned when all batches were stored.
+    """
+    arrays: Sequence[Any] = [
+        pa.DictionaryArray.from_arrays(array, known.dictionary, ordered=known.type.ordered)
+        if isinstance(known, pa.DictionaryArray)
+        else array
+        for array, known in zip(stored.columns, dictionaries.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=dictionaries.schema)
+
+
+def stored_schema(shown: pa.Schema) -> pa.Schema:
+    """The schema of stored rows, by that of the rows as readers see them."""
+    fields = [
+        field.with_type(pa.int32()) if pa.types.is_dictionary(field.type) else field
+        for field in shown
+    ]
+    return pa.schema(fields)
+
+
+def merge_dictionaries(schema: pa.Schema, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Make one dictionary per column of those of several parts, in the order of their values.
+
+    Args:
+        schema: The schema of the source.
+        parts: What `ColumnStorage.dictionaries` returned for each part.
+    """
+    storage = ColumnStorage(schema)
+    for part in parts:
+        storage.learn(part)
+    return storage.dictionaries()
+
+
+def same_dictionaries(one: pa.RecordBatch, other: pa.RecordBatch) -> bool:
+    """Whether codes of the one are codes of the other too."""
+    pairs = zip(one.columns, other.columns, strict=True)
+    return all(
+        mine.dictionary.equals(theirs.dictionary)
+        for mine, theirs in pairs
+        if isinstance(mine, pa.DictionaryArray)
+    )
+
+
+def write_dictionaries(path: str, batches: Sequence[pa.RecordBatch]) -> None:
+    """Write batches of no rows to one file, each as a stream of its own."""
+    with pa.OSFile(path, "wb") as file:
+        for batch in batches:
+            with pa.ipc.new_stream(file, batch.schema) as stream:
+                stream.write_batch(batch)
+
+
+def read_one(source: Any) -> pa.RecordBatch:
+    """Read an IPC stream of one batch, and no byte of what follows it."""
+    (batch,) = pa.ipc.open_stream(source)
+    return batch
+
+
+def read_dictionaries(path: str, wanted: Collection[int]) -> dict[int, pa.RecordBatch]:
+    """Read batches of `write_dictionaries` by their numbers."""
+    found = {}
+    with pa.memory_map(path) as source:
+        for number in range(max(wanted, default=-1) + 1):
+            batch = read_one(source)
+            if number in wanted:
+                found[number] = batch
+    return found
+
+
+def recode(stored: pa.RecordBatch, own: pa.RecordBatch, merged: pa.RecordBatch) -> pa.RecordBatch:
+    """Turn codes of a part's own dictionaries into those of the merged ones."""
+    arrays: list[Any] = []
+    for codes, part, whole in zip(stored.columns, own.columns, merged.columns, strict=True):
+        if isinstance(part, pa.DictionaryArray):
+            places = pc.index_in(part.dictionary, value_set=whole.dictionary)
+            arrays.append(places.take(codes))
+        else:
+            arrays.append(codes)
+    return pa.RecordBatch.from_arrays(arrays, schema=stored.schema)

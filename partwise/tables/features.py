@@ -1,0 +1,237 @@
+"""Columns as the features of a model: which ones, and as what numbers."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import ColumnError
+from partwise.tables.column_names import names_in_words
+
+REFUSED_BY_LIGHTGBM = '",:[]{} \t\n\r\f\v'
+REFUSED_BY_XGBOOST = "[]<"
+"""What the names of features must not have in them."""
+
+Categories = Mapping[str, list[Any]]
+"""The categories of each categorical feature; a category's code is its place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureColumns:
+    """The columns that a model is trained on."""
+
+    names: tuple[str, ...]
+    categorical: tuple[str, ...]
+    """Those of `names` whose values are categories, in the same order."""
+
+
+def choose_features(
+    schema: pa.Schema,
+    *,
+    label: str,
+    features: Sequence[str],
+    categorical: Collection[str],
+    left_out: Collection[str],
+) -> FeatureColumns:
+    """Choose the feature columns, and refuse those that no model can use.
+
+    Args:
+        schema: Of the data.
+        label: Never a feature.
+        features: The columns to take. None at all: every column but the label and `left_out`.
+        categorical: Columns of categories, besides those of a dictionary type.
+        left_out: What is no feature unless `features` names it.
+
+    Raises:
+        ColumnError: A column is missing, named twice, of an unfit type, or there is none.
+    """
+    if label in features:
+        raise ColumnError(f"The label {label!r} is among the features; take it out of them.")
+    names = tuple(features) or tuple(
+        name for name in schema.names if name != label and name not in left_out
+    )
+    if not names:
+        raise ColumnError(f"No column is left as a feature besides the label {label!r}.")
+    known = set(schema.names)
+    if missing := [name for name in names if name not in known]:
+        raise ColumnError(
+            f"The features {names_in_words(missing)} are missing; there are "
+            f"{names_in_words(schema.names)}."
+        )
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ColumnError(f"The features {names_in_words(twice)} are named twice.")
+    if unknown := [name for name in categorical if name not in names]:
+        raise ColumnError(
+            f"The categorical columns {names_in_words(unknown)} are not among the features."
+        )
+    kinds = {name: schema.field(name).type for name in names}
+    chosen = tuple(
+        name for name in names if name in categorical or pa.types.is_dictionary(kinds[name])
+    )
+    for name, kind in kinds.items():
+        _check_type(name, kind, name in chosen)
+    return FeatureColumns(names=names, categorical=chosen)
+
+
+def _check_type(name: str, kind: pa.DataType, is_categorical: bool) -> None:
+    if is_categorical:
+        values = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if not (_is_text(values) or is_number(values) or pa.types.is_null(values)):
+            raise ColumnError(
+                f"The categorical feature {name!r} is {kind}: cast it to a string or an integer."
+            )
+    elif _is_text(kind):
+        raise ColumnError(
+            f"The feature {name!r} is {kind}: list it in categorical, or leave it out of features."
+        )
+    elif not (is_number(kind) or pa.types.is_null(kind)):
+        raise ColumnError(
+            f"The feature {name!r} is {kind}: leave it out of features, or derive numbers from it."
+        )
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Tell whether a type can be a number: integer, float, boolean or decimal."""
+    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
+    return any(test(kind) for test in tests)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in tests)
+
+
+def find_categories(column: pa.ChunkedArray) -> list[Any]:
+    """Return the distinct values of a column in ascending order, without nulls and NaN.
+
+    They do not depend on a dictionary that other partitions may share.
+    """
+    values = pc.unique(_category_values(column)).drop_null().to_pylist()
+    return sorted(value for value in values if value == value)
+
+
+def _category_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return categories as large strings, 64-bit integers or doubles."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(kind)
+    if _is_text(kind):
+        return column.cast(pa.large_string())
+    whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    return column.cast(pa.int64() if whole else pa.float64())
+
+
+def feature_matrix(table: pa.Table, names: Sequence[str], categories: Categories) -> np.ndarray:
+    """Return features as numbers: categories as their codes, and NaN for what is missing.
+
+    Args:
+        table: Has the columns.
+        names: The columns, in the model's order.
+        categories: Of the categorical ones. A value that is none of them is missing.
+
+    Returns:
+        Shape (n, k) in column order, double, or single where no column needs double.
+
+    Raises:
+        ColumnError: A column is of a type that has no numbers, or of another kind than its
+            categories.
+    """
+    kinds = [table.schema.field(name).type for name in names]
+    narrow = all(
+        name in categories or _fits_single(kind) for name, kind in zip(names, kinds, strict=True)
+    )
+    dtype = np.float32 if narrow else np.float64
+    matrix = np.empty((table.num_rows, len(names)), dtype=dtype, order="F")
+    for place, name in enumerate(names):
+        column = table.column(name)
+        if name in categories:
+            matrix[:, place] = _codes(name, column, categories[name])
+        else:
+            matrix[:, place] = numbers(name, column)
+    return matrix
+
+
+def _fits_single(kind: pa.DataType) -> bool:
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return bool(kind.bit_width <= (16 if pa.types.is_integer(kind) else 32))
+    return bool(pa.types.is_boolean(kind) or pa.types.is_null(kind))
+
+
+def numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column as single or double numbers of shape (n,), NaN where it is null.
+
+    Raises:
+        ColumnError: It is no column of numbers.
+    """
+    if not (is_number(column.type) or pa.types.is_null(column.type)):
+        raise ColumnError(f"The column {name!r} is {column.type}, but numbers are needed.")
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
+    single = pa.types.is_floating(column.type) and column.type.bit_width <= 32
+    wanted = pa.float32() if single else pa.float64()
+    return np.asarray(column.cast(wanted, safe=False).to_numpy())
+
+
+def _codes(name: str, column: pa.ChunkedArray, categories: Sequence[Any]) -> np.ndarray:
+    if not categories or pa.types.is_null(column.type):
+        return np.full(len(column), np.nan, dtype=np.float32)
+    values = _category_values(column)
+    as_text = isinstance(categories[0], str)
+    if as_text != _is_text(values.type):
+        trained = "text" if as_text else "numbers"
+        raise ColumnError(
+            f"The categories of {name!r} were {trained} in training, but the column is now "
+            f"{column.type}: cast it."
+        )
+    if as_text:
+        known = pa.array(categories, pa.large_string())
+    elif all(isinstance(category, int) for category in categories) and pa.types.is_integer(
+        values.type
+    ):
+        known = pa.array([int(category) for category in categories], pa.int64())
+    else:
+        values = values.cast(pa.float64())
+        known = pa.array([float(category) for category in categories], pa.float64())
+    codes = pc.index_in(values, value_set=known).cast(pa.float32())
+    return np.asarray(codes.to_numpy())
+
+
+def feature_names(columns: Sequence[str], refused: str) -> list[str]:
+    """Return names that a library takes, with the characters that it refuses as %XX.
+
+    Example:
+        >>> feature_names(["price [EUR]", "size"], refused="[]")
+        ['price %5BEUR%5D', 'size']
+    """
+    return ["".join(f"%{ord(c):02X}" if c in refused else c for c in name) for name in columns]
+
+
+def find_columns(
+    features: Sequence[str], columns: Sequence[str], spellings: Sequence[Sequence[str]]
+) -> list[str]:
+    """Return the columns of a model's features.
+
+    Args:
+        features: The names that the model has.
+        columns: The columns of the data.
+        spellings: The columns as a library may spell them, each list parallel to `columns`.
+
+    Raises:
+        ColumnError: There is no such column for a feature, or several.
+    """
+    found: dict[str, set[str]] = {name: {name} for name in columns}
+    for spelling in spellings:
+        for spelled, name in zip(spelling, columns, strict=True):
+            if spelled not in columns:
+                found.setdefault(spelled, set()).add(name)
+    missing = [name for name in features if len(found.get(name, ())) != 1]
+    if missing:
+        raise ColumnError(
+            f"The data lacks features of the model: {names_in_words(missing)}; there are "
+            f"{names_in_words(columns)}."
+        )
+    return [next(iter(found[name])) for name in features]

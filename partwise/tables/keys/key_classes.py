@@ -1,0 +1,143 @@
+"""The classes of partition keys: what kind of value a key column holds, whatever its width."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import pyarrow as pa
+
+from partwise.errors import ColumnError, KeyClassError
+from partwise.tables.column_names import check_unique_names, names_in_words
+
+
+class KeyClass(StrEnum):
+    """What kind of value a key column holds, whatever its width or encoding."""
+
+    INTEGER = "integer"
+    STRING = "string"
+    FLOAT = "float"
+    BOOLEAN = "boolean"
+    TIMESTAMP = "timestamp"
+    TIMESTAMP_TZ = "timestamp_tz"
+    DATE = "date"
+    TIME = "time"
+    DURATION = "duration"
+    DECIMAL = "decimal"
+    BINARY = "binary"
+    NULL = "null"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyColumn:
+    """One column of the partition key."""
+
+    name: str
+    """Its name in the source."""
+
+    key_class: KeyClass
+    """The class of its values."""
+
+
+_CLASSES: tuple[tuple[Callable[[pa.DataType], bool], KeyClass], ...] = (
+    (pa.types.is_integer, KeyClass.INTEGER),
+    (pa.types.is_string, KeyClass.STRING),
+    (pa.types.is_large_string, KeyClass.STRING),
+    (pa.types.is_string_view, KeyClass.STRING),
+    (pa.types.is_floating, KeyClass.FLOAT),
+    (pa.types.is_boolean, KeyClass.BOOLEAN),
+    (pa.types.is_date, KeyClass.DATE),
+    (pa.types.is_time, KeyClass.TIME),
+    (pa.types.is_duration, KeyClass.DURATION),
+    (pa.types.is_decimal, KeyClass.DECIMAL),
+    (pa.types.is_binary, KeyClass.BINARY),
+    (pa.types.is_large_binary, KeyClass.BINARY),
+    (pa.types.is_binary_view, KeyClass.BINARY),
+    (pa.types.is_fixed_size_binary, KeyClass.BINARY),
+    (pa.types.is_null, KeyClass.NULL),
+)
+
+
+def plain_type(data_type: pa.DataType) -> pa.DataType:
+    """The type of the values, without the encoding around them."""
+    if pa.types.is_dictionary(data_type) or pa.types.is_run_end_encoded(data_type):
+        return data_type.value_type
+    return data_type
+
+
+def key_class_of(name: str, data_type: pa.DataType) -> KeyClass:
+    """The class of a column's type; `ColumnError` where such a column cannot be a key."""
+    plain = plain_type(data_type)
+    if pa.types.is_timestamp(plain):
+        return KeyClass.TIMESTAMP if plain.tz is None else KeyClass.TIMESTAMP_TZ
+    for matches, key_class in _CLASSES:
+        if matches(plain):
+            return key_class
+    raise ColumnError(
+        f"Column {name!r} of type {data_type} cannot be a partition key: "
+        "cast it to a string, a number or a date first."
+    )
+
+
+def key_columns(schema: pa.Schema, partition_by: Sequence[str]) -> tuple[KeyColumn, ...]:
+    """Find the key columns in a schema, with their classes.
+
+    Args:
+        schema: The schema of the source.
+        partition_by: The names of the key columns, at least one.
+
+    Returns:
+        One `KeyColumn` for each name, in the order of `partition_by`.
+
+    Raises:
+        ColumnError: A name is missing or stands there twice, no name was given, the schema has
+            duplicate names, or a column's type cannot be a key.
+    """
+    if isinstance(partition_by, str):
+        partition_by = (partition_by,)
+    if not partition_by:
+        raise ColumnError("partition_by is empty: name at least one column.")
+    twice = [name for name, count in Counter(partition_by).items() if count > 1]
+    if twice:
+        raise ColumnError(f"partition_by names column {twice[0]!r} twice: name it once.")
+    check_unique_names(schema.names)
+    columns = []
+    for name in partition_by:
+        if name not in schema.names:
+            raise ColumnError(
+                f"partition_by names column {name!r}, which the source does not have: "
+                f"its columns are {names_in_words(schema.names)}."
+            )
+        columns.append(
+            KeyColumn(name=name, key_class=key_class_of(name, schema.field(name).type)),
+        )
+    return tuple(columns)
+
+
+def check_key_classes(trained: Sequence[KeyColumn], now: Sequence[KeyColumn], what: str) -> None:
+    """Refuse keys of another class than those of the run that they meet.
+
+    Args:
+        trained: The key columns of the earlier run.
+        now: The key columns of the data at hand.
+        what: Names the earlier run in the message, such as "training run 'prices-1'".
+
+    Raises:
+        KeyClassError: A name, the number of columns or a class differs.
+
+    Example:
+        >>> check_key_classes(run_columns, key_columns(schema, ["store"]), "training run 'a'")
+    """
+    names, names_now = [c.name for c in trained], [c.name for c in now]
+    if names != names_now:
+        raise KeyClassError(
+            f"The keys of {what} are the columns {names_in_words(names)}, here they are "
+            f"{names_in_words(names_now)}: partition by the same columns in the same order."
+        )
+    for before, after in zip(trained, now, strict=True):
+        if before.key_class != after.key_class:
+            raise KeyClassError(
+                f"Key column {before.name!r} is of class {before.key_class} in {what}, but of "
+                f"class {after.key_class} in this data: cast it to {before.key_class}, or "
+                "train again with this class."
+            )

@@ -1,0 +1,83 @@
+"""What every serde keeps to. Inherit it to check your own.
+
+Example:
+    class TestSkopsSerde(SerdeContract):
+        serde = SkopsSerde()
+
+        def model(self):
+            return LinearRegression().fit(X, y)
+
+        def predictions(self, model):
+            return model.predict(X)
+"""
+
+import pickle
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from partwise.connector.context import check_filename
+from partwise.models.serdes import ModelSerde
+
+
+class SerdeContract:
+    """Set `serde`, and define `model` and `predictions`."""
+
+    serde: ClassVar[ModelSerde]
+
+    def model(self) -> Any:
+        raise NotImplementedError
+
+    def predictions(self, model: Any) -> np.ndarray:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        return tmp_path / self.serde.filename
+
+    def test_predictions_are_equal_to_the_last_bit(self, path):
+        model = self.model()
+        before = np.asarray(self.predictions(model))
+        self.serde.write(model, str(path))
+        after = np.asarray(self.predictions(self.serde.read(str(path))))
+        assert before.dtype == after.dtype
+        np.testing.assert_array_equal(before, after)
+        assert len(np.unique(before)) > 1, "predictions that do not vary prove nothing"
+
+    def test_a_model_that_was_read_can_be_written_and_read_again(self, path):
+        model = self.model()
+        self.serde.write(model, str(path))
+        again = path.with_name(f"again-{path.name}")
+        first = self.serde.read(str(path))
+        self.serde.write(first, str(again))
+        second = self.serde.read(str(again))
+        assert type(first) is type(second) is type(model)
+        np.testing.assert_array_equal(self.predictions(first), self.predictions(second))
+
+    def test_writing_leaves_the_model_as_it_was(self, path):
+        model = self.model()
+        before = np.asarray(self.predictions(model)).copy()
+        self.serde.write(model, str(path))
+        content = path.read_bytes()
+        np.testing.assert_array_equal(before, self.predictions(model))
+        self.serde.write(model, str(path))
+        assert len(path.read_bytes()) == len(content)
+
+    def test_one_flat_file_is_written_and_nothing_beside_it(self, path):
+        check_filename(self.serde.filename)
+        self.serde.write(self.model(), str(path))
+        assert [entry.name for entry in path.parent.iterdir()] == [self.serde.filename]
+        assert path.stat().st_size > 0
+
+    def test_the_serde_travels_between_processes(self):
+        copy = pickle.loads(pickle.dumps(self.serde))
+        assert copy == self.serde
+        assert copy.filename == self.serde.filename
+
+    @pytest.mark.parametrize("content", [b"", b"not a model"])
+    def test_what_is_no_model_is_refused(self, path, content):
+        path.write_bytes(content)
+        with pytest.raises(Exception, match=r"\w"):
+            self.serde.read(str(path))

@@ -1,0 +1,333 @@
+"""What trainers of boosted trees have in common: settings, checks, rows, holdout and metrics."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.errors import ColumnError, InputError
+from partwise.form_schema import for_forms
+from partwise.outcomes import Result, Skip
+from partwise.tables.column_names import names_in_words
+from partwise.tables.features import (
+    Categories,
+    FeatureColumns,
+    choose_features,
+    feature_matrix,
+    find_categories,
+    is_number,
+    numbers,
+)
+from partwise.tables.roles import marked_labels
+from partwise.trainers.holdout import Holdout, HoldoutFraction
+from partwise.trainers.metrics import METRICS, Task
+
+if TYPE_CHECKING:
+    from partwise.connector.context import PartitionContext
+    from partwise.connector.data_connector import DataConnector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """Rows as a library takes them."""
+
+    features: np.ndarray
+    """Single or double, shape (n, k), NaN where a value is missing."""
+    labels: np.ndarray
+    """Double, shape (n,), finite."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingData:
+    """The labelled rows of a partition."""
+
+    columns: FeatureColumns
+    categories: Categories
+    """Of the rows trained on: what only the holdout has is missing there, as in inference."""
+    train: Rows
+    holdout: Rows
+    """Without rows where nothing is held out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """A trained model."""
+
+    model: Any
+    rounds: int
+    """The rounds that the model predicts with."""
+    predictions: np.ndarray | None
+    """For the holdout, or None where it has no rows."""
+
+
+class BoostingTrainer(BaseModel):
+    """The settings and steps that LightGBM and XGBoost share."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=for_forms)
+
+    label: str = Field(
+        default="",
+        title="Label",
+        description="The column to be predicted. Rows in which it is null are left out. Empty: the "
+        "one that the dataset marks as its label.",
+    )
+    features: tuple[str, ...] = Field(
+        default=(),
+        title="Features",
+        description="The columns to predict from. None: all but the label, the key columns and "
+        "the holdout's time column.",
+    )
+    categorical: tuple[str, ...] = Field(
+        default=(),
+        title="Categorical features",
+        description="Features whose values are categories. Those of an Arrow dictionary type are "
+        "so in any case; text is a feature only when it is listed here.",
+    )
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        title="Parameters",
+        description="The library's own parameters, by its own names. A partition's share of the "
+        "run's params overrides them.",
+    )
+    rounds: int = Field(
+        default=100, ge=1, title="Rounds", description="The most boosting rounds to train."
+    )
+    holdout: Holdout | None = Field(
+        default=HoldoutFraction(),
+        title="Holdout",
+        description="The rows that are not trained on, from which the metrics are computed. "
+        "None: all rows are trained on, and there are no such metrics.",
+    )
+    early_stopping_rounds: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
+        default=None,
+        title="Early stopping rounds",
+        description="Stop when the holdout has not improved for so many rounds, and keep the best "
+        "one. The holdout's metrics are then a little too good.",
+    )
+    min_rows: int = Field(
+        default=10,
+        ge=1,
+        title="Fewest rows",
+        description="A partition with fewer rows to train on is skipped.",
+    )
+    threads: int = Field(
+        default=1,
+        ge=1,
+        title="Threads",
+        description="Threads for one model. Partitions are trained side by side, so 1 is fastest.",
+    )
+
+    TASKS: ClassVar[Mapping[str, Task]]
+    """The task of each objective that can be trained."""
+    DEFAULT_OBJECTIVE: ClassVar[str]
+    RESERVED: ClassVar[Mapping[str, str]]
+    """Parameters that a field of the trainer stands for, and that field."""
+
+    @model_validator(mode="after")
+    def _check_settings(self) -> BoostingTrainer:
+        if self.early_stopping_rounds is not None and self.holdout is None:
+            raise ValueError("early_stopping_rounds needs a holdout")
+        self._task(self.params)
+        return self
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data, before any work.
+
+        Args:
+            schema: Of the rows that partitions will have, key columns included.
+            empty_columns: Columns in which every value of every partition is null.
+            key_columns: The columns that make the keys. None: not known, so that features which
+                nobody named are left unchecked.
+
+        Raises:
+            ColumnError: A column is missing or its type does not fit.
+            InputError: The library does not know a parameter.
+        """
+        label = self._label_of(schema)
+        if label not in schema.names:
+            raise ColumnError(
+                f"The label {label!r} is missing; there are {names_in_words(schema.names)}."
+            )
+        if label in empty_columns:
+            raise ColumnError(f"The label {label!r} is null in every row.")
+        kind = schema.field(label).type
+        if not is_number(kind):
+            raise ColumnError(
+                f"The label {label!r} is {kind}, but numbers are needed; classes are counted "
+                "from 0."
+            )
+        if self.holdout is not None:
+            self.holdout.check(schema, empty_columns)
+        if self.features or key_columns is not None:
+            self._choose_features(schema, key_columns or ())
+
+    def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
+        """Train one partition, and measure the model on what is held out.
+
+        Returns:
+            The model with the metrics rounds, train_rows, holdout_rows, null_label_rows and, where
+            rows are held out, holdout_<metric>; or a Skip where there are too few rows.
+
+        Raises:
+            ColumnError: The label has no values, or a column's type does not fit.
+            InputError: A label is infinite or no class, or a parameter cannot be used.
+        """
+        given = {name: value for name, value in context.params.items() if value is not None}
+        params = {"objective": self.DEFAULT_OBJECTIVE, "seed": context.seed}
+        params |= self._native_names(self.params) | self._native_names(given)
+        task = self._task(params)
+        table = data.to_arrow()
+        labelled = self._labelled(table)
+        rows = self._split(labelled, context, params, task)
+        n_train, n_holdout = len(rows.train.labels), len(rows.holdout.labels)
+        if n_train < self.min_rows:
+            return Skip(f"too few rows: {n_train} of {self.min_rows}")
+        fit = self._fit(rows, params)
+        metrics: dict[str, float] = {
+            "rounds": fit.rounds,
+            "train_rows": n_train,
+            "holdout_rows": n_holdout,
+            "null_label_rows": table.num_rows - labelled.num_rows,
+        }
+        if fit.predictions is not None:
+            measured = METRICS[task](rows.holdout.labels, fit.predictions)
+            metrics |= {f"holdout_{name}": value for name, value in measured.items()}
+        return Result(fit.model, metrics)
+
+    def held_out(self, table: pa.Table, seed: int) -> tuple[pa.Table, np.ndarray]:
+        """Return the rows that are held out of training, and their labels.
+
+        Args:
+            table: A partition's rows.
+            seed: The partition's own, as in training.
+
+        Returns:
+            The rows (all labelled ones, where none is held out), and the labels as doubles of shape
+            (n,).
+
+        Raises:
+            ColumnError: The label is missing, or null in every row.
+        """
+        rows = self._labelled(table)
+        if self.holdout is not None:
+            held_out = self.holdout.mask(rows, seed)
+            if held_out.any():
+                rows = rows.filter(pa.array(held_out))
+        label = self._label_of(rows.schema)
+        return rows, numbers(label, rows.column(label)).astype(np.float64, copy=False)
+
+    @property
+    def task(self) -> Task:
+        """What its objective comes to: regression, or two or more classes."""
+        return self._task({"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)})
+
+    def _label_of(self, schema: pa.Schema) -> str:
+        """Return the label's name: the one given, else the one that the rows' dataset marks."""
+        marked = marked_labels(schema)
+        if self.label or len(marked) == 1:
+            return self.label or marked[0]
+        found = (
+            f"several columns are marked: {names_in_words(marked)}"
+            if marked
+            else ("the rows mark none, as those of a dataset registered with label= do")
+        )
+        raise ColumnError(
+            f"The trainer was given no label, and {found}: it needs --label, or label= in Python."
+        )
+
+    def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
+        left_out = {*key_columns, *marked_labels(schema)}
+        if self.holdout is not None and self.holdout.column is not None:
+            left_out.add(self.holdout.column)
+        return choose_features(
+            schema,
+            label=self._label_of(schema),
+            features=self.features,
+            categorical=self.categorical,
+            left_out=left_out,
+        )
+
+    def _labelled(self, table: pa.Table) -> pa.Table:
+        """Return the rows that have a label."""
+        label = self._label_of(table.schema)
+        if label not in table.column_names:
+            raise ColumnError(f"The label {label!r} is missing.")
+        labels = table.column(label)
+        present = ~np.isnan(numbers(label, labels))
+        if not present.any():
+            raise ColumnError(f"The label {label!r} is null in all {len(labels)} rows.")
+        return table if present.all() else table.filter(pa.array(present))
+
+    def _split(
+        self, table: pa.Table, context: PartitionContext, params: Mapping[str, Any], task: Task
+    ) -> TrainingData:
+        """Turn labelled rows into numbers, and part them into those trained on and the holdout."""
+        columns = self._choose_features(table.schema, context.key_columns)
+        label = self._label_of(table.schema)
+        labels = numbers(label, table.column(label)).astype(np.float64, copy=False)
+        self._check_labels(label, labels, params, task)
+        held_out = np.zeros(len(labels), dtype=bool)
+        if self.holdout is not None:
+            held_out = self.holdout.mask(table, context.seed)
+        trained = pa.array(~held_out)
+        categories = {
+            name: find_categories(table.column(name).filter(trained))
+            for name in columns.categorical
+        }
+        matrix = feature_matrix(table, columns.names, categories)
+        if not held_out.any():
+            train = Rows(features=matrix, labels=labels)
+        else:
+            train = Rows(features=matrix[~held_out], labels=labels[~held_out])
+        holdout = Rows(features=matrix[held_out], labels=labels[held_out])
+        return TrainingData(columns=columns, categories=categories, train=train, holdout=holdout)
+
+    def _check_labels(
+        self, label: str, labels: np.ndarray, params: Mapping[str, Any], task: Task
+    ) -> None:
+        if task == "regression":
+            fits, what = np.isfinite(labels), "a finite number"
+        else:
+            n_classes = 2 if task == "binary" else int(params["num_class"])
+            fits = (labels >= 0) & (labels < n_classes) & (labels == np.floor(labels))
+            what = f"a class from 0 to {n_classes - 1}"
+        if not fits.all():
+            raise InputError(
+                f"The label {label!r} has to be {what} for the objective "
+                f"{params['objective']!r}, but {labels[~fits][0]:g} is among its values."
+            )
+
+    def _task(self, params: Mapping[str, Any]) -> Task:
+        for name in params:
+            if name in self.RESERVED:
+                raise InputError(f"Set {self.RESERVED[name]} of the trainer, not {name} in params.")
+        objective = params.get("objective", self.DEFAULT_OBJECTIVE)
+        task = self.TASKS.get(str(objective))
+        if task is None:
+            raise InputError(
+                f"The objective {objective!r} cannot be trained here; choose one of "
+                f"{', '.join(sorted(self.TASKS))}, or write a train function of your own."
+            )
+        if task == "multiclass" and "num_class" not in params:
+            raise InputError(f"The objective {objective!r} needs num_class in params.")
+        return task
+
+    @abstractmethod
+    def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters by the library's first names for them, not by aliases."""
+
+    @abstractmethod
+    def _fit(self, data: TrainingData, params: dict[str, Any]) -> Fit:
+        """Train a model, and predict the holdout with it."""

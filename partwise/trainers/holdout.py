@@ -1,0 +1,181 @@
+"""Which rows of a partition are held out of training."""
+
+from datetime import date, datetime
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.errors import ColumnError
+from partwise.form_schema import for_forms
+from partwise.tables.column_names import names_in_words
+
+_DEFAULT_FRACTION = 0.2
+
+
+class HoldoutFraction(BaseModel):
+    """Hold out rows drawn at random with the partition's seed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Random holdout")
+
+    kind: Literal["fraction"] = Field(
+        default="fraction",
+        title="Kind",
+        description="Tells this holdout from others in a document.",
+    )
+    fraction: float = Field(
+        default=_DEFAULT_FRACTION,
+        gt=0,
+        lt=1,
+        title="Fraction",
+        description="Share of the labelled rows that is held out, rounded to whole rows.",
+    )
+
+    @property
+    def column(self) -> str | None:
+        """No column is needed."""
+        return None
+
+    def check(self, schema: pa.Schema, empty_columns: frozenset[str]) -> None:
+        """Fit any data."""
+
+    def mask(self, table: pa.Table, seed: int) -> np.ndarray:
+        """Return which of the rows are held out, as bools of shape (n,)."""
+        n_rows = table.num_rows
+        mask = np.zeros(n_rows, dtype=bool)
+        drawn = np.random.default_rng(seed).permutation(n_rows)
+        mask[drawn[: round(n_rows * self.fraction)]] = True
+        return mask
+
+
+class HoldoutByTime(BaseModel):
+    """Hold out the latest rows, as they lie in the future of those trained on.
+
+    Rows of one instant stay together, and rows without a time are trained on. The time column is
+    no feature, unless it is named among them.
+
+    Example:
+        >>> HoldoutByTime(column="day", start="2026-03-01").start
+        '2026-03-01'
+        >>> HoldoutByTime(column="day", fraction=0.1).fraction
+        0.1
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, title="Holdout by time", json_schema_extra=for_forms
+    )
+
+    kind: Literal["time"] = Field(
+        default="time", title="Kind", description="Tells holdouts from one another in a document."
+    )
+    column: str = Field(
+        title="Time column",
+        description="A timestamp, a date or a number by which rows are ordered in time.",
+    )
+    start: str | int | float | SkipJsonSchema[None] = Field(
+        default=None,
+        title="Start",
+        description="The first time held out: an ISO 8601 date or time, or a number.",
+    )
+    fraction: Annotated[float, Field(gt=0, lt=1)] | SkipJsonSchema[None] = Field(
+        default=None,
+        title="Fraction",
+        description="Without a start: at most this share of each partition's rows, the latest, is "
+        f"held out ({_DEFAULT_FRACTION} when neither is given).",
+    )
+
+    @field_validator("start", mode="before")
+    @classmethod
+    def _write_iso(cls, start: Any) -> Any:
+        return start.isoformat() if isinstance(start, date) else start
+
+    @model_validator(mode="after")
+    def _check_settings(self) -> "HoldoutByTime":
+        if self.start is not None and self.fraction is not None:
+            raise ValueError("give start or fraction, not both")
+        if isinstance(self.start, str):
+            try:
+                datetime.fromisoformat(self.start)
+            except ValueError:
+                raise ValueError(f"start {self.start!r} is no ISO 8601 date or time") from None
+        return self
+
+    def check(self, schema: pa.Schema, empty_columns: frozenset[str]) -> None:
+        """Refuse a time column that cannot order rows, or be compared with `start`.
+
+        Raises:
+            ColumnError: With the column and its type in its message.
+        """
+        what = f"The time column {self.column!r} of the holdout"
+        if self.column not in schema.names:
+            raise ColumnError(f"{what} is missing; there are {names_in_words(schema.names)}.")
+        if self.column in empty_columns:
+            raise ColumnError(f"{what} is null in every row.")
+        kind = schema.field(self.column).type
+        if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or _is_number(kind)):
+            raise ColumnError(f"{what} is {kind}: cast it to a timestamp, a date or a number.")
+        if self.start is None:
+            return
+        if isinstance(self.start, str) == _is_number(kind):
+            wanted = "a number" if _is_number(kind) else "an ISO 8601 date or time"
+            raise ColumnError(f"{what} is {kind}, so start has to be {wanted}, not {self.start!r}.")
+        if isinstance(self.start, str):
+            zone_given = datetime.fromisoformat(self.start).tzinfo is not None
+            has_zone = pa.types.is_timestamp(kind) and kind.tz is not None
+            if zone_given != has_zone:
+                change = (
+                    "add an offset such as +00:00 to" if has_zone else "leave the offset out of"
+                )
+                raise ColumnError(f"{what} is {kind}: {change} start={self.start!r}.")
+
+    def mask(self, table: pa.Table, seed: int) -> np.ndarray:  # noqa: ARG002 (as HoldoutFraction)
+        """Return which of the rows are held out, as bools of shape (n,)."""
+        times, unit = _times(table.column(self.column))
+        present = np.asarray(times.is_valid())
+        numbers = times.fill_null(0).to_numpy()
+        if numbers.dtype.kind == "f":
+            present &= ~np.isnan(numbers)
+        first: float | None
+        if self.start is None:
+            first = _first_of_last(np.sort(numbers[present]), self.fraction or _DEFAULT_FRACTION)
+        elif isinstance(self.start, str):
+            first = pa.scalar(datetime.fromisoformat(self.start), pa.timestamp(unit)).value
+        else:
+            first = self.start
+        if first is None:
+            return np.zeros(table.num_rows, dtype=bool)
+        late: np.ndarray = present & (numbers >= first)
+        return late
+
+
+Holdout = HoldoutFraction | HoldoutByTime
+"""How rows are held out. No discriminator: Prefect's forms have tabs for a plain union only."""
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _times(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, str]:
+    """Return times as numbers, and the unit of these where they are instants."""
+    kind = column.type
+    if pa.types.is_floating(kind):
+        return column.cast(pa.float64()), ""
+    if pa.types.is_integer(kind):
+        return column.cast(pa.int64()), ""
+    unit = "ns" if pa.types.is_timestamp(kind) and kind.unit == "ns" else "us"
+    zone = kind.tz if pa.types.is_timestamp(kind) else None
+    return column.cast(pa.timestamp(unit, zone)).cast(pa.int64()), unit
+
+
+def _first_of_last(ordered: np.ndarray, fraction: float) -> float | None:
+    """Return the smallest time from which on there are at most this share of the rows."""
+    n_held_out = round(len(ordered) * fraction)
+    at = len(ordered) - n_held_out
+    if n_held_out == 0:
+        return None
+    if at > 0 and ordered[at - 1] == ordered[at]:
+        at = int(np.searchsorted(ordered, ordered[at], side="right"))
+    return None if at == len(ordered) else ordered[at].item()

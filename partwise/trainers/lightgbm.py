@@ -1,0 +1,176 @@
+"""LightGBM: a trainer, and predictions of its models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import pyarrow as pa  # noqa: TC002
+from pydantic import ConfigDict, Field
+
+from partwise.errors import InputError
+from partwise.tables.features import (
+    REFUSED_BY_LIGHTGBM,
+    Categories,
+    feature_matrix,
+    feature_names,
+    find_columns,
+)
+from partwise.trainers.boosting import BoostingTrainer, Fit, TrainingData
+from partwise.trainers.metrics import Task  # noqa: TC001
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from partwise.connector.data_connector import DataConnector
+
+_REGRESSION = (
+    "regression", "regression_l2", "l2", "mean_squared_error", "mse", "l2_root",
+    "root_mean_squared_error", "rmse", "regression_l1", "l1", "mean_absolute_error", "mae",
+    "huber", "fair", "poisson", "quantile", "mape", "mean_absolute_percentage_error", "gamma",
+    "tweedie",
+)  # fmt: skip
+
+
+class LightGBMTrainer(BoostingTrainer):
+    """Train one LightGBM Booster per partition.
+
+    Null and NaN are missing values. Categories are kept in the model, so that inference codes them
+    alike in any process; a category that training had not met is missing.
+
+    Example:
+        >>> LightGBMTrainer(label="sales", params={"learning_rate": 0.05}).rounds
+        100
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="LightGBM")
+
+    kind: Literal["lightgbm"] = Field(
+        default="lightgbm",
+        title="Kind",
+        description="Tells trainers apart in a document.",
+    )
+
+    DEFAULT_OBJECTIVE: ClassVar[str] = "regression"
+    TASKS: ClassVar[Mapping[str, Task]] = {
+        **dict.fromkeys(_REGRESSION, "regression"),
+        "binary": "binary",
+        "multiclass": "multiclass",
+        "multiclassova": "multiclass",
+    }
+    RESERVED: ClassVar[Mapping[str, str]] = {
+        "num_iterations": "rounds",
+        "early_stopping_round": "early_stopping_rounds",
+        "num_threads": "threads",
+        "categorical_feature": "categorical",
+    }
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data; parameters that LightGBM does not know too.
+
+        LightGBM itself passes over a misspelled parameter. See `Trainer.check`.
+        """
+        super().check(schema, empty_columns, key_columns)
+        self._task(self._native_names(self.params))
+
+    def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        names = _parameter_names()
+        if unknown := [name for name in params if name not in names]:
+            raise InputError(f"LightGBM has no parameter {', '.join(map(repr, unknown))}.")
+        return {names[name]: value for name, value in params.items()}
+
+    def _fit(self, data: TrainingData, params: dict[str, Any]) -> Fit:
+        import lightgbm
+
+        # "deterministic" with one of the two ways to build histograms: else LightGBM times both.
+        fixed = {"num_threads": self.threads, "deterministic": True, "force_row_wise": True}
+        params = {"verbosity": -1, **fixed, **params}
+        names = data.columns.names
+        train = lightgbm.Dataset(
+            data.train.features,
+            data.train.labels,
+            params=params,
+            feature_name=feature_names(names, REFUSED_BY_LIGHTGBM),
+            categorical_feature=[names.index(name) for name in data.columns.categorical],
+        )
+        evaluated: list[Any] = []
+        callbacks: list[Any] = []
+        has_holdout = len(data.holdout.labels) > 0
+        if has_holdout and self.early_stopping_rounds is not None:
+            evaluated = [train.create_valid(data.holdout.features, data.holdout.labels)]
+            callbacks = [lightgbm.early_stopping(self.early_stopping_rounds, verbose=False)]
+        booster = lightgbm.train(
+            params, train, self.rounds, valid_sets=evaluated, callbacks=callbacks
+        )
+        # What LightGBM keeps of a pandas frame: a list for each categorical column.
+        booster.pandas_categorical = [
+            list(data.categories[name]) for name in data.columns.categorical
+        ]
+        predictions: Any = booster.predict(data.holdout.features) if has_holdout else None
+        rounds = booster.best_iteration if booster.best_iteration > 0 else self.rounds
+        return Fit(model=booster, rounds=rounds, predictions=predictions)
+
+
+@cache
+def _parameter_names() -> dict[str, str]:
+    """Return LightGBM's name for each of its parameters and their aliases."""
+    from lightgbm.basic import _ConfigAliases
+
+    aliases = _ConfigAliases._get_all_param_aliases()
+    return {alias: name for name, others in aliases.items() for alias in (name, *others)}
+
+
+def predict_lightgbm(data: DataConnector, booster: Any) -> np.ndarray:
+    """Predict with a Booster, whose features are taken from the data by name.
+
+    Args:
+        data: Has the features, in any order, among other columns.
+        booster: Trained by `LightGBMTrainer`, or by LightGBM itself with named features.
+
+    Returns:
+        Shape (n,), or (n, classes) for several classes; probabilities for a classifier.
+
+    Raises:
+        ColumnError: A feature is missing, or its type does not fit.
+        InputError: Which columns are categorical cannot be told.
+    """
+    table = data.to_arrow()
+    names, categories = features_of_booster(booster, table.column_names)
+    # Partitions are predicted side by side: more threads would wait for each other.
+    matrix = feature_matrix(table, names, categories)
+    predictions: np.ndarray = booster.predict(matrix, num_threads=1)
+    return predictions
+
+
+def features_of_booster(booster: Any, columns: Sequence[str]) -> tuple[list[str], Categories]:
+    """Return the columns of a Booster's features, in its order, and the categories of some.
+
+    Args:
+        booster: Trained by `LightGBMTrainer`, or by LightGBM itself with named features.
+        columns: Those of the data, in any order, among others.
+
+    Raises:
+        ColumnError: A feature is missing.
+        InputError: Which columns are categorical cannot be told.
+    """
+    spellings = [
+        feature_names(columns, REFUSED_BY_LIGHTGBM),
+        [re.sub(r"\s", "_", name) for name in columns],  # what LightGBM itself makes of spaces
+    ]
+    names = find_columns(booster.feature_name(), columns, spellings)
+    lists = booster.pandas_categorical or []
+    # A Booster has the one parameter when it was read, and the other when it was trained here.
+    places = booster.params.get("categorical_feature", booster.params.get("categorical_column"))
+    if lists and len(places or ()) != len(lists):
+        raise InputError(
+            "Which columns of this LightGBM model are categorical cannot be told: pass predict=."
+        )
+    categories = dict(zip((names[place] for place in sorted(places or ())), lists, strict=False))
+    return names, categories

@@ -1,0 +1,229 @@
+"""XGBoost: a trainer, and predictions of its models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import pyarrow as pa
+from pydantic import ConfigDict, Field
+
+from partwise.connector.categories import with_categories
+from partwise.errors import InputError
+from partwise.tables.features import (
+    REFUSED_BY_XGBOOST,
+    feature_matrix,
+    feature_names,
+    find_columns,
+    is_number,
+)
+from partwise.trainers.boosting import BoostingTrainer, Fit, Rows, TrainingData
+from partwise.trainers.metrics import Task  # noqa: TC001
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from partwise.connector.data_connector import DataConnector
+
+_REGRESSION = (
+    "reg:squarederror", "reg:squaredlogerror", "reg:pseudohubererror", "reg:absoluteerror",
+    "reg:quantileerror", "reg:gamma", "reg:tweedie", "count:poisson",
+)  # fmt: skip
+_ALIASES = {
+    "eta": "learning_rate",
+    "min_split_loss": "gamma",
+    "lambda": "reg_lambda",
+    "alpha": "reg_alpha",
+    "random_state": "seed",
+    "n_jobs": "nthread",
+}
+
+
+class XGBoostTrainer(BoostingTrainer):
+    """Train one XGBoost Booster per partition.
+
+    Null and NaN are missing values. Categories are kept in the model, so that inference codes them
+    alike in any process; a category that training had not met is missing.
+
+    Example:
+        >>> XGBoostTrainer(label="sales", params={"max_depth": 4}).rounds
+        100
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="XGBoost")
+
+    kind: Literal["xgboost"] = Field(
+        default="xgboost",
+        title="Kind",
+        description="Tells trainers apart in a document.",
+    )
+
+    DEFAULT_OBJECTIVE: ClassVar[str] = "reg:squarederror"
+    TASKS: ClassVar[Mapping[str, Task]] = {
+        **dict.fromkeys(_REGRESSION, "regression"),
+        "binary:logistic": "binary",
+        "multi:softprob": "multiclass",
+    }
+    RESERVED: ClassVar[Mapping[str, str]] = {
+        "n_estimators": "rounds",
+        "num_boost_round": "rounds",
+        "early_stopping_rounds": "early_stopping_rounds",
+        "nthread": "threads",
+        "n_jobs": "threads",
+    }
+
+    def _task(self, params: Mapping[str, Any]) -> Task:
+        if isinstance(params.get("quantile_alpha"), list):
+            raise InputError("A model predicts one quantile: give quantile_alpha as a number.")
+        return super()._task(params)
+
+    def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {_ALIASES.get(name, name): value for name, value in params.items()}
+
+    def _fit(self, data: TrainingData, params: dict[str, Any]) -> Fit:
+        import xgboost
+
+        has_holdout = len(data.holdout.labels) > 0
+        train = self._matrix(data, data.train)
+        holdout = self._matrix(data, data.holdout) if has_holdout else None
+        stopping = self.early_stopping_rounds if has_holdout else None
+        booster = xgboost.train(
+            {"nthread": self.threads, **params},
+            train,
+            num_boost_round=self.rounds,
+            evals=[(holdout, "holdout")] if stopping else [],
+            early_stopping_rounds=stopping,
+            verbose_eval=False,
+        )
+        if stopping:
+            booster = _first_rounds(booster, booster.best_iteration + 1)
+        return Fit(
+            model=booster,
+            rounds=booster.num_boosted_rounds(),
+            predictions=None if holdout is None else booster.predict(holdout),
+        )
+
+    def _matrix(self, data: TrainingData, rows: Rows) -> Any:
+        import xgboost
+
+        names = feature_names(data.columns.names, REFUSED_BY_XGBOOST)
+        if not data.categories:
+            return xgboost.DMatrix(
+                rows.features, rows.labels, feature_names=names, nthread=self.threads
+            )
+        columns = [
+            with_categories(pa.array(values, from_pandas=True), data.categories[name])
+            if name in data.categories
+            else pa.array(values)
+            for name, values in zip(data.columns.names, rows.features.T, strict=True)
+        ]
+        # From Arrow: XGBoost (3.2) cuts categories that are not ASCII when they come from pandas.
+        return xgboost.DMatrix(
+            pa.table(columns, names),
+            rows.labels,
+            enable_categorical=True,
+            nthread=self.threads,
+        )
+
+
+def _typed(categories: list[Any], kind: pa.DataType) -> list[Any]:
+    """Return categories as numbers where they are text of numbers, and the column has numbers."""
+    values = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if not is_number(values):
+        return categories
+    try:
+        return [int(category) for category in categories]
+    except ValueError:
+        pass
+    try:
+        return [float(category) for category in categories]
+    except ValueError:
+        return categories
+
+
+def _first_rounds(booster: Any, rounds: int) -> Any:
+    """Return the first rounds of a Booster.
+
+    A slice has lost the categories (3.2), and would code those of other frames wrongly without a
+    word, so they are put back.
+    """
+    first = booster[:rounds]
+    if "c" in (booster.feature_types or ()):
+        content = json.loads(first.save_raw("json"))
+        whole = json.loads(booster.save_raw("json"))
+        _trees(content)["cats"] = _trees(whole)["cats"]
+        # As it is, XGBoost does not read names that are escaped.
+        first.load_model(bytearray(json.dumps(content, ensure_ascii=False).encode()))
+    return first
+
+
+def _trees(content: dict[str, Any]) -> dict[str, Any]:
+    machine = content["learner"]["gradient_booster"]
+    trees: dict[str, Any] = machine.get("gbtree", machine)["model"]  # dart holds a gbtree
+    return trees
+
+
+def predict_xgboost(data: DataConnector, booster: Any) -> np.ndarray:
+    """Predict with a Booster, whose features are taken from the data by name.
+
+    Args:
+        data: Has the features, in any order, among other columns.
+        booster: Trained by `XGBoostTrainer`, or by XGBoost itself with named features.
+
+    Returns:
+        Shape (n,), or (n, classes) for several classes; probabilities for a classifier.
+
+    Raises:
+        ColumnError: A feature is missing, or its type does not fit.
+        InputError: The model has no names for its features.
+    """
+    import xgboost
+
+    table = data.to_arrow()
+    names, categories = booster_features(booster, table.schema)
+    # Codes, as XGBoost itself refuses a category that training had not met.
+    matrix = xgboost.DMatrix(
+        feature_matrix(table, names, categories),
+        feature_names=booster.feature_names,
+        feature_types=booster.feature_types,
+    )
+    predictions: np.ndarray = booster.predict(matrix)
+    return predictions
+
+
+def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[str, list[Any]]]:
+    """Return the columns of a Booster's features in its order, and the categories of training.
+
+    Args:
+        booster: Trained by `XGBoostTrainer`, or by XGBoost itself with named features.
+        schema: Of the data.
+
+    Raises:
+        ColumnError: A feature is missing.
+        InputError: The model has no names for its features, or its categories were cut.
+    """
+    features = booster.feature_names
+    if features is None:
+        raise InputError(
+            "The XGBoost model has no feature names: train it with them, or pass predict=."
+        )
+    names = find_columns(features, schema.names, [feature_names(schema.names, REFUSED_BY_XGBOOST)])
+    lists = _kept_categories(booster) if "c" in (booster.feature_types or ()) else {}
+    categories = {
+        name: _typed(lists[feature], schema.field(name).type)
+        for name, feature in zip(names, features, strict=True)
+        if feature in lists
+    }
+    return names, categories
+
+
+def _kept_categories(booster: Any) -> dict[str, list[Any]]:
+    try:
+        kept = booster.get_categories(export_to_arrow=True).to_arrow()
+        return {name: values.to_pylist() for name, values in kept if values is not None}
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "XGBoost has cut categories of this model that are not ASCII, which it does to a pandas"
+            " frame's: train it on an Arrow table, or pass predict=."
+        ) from error

@@ -1,0 +1,86 @@
+"""ONNX graphs of models of transformers, captured by that library's own exporter.
+
+It is `transformers.exporters`, which upstream calls experimental: its versions are bounded in the
+extra "transformers".
+"""
+
+from pathlib import Path
+from typing import Any
+
+from partwise.errors import ExportRefused
+from partwise.exports.networks import reason
+from partwise.exports.onnx.quantization import lower_precision
+from partwise.exports.torch.capture import capturing
+from partwise.exports.torch.graph import move_weights, name_axes, strip
+from partwise.exports.torch.modules import tensors_of
+from partwise.models.export_options import EMBEDDED_BYTES
+from partwise.models.onnx_files import save_onnx
+from partwise.models.signature import Signature
+from partwise.transformers.flat_model import flat_model, nested, prepared
+from partwise.transformers.onnx_config import OnnxConfig
+from partwise.transformers.options import TransformersOptions
+from partwise.transformers.patches import patched
+
+
+def write_onnx(
+    model: Any,
+    config: OnnxConfig,
+    signature: Signature,
+    options: TransformersOptions,
+    opset: int,
+    file_path: Path,
+) -> None:
+    """Write a model as ONNX, with its signature in the metadata.
+
+    Args:
+        model: A `transformers.PreTrainedModel`.
+        config: What it takes and gives.
+        signature: The same, with dtypes and shapes.
+        options: How it is exported.
+        opset: The version of ONNX' operators.
+        file_path: Where to. Large weights stand beside it in `<file name>.data`.
+
+    Raises:
+        ExportRefused: The library's exporter does not take it; its reason is in the message.
+    """
+    import onnx_ir
+
+    program = capture_onnx(model, config, opset)
+    embedded = 0 if options.external_data == "always" else EMBEDDED_BYTES
+    if options.quantize == "none":
+        move_weights(program, file_path, embedded)
+    graph = onnx_ir.to_proto(program)
+    del program
+    strip(graph)
+    name_axes(graph.graph, {**config.inputs, **config.outputs})
+    graph = lower_precision(graph, "full" if options.quantize == "none" else options.quantize)
+    save_onnx(graph, signature, str(file_path), embedded)
+
+
+def capture_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
+    """Return a model's graph as an `onnx_ir.Model`, with the names that the configuration says.
+
+    Raises:
+        ExportRefused: The library's exporter does not take it; its reason is in the message.
+    """
+    import torch
+    from transformers.exporters import OnnxConfig as GraphOptions
+    from transformers.exporters import OnnxExporter
+
+    feeds = config.generate_dummy_inputs(config.sizes_for_export)
+    tensors = dict(zip(feeds, tensors_of(feeds), strict=True))
+    free = {
+        name: dict.fromkeys(axes, torch.export.Dim.AUTO) for name, axes in config.inputs.items()
+    }
+    options = GraphOptions(dynamic_shapes=nested(free), opset_version=opset)
+    try:
+        with prepared(model, config), capturing(model), patched():
+            program, _ = OnnxExporter().export_program(
+                flat_model(model, config), nested(tensors), options
+            )
+    except Exception as error:  # of torch there are dozens without a common base
+        raise ExportRefused(
+            f"transformers does not export {type(model).__name__} for {config.task!r}: "
+            f"{reason(error)}"
+        ) from error
+    return program

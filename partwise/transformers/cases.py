@@ -1,0 +1,103 @@
+"""Cases: inputs of sizes that a graph was not captured with, and what the model gives for them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from partwise.exports.proof.verdict import Case, Expectation, MetricGate
+from partwise.exports.protocol import Tolerance
+from partwise.models.signature import Signature, Tensor, type_name
+from partwise.transformers.features import Axes
+from partwise.transformers.flat_model import run_model
+from partwise.transformers.onnx_config import OnnxConfig
+from partwise.transformers.options import TransformersOptions
+from partwise.transformers.sizes import Sizes
+
+_SEED = 1
+"""Another one than that of the inputs that a graph is captured with."""
+
+
+def make_cases(
+    model: Any,
+    config: OnnxConfig,
+    sizes: Mapping[str, Sizes],
+    real: Mapping[str, Mapping[str, np.ndarray]],
+) -> list[Case]:
+    """Return inputs of each of the sizes, and real ones, with what the model gives for them.
+
+    Args:
+        model: A `transformers.PreTrainedModel`.
+        config: What it takes and gives.
+        sizes: By the name of the case.
+        real: Inputs that a preprocessor made, by the name of the case.
+    """
+    feeds = {
+        name: config.generate_dummy_inputs(each, _SEED + place)
+        for place, (name, each) in enumerate(sizes.items())
+    }
+    return [
+        Case(name=name, feeds=given, expected=run_model(model, config, given))
+        for name, given in {**feeds, **real}.items()
+    ]
+
+
+def make_expectation(
+    model: Any,
+    config: OnnxConfig,
+    options: TransformersOptions,
+    cases: Sequence[Case],
+    opset: int | None,
+) -> Expectation:
+    """Return what the exported file has to be.
+
+    Args:
+        model: A `transformers.PreTrainedModel`.
+        config: What it takes and gives.
+        options: How it is exported.
+        cases: At least one; of two and more, sizes that differ are free.
+        opset: The version of ONNX' operators that it is to declare.
+    """
+    atol = config.atol_for_validation if options.atol is None else options.atol
+    rtol = config.rtol_for_validation if options.rtol is None else options.rtol
+    gate = None
+    if options.quantize != "none":
+        largest = max(cases, key=lambda case: sum(v.size for v in case.expected.values()))
+        is_class = "classification" in config.task and "token" not in config.task
+        gate = MetricGate(
+            case=largest.name,
+            labels=None,
+            task="multiclass" if is_class else "regression",
+            max_loss=options.max_metric_loss,
+            outputs="all",
+        )
+    return Expectation(
+        format=options.format,
+        signature=make_signature(model, config, cases),
+        tolerance=Tolerance(atol=atol, rtol=rtol),
+        opset=opset,
+        gate=gate,
+    )
+
+
+def make_signature(model: Any, config: OnnxConfig, cases: Sequence[Case]) -> Signature:
+    """Return what the file takes and gives, with the free axes that the configuration declares."""
+    inputs = [case.feeds for case in cases]
+    outputs = [case.expected for case in cases]
+    return Signature(
+        inputs=tuple(_tensor(name, axes, inputs) for name, axes in config.inputs.items()),
+        outputs=tuple(_tensor(name, axes, outputs) for name, axes in config.outputs.items()),
+        layout="custom",
+        prediction=next(iter(config.outputs)),
+        model_type=type_name(model),
+    )
+
+
+def _tensor(name: str, axes: Axes, found: Sequence[Mapping[str, np.ndarray]]) -> Tensor:
+    """Return a tensor whose axis is free if it is declared so, or has several sizes."""
+    shapes = [each[name].shape for each in found]
+    sizes = [
+        None if axis in axes or len(set(along)) > 1 else along[0]
+        for axis, along in enumerate(zip(*shapes, strict=True))
+    ]
+    return Tensor(name=name, dtype=found[0][name].dtype.name, shape=tuple(sizes))

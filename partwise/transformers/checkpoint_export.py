@@ -1,0 +1,64 @@
+"""A checkpoint's export: read, proved, and written with what is needed to serve it."""
+
+import os
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from partwise.transformers.checkpoints import Checkpoint, OwnConfig, open_checkpoint
+from partwise.transformers.export import TransformersMismatch, existing, export, place, writing
+from partwise.transformers.options import TransformersOptions
+from partwise.transformers.report import ExportReport
+
+
+def export_checkpoint(
+    name: str,
+    feature: str,
+    output: Path,
+    options: TransformersOptions | None = None,
+    own_config: OwnConfig | None = None,
+) -> ExportReport:
+    """Export a model as it lies in a directory, or on the hub.
+
+    Where the output is a folder, the model's configuration and its preprocessor are written beside
+    the exported files, so that they can be served together.
+
+    Args:
+        name: A directory with config.json and weights, or the ID of a model on the hub.
+        feature: Such as "sequence-classification".
+        output: A folder, which is made, or the path of the one file, with a suffix.
+        options: How it is exported, and compared.
+        own_config: What the model takes and gives, where it is not in the table of architectures.
+
+    Raises:
+        CheckpointError: The model cannot be read.
+        UnknownModelTypeError: Its architecture is not in the table.
+        UnknownFeatureError: Its architecture has no such feature.
+        OpsetError: The opset does not suffice.
+        ExportRefused: The model cannot be captured.
+        TransformersMismatch: A file is not right; nothing of it is kept.
+        StoreError: The disk is full, or may not be written to.
+
+    Example:
+        >>> export_checkpoint("models/bert", "default", Path("onnx"))  # doctest: +SKIP
+    """
+    options = options or TransformersOptions()
+    checkpoint = open_checkpoint(name, feature, options, own_config)
+    folder, file_name = place(output, options)
+    if folder / file_name == output:
+        return _export(checkpoint, output, options)
+    with writing(output), TemporaryDirectory(prefix=".partwise-", dir=existing(folder)) as draft:
+        # Before the export: a full disk shows here, and to move them then takes no room.
+        copies = checkpoint.save_beside(Path(draft))
+        report = _export(checkpoint, output, options)
+        for copy in copies:
+            os.replace(copy, folder / copy.name)
+    return report
+
+
+def _export(checkpoint: Checkpoint, output: Path, options: TransformersOptions) -> ExportReport:
+    try:
+        report = export(checkpoint.model, checkpoint.config, output, options, checkpoint.real)
+    except TransformersMismatch as error:
+        error.report = checkpoint.noted(error.report)
+        raise
+    return checkpoint.noted(report)

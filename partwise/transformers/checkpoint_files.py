@@ -1,0 +1,190 @@
+"""The files of a checkpoint: where they lie, whether they are all there, what its config.json says.
+
+Nothing here needs torch, nor transformers unless something is fetched, so that a mistake in a name
+is told at once.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from partwise.errors import CheckpointError
+from partwise.tables.column_names import names_in_words
+from partwise.transformers.installed import HUB_LIBRARIES, check_installed
+
+CONFIG = "config.json"
+_WEIGHTS = (
+    *("model.safetensors", "model.safetensors.index.json"),
+    *("pytorch_model.bin", "pytorch_model.bin.index.json"),
+)
+_FOREIGN_WEIGHTS = {
+    "tf_model.h5": "TensorFlow",
+    "tf_model.h5.index.json": "TensorFlow",
+    "flax_model.msgpack": "Flax",
+    "flax_model.msgpack.index.json": "Flax",
+}
+_SERVED = (
+    *(CONFIG, "generation_config.json", "preprocessor_config.json", "processor_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "*.bpe", "*.model", "*.spm", "chat_template.*"),
+)
+"""What is read beside a model to use it: its configuration, tokenizer and image processor."""
+
+_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_LONGEST = 300
+
+
+def find_checkpoint(name: str, *, trusts_code: bool = False) -> Path:
+    """Return the directory of a checkpoint.
+
+    Of a model on a hub everything is fetched but its weights; see `find_weights`.
+
+    Args:
+        name: The directory, or the ID of a model on a hub.
+        trusts_code: Whether Python code that comes with it is fetched too.
+
+    Raises:
+        CheckpointError: There is no such directory, nor could a model of this ID be fetched.
+    """
+    path = Path(name).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise CheckpointError(f"The model {name} is a file: name the directory that it lies in.")
+    above = path.parent
+    is_path = not _HUB_ID.fullmatch(name) or (above != Path() and above.is_dir())
+    if is_path:
+        raise CheckpointError(f"There is no directory {name}{_near(path)}.")
+    code = ["*.py"] if trusts_code else []
+    indexes = [each for each in _WEIGHTS if each.endswith(".json")]
+    return _fetch(name, [*_SERVED, *indexes, *code])
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return what a checkpoint's config.json says.
+
+    Raises:
+        CheckpointError: There is none, it is broken, or does not say the model's type.
+    """
+    path = folder / CONFIG
+    if not path.is_file():
+        adapter = " It is an adapter: merge it into its base model first."
+        hint = adapter if (folder / "adapter_config.json").is_file() else ""
+        raise CheckpointError(
+            f"The directory {folder} has no {CONFIG}, so it holds no model of transformers.{hint}"
+        )
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"The file {path} is broken: {brief(error)}.") from error
+    if not isinstance(found, dict) or not isinstance(found.get("model_type"), str):
+        raise CheckpointError(f"The file {path} does not say which model_type it is of.")
+    return found
+
+
+def find_weights(name: str, folder: Path) -> None:
+    """Return when a checkpoint has weights that torch can read, after fetching those on a hub.
+
+    Of the kinds of weights that many models on a hub have, one is fetched.
+
+    Args:
+        name: As `find_checkpoint` was given it.
+        folder: As it was returned.
+
+    Raises:
+        CheckpointError: There are none, or not all of them.
+    """
+    if not Path(name).expanduser().is_dir():
+        for weights in _WEIGHTS:
+            is_index = weights.endswith(".json")
+            if is_index and not (folder / weights).is_file():
+                continue
+            parts = _parts_of(folder / weights) if is_index else [weights]
+            _fetch(name, parts, revision=folder.name)
+            if all((folder / part).is_file() for part in parts):
+                break
+    found = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+    if found is None:
+        raise CheckpointError(_no_weights(folder))
+    if found.suffix != ".json":
+        return
+    parts = _parts_of(found)
+    missing = [part for part in parts if not (folder / part).is_file()]
+    if missing:
+        raise CheckpointError(
+            f"The directory {folder} has {len(parts) - len(missing)} of the {len(parts)} files "
+            f"with weights that {found.name} names; {names_in_words(missing)} "
+            f"{'is' if len(missing) == 1 else 'are'} missing. Copy or download it again."
+        )
+
+
+def _parts_of(index: Path) -> list[str]:
+    """Return the names of the files with weights that an index names."""
+    try:
+        return sorted({str(part) for part in json.loads(index.read_bytes())["weight_map"].values()})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"The file {index} is broken: {brief(error)}.") from error
+
+
+def served_files(folder: Path) -> Iterator[Path]:
+    """Yield the files that go with a model to where it is served: all but its weights."""
+    for pattern in _SERVED:
+        yield from sorted(path for path in folder.glob(pattern) if path.is_file())
+
+
+def brief(error: BaseException) -> str:
+    """Return the first line of an error of another library, shortened, with its type."""
+    lines = str(error).strip().splitlines() or [""]
+    text = lines[0].strip().rstrip(".")
+    text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _near(path: Path) -> str:
+    """Say which directory beside a missing one has nearly its name, if there is any."""
+    folder = path.parent
+    if not folder.is_dir():
+        return ""
+    names = [each.name for each in folder.iterdir() if each.is_dir()]
+    near = difflib.get_close_matches(path.name, names, n=1)
+    return f" (there is {folder / near[0]})" if near else ""
+
+
+def _no_weights(folder: Path) -> str:
+    kinds = {kind for name, kind in _FOREIGN_WEIGHTS.items() if (folder / name).exists()}
+    if kinds:
+        kind = kinds.pop()
+        return (
+            f"The directory {folder} has weights for {kind} only, which transformers 5 does not "
+            "read. Convert them with transformers 4: load the model with "
+            f"from_{'tf' if kind == 'TensorFlow' else 'flax'}=True, and save_pretrained it."
+        )
+    return (
+        f"The directory {folder} has no weights: expected is {names_in_words(list(_WEIGHTS))}, as "
+        "save_pretrained writes them."
+    )
+
+
+def _fetch(name: str, patterns: Sequence[str], revision: str | None = None) -> Path:
+    """Return the directory that the hub's client keeps a model in, with files of these names."""
+    check_installed(HUB_LIBRARIES)
+    from huggingface_hub import snapshot_download
+
+    from partwise.transformers.quiet import quiet
+
+    try:
+        with quiet():
+            # Weights that an index names may lie in a folder; of the rest nothing there is wanted.
+            ignored = None if revision else "*/*"
+            found = snapshot_download(
+                name, revision=revision, allow_patterns=list(patterns), ignore_patterns=ignored
+            )
+    except Exception as error:  # of the network and the hub there are dozens
+        raise CheckpointError(
+            f"There is no directory {name} here{_near(Path(name))}, and no model of that ID could "
+            f"be fetched from the hub ({brief(error)})."
+        ) from error
+    return Path(found)

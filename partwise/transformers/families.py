@@ -1,0 +1,210 @@
+"""Families: what architectures of one kind take and give."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from partwise.transformers.features import WITH_PAST, Axes
+from partwise.transformers.onnx_config import (
+    OnnxConfig,
+    OnnxConfigWithPast,
+    OnnxSeq2SeqConfigWithPast,
+)
+
+_IMAGE: Axes = {0: "batch", 2: "height", 3: "width"}
+_ROWS: Axes = {0: "batch"}
+
+
+class TextOnnxConfig(OnnxConfig):
+    """Encoders of text. Of several choices, each has a text, along an axis of its own."""
+
+    text_inputs: ClassVar[tuple[str, ...]] = ("input_ids", "attention_mask")
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The tokens and what goes with each of them."""
+        axes = {0: "batch", 1: "sequence"}
+        if self.task == "multiple-choice":
+            axes = {0: "batch", 1: "choice", 2: "sequence"}
+        return dict.fromkeys(self.text_inputs, axes)
+
+
+class TypedTextOnnxConfig(TextOnnxConfig):
+    """Encoders of two texts, whose tokens have a type that says to which they belong."""
+
+    text_inputs = ("input_ids", "attention_mask", "token_type_ids")
+
+
+class PerhapsTypedTextOnnxConfig(TextOnnxConfig):
+    """Encoders of text whose configuration says whether tokens have types."""
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """See `TextOnnxConfig`."""
+        found = dict(super().inputs)
+        if getattr(self.config, "type_vocab_size", 0):
+            found["token_type_ids"] = found["input_ids"]
+        return found
+
+
+class FlaubertOnnxConfig(TextOnnxConfig):
+    """FlauBERT, of which one class writes text and fills masks: transformers lists it once."""
+
+    @property
+    def auto_class(self) -> str:
+        """See `OnnxConfig`."""
+        return "AutoModelForMaskedLM" if self.task == "causal-lm" else super().auto_class
+
+
+class PageOnnxConfig(TextOnnxConfig):
+    """Encoders of words that stand somewhere on a page."""
+
+    text_inputs = ("input_ids", "bbox", "attention_mask", "token_type_ids")
+
+
+class PageImageOnnxConfig(TextOnnxConfig):
+    """Encoders of words on a page and of its image, which has one size."""
+
+    text_inputs = ("input_ids", "bbox", "attention_mask")
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The words and the image."""
+        return {**super().inputs, "pixel_values": _ROWS}
+
+
+class ImageOnnxConfig(OnnxConfig):
+    """Models of images of any size."""
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The image."""
+        return {"pixel_values": _IMAGE}
+
+    @property
+    def outputs(self) -> Mapping[str, Axes]:
+        """See `OnnxConfig`; what it makes of an image has as many places as that is large."""
+        return dict.fromkeys(super().outputs, _ROWS)
+
+
+class InterpolatingImageOnnxConfig(ImageOnnxConfig):
+    """Models of images of any size, whose embeddings of places are stretched to it."""
+
+    forward_arguments: ClassVar[Mapping[str, Any]] = {"interpolate_pos_encoding": True}
+
+
+class ImageOfOneSizeOnnxConfig(ImageOnnxConfig):
+    """Models of images of the one size that they were trained with."""
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The image."""
+        return {"pixel_values": _ROWS}
+
+
+class MaskedImageOnnxConfig(ImageOnnxConfig):
+    """Models of images with a mask that says where padding is."""
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The image and its mask."""
+        return {**super().inputs, "pixel_mask": {0: "batch", 1: "height", 2: "width"}}
+
+
+class TextAndImageOnnxConfig(OnnxConfig):
+    """Models that compare texts with images: as many of these as of those."""
+
+    forward_arguments: ClassVar[Mapping[str, Any]] = {"interpolate_pos_encoding": True}
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The texts and the images."""
+        tokens = {0: "batch", 1: "sequence"}
+        return {"input_ids": tokens, "pixel_values": _IMAGE, "attention_mask": tokens}
+
+    @property
+    def outputs(self) -> Mapping[str, Axes]:
+        """How well each image fits each text, and what both became."""
+        rows = {0: "batch"}
+        return {
+            "logits_per_image": {0: "batch", 1: "batch"},
+            "logits_per_text": {0: "batch", 1: "batch"},
+            "text_embeds": rows,
+            "image_embeds": rows,
+        }
+
+
+class PerceiverOnnxConfig(OnnxConfig):
+    """Perceiver, whose one input is text or an image of one size."""
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The bytes of text with their mask, or the image."""
+        if self.task == "image-classification":
+            return {"inputs": _ROWS}
+        tokens = {0: "batch", 1: "sequence"}
+        return {"inputs": tokens, "attention_mask": tokens}
+
+    @property
+    def outputs(self) -> Mapping[str, Axes]:
+        """See `OnnxConfig`; of text it gives as many tokens as it can read at most."""
+        return dict.fromkeys(super().outputs, _ROWS)
+
+
+class Seq2SeqEncodingOnnxConfig(TextOnnxConfig):
+    """Encoders and decoders that classify a text, or find an answer in it: both read that text."""
+
+
+class Seq2SeqDecoderOnnxConfig(OnnxConfigWithPast):
+    """The decoder of an encoder and a decoder, which writes text by itself."""
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the decoder."""
+        return int(self.config.decoder_layers)
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Heads of the decoder's layers."""
+        return int(self.config.decoder_attention_heads)
+
+    @property
+    def head_size(self) -> int:
+        """Numbers in one key of one head."""
+        return int(self.config.d_model) // self.num_attention_heads
+
+
+def seq2seq_config(config: Any, task: str = "default") -> OnnxConfig:
+    """Return what an encoder and a decoder take and give for a feature."""
+    match task.removesuffix(WITH_PAST):
+        case "causal-lm":
+            return Seq2SeqDecoderOnnxConfig(config, task)
+        case "sequence-classification" | "question-answering":
+            return Seq2SeqEncodingOnnxConfig(config, task)
+        case _:
+            return OnnxSeq2SeqConfigWithPast(config, task)
+
+
+def big_bird_config(config: Any, task: str = "default") -> OnnxConfig:
+    """Return what BigBird takes and gives; see `with_full_attention`."""
+    return with_full_attention(TextOnnxConfig(config, task))
+
+
+def bigbird_pegasus_config(config: Any, task: str = "default") -> OnnxConfig:
+    """Return what BigBird-Pegasus takes and gives; see `with_full_attention`."""
+    return with_full_attention(seq2seq_config(config, task))
+
+
+def with_full_attention(config: OnnxConfig) -> OnnxConfig:
+    """Let a model with block-sparse attention look at all tokens, and say so.
+
+    For short texts it does so by itself, and for good, from the first one on; whatever is captured
+    with a short text has no other attention.
+    """
+    if config.config.attention_type == "block_sparse":
+        config.config.attention_type = "original_full"
+        note = (
+            "It looks at all tokens, as the model itself does for short texts, and not at blocks "
+            "of them: for long ones it gives other values than with block_sparse attention."
+        )
+        config.notes = (note,)
+    return config

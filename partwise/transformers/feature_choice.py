@@ -1,0 +1,79 @@
+"""Which configuration a model has for a feature: look-ups in the table of architectures."""
+
+from typing import Any
+
+from partwise.errors import OpsetError, UnknownFeatureError, UnknownModelTypeError
+from partwise.tables.column_names import names_in_words
+from partwise.transformers.architectures import ARCHITECTURES, Architecture
+from partwise.transformers.features import feature_of
+from partwise.transformers.onnx_config import HIGHEST_OPSET, OnnxConfig
+
+
+def architecture_of(model_type: str) -> Architecture:
+    """Return the row of the table for a model type, in either spelling.
+
+    Raises:
+        UnknownModelTypeError: There is none.
+
+    Example:
+        >>> architecture_of("gpt_neo").name
+        'GPT Neo'
+    """
+    found = ARCHITECTURES.get(model_type.replace("_", "-"))
+    if found is None:
+        raise UnknownModelTypeError(
+            f"The model type {model_type!r} is not in the table of architectures; there are "
+            f"{', '.join(ARCHITECTURES)}. For one of your own, pass an OnnxConfig."
+        )
+    return found
+
+
+def check_feature(model_type: str, feature: str) -> Architecture:
+    """Return the row of the table for a model type, which has this feature.
+
+    Raises:
+        UnknownModelTypeError: There is no such row.
+        UnknownFeatureError: It has no such feature.
+    """
+    architecture = architecture_of(model_type)
+    feature_of(feature)
+    if feature not in architecture.features:
+        raise UnknownFeatureError(
+            f"{architecture.name} ({model_type}) has no feature {feature!r}: choose "
+            f"{names_in_words(list(architecture.features))}."
+        )
+    return architecture
+
+
+def config_for(model_config: Any, feature: str) -> OnnxConfig:
+    """Return what a model takes and gives for a feature.
+
+    Args:
+        model_config: A `transformers.PreTrainedConfig`.
+        feature: Such as "sequence-classification".
+
+    Raises:
+        UnknownModelTypeError: Its architecture is not in the table.
+        UnknownFeatureError: Its architecture has no such feature.
+    """
+    architecture = check_feature(model_config.model_type, feature)
+    config = architecture.family(model_config, feature)
+    config.atol_for_validation = architecture.atol
+    return config
+
+
+def check_opset(config: OnnxConfig, opset: int | None) -> int:
+    """Return the version of ONNX' operators to export with.
+
+    Raises:
+        OpsetError: The given one does not suffice, or is newer than what can be written.
+    """
+    lowest, highest = config.default_onnx_opset, HIGHEST_OPSET
+    chosen = opset or lowest
+    if not lowest <= chosen <= highest:
+        problem = "is not sufficient" if chosen < lowest else "cannot be written"
+        raise OpsetError(
+            f"Opset {chosen} {problem} for {config.config.model_type}: choose one from {lowest} to "
+            f"{highest}, or leave it out."
+        )
+    return chosen

@@ -1,0 +1,360 @@
+"""OnnxConfig: what a model takes and gives when it is exported, to be derived from for a new one.
+
+The names are those of transformers 4, whose `transformers.onnx` is gone. What differs: dummy inputs
+are numpy arrays by name, of any `Sizes`, and need no tokenizer.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from partwise.transformers.dummy_inputs import DummyInputs
+from partwise.transformers.features import WITH_PAST, Axes, feature_of, is_with_past
+from partwise.transformers.model_parts import text_part, vision_part
+from partwise.transformers.sizes import Sizes
+
+LOWEST_OPSET = 18
+"""torch's exporter translates to this one, and lifts that to a newer one where it is asked to."""
+
+HIGHEST_OPSET = 25
+"""The newest one that onnxscript 0.7 lifts a graph to."""
+
+
+_LONG_TEXT = 300
+"""Tokens. GPT Neo looks back at 256, LongT5 at 127; T5 has one bias for all that is 128 away."""
+
+_BEFORE = 8
+"""Places of tokens that are taken: by a past in a case, or, in RoBERTa and its kin, by padding."""
+
+_IMAGE_STEP = 32
+"""Pixels by which sizes of images differ: a whole number of patches of most models."""
+
+
+class OnnxConfig(ABC):
+    """What a model takes and gives for a feature.
+
+    Args:
+        config: The model's own, a `transformers.PreTrainedConfig`.
+        task: The feature, such as "sequence-classification".
+
+    Example:
+        >>> class MyOnnxConfig(OnnxConfig):
+        ...     @property
+        ...     def inputs(self):
+        ...         tokens = {0: "batch", 1: "sequence"}
+        ...         return {"input_ids": tokens, "attention_mask": tokens}
+    """
+
+    default_onnx_opset: ClassVar[int] = LOWEST_OPSET
+    """The version of ONNX' operators that it is exported with, and the lowest that suffices."""
+    forward_arguments: ClassVar[Mapping[str, Any]] = {}
+    """Arguments of the model's forward that are no inputs, such as interpolate_pos_encoding."""
+    atol_for_validation: float = 1e-5
+    """Values may differ by this, and by `rtol_for_validation` of the expected one."""
+    rtol_for_validation: float = 1e-4
+    notes: tuple[str, ...] = ()
+    """What a person who uses the export has to know, in sentences."""
+
+    def __init__(self, config: Any, task: str = "default") -> None:
+        self.config = config
+        self.task = task
+        self.feature = feature_of(task)
+
+    @classmethod
+    def from_model_config(cls, config: Any, task: str = "default") -> "OnnxConfig":
+        """Return the configuration of a model for a feature."""
+        return cls(config, task)
+
+    @property
+    def auto_class(self) -> str:
+        """The class of transformers that loads the model for the feature."""
+        return self.feature.auto_class
+
+    @property
+    @abstractmethod
+    def inputs(self) -> Mapping[str, Axes]:
+        """The inputs in order, each with its free axes."""
+
+    @property
+    def outputs(self) -> Mapping[str, Axes]:
+        """The outputs in order, each with its free axes."""
+        return self.feature.outputs
+
+    @property
+    def values_override(self) -> Mapping[str, Any]:
+        """Values that the model's configuration has while it is exported and compared with."""
+        return {"use_cache": False} if hasattr(self.config, "use_cache") else {}
+
+    def generate_dummy_inputs(self, sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
+        """Return inputs of these sizes, by name in order; equal seeds give equal inputs.
+
+        Override it for an input that it does not know by name.
+
+        Raises:
+            InputError: It does not.
+        """
+        made = DummyInputs(self.config, self.inputs, sizes, seed)
+        return {name: made.of(name) for name in self.inputs}
+
+    @property
+    def sizes_for_export(self) -> Sizes:
+        """The sizes that the graph is captured with.
+
+        No two are equal, and none is 1, nor becomes that by halving an image five times: torch
+        would take it that they always are.
+        """
+        height, width = self._image_size()
+        step = _IMAGE_STEP if self._is_image_free() else 0
+        return Sizes(height=height + 2 * step, width=width + 3 * step)
+
+    @property
+    def sizes_for_validation(self) -> Mapping[str, Sizes]:
+        """The sizes of the inputs to compare on, by case: it was captured with none of them."""
+        height, width = self._image_size()
+        step = _IMAGE_STEP if self._is_image_free() else 0
+        return {
+            "one short row": Sizes(
+                batch=1,
+                sequence=1,
+                decoder_sequence=1,
+                past=1,
+                choices=2,
+                height=height,
+                width=width,
+            ),
+            "three rows": Sizes(
+                batch=3,
+                sequence=9,
+                decoder_sequence=4,
+                past=7,
+                choices=3,
+                height=height + step,
+                width=width,
+            ),
+            "longer rows": Sizes(
+                batch=2,
+                sequence=self._long_sequence(),
+                decoder_sequence=1,
+                past=3,
+                choices=5,
+                height=height,
+                width=width + 2 * step,
+            ),
+            **self._sizes_of_long_text(height, width),
+        }
+
+    def _sizes_of_long_text(self, height: int, width: int) -> dict[str, Sizes]:
+        """Return the sizes of a text that is longer than the windows of local attention."""
+        parts = {name for axes in self.inputs.values() for name in axes.values()}
+        if not any("sequence" in name for name in parts):
+            return {}
+        length = self._long_sequence(_LONG_TEXT)
+        return {
+            "one long row": Sizes(
+                batch=1, sequence=length, decoder_sequence=length, height=height, width=width
+            )
+        }
+
+    def _long_sequence(self, most: int = 24) -> int:
+        """Return so many tokens, or what the model takes less what may stand before them."""
+        limit = getattr(text_part(self.config), "max_position_embeddings", None)
+        return min(most, max(2, limit - _BEFORE)) if isinstance(limit, int) else most
+
+    def _is_image_free(self) -> bool:
+        return any("height" in axes.values() for axes in self.inputs.values())
+
+    def _image_size(self) -> tuple[int, int]:
+        """Return the height and width of the images that the model was trained with."""
+        vision = vision_part(self.config)
+        size = getattr(vision, "image_size", None) or getattr(vision, "input_size", None) or 64
+        height, width = size if isinstance(size, list | tuple) else (size, size)
+        return int(height), int(width)
+
+
+class OnnxConfigWithPast(OnnxConfig):
+    """What a decoder takes and gives, which can take the keys and values of earlier tokens.
+
+    With no earlier token (a past of length 0) it reads a prompt; with them, it goes on.
+    """
+
+    @classmethod
+    def with_past(cls, config: Any, task: str = "default") -> "OnnxConfigWithPast":
+        """Return the configuration of a model that takes the past."""
+        return cls(config, task if is_with_past(task) else f"{task}{WITH_PAST}")
+
+    def without_past(self) -> "OnnxConfigWithPast":
+        """Return the configuration of the same feature without past."""
+        return type(self)(self.config, self.task.removesuffix(WITH_PAST))
+
+    @property
+    def use_past(self) -> bool:
+        """Whether keys and values of earlier tokens are inputs."""
+        return is_with_past(self.task)
+
+    @property
+    def sizes_for_validation(self) -> Mapping[str, Sizes]:
+        """See `OnnxConfig`; with past, also one of no earlier token."""
+        found = dict(super().sizes_for_validation)
+        if self.use_past and not isinstance(self, OnnxSeq2SeqConfigWithPast):
+            found["no past"] = Sizes(batch=2, sequence=4, past=0)
+        return found
+
+    @property
+    def num_layers(self) -> int:
+        """Layers that keep keys and values."""
+        return int(self.config.num_hidden_layers)
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Heads of each layer's keys and values, which heads of queries may share."""
+        config = self.config
+        return int(getattr(config, "num_key_value_heads", None) or config.num_attention_heads)
+
+    @property
+    def head_size(self) -> int:
+        """Numbers in one key of one head."""
+        config = self.config
+        found = getattr(config, "head_dim", None)
+        return int(found or config.hidden_size // config.num_attention_heads)
+
+    @property
+    def values_override(self) -> Mapping[str, Any]:
+        """See `OnnxConfig`; a model without a token for padding could not classify two rows.
+
+        It gets one that no text has, so that it looks at the last token, as it does for one row.
+        """
+        values: dict[str, Any] = {"use_cache": self.use_past}
+        if getattr(self.config, "pad_token_id", None) is None:
+            values["pad_token_id"] = -1
+        return values
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The tokens, the past, and the mask of both."""
+        tokens = {0: "batch", 1: "sequence"}
+        if not self.use_past:
+            return {"input_ids": tokens, "attention_mask": tokens}
+        return {
+            "input_ids": tokens,
+            **self.past_tensors("past_key_values", "past_sequence"),
+            "attention_mask": {0: "batch", 1: "past_sequence + sequence"},
+        }
+
+    @property
+    def outputs(self) -> Mapping[str, Axes]:
+        """See `OnnxConfig`; with past, also the keys and values up to the last token."""
+        if not self.use_past:
+            return super().outputs
+        return {**super().outputs, **self.past_tensors("present", "past_sequence + sequence")}
+
+    def past_tensors(self, prefix: str, length: str) -> dict[str, Axes]:
+        """Return the keys and values by name: (batch, heads, length, head size) each."""
+        axes = {0: "batch", 2: length}
+        return {
+            f"{prefix}.{layer}.{part}": axes
+            for layer in range(self.num_layers)
+            for part in ("key", "value")
+        }
+
+    def past_shape(self, name: str, sizes: Sizes) -> tuple[int, ...]:
+        """Return the shape of an input that holds keys or values."""
+        return (
+            sizes.batch,
+            self.num_attention_heads,
+            sizes.of_axis(self.inputs[name][2]),
+            self.head_size,
+        )
+
+    def generate_dummy_inputs(self, sizes: Sizes, seed: int = 0) -> dict[str, np.ndarray]:
+        """See `OnnxConfig`; keys and values are normal numbers."""
+        made = DummyInputs(self.config, self.inputs, sizes, seed)
+        return {
+            name: made.numbers(self.past_shape(name, sizes))
+            if name.startswith("past_key_values.")
+            else made.of(name)
+            for name in self.inputs
+        }
+
+
+class OnnxSeq2SeqConfigWithPast(OnnxConfigWithPast):
+    """What an encoder and a decoder take and give.
+
+    With past, the keys and values of the encoder's tokens are inputs as well, so that the encoder
+    is left out; the tokens that it reads are none. What fills them is exported beside it: see
+    `prefill`.
+    """
+
+    def __init__(self, config: Any, task: str = "default", *, is_prefill: bool = False) -> None:
+        super().__init__(config, task)
+        self.is_prefill = is_prefill
+        """Whether it reads the encoder's tokens and gives keys and values, but takes none."""
+
+    def prefill(self) -> "OnnxSeq2SeqConfigWithPast":
+        """Return the configuration of the graph that starts what this one goes on with."""
+        return type(self)(self.config, self.task, is_prefill=True)
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the decoder."""
+        config = self.config
+        return int(getattr(config, "decoder_layers", None) or config.num_decoder_layers)
+
+    @property
+    def num_attention_heads(self) -> int:
+        """Heads of the decoder's layers."""
+        config = self.config
+        return int(getattr(config, "decoder_attention_heads", None) or config.num_heads)
+
+    @property
+    def head_size(self) -> int:
+        """Numbers in one key of one head."""
+        found = getattr(self.config, "d_kv", None)
+        return int(found or self.config.d_model // self.num_attention_heads)
+
+    @property
+    def inputs(self) -> Mapping[str, Axes]:
+        """The encoder's and the decoder's tokens, each with its mask; with past, see the class."""
+        encoder = {0: "batch", 1: "encoder_sequence"}
+        decoder = {0: "batch", 1: "decoder_sequence"}
+        if not self.use_past or self.is_prefill:
+            return {
+                "input_ids": encoder,
+                "attention_mask": encoder,
+                "decoder_input_ids": decoder,
+                "decoder_attention_mask": decoder,
+            }
+        return {
+            "attention_mask": encoder,
+            "decoder_input_ids": decoder,
+            "decoder_attention_mask": {0: "batch", 1: "past_decoder_sequence + decoder_sequence"},
+            **self.past_tensors("past_key_values", "past_decoder_sequence"),
+        }
+
+    @property
+    def outputs(self) -> Mapping[str, Axes]:
+        """See `OnnxConfig`; without past, "default" gives what the encoder made as well."""
+        found: dict[str, Axes] = dict(self.feature.outputs)
+        if self.feature.auto_class == "AutoModel":
+            found = {"last_hidden_state": {0: "batch", 1: "decoder_sequence"}}
+            if not self.use_past:
+                found["encoder_last_hidden_state"] = {0: "batch", 1: "encoder_sequence"}
+        if not self.use_past:
+            return found
+        length = (
+            "decoder_sequence" if self.is_prefill else "past_decoder_sequence + decoder_sequence"
+        )
+        return {**found, **self.past_tensors("present", length)}
+
+    def past_tensors(self, prefix: str, length: str) -> dict[str, Axes]:
+        """Return the decoder's and the encoder's keys and values by name."""
+        return {
+            f"{prefix}.{layer}.{side}.{part}": axes
+            for layer in range(self.num_layers)
+            for side, axes in (
+                ("decoder", {0: "batch", 2: length}),
+                ("encoder", {0: "batch", 2: "past_encoder_sequence"}),
+            )
+            for part in ("key", "value")
+        }

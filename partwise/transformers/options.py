@@ -1,0 +1,106 @@
+"""How a model of transformers is exported, and how the export is proved."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.form_schema import for_forms
+from partwise.models.export_options import EMBEDDED_BYTES
+
+TransformersFormat = Literal["onnx", "torchscript", "pt2", "neuron"]
+Preprocessor = Literal[
+    "auto", "none", "tokenizer", "feature_extractor", "image_processor", "processor"
+]
+
+
+class TransformersOptions(BaseModel):
+    """How a model of transformers becomes a file. The defaults suit most models."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        title="Transformers export options",
+        json_schema_extra=for_forms,
+    )
+
+    format: TransformersFormat = Field(
+        title="Format",
+        default="onnx",
+        description='"onnx" runs anywhere; "torchscript" and "pt2" where torch is installed; '
+        '"neuron" on AWS Neuron.',
+    )
+    opset: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
+        title="Opset",
+        default=None,
+        description="The version of ONNX' operators. None: the architecture's own.",
+    )
+    atol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
+        title="Absolute tolerance",
+        default=None,
+        description="Values may differ by atol + rtol * |expected|. None: the architecture's own.",
+    )
+    rtol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
+        title="Relative tolerance",
+        default=None,
+        description="See the absolute tolerance.",
+    )
+    quantize: Literal["none", "int8"] = Field(
+        title="Quantize",
+        default="none",
+        description='"int8": weights of matrix products have 8 bits, as ONNX only; judged by how '
+        "far the outputs move, since values do differ.",
+    )
+    max_metric_loss: float = Field(
+        title="Loss allowed by int8",
+        default=0.1,
+        ge=0,
+        description="By how much the outputs may move, as a fraction of their own spread, and "
+        "which part of the rows may get another class.",
+    )
+    external_data: Literal["auto", "always"] = Field(
+        title="Weights beside the model",
+        default="auto",
+        description=f'"auto": where they have more than {EMBEDDED_BYTES:,} bytes. "always": in '
+        "model.onnx.data.",
+    )
+    preprocessor: Preprocessor = Field(
+        title="Preprocessor",
+        default="auto",
+        description='What makes real inputs to compare on besides random ones. "auto": what stands '
+        'beside the model; "none": random ones only.',
+    )
+    batch_size: int = Field(
+        title="Batch size",
+        default=1,
+        ge=1,
+        description="Rows that torchscript is traced with, and that neuron is fixed to.",
+    )
+    sequence_length: int = Field(
+        title="Sequence length",
+        default=128,
+        ge=2,
+        description="Tokens of a row that torchscript is traced with, and that neuron is fixed to.",
+    )
+    generated_tokens: int = Field(
+        title="Generated tokens",
+        default=8,
+        ge=0,
+        description="With past: so many tokens are generated, and have to be the model's own.",
+    )
+    trust_remote_code: bool = Field(
+        title="Trust remote code",
+        default=False,
+        description="Run Python code that comes with the model. Off unless you trust its author.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not given: a form would send a null that it cannot have."""
+        return {name: value for name, value in write(self).items() if value is not None}

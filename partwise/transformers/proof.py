@@ -1,0 +1,134 @@
+"""The proof of an export: its file beside its model, at sizes that it was not captured with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from partwise.exports.proof.judge import judge
+from partwise.exports.proof.judge_process import open_export
+from partwise.exports.proof.onnx_checks import brief
+from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
+from partwise.transformers.cases import make_cases, make_expectation
+from partwise.transformers.generation import compare_generation
+from partwise.transformers.onnx_config import (
+    OnnxConfig,
+    OnnxConfigWithPast,
+    OnnxSeq2SeqConfigWithPast,
+)
+from partwise.transformers.options import TransformersOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What a file has to be, and what it is compared on."""
+
+    expectation: Expectation
+    cases: tuple[Case, ...]
+    notes: tuple[str, ...] = ()
+    """What is to be known of the file, such as the sizes that it holds for."""
+
+
+def expect(
+    model: Any,
+    config: OnnxConfig,
+    options: TransformersOptions,
+    opset: int | None = None,
+    real: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+) -> Expected:
+    """Return what an export of a model has to be.
+
+    Args:
+        model: A `transformers.PreTrainedModel`.
+        config: What it takes and gives.
+        options: How it is exported.
+        opset: The version of ONNX' operators that it is to declare; None: any.
+        real: Inputs that a preprocessor made, by the name of the case.
+    """
+    cases = make_cases(model, config, config.sizes_for_validation, real or {})
+    expectation = make_expectation(model, config, options, cases, opset)
+    return Expected(expectation=expectation, cases=tuple(cases), notes=config.notes)
+
+
+def validate_model_outputs(
+    config: OnnxConfig,
+    model: Any,
+    file_path: str,
+    options: TransformersOptions | None = None,
+    opset: int | None = None,
+) -> Verdict:
+    """Compare a file with its model, in a process that has not loaded transformers.
+
+    That the tokens which it generates are the model's own is left to `export`.
+
+    Args:
+        config: What the model takes and gives.
+        model: A `transformers.PreTrainedModel`.
+        file_path: The export.
+        options: The tolerances.
+        opset: The version of ONNX' operators that it is to declare; None: any.
+
+    Raises:
+        ExportMismatch: The file does not take or give what the model does.
+    """
+    expected = expect(model, config, options or TransformersOptions(), opset)
+    verdict = judge(file_path, expected.expectation, expected.cases)
+    verdict.check()
+    return verdict
+
+
+def judge_generation(
+    verdict: Verdict,
+    model: Any,
+    config: OnnxConfig,
+    expectation: Expectation,
+    file: Path,
+    prefill: Path,
+    count: int,
+) -> Verdict:
+    """Generate text with an export that takes the past, and compare it with the model's own.
+
+    Args:
+        verdict: What came of its values. Where something was found, no text is generated.
+        model: A `transformers.PreTrainedModel`.
+        config: What it takes and gives.
+        expectation: What the graph that takes the past has to be.
+        file: That graph.
+        prefill: The graph that reads the prompt, which may be the same.
+        count: Tokens.
+
+    Returns:
+        What came of both.
+    """
+    if verdict.findings or not count or not _goes_on(config) or not config.feature.gives_tokens:
+        return verdict
+    if expectation.gate is not None:
+        # With less precision another token may be the likeliest; how far outputs move is judged.
+        return verdict
+    try:
+        decode = open_export(str(file), expectation)
+        start = decode if prefill == file else open_export(str(prefill), expectation)
+        finding = compare_generation(model, config, decode.run, start.run, count)
+    except Exception as error:  # each library that runs a graph has its own
+        message = f"The export generates no text: {brief(error)}"
+        finding = Finding(check="run", message=message, case="generation")
+    return replace(
+        verdict,
+        findings=(finding,) if finding else (),
+        metrics={**verdict.metrics, "export_generated_tokens": float(count)},
+    )
+
+
+def _goes_on(config: OnnxConfig) -> TypeGuard[OnnxConfigWithPast]:
+    """Return whether a graph takes the past, and so goes on with a text."""
+    is_prefill = isinstance(config, OnnxSeq2SeqConfigWithPast) and config.is_prefill
+    return isinstance(config, OnnxConfigWithPast) and config.use_past and not is_prefill
+
+
+def configs_of(config: OnnxConfig) -> list[OnnxConfig]:
+    """Return the configuration, after that of the graph which starts what it goes on with."""
+    if isinstance(config, OnnxSeq2SeqConfigWithPast) and config.use_past:
+        return [config.prefill(), config]
+    return [config]

@@ -1,0 +1,340 @@
+"""Models of transformers as TorchScript, as .pt2, and compiled for AWS Neuron.
+
+All three run where torch is installed, without transformers. A trace has the path that one input
+took, so its file says which sizes it holds for: those that it was compared on, or only its own.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from partwise.errors import ExportRefused, IntegrityError
+from partwise.exports.networks import reason
+from partwise.exports.neuron import NEURON_TOLERANCE, NeuronModel, neuron_tracer
+from partwise.exports.proof.comparison import Comparison
+from partwise.exports.proof.verdict import Case, Expectation
+from partwise.exports.protocol import Tolerance
+from partwise.exports.torch.capture import capturing
+from partwise.exports.torch.modules import run_program, tensors_of
+from partwise.exports.torch.pt2 import Pt2Model
+from partwise.exports.torch.torchscript import TorchScriptModel
+from partwise.models.signature import Signature
+from partwise.transformers.cases import make_cases
+from partwise.transformers.features import is_with_past
+from partwise.transformers.flat_model import positional_model, prepared
+from partwise.transformers.onnx_config import OnnxConfig
+from partwise.transformers.options import TransformersOptions
+from partwise.transformers.patches import patched
+from partwise.transformers.proof import Expected
+from partwise.transformers.sizes import Sizes
+from partwise.transformers.traced_sizes import sizes_in_words, sizes_of_free_trace, traced_sizes
+
+_FORMATS_OF_OPTIONS = {
+    "opset": ("onnx",),
+    "quantize": ("onnx",),
+    "external_data": ("onnx",),
+    "batch_size": ("torchscript", "neuron"),
+    "sequence_length": ("torchscript", "neuron"),
+}
+_FIXED_CASES = 3
+
+
+def check_format(config: OnnxConfig, options: TransformersOptions) -> None:
+    """Refuse what a format cannot have, before any work.
+
+    Raises:
+        ExportRefused: An option says nothing of the format; Neuron's SDK is not installed, or the
+            model's sizes cannot be fixed, as Neuron wants them.
+    """
+    defaults = TransformersOptions()
+    for option, formats in _FORMATS_OF_OPTIONS.items():
+        value = getattr(options, option)
+        if options.format not in formats and value != getattr(defaults, option):
+            raise ExportRefused(
+                f"{option}={value!r} is an option of {' and '.join(formats)}: leave it out for "
+                f"{options.format}."
+            )
+    if options.format != "neuron":
+        return
+    if is_with_past(config.task):
+        raise ExportRefused(
+            f"{config.task!r} cannot be compiled for neuron: its sizes are fixed, and the past "
+            f"grows with each token. Choose {config.task.removesuffix('-with-past')!r}."
+        )
+    for name, axes in config.outputs.items():
+        if [place for place, axis in axes.items() if axis == "batch"] != [0]:
+            raise ExportRefused(
+                f"{config.config.model_type} cannot be compiled for neuron: its output {name!r} "
+                "compares the rows of a call, and neuron's calls have a fixed number of them."
+            )
+    neuron_tracer()
+
+
+def write_torchscript(
+    model: Any,
+    config: OnnxConfig,
+    expected: Expected,
+    options: TransformersOptions,
+    file_path: Path,
+) -> Expected:
+    """Trace a model, and write it as TorchScript with the sizes that the trace holds for.
+
+    Tied weights stay tied: the file has them once.
+
+    Args:
+        model: A `transformers.PreTrainedModel`.
+        config: What it takes and gives.
+        expected: What the file has to be if the trace holds for any sizes.
+        options: The rows and tokens to trace with. Of tokens, no more than the model takes.
+        file_path: Where to.
+
+    Returns:
+        What the file has to be, with a note on its sizes: compared on the sizes of the trace and
+        on longer ones besides, or fixed to those of the trace where it is wrong on others.
+
+    Raises:
+        ExportRefused: torch cannot trace it or write the trace; or it takes the past, and the trace
+            holds for one size only.
+    """
+    found = _traced_free(model, config, expected, options)
+    if isinstance(found, str):
+        found = _traced_fixed(model, config, expected, options, problem=found)
+    program, proved = found
+    try:
+        TorchScriptModel(program, proved.expectation.signature).save(str(file_path))
+    except RuntimeError as error:
+        raise ExportRefused(
+            f"The trace of {type(model).__name__} cannot be written as TorchScript: "
+            f'{reason(error)} Export as "onnx" or "pt2".'
+        ) from error
+    return proved
+
+
+def _traced_free(
+    model: Any, config: OnnxConfig, expected: Expected, options: TransformersOptions
+) -> tuple[Any, Expected] | str:
+    """Return a trace that holds for all sizes that it is compared on, or why there is none."""
+    sizes, most = traced_sizes(model, config, options)
+    program = _trace(model, config, sizes)
+    cases = make_cases(model, config, sizes_of_free_trace(config, sizes, most), {})
+    free = replace(expected, cases=(*cases, *expected.cases))
+    if problem := _problem(program, free.expectation, free.cases):
+        return problem
+    traced = f"Traced with {sizes_in_words(config, sizes, most)}".rstrip(",")
+    first = next(iter(config.inputs))
+    told = f"as compared with {first} of {_shapes(free.cases[1:], first)}"
+    note = f"{traced}; right for other sizes as well, {told}."
+    return program, replace(free, notes=(*expected.notes, note))
+
+
+def _traced_fixed(
+    model: Any,
+    config: OnnxConfig,
+    expected: Expected,
+    options: TransformersOptions,
+    problem: str,
+) -> tuple[Any, Expected]:
+    """Return a trace that holds for its own sizes only, for the reason given.
+
+    Raises:
+        ExportRefused: The model takes the past, whose size grows.
+    """
+    if is_with_past(config.task):
+        raise ExportRefused(
+            f"A trace of {type(model).__name__} holds for its own sizes only, and with past they "
+            f'grow: export as "onnx" or "pt2". {problem}'
+        )
+    sizes, most = traced_sizes(model, config, options)
+    program = _trace(model, config, sizes)
+    traced = f"Traced with {sizes_in_words(config, sizes, most)}".rstrip(",")
+    note = f"{traced}, and holds for these sizes only: pad to them. {problem}"
+    return program, fixed_to(model, config, expected, sizes, note)
+
+
+def _trace(model: Any, config: OnnxConfig, sizes: Sizes) -> Any:
+    import torch
+
+    def trace(module: Any, inputs: tuple[Any, ...]) -> Any:
+        return torch.jit.trace(module, inputs, check_trace=False)
+
+    return _program(model, config, sizes, trace, "torch.jit.trace does not capture")
+
+
+def write_pt2(model: Any, config: OnnxConfig, signature: Signature, file_path: Path) -> None:
+    """Capture a model with torch.export, and write it as .pt2, its sizes free as declared.
+
+    Many models need the patches of `transformers.exporters`, which are in force meanwhile. Neither
+    inputs nor stack traces, which name folders of this machine, go into the file.
+
+    Args:
+        model: A `transformers.PreTrainedModel`.
+        config: What it takes and gives.
+        signature: The same, with dtypes and shapes.
+        file_path: Where to.
+
+    Raises:
+        ExportRefused: torch.export does not take it, or does not read again what it wrote; its
+            reason is in the message.
+    """
+    import torch
+    from transformers.exporters.exporter_dynamo import reset_model_state
+    from transformers.exporters.utils import apply_patches
+
+    free = tuple(dict.fromkeys(axes, torch.export.Dim.AUTO) for axes in config.inputs.values())
+
+    def capture(module: Any, inputs: tuple[Any, ...]) -> Any:
+        with apply_patches("dynamo"), reset_model_state(model):
+            return torch.export.export(module, inputs, dynamic_shapes=(free,), strict=False)
+
+    program = _program(
+        model, config, config.sizes_for_export, capture, "torch.export does not capture"
+    )
+    _allow_small_sizes(program, config)
+    program.example_inputs = None
+    for part in program.graph_module.modules():
+        if isinstance(part, torch.fx.GraphModule):
+            for node in part.graph.nodes:
+                node.meta.pop("stack_trace", None)
+    Pt2Model(program, signature).save(str(file_path))
+    if any("unbacked_bindings" in node.meta for node in program.graph.nodes):
+        try:
+            Pt2Model.from_file(str(file_path))
+        except IntegrityError as error:
+            raise ExportRefused(
+                f"{type(model).__name__} has sizes that depend on values, and torch does not read "
+                f"such a .pt2 file of {config.task!r} again: {reason(error)} Export as "
+                '"onnx" or "torchscript".'
+            ) from error
+
+
+def write_neuron(
+    model: Any,
+    config: OnnxConfig,
+    expected: Expected,
+    options: TransformersOptions,
+    file_path: Path,
+) -> Expected:
+    """Compile a model for AWS Neuron, with the rows and tokens that the options say, and write it.
+
+    Args:
+        model: A `transformers.PreTrainedModel`.
+        config: What it takes and gives.
+        expected: What the file would have to be if its sizes were free.
+        options: The rows and tokens. Of tokens, no more than the model takes.
+        file_path: Where to.
+
+    Returns:
+        What the file has to be: fixed to these sizes, with the compiler's tolerance where the
+        options say none.
+
+    Raises:
+        ExportRefused: The SDK is not installed, or its compiler does not take the model.
+    """
+    sizes, most = traced_sizes(model, config, options)
+    trace = neuron_tracer()
+    program = _program(model, config, sizes, trace, "Neuron's compiler does not take")
+    note = f"Compiled for {sizes_in_words(config, sizes, most)} and no other sizes: pad to these."
+    proved = fixed_to(model, config, expected, sizes, note)
+    NeuronModel(program, proved.expectation.signature).save(str(file_path))
+    return with_neuron_tolerance(proved, options)
+
+
+def with_neuron_tolerance(expected: Expected, options: TransformersOptions) -> Expected:
+    """Return the same with the compiler's tolerance where the options say none."""
+    given = expected.expectation.tolerance
+    tolerance = Tolerance(
+        atol=max(given.atol, NEURON_TOLERANCE.atol) if options.atol is None else options.atol,
+        rtol=max(given.rtol, NEURON_TOLERANCE.rtol) if options.rtol is None else options.rtol,
+    )
+    return replace(expected, expectation=replace(expected.expectation, tolerance=tolerance))
+
+
+def _program(
+    model: Any,
+    config: OnnxConfig,
+    sizes: Sizes,
+    capture: Callable[[Any, tuple[Any, ...]], Any],
+    refusal: str,
+) -> Any:
+    """Return what a function makes of a module of positional tensors and such tensors.
+
+    Raises:
+        ExportRefused: It fails; its reason is in the message.
+    """
+    inputs = tensors_of(config.generate_dummy_inputs(sizes))
+    try:
+        with prepared(model, config), capturing(model), patched():
+            return capture(positional_model(model, config), inputs)
+    except Exception as error:  # of torch there are dozens without a common base
+        raise ExportRefused(
+            f"{refusal} {type(model).__name__} for {config.task!r}: {reason(error)}"
+        ) from error
+
+
+def _problem(program: Any, expectation: Expectation, cases: Sequence[Case]) -> str | None:
+    """Return the first thing that a program does not do right, in a sentence."""
+    for case in cases:
+        comparison = Comparison(expectation)
+        try:
+            given = run_program(program, expectation.signature, case.feeds)
+        except Exception as error:  # whatever operators raise for sizes that do not fit
+            # TorchScript's errors end with what failed.
+            what = str(error).strip().splitlines()[-1:] or [type(error).__name__]
+            return f"On the case {case.name!r} it fails: {what[0]}"
+        comparison.add(case, given)
+        findings = comparison.verdict().findings
+        wrong = [finding for finding in findings if finding.check != "vacuous"]
+        if wrong:
+            return wrong[0].message
+    return None
+
+
+def fixed_to(
+    model: Any, config: OnnxConfig, expected: Expected, sizes: Sizes, note: str
+) -> Expected:
+    """Return the same of inputs and outputs of these sizes only, compared on such."""
+    names = [f"fixed sizes {place + 1}" for place in range(_FIXED_CASES)]
+    cases = make_cases(model, config, dict.fromkeys(names, sizes), {})
+    first, signature = cases[0], expected.expectation.signature
+    shapes = {name: values.shape for name, values in {**first.feeds, **first.expected}.items()}
+    fixed = signature.model_copy(
+        update={
+            side: tuple(
+                tensor.model_copy(update={"shape": shapes[tensor.name]})
+                for tensor in getattr(signature, side)
+            )
+            for side in ("inputs", "outputs")
+        }
+    )
+    fitting = [
+        case
+        for case in expected.cases
+        if all(case.feeds[tensor.name].shape == tensor.shape for tensor in fixed.inputs)
+    ]
+    return Expected(
+        expectation=replace(expected.expectation, signature=fixed),
+        cases=(*cases, *fitting),
+        notes=(*expected.notes, note),
+    )
+
+
+def _allow_small_sizes(program: Any, config: OnnxConfig) -> None:
+    """Let every free axis be as small as 1: whether the graph holds for that, the proof says.
+
+    torch takes it that no size is 0 or 1. It takes that back for the sizes of inputs, but not for
+    what follows of it: a sum of two would have to be 4, and an image that is halved five times 64.
+    """
+    inputs = program.graph_signature.user_inputs
+    nodes = {node.name: node for node in program.graph.nodes if node.op == "placeholder"}
+    ranges = program.range_constraints
+    for name, axes in zip(inputs, config.inputs.values(), strict=True):
+        for place in axes:
+            size = nodes[name].meta["val"].shape[place]
+            symbol = getattr(getattr(size, "node", None), "expr", None)
+            if symbol in ranges and ranges[symbol].lower > 1:
+                ranges[symbol] = type(ranges[symbol])(1, ranges[symbol].upper)
+
+
+def _shapes(cases: Sequence[Case], name: str) -> str:
+    return ", ".join(" x ".join(map(str, case.feeds[name].shape)) for case in cases)

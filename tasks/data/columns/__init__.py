@@ -1,1 +1,0 @@
-"""Arrow columns, wherever they come from: types, schemas, dictionaries, hashes of rows."""

@@ -1,1 +1,0 @@
-"""What the rows of a partition become for the libraries that people train with."""

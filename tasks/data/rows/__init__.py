@@ -1,1 +1,0 @@
-"""What every source is: fragments of rows, filters, descriptions."""

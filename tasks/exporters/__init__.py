@@ -1,1 +1,0 @@
-"""Exporters: a trained model as a file that runs without its training library."""

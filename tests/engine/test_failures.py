@@ -1,0 +1,40 @@
+"""Failures as text."""
+
+from partwise.engine.failures import describe_error
+
+
+def raise_and_describe(error: BaseException) -> dict[str, str]:
+    try:
+        raise error
+    except BaseException as raised:
+        return describe_error(raised)
+
+
+def test_a_long_message_is_cut_wherever_it_stands() -> None:
+    described = raise_and_describe(RuntimeError("x" * 50_000_000))
+    assert described["message"].endswith("... (50000000 characters)")
+    assert len(described["message"]) < 3_000
+    assert len(described["traceback"]) < 10_000
+    assert "raise_and_describe" in described["traceback"]
+
+
+def test_a_message_that_cannot_be_had_is_no_obstacle() -> None:
+    class Mute(Exception):
+        def __str__(self) -> str:
+            raise KeyError("no words")
+
+    described = raise_and_describe(Mute())
+    assert described["message"] == "<str() of the exception raised KeyError>"
+    assert described["type"].endswith("Mute")
+
+
+def test_equal_failures_have_one_fingerprint_whatever_their_message() -> None:
+    first, second = raise_and_describe(ValueError("a")), raise_and_describe(ValueError("b"))
+    assert first["fingerprint"] == second["fingerprint"]
+    assert first["fingerprint"] != raise_and_describe(TypeError("a"))["fingerprint"]
+
+
+def test_a_cause_is_in_the_traceback() -> None:
+    error = ValueError("outer")
+    error.__cause__ = KeyError("inner")
+    assert "KeyError: 'inner'" in raise_and_describe(error)["traceback"]

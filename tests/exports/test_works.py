@@ -1,0 +1,32 @@
+"""What a child process makes of a partition's rows to compare a model with its export."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from partwise.errors import ExportRefused, InputError
+from partwise.exports.native import NativeExporter
+from partwise.exports.works import ComparedRows, Proof
+from partwise.models.export_options import ExportOptions, ValidationOptions
+
+ROWS = pa.table({"x": [1.0, 2.0]})
+
+
+@pytest.mark.parametrize("made", [np.zeros((2, 1)), None, {}, {"input": [1.0, 2.0]}])
+def test_inputs_that_are_no_named_arrays_are_refused(made):
+    proof = Proof(
+        validation=ValidationOptions(),
+        rows=ComparedRows(trainer=None, most=10),
+        exporter=None,
+        inputs=lambda data, model, context: made,
+    )
+    with pytest.raises(InputError, match=f"inputs= returned a {type(made).__name__}: return a map"):
+        proof.feeds(ROWS, SimpleNamespace(model=None), None)
+
+
+def test_a_native_file_takes_rows_by_name_only():
+    made = {"input": np.zeros((2, 1))}
+    with pytest.raises(ExportRefused, match="leave inputs= out"):
+        NativeExporter().describe(None, ROWS, made, ExportOptions())

@@ -1,0 +1,249 @@
+"""What words on the command line become, before anything is started."""
+
+import datetime as dt
+from decimal import Decimal
+from typing import get_args, get_type_hints
+
+import pytest
+
+from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import InputError
+from partwise.flows.cli.options import (
+    ClusterOptions,
+    LimitOptions,
+    RowOptions,
+    TrainerOptions,
+    parse_condition,
+    parse_parameter,
+    split_names,
+)
+from partwise.flows.cli.runs import parse_key
+from partwise.shuffle.write import NullKeys
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
+from partwise.trainers import HoldoutByTime, HoldoutFraction, LightGBMTrainer, XGBoostTrainer
+
+
+@pytest.mark.parametrize(
+    ("text", "condition"),
+    [
+        ("price > 0", ("price", ">", 0)),
+        ("price>=-1.5", ("price", ">=", -1.5)),
+        ("a==b", ("a", "==", "b")),
+        ("name = New York", ("name", "=", "New York")),
+        ('zip = "01234"', ("zip", "=", "01234")),
+        ("zip = 01234", ("zip", "=", "01234")),
+        ('name != ""', ("name", "!=", "")),
+        ("day < 2026-01-01", ("day", "<", "2026-01-01")),
+        ("open = true", ("open", "=", True)),
+        ('"unit price" <= 3', ("unit price", "<=", 3)),
+        ("store in a, b", ("store", "in", ["a", "b"])),
+        ('store not  in "a,b", c', ("store", "not in", ["a,b", "c"])),
+        ("store in [1, 2]", ("store", "in", [1, 2])),
+        ("store in 7", ("store", "in", [7])),
+        ("incoming > 3", ("incoming", ">", 3)),
+        ("größe = ü=1", ("größe", "=", "ü=1")),
+    ],
+)
+def test_a_condition_is_read_as_written(text, condition) -> None:
+    assert parse_condition(text) == condition
+
+
+@pytest.mark.parametrize("text", ["", "price", "price >", "= 3", "price is 3", "store in "])
+def test_what_is_no_condition_is_refused(text) -> None:
+    with pytest.raises(InputError, match=r"^--where '.*' is not of the form"):
+        parse_condition(text)
+
+
+def test_parameters_have_the_types_of_json_and_else_are_text() -> None:
+    texts = ["num_leaves=15", "eta=0.1", "boosting=dart", "metric=[1,2]", "x==3", "n=null", 'v="1"']
+    assert dict(map(parse_parameter, texts)) == {
+        "num_leaves": 15,
+        "eta": 0.1,
+        "boosting": "dart",
+        "metric": [1, 2],
+        "x": "=3",
+        "n": None,
+        "v": "1",
+    }
+    for text in ("num_leaves", "=3"):
+        with pytest.raises(InputError, match="not of the form name=value"):
+            parse_parameter(text)
+
+
+def test_names_are_given_one_by_one_or_with_commas() -> None:
+    assert split_names(["store,date", " region ", '"a,b",c']) == [
+        "store",
+        "date",
+        "region",
+        "a,b",
+        "c",
+    ]
+    assert split_names([]) == []
+
+
+def test_trainers_get_what_was_said_and_their_own_defaults_else() -> None:
+    assert TrainerOptions(trainer="lightgbm", label="y").build() == LightGBMTrainer(label="y")
+    options = TrainerOptions(
+        trainer="xgboost",
+        label="y",
+        features=("a,b",),
+        categorical=("b",),
+        param=("max_depth=3",),
+        rounds=7,
+        holdout_by_time="day",
+        holdout_start="2026-01-01",
+        early_stopping_rounds=2,
+        min_rows=3,
+        threads=2,
+    )
+    assert options.build() == XGBoostTrainer(
+        label="y",
+        features=("a", "b"),
+        categorical=("b",),
+        params={"max_depth": 3},
+        rounds=7,
+        holdout=HoldoutByTime(column="day", start="2026-01-01"),
+        early_stopping_rounds=2,
+        min_rows=3,
+        threads=2,
+    )
+    assert TrainerOptions(trainer="mine:fit").build() == "mine:fit"
+
+
+@pytest.mark.parametrize(
+    ("options", "holdout"),
+    [
+        ({"no_holdout": True}, None),
+        ({"holdout_fraction": 0.5}, HoldoutFraction(fraction=0.5)),
+        ({"holdout_by_time": "t"}, HoldoutByTime(column="t")),
+        (
+            {"holdout_by_time": "t", "holdout_fraction": 0.1},
+            HoldoutByTime(column="t", fraction=0.1),
+        ),
+        ({"holdout_by_time": "t", "holdout_start": "7"}, HoldoutByTime(column="t", start=7)),
+    ],
+)
+def test_the_holdout_is_one_of_three(options, holdout) -> None:
+    trainer = TrainerOptions(trainer="lightgbm", label="y", **options).build()
+    assert trainer.holdout == holdout
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"trainer": "lgbm", "label": "y"}, "--trainer 'lgbm' is not known: give lightgbm"),
+        ({"trainer": "mine:fit", "rounds": 3}, "--rounds is a setting of the trainers"),
+        ({"trainer": "lightgbm", "label": "y", "rounds": 0}, r"^--rounds: .*\(it is 0\)\.$"),
+        ({"trainer": "lightgbm", "label": "y", "holdout_fraction": 1.5}, "^--holdout-fraction: "),
+        (
+            {"trainer": "lightgbm", "label": "y", "holdout_start": "1"},
+            "goes with --holdout-by",
+        ),
+        (
+            {"trainer": "lightgbm", "label": "y", "no_holdout": True, "early_stopping_rounds": 3},
+            "^early_stopping_rounds needs a holdout.$",
+        ),
+        (
+            {"trainer": "lightgbm", "label": "y", "no_holdout": True, "holdout_fraction": 0.1},
+            "--no-holdout does not go with",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_in_one_line(options, message) -> None:
+    with pytest.raises(InputError, match=message) as error:
+        TrainerOptions(**options).build()
+    assert "\n" not in str(error.value)
+
+
+def test_limits_that_were_not_said_are_the_defaults_and_zero_was_said() -> None:
+    assert LimitOptions().build() == ExecutionOptions()
+    assert LimitOptions(max_retries=0, max_failed=0, fail_fast=True).build() == ExecutionOptions(
+        max_retries=0, max_failed=0, fail_fast=True
+    )
+    with pytest.raises(InputError, match=r"^--max-failed-fraction: .*\(it is 2\.0\)"):
+        LimitOptions(max_failed_fraction=2.0).build()
+
+
+def test_a_cluster_is_local_or_gpus_or_an_address() -> None:
+    assert ClusterOptions().build() == LocalCluster()
+    assert ClusterOptions(workers=3).build() == LocalCluster(workers=3)
+    assert ClusterOptions(gpus="all").build() == CudaCluster()
+    assert ClusterOptions(gpus="0,1").build() == CudaCluster(devices="0,1")
+    address = "tcp://127.0.0.1:8786"
+    assert ClusterOptions(address=address, shares_filesystem=True).build() == RemoteCluster(
+        address=address, shares_filesystem=True
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"workers": 2, "address": "tcp://127.0.0.1:1"}, "--workers and --address name different"),
+        ({"shares_filesystem": True}, "--shares-filesystem goes with --address"),
+        ({"tls_key_file": "key.pem", "workers": 2}, "--tls-key-file goes with --address"),
+        ({"address": "tcp://192.0.2.1:8786"}, "is in plaintext"),
+        ({"address": "tls://192.0.2.1:8786"}, "needs tls_ca_file, tls_cert_file, tls_key_file"),
+        ({"address": "localhost"}, "is no address of a Dask scheduler"),
+        ({"gpus": "first one"}, "^--gpus: "),
+    ],
+)
+def test_clusters_that_cannot_be_are_refused(options, message) -> None:
+    with pytest.raises(InputError, match=message):
+        ClusterOptions(**options).build()
+
+
+@pytest.mark.parametrize(
+    ("key_class", "text", "key"),
+    [
+        ("integer", "-7", -7),
+        ("integer", "null", None),
+        ("string", "7", "7"),
+        ("string", "null", "null"),
+        ("string", "a,b", "a,b"),
+        ("string", "", ""),
+        ("float", "0.5", 0.5),
+        ("boolean", "True", True),
+        ("boolean", "false", False),
+        ("date", "2026-03-01", dt.date(2026, 3, 1)),
+        ("timestamp", "2026-03-01T12:30:00", dt.datetime(2026, 3, 1, 12, 30)),  # noqa: DTZ001
+        (
+            "timestamp_tz",
+            "2026-03-01T12:30:00+00:00",
+            dt.datetime(2026, 3, 1, 12, 30, tzinfo=dt.UTC),
+        ),
+        ("time", "12:30", dt.time(12, 30)),
+        ("duration", "90", dt.timedelta(seconds=90)),
+        ("decimal", "19.90", Decimal("19.90")),
+        ("binary", "00ff", b"\x00\xff"),
+    ],
+)
+def test_a_key_is_read_by_the_class_of_the_run(key_class, text, key) -> None:
+    found = parse_key(text, (KeyColumn(name="k", key_class=KeyClass(key_class)),))
+    assert (type(found), found) == (type(key), key)
+
+
+def test_the_policies_for_null_keys_are_those_of_the_flows() -> None:
+    # Importing theirs would cost the start of the command line.
+    assert get_args(get_type_hints(RowOptions)["null_keys"]) == get_args(NullKeys)
+
+
+def test_a_composite_key_has_commas_and_quotes_where_a_value_has_one() -> None:
+    columns = (
+        KeyColumn(name="store", key_class=KeyClass.STRING),
+        KeyColumn(name="day", key_class=KeyClass.DATE),
+    )
+    assert parse_key("a,2026-03-01", columns) == ("a", dt.date(2026, 3, 1))
+    assert parse_key('"a,b",null', columns) == ("a,b", None)
+    with pytest.raises(InputError, match="has 1 values, and the key has 2: store,day"):
+        parse_key("a", columns)
+    with pytest.raises(InputError, match="'soon' is no date for the key column 'day'"):
+        parse_key("a,soon", columns)
+
+
+@pytest.mark.parametrize(
+    ("key_class", "text"), [("integer", "1.5"), ("boolean", "1"), ("binary", "xyz"), ("date", "1")]
+)
+def test_a_key_of_another_class_is_refused(key_class, text) -> None:
+    with pytest.raises(InputError, match=f"{text!r} is no {key_class} for the key column 'k'"):
+        parse_key(text, (KeyColumn(name="k", key_class=KeyClass(key_class)),))

@@ -1,0 +1,158 @@
+"""The command line as a process of its own: how it starts, what it leaves on a terminal, Ctrl-C."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from partwise.outcomes import RunStatus
+from partwise.runs.run import Run
+
+COMMAND = [sys.executable, "-m", "partwise.flows.cli.main"]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """As a person has it: nothing said about what Prefect logs."""
+    kept = {name: value for name, value in os.environ.items() if "LOGGING" not in name}
+    return {**kept, "PARTWISE_STORE": str(tmp_path / "artifacts"), "COLUMNS": "100"}
+
+
+@pytest.fixture
+def words(tmp_path: Path) -> list[str]:
+    """A call that trains eight partitions, of which one fails."""
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"k": [i // 30 for i in range(240)], "y": [1.0] * 240}), path)
+    (tmp_path / "mine.py").write_text(
+        "import time\n"
+        "def rows(data, context):\n"
+        "    if context.key == 3:\n"
+        "        raise ValueError('three')\n"
+        "    time.sleep(0.05)\n"
+        "    return data.to_arrow().slice(0, 1).select(['y'])\n"
+        "def wait(data, context):\n"
+        f"    open({str(tmp_path / 'waiting')!r}, 'w').close()\n"
+        "    time.sleep(30)\n"
+    )
+    words = ["map", str(path), "-p", "k", "--function", "mine:rows", "--run-id", "r"]
+    return [*COMMAND, *words, "--workers", "1", "--max-retries", "0"]
+
+
+@pytest.mark.parametrize("words", [["--help"], ["runs", "list"], ["runs", "show", "x"]])
+def test_what_needs_no_prefect_does_not_import_it(words, environment) -> None:
+    code = (
+        "import sys; from partwise.flows.cli.main import main; main(sys.argv[1:]); "
+        "sys.exit(str(sorted({'prefect', 'distributed', 'pandas', 'lightgbm'} & set(sys.modules))))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *words], env=environment, capture_output=True, text=True
+    )
+    assert ended.stderr.splitlines()[-1] == "[]"
+
+
+def test_elsewhere_than_in_a_terminal_there_are_plain_lines(
+    prefect_server, words, environment, tmp_path
+) -> None:
+    ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ended.returncode == 3
+    rows, *failures = ended.stderr.splitlines()
+    assert rows.startswith("Run r: 240 rows in 8 partitions, ")
+    # The first of each kind.
+    assert failures
+    assert all(line.startswith("warning: Run r: partition ") for line in failures), failures
+    lines = ended.stdout.splitlines()
+    assert lines[0].startswith("r  PARTIAL_FAILURE in ")
+    assert lines[-1] == "next: partwise runs show r --failures  (what failed, and where)"
+    assert "\x1b" not in ended.stdout
+
+
+def test_in_a_terminal_there_is_a_bar(prefect_server, words, environment, tmp_path) -> None:
+    terminal, theirs = pty.openpty()
+    with subprocess.Popen(
+        words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        seen = _read(terminal)
+        out = process.stdout.read().decode()
+    os.close(terminal)
+    assert process.returncode == 3
+    assert "Run r: 240 rows in 8 partitions" in seen
+    assert "8/8" in seen
+    assert "1 failed" in seen
+    assert "Traceback" not in seen
+    # The bar is wiped off when it has done its work.
+    assert seen.rstrip().endswith("\x1b[2K")
+    assert out.splitlines()[-1].startswith("next: partwise runs show r --failures")
+
+
+def test_ctrl_c_ends_a_run_in_order_also_with_an_embedded_server(
+    words, environment, tmp_path
+) -> None:
+    words[words.index("mine:rows")] = "mine:wait"
+    environment["PREFECT_API_URL"] = "http://127.0.0.1:9/api"
+    log = tmp_path / "stderr"
+    with (
+        log.open("wb") as err,
+        subprocess.Popen(
+            words,
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=err,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            _wait_for(tmp_path / "waiting")
+            # As a terminal does: to all processes of the command.
+            os.killpg(process.pid, signal.SIGINT)
+            out = process.communicate(timeout=90)[0].decode()
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == 130
+    first, second, last = log.read_text().splitlines()
+    assert first.startswith("warning: no answer from the Prefect server at http://127.0.0.1:9/api")
+    assert second.startswith("Run r: 240 rows in 8 partitions")
+    assert last.startswith("error: The run 'r' ended with CANCELLED: 8 partitions (8 CANCELLED).")
+    assert out.splitlines()[-1] == "next: partwise runs resume r  (go on with what is not done)"
+    assert Run.open("r", environment["PARTWISE_STORE"]).status is RunStatus.CANCELLED
+
+
+def test_a_reader_that_goes_away_is_no_error(environment, tmp_path) -> None:
+    with subprocess.Popen(
+        [*COMMAND, "runs", "list"],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _read(terminal: int) -> str:
+    seen = b""
+    while True:
+        try:
+            part = os.read(terminal, 1 << 16)
+        except OSError:  # the other end is closed
+            return seen.decode()
+        if not part:
+            return seen.decode()
+        seen += part

@@ -1,0 +1,42 @@
+"""A Prefect server and a worker as people have them: started by `partwise up`, all deployed."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from partwise.flows.demo.table import write_demo_table
+from tests.flows.operations.project import Production, Project
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    """A project folder in which nothing was started yet."""
+    made = Project.create(tmp_path / "project")
+    yield made
+    made.down()
+
+
+@pytest.fixture(scope="session")
+def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
+    """A server and a worker of a project folder, with all of prefect.yaml deployed."""
+    folder = tmp_path_factory.mktemp("production")
+    # The scheduler looks once a minute otherwise.
+    made = Project.create(folder, PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS="2")
+    (folder / "demo").mkdir()
+    write_demo_table(folder / "demo" / "sales.parquet")
+    with Production.of(made) as started:
+        yield started
+
+
+@pytest.fixture
+def second(production: Production, tmp_path: Path) -> Iterator[Project]:
+    """Another folder, with a deployment and a work pool of its own on the same server."""
+    made = Project.create(tmp_path / "second", PREFECT_API_URL=production.api_url)
+    (made.folder / "prefect.yaml").write_text(
+        "deployments:\n"
+        "  - {name: second, entrypoint: partwise.flows.map_partitions.map_partitions, "
+        "tags: [partwise], work_pool: {name: second}}\n"
+    )
+    yield made
+    made.down()

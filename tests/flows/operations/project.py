@@ -1,0 +1,217 @@
+"""A project folder with the shipped prefect.yaml, and a Prefect server and worker in it."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.settings import PREFECT_API_URL, temporary_settings
+
+from partwise.flows.operations.services import Services
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 120.0
+COMMAND = [sys.executable, "-m", "partwise.flows.cli.main"]
+
+FUNCTIONS = '''
+"""What the flow runs of the tests call."""
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def first_row(data, context):
+    return data.to_arrow().slice(0, 1).select(["y"])
+
+
+def wait_for_word(data, context):
+    """Partition 0 is done at once, the others when a file says so."""
+    (HERE / "waiting").mkdir(exist_ok=True)
+    (HERE / "waiting" / str(context.key)).touch()
+    while context.key and not (HERE / "go").exists():
+        time.sleep(0.05)
+    return {"rows": [data.num_rows]}
+'''
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def wait_until(true: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+    """Wait for something to be true, and return it."""
+    deadline = time.monotonic() + timeout_s
+    while not (seen := true()):
+        assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s: {what}"
+        time.sleep(0.1)
+    return seen
+
+
+@dataclass(kw_only=True)
+class Project:
+    """A project folder, and the environment of somebody who works in it."""
+
+    folder: Path
+    environment: dict[str, str]
+    port: int = field(default_factory=free_port)
+
+    @classmethod
+    def create(cls, folder: Path, **settings: str) -> "Project":
+        """A folder with the shipped prefect.yaml, a small table and functions."""
+        folder.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "prefect.yaml", folder)
+        rows = {"k": [i // 30 for i in range(240)], "x": [float(i % 7) for i in range(240)]}
+        rows["y"] = [2 * x for x in rows["x"]]
+        pq.write_table(pa.table(rows), folder / "rows.parquet")
+        (folder / "mine.py").write_text(FUNCTIONS)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
+        environment = {**kept, "PREFECT_HOME": str(folder / "home"), "COLUMNS": "200", **settings}
+        return cls(folder=folder, environment=environment)
+
+    def cli(self, *words: str, code: int = 0, **environment: str) -> str:
+        """Run a `partwise` command in the folder, and return all that it printed."""
+        done = subprocess.run(
+            [*COMMAND, *words],
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == code, done.stdout
+        assert "Traceback" not in done.stdout or code, done.stdout
+        return done.stdout
+
+    def up(self, **environment: str) -> str:
+        return self.cli("up", "--port", str(self.port), **environment)
+
+    def down(self) -> str:
+        return self.cli("down")
+
+    def services(self) -> Services:
+        found = Services.read(self.folder)
+        assert found is not None
+        return found
+
+    def log(self, name: str) -> str:
+        return (self.folder / ".partwise" / f"{name}.log").read_text()
+
+    def kill_worker(self) -> None:
+        os.kill(self.services().pids["worker"], signal.SIGKILL)
+
+
+@dataclass(kw_only=True)
+class Production:
+    """A server and a worker at work."""
+
+    project: Project
+    client: SyncPrefectClient
+    folder: Path
+    api_url: str
+    ui_url: str
+
+    @classmethod
+    @contextmanager
+    def of(cls, project: Project) -> Iterator["Production"]:
+        """Start it, and end it with the block."""
+        api_url = f"http://127.0.0.1:{project.port}/api"
+        with ExitStack() as stack:
+            stack.callback(project.down)
+            project.up()
+            stack.enter_context(temporary_settings(updates={PREFECT_API_URL: api_url}))
+            client = stack.enter_context(get_client(sync_client=True))
+            yield cls(
+                project=project,
+                client=client,
+                folder=project.folder,
+                api_url=api_url,
+                ui_url=api_url.removesuffix("/api"),
+            )
+
+    @property
+    def store(self) -> str:
+        return str(self.folder / "store")
+
+    def run(
+        self, deployment: str, parameters: Mapping[str, Any] | None = None, **options: Any
+    ) -> UUID:
+        """Ask for a flow run, and return its ID."""
+        found = self.client.read_deployment_by_name(deployment)
+        run = self.client.create_flow_run_from_deployment(
+            found.id, parameters=dict(parameters or {}), **options
+        )
+        return run.id
+
+    def state(self, flow_run_id: UUID) -> str:
+        """The name of a flow run's state."""
+        state = self.client.read_flow_run(flow_run_id).state
+        return state.name if state is not None else ""
+
+    def cancel(self, flow_run_id: UUID) -> None:
+        """Cancel a flow run as the UI does."""
+        wanted = State(type=StateType.CANCELLING)
+        self.client.set_flow_run_state(flow_run_id, wanted, force=True)
+
+    def wait(self, flow_run_id: UUID, timeout_s: float = PATIENCE_S) -> FlowRun:
+        """Wait for a flow run's end."""
+
+        def ended() -> FlowRun | None:
+            run = self.client.read_flow_run(flow_run_id)
+            return run if run.state is not None and run.state.is_final() else None
+
+        return wait_until(ended, f"flow run {flow_run_id} to end", timeout_s)
+
+    def small(self, run_id: str, **more: Any) -> dict[str, Any]:
+        """The parameters of a small run on the folder's table."""
+        return {
+            "data": "rows.parquet",
+            "partition_by": "k",
+            "run_id": run_id,
+            "store": "store",
+            "cluster": {"workers": 1},
+            "execution": {"n_shards": 1, "max_retries": 0},
+            **more,
+        }
+
+    def await_words(self, keys: int) -> None:
+        """Wait until partitions of `mine:wait_for_word` are at work."""
+        waiting = self.folder / "waiting"
+        wait_until(
+            lambda: waiting.exists() and len(list(waiting.iterdir())) >= keys,
+            f"{keys} partitions to begin",
+        )
+
+    def forget_words(self) -> None:
+        shutil.rmtree(self.folder / "waiting", ignore_errors=True)
+        (self.folder / "go").unlink(missing_ok=True)
+
+
+def processes_of(flow_run_id: UUID) -> list[psutil.Process]:
+    """Whatever was started for a flow run and is still there."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("PREFECT__FLOW_RUN_ID") == str(flow_run_id):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found

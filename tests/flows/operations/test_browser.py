@@ -1,0 +1,174 @@
+"""Both of Prefect's UIs in a real browser: fill in a form, start a run, look at what it left."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
+from prefect.client.schemas.filters import (
+    ArtifactFilter,
+    ArtifactFilterFlowRunId,
+    FlowRunFilter,
+    FlowRunFilterName,
+)
+
+from partwise.runs.run import Run
+from tests.flows.operations.project import Production, wait_until
+
+CHROMIUM = shutil.which("chromium")
+TIMEOUT_MS = 60_000
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+
+Show = Callable[[Page, str], None]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # As root there is no sandbox to be had.
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    opened = browser.new_page(viewport={"width": 1280, "height": 1400})
+    opened.set_default_timeout(TIMEOUT_MS)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> Show:
+    """Keep a picture of a page, in the folder of PARTWISE_SCREENSHOTS or that of the test."""
+    folder = Path(os.environ.get("PARTWISE_SCREENSHOTS") or tmp_path)
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def keep(page: Page, name: str) -> None:
+        page.screenshot(path=folder / f"{name}.png", full_page=True)
+
+    return keep
+
+
+def form_of(production: Production, deployment: str, *, version: str) -> str:
+    found = production.client.read_deployment_by_name(deployment)
+    return f"{production.ui_url}{version}/deployments/deployment/{found.id}/run"
+
+
+def submit(page: Page) -> None:
+    """Press the button until a flow run is made.
+
+    After a refusal, Prefect's form uses the first press to look whether all is well now; and when
+    SQLite is busy its server answers 503, which no browser repeats.
+    """
+    for _ in range(6):
+        with suppress(PlaywrightTimeoutError):
+            with page.expect_response(
+                lambda response: "create_flow_run" in response.url, timeout=5_000
+            ) as made:
+                page.get_by_role("button", name="Submit").click()
+            if made.value.status == 201:
+                return
+            assert made.value.status == 503, made.value.text()
+    pytest.fail("no flow run was made")
+
+
+def flow_run_named(production: Production, run_id: str) -> UUID:
+    chosen = FlowRunFilter(name=FlowRunFilterName(any_=[run_id]))
+    [found] = wait_until(
+        lambda: production.client.read_flow_runs(flow_run_filter=chosen), f"{run_id} to begin"
+    )
+    return found.id
+
+
+def area(page: Page, label: str) -> Locator:
+    """The text field below a label."""
+    return page.get_by_text(label, exact=True).first.locator("xpath=following::textarea[1]")
+
+
+def test_a_person_trains_from_the_form(production: Production, page: Page, show: Show) -> None:
+    page.goto(form_of(production, "train-models/on-demand", version="/v2"))
+    expect(page.get_by_text("The key column, or a list of them.")).to_be_visible()
+    for tab in ("Path", "Columns", "LightGBM", "XGBoost", "Function", "Random holdout"):
+        expect(page.get_by_role("tab", name=tab, exact=True)).to_be_visible()
+    for title in ("Time limit of a partition (s)", "Failed partitions allowed"):
+        expect(page.get_by_text(f"{title} (Optional)", exact=True)).to_be_visible()
+    assert 'type "None"' not in page.inner_text("body")
+
+    # What is missing is named, where it is missing.
+    page.get_by_role("button", name="Submit").click()
+    expect(page.get_by_text("'data' is a required property").first).to_be_visible()
+    expect(page.get_by_text("'partition_by' is a required property")).to_be_visible()
+    show(page, "form-refused")
+
+    area(page, "data").fill(str(production.folder / "rows.parquet"))
+    area(page, "partition_by").fill("k")
+    area(page, "Label (Optional)").fill("y")
+    area(page, "run_id (Optional)").fill("from-form")
+    area(page, "store (Optional)").fill(str(production.folder / "form-store"))
+    show(page, "form-filled")
+    submit(page)
+
+    run_id = flow_run_named(production, "from-form")
+    ended = production.wait(run_id)
+    assert ended.state is not None
+    assert ended.state.name == "Completed", ended.state
+    run = Run.open("from-form", production.folder / "form-store")
+    assert run.counts == {"DONE": 8}
+
+    page.goto(f"{production.ui_url}/v2/runs/flow-run/{run_id}")
+    expect(page.get_by_text("from-form").first).to_be_visible()
+    expect(page.get_by_text("Completed").first).to_be_visible()
+    page.get_by_role("tab", name="Artifacts").click()
+    expect(page.get_by_text("8 of 8 partitions")).to_be_visible()
+    show(page, "artifacts")
+    chosen = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run_id]))
+    artifacts = production.client.read_artifacts(artifact_filter=chosen)
+    [summary] = [each for each in artifacts if each.key == "train-models-summary"]
+    page.goto(f"{production.ui_url}/v2/artifacts/artifact/{summary.id}")
+    expect(page.get_by_role("heading", name="from-form: SUCCESS")).to_be_visible()
+    expect(page.get_by_text("holdout_rmse").first).to_be_visible()
+    show(page, "summary")
+
+
+def test_the_older_form_works_as_well(production: Production, page: Page, show: Show) -> None:
+    page.goto(form_of(production, "map-partitions/on-demand", version=""))
+    expect(page.get_by_text("The key column, or a list of them.")).to_be_visible()
+    areas = page.locator("textarea")
+    areas.nth(0).fill(str(production.folder / "rows.parquet"))
+    areas.nth(1).fill("k")
+    areas.nth(2).fill("mine:first_row")
+    areas.nth(3).fill("from-older-form")
+    show(page, "older-form")
+    submit(page)
+    ended = production.wait(flow_run_named(production, "from-older-form"))
+    assert ended.state is not None
+    assert ended.state.name == "Completed", ended.state
+
+
+def test_a_run_is_cancelled_by_a_click(production: Production, page: Page, show: Show) -> None:
+    production.forget_words()
+    parameters = production.small("clicked", function="mine:wait_for_word")
+    run_id = production.run("map-partitions/on-demand", parameters)
+    production.await_words(2)
+    page.goto(f"{production.ui_url}/v2/runs/flow-run/{run_id}")
+    expect(page.get_by_text("clicked").first).to_be_visible()
+    page.get_by_role("button").filter(
+        has=page.locator("svg.lucide-ellipsis-vertical")
+    ).first.click()
+    page.get_by_role("menuitem", name="Cancel").click()
+    show(page, "cancel")
+    page.get_by_role("button", name="Cancel Flow Run").click()
+    ended = production.wait(run_id)
+    assert ended.state is not None
+    assert ended.state.name == "Cancelled", ended.state
+    run = Run.open("clicked", production.store)
+    assert run.status.value == "CANCELLED"
+    assert run.counts["DONE"] >= 1

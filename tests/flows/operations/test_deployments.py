@@ -1,0 +1,239 @@
+"""What is deployed, and what starts it: people, programs, a schedule, an event."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import pytest
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterDeploymentId,
+)
+from prefect.client.schemas.objects import FlowRun
+from prefect.client.schemas.schedules import IntervalSchedule
+from prefect.events import emit_event
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+
+from partwise.flows.operations.deploy import CRASH_AUTOMATION
+from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.runs.run import Run
+from tests.flows.operations.project import Production, processes_of, wait_until
+
+DEPLOYMENTS = (
+    "train-models/on-demand",
+    "run-inference/on-demand",
+    "map-partitions/on-demand",
+    "export-models/on-demand",
+    "validate-exports/on-demand",
+    "model-pipeline/on-demand",
+    "export-transformers/on-demand",
+    "model-pipeline/nightly",
+    "train-models/nightly",
+    "run-inference/after-training",
+)
+TRAINER = {"kind": "lightgbm", "label": "y", "features": ["x"], "rounds": 2, "min_rows": 1}
+
+
+def runs_of(production: Production, deployment: str) -> list[FlowRun]:
+    found = production.client.read_deployment_by_name(deployment)
+    chosen = FlowRunFilter(deployment_id=FlowRunFilterDeploymentId(any_=[found.id]))
+    return list(production.client.read_flow_runs(flow_run_filter=chosen))
+
+
+def ids(production: Production) -> dict[str, UUID]:
+    read = production.client.read_deployment_by_name
+    return {name: read(name).id for name in DEPLOYMENTS}
+
+
+def test_every_deployment_is_there_and_described(production: Production) -> None:
+    for name in DEPLOYMENTS:
+        found = production.client.read_deployment_by_name(name)
+        assert found.enforce_parameter_schema
+        assert found.tags == ["partwise"]
+        assert found.work_pool_name == "partwise"
+        assert found.job_variables["env"] == {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
+        assert "partition" in (found.description or "").splitlines()[0]
+    types = {kind.slug for kind in production.client.read_block_types()}
+    assert {"artifact-store", "local-cluster", "cuda-cluster", "remote-cluster"} <= types
+
+
+def test_an_unknown_parameter_is_refused_by_its_name(production: Production) -> None:
+    parameters = production.small("unknown", function="mine:first_row", n_stores=3)
+    with pytest.raises(PrefectHTTPStatusError, match="409") as caught:
+        production.run("map-partitions/on-demand", parameters)
+    assert "'n_stores' was unexpected" in caught.value.response.text
+
+
+def test_a_wrong_value_is_refused_by_its_field(production: Production) -> None:
+    parameters = production.small("wrong", function="mine:first_row", null_keys="maybe")
+    with pytest.raises(PrefectHTTPStatusError, match="409") as caught:
+        production.run("map-partitions/on-demand", parameters)
+    assert "null_keys" in caught.value.response.text
+
+
+def test_deploying_again_makes_nothing_twice(production: Production) -> None:
+    client, before = production.client, ids(production)
+    [automation] = client.read_automations_by_name(CRASH_AUTOMATION)
+    said = production.project.cli("deploy")
+    assert "30 2 * * * Europe/Amsterdam, off" in said
+    assert "event (run-inference after train-models/nightly), on" in said
+    assert ids(production) == before
+    assert [one.id for one in client.read_automations_by_name(CRASH_AUTOMATION)] == [automation.id]
+    chain = client.read_automations_by_name("run-inference after train-models/nightly")
+    assert len(chain) == 1
+    schedules = client.read_deployment_schedules(before["train-models/nightly"])
+    assert [one.active for one in schedules] == [False]
+
+
+@pytest.fixture(scope="module")
+def trained(production: Production) -> Run:
+    """A training run that the API has started."""
+    parameters = production.small("trained", trainer=TRAINER)
+    ended = production.wait(production.run("train-models/on-demand", parameters))
+    assert ended.state_name == "Completed", ended.state
+    return Run.open("trained", production.store)
+
+
+def test_each_flow_is_started_by_the_api(production: Production, trained: Run) -> None:
+    infer = production.small("inferred", training_run_id="trained")
+    map_ = production.small("mapped", function="mine:first_row")
+    started = [
+        production.run("run-inference/on-demand", infer),
+        production.run("map-partitions/on-demand", map_),
+    ]
+    assert [production.wait(run).state_name for run in started] == ["Completed"] * 2
+    assert trained.counts == {"DONE": 8}
+    assert Run.open("inferred", production.store).predictions().num_rows == 240
+    assert Run.open("mapped", production.store).predictions().num_rows == 8
+
+
+def test_a_wrong_type_is_refused_before_a_flow_run_is_made(production: Production) -> None:
+    parameters = {**production.small("", function="mine:first_row"), "run_id": 7}
+    with pytest.raises(PrefectHTTPStatusError, match="run_id"):
+        production.run("map-partitions/on-demand", parameters)
+
+
+CALLER = """
+import json, sys
+from prefect.deployments import run_deployment
+
+waits = sys.argv[1] == "wait"
+run = run_deployment(
+    "map-partitions/on-demand", parameters=json.loads(sys.argv[2]), timeout=None if waits else 0
+)
+print(run.id, run.state.name)
+"""
+
+
+def test_another_project_starts_a_run_and_waits_or_does_not(
+    production: Production, tmp_path: Path
+) -> None:
+    environment = {**production.project.environment, "PREFECT_API_URL": production.api_url}
+
+    def call(how: str, run_id: str) -> list[str]:
+        parameters = json.dumps(production.small(run_id, function="mine:first_row"))
+        done = subprocess.run(
+            [sys.executable, "-c", CALLER, how, parameters],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()
+
+    later, state = call("go on", "called-and-left")
+    assert state == "Scheduled"
+    _, state = call("wait", "called-and-awaited")
+    assert state == "Completed"
+    assert Run.open("called-and-awaited", production.store).status is RunStatus.SUCCESS
+    assert production.wait(UUID(later)).state_name == "Completed"
+    assert Run.open("called-and-left", production.store).status is RunStatus.SUCCESS
+
+
+def test_a_run_id_at_work_is_refused_and_the_first_run_unharmed(production: Production) -> None:
+    production.forget_words()
+    parameters = production.small("only-once", function="mine:wait_for_word")
+    first = production.run("map-partitions/on-demand", parameters)
+    production.await_words(2)
+    second = production.wait(production.run("map-partitions/on-demand", parameters))
+    assert second.state is not None
+    assert second.state.is_failed()
+    assert "'only-once'" in (second.state.message or "")
+    assert production.state(first) == "Running"
+    (production.folder / "go").touch()
+    assert production.wait(first).state_name == "Completed"
+    assert Run.open("only-once", production.store).counts == {"DONE": 8}
+
+
+def test_cancelling_keeps_what_was_committed_and_leaves_no_process(production: Production) -> None:
+    production.forget_words()
+    parameters = production.small("cancelled", function="mine:wait_for_word")
+    flow_run = production.run("map-partitions/on-demand", parameters)
+    production.await_words(2)
+    asked = datetime.now(UTC)
+    production.cancel(flow_run)
+    ended = production.wait(flow_run)
+    assert ended.state is not None
+    assert ended.state.type.value == "CANCELLED"
+    assert ended.state.timestamp - asked < timedelta(seconds=10)
+    run = Run.open("cancelled", production.store)
+    assert run.status is RunStatus.CANCELLED
+    assert run.counts == {PartitionStatus.DONE.value: 1, PartitionStatus.CANCELLED.value: 7}
+    wait_until(lambda: not processes_of(flow_run), "its processes to end", timeout_s=10)
+
+
+@pytest.fixture
+def soon(production: Production) -> Iterator[Callable[[], None]]:
+    """A schedule of train-models/nightly that does not wait for the night; call it to end it."""
+    client = production.client
+    nightly = client.read_deployment_by_name("train-models/nightly")
+    # Whatever is due before the scheduler has looked is left out: then the next one counts.
+    anchor = datetime.now(UTC) + timedelta(seconds=6)
+    schedule = IntervalSchedule(interval=timedelta(seconds=20), anchor_date=anchor)
+    [added] = client.create_deployment_schedules(nightly.id, [(schedule, True)])
+
+    def end() -> None:
+        with suppress(ObjectNotFound):
+            client.delete_deployment_schedule(nightly.id, added.id)
+
+    yield end
+    end()
+
+
+def test_a_schedule_starts_a_run_named_by_its_time_and_that_its_inference(
+    production: Production, soon: Callable[[], None]
+) -> None:
+    def begun() -> list[FlowRun]:
+        runs = runs_of(production, "train-models/nightly")
+        return [run for run in runs if run.state_name not in ("Scheduled", "Late")]
+
+    failed = {
+        "prefect.resource.id": "partwise.run.bad-night",
+        "partwise.kind": "train",
+        "partwise.status": "FAILURE",
+        "partwise.deployment": "train-models/nightly",
+    }
+    emit_event("partwise.run.completed", failed, payload={"run_id": "bad-night"})
+    run = wait_until(begun, "the scheduled run to begin")[0]
+    soon()
+    run = production.wait(run.id)
+    assert run.state_name == "Completed", run.state
+    local = run.expected_start_time.astimezone(ZoneInfo("Europe/Amsterdam"))
+    name = f"nightly-{local:%Y-%m-%d}"
+    assert run.name == name
+    store = production.folder / "demo" / "artifacts"
+    assert Run.open(name, store).status is RunStatus.SUCCESS
+    # Its end is an event, which starts the inference, as the end of a failed one does not.
+    used = wait_until(
+        lambda: runs_of(production, "run-inference/after-training"), "inference to be started"
+    )
+    assert [one.parameters["training_run_id"] for one in used] == [name]
+    assert production.wait(used[0].id).state_name == "Completed"
+    assert Run.open(f"{name}-used", store).counts == {"DONE": 100}

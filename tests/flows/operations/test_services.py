@@ -1,0 +1,151 @@
+"""`partwise up` and `partwise down`: what they start, and that they end just that."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import psutil
+
+from partwise.flows.operations.services import Services
+from partwise.outcomes import RunStatus
+from partwise.runs.run import Run
+from tests.flows.operations.project import COMMAND, Production, Project, wait_until
+
+
+def test_down_does_no_harm_where_nothing_runs(project: Project) -> None:
+    assert "Nothing" in project.down()
+    assert not (project.folder / ".partwise").exists()
+
+
+def test_down_leaves_a_process_that_has_got_an_old_ones_id(project: Project) -> None:
+    # As after a boot: the file is there, and its IDs are those of others.
+    services = Services.plan("http://127.0.0.1:9/api", owns_server=True)
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        (project.folder / ".partwise").mkdir()
+        services.model_copy(
+            update={"pids": {"server": stranger.pid, "worker": stranger.pid}}
+        ).write(project.folder)
+        assert "was gone already" in project.down()
+        assert stranger.poll() is None
+        stranger.kill()
+    assert "Nothing is running" in project.down()
+
+
+def test_a_port_that_is_taken_is_named_with_its_owner(project: Project) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        said = project.cli("up", "--port", str(port), code=1)
+    assert f"Port {port} is taken by process {os.getpid()}" in said
+    assert "--port" in said
+    assert "Nothing is running" in project.down()
+
+
+def test_without_a_prefect_yaml_it_says_where_to_get_one(project: Project) -> None:
+    (project.folder / "prefect.yaml").unlink()
+    said = project.cli("up", code=2)
+    assert "There is no prefect.yaml in" in said
+    assert "pip installs none" in said
+
+
+def test_a_server_that_is_named_and_silent_is_not_replaced(project: Project) -> None:
+    said = project.cli("up", code=1, PREFECT_API_URL="http://192.0.2.1:4200/api")
+    assert "No answer from the Prefect server at http://192.0.2.1:4200/api" in said
+    said = project.cli("deploy", code=2)
+    assert "No Prefect server is named" in said
+
+
+def test_a_server_that_does_not_start_shows_its_log_and_leaves_nothing(project: Project) -> None:
+    url = "sqlite+aiosqlite:////proc/nowhere/prefect.db"
+    words = ("up", "--port", str(project.port))
+    said = project.cli(*words, code=1, PREFECT_SERVER_DATABASE_CONNECTION_URL=url)
+    assert "unable to open database file" in said
+    assert "Prefect's server ended as it started: see" in said
+    assert Services.read(project.folder) is None
+
+
+def test_ctrl_c_in_mid_start_ends_what_was_started(project: Project) -> None:
+    path = project.folder / ".partwise" / "services.json"
+
+    def started() -> Services | None:
+        services = Services.read(project.folder) if path.exists() else None
+        return services if services is not None and services.processes("server") else None
+
+    with subprocess.Popen(
+        [*COMMAND, "up", "--port", str(project.port)],
+        cwd=project.folder,
+        env=project.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        services = wait_until(started, "the server to be started")
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, said
+    assert services.processes("server") == []
+    assert not path.exists()
+
+
+def test_up_twice_starts_nothing_twice_and_leaves_schedules_as_they_were_switched(
+    production: Production,
+) -> None:
+    before = production.project.services()
+    client = production.client
+    nightly = client.read_deployment_by_name("train-models/nightly").id
+    [schedule] = client.read_deployment_schedules(nightly)
+    assert not schedule.active
+    client.update_deployment_schedule(nightly, schedule.id, active=True)
+    said = production.project.up()
+    assert "runs already at" in said
+    assert "30 2 * * * Europe/Amsterdam, on" in said
+    [schedule] = client.read_deployment_schedules(nightly)
+    assert schedule.active
+    client.update_deployment_schedule(nightly, schedule.id, active=False)
+    assert production.project.services() == before
+    assert before.is_alive("server")
+    assert before.is_alive("worker")
+
+
+def test_the_server_keeps_its_own_database_and_is_heard_on_loopback_only(
+    production: Production,
+) -> None:
+    assert (production.folder / ".partwise" / "prefect.db").stat().st_size > 0
+    heard = {
+        connection.laddr.ip
+        for process in production.project.services().processes("server")
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    assert heard == {"127.0.0.1"}
+
+
+def test_another_port_is_refused_while_it_runs(production: Production) -> None:
+    said = production.project.cli("up", "--port", "4999", code=1)
+    assert f"with the server at {production.api_url}" in said
+
+
+def test_a_worker_alone_where_a_server_answers(production: Production, second: Project) -> None:
+    assert "not ours" in second.cli("up")
+    services = second.services()
+    assert services.pids.keys() == {"worker"}
+
+    second.kill_worker()
+    wait_until(lambda: not services.is_alive("worker"), "the worker to die")
+    assert "is up" in second.cli("up")
+    assert second.services().is_alive("worker")
+
+    parameters = production.small("at-work", function="mine:wait_for_word")
+    run = production.run("map-partitions/second", parameters)
+    waiting = second.folder / "waiting"
+    wait_until(lambda: waiting.exists() and len(list(waiting.iterdir())) >= 2, "a run at work")
+    began = time.monotonic()
+    said = second.down()
+    assert time.monotonic() - began < 30
+    assert "flow run at-work: Cancelled" in said
+    assert "server" not in said
+    assert production.wait(run).state_name == "Cancelled"
+    assert Run.open("at-work", second.folder / "store").status is RunStatus.CANCELLED
+    assert services.processes("worker") == []
+    assert production.project.services().is_alive("server")

@@ -1,0 +1,338 @@
+"""What Prefect is told of a run, what it is spared, and a run without it."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterName,
+    TaskRunFilter,
+    TaskRunFilterFlowRunId,
+)
+from prefect.client.schemas.objects import FlowRun, TaskRun
+from prefect.settings import PREFECT_API_URL
+
+from partwise.blocks import ArtifactStore
+from partwise.engine.options import ExecutionOptions
+from partwise.errors import InputError, RunFailed
+from partwise.flows import map_partitions, train_models
+from partwise.outcomes import RunStatus
+from partwise.trainers import LightGBMTrainer
+
+PATIENCE_S = 60.0
+
+
+def flow_run(run_id: str) -> FlowRun:
+    with get_client(sync_client=True) as client:
+        chosen = FlowRunFilter(name=FlowRunFilterName(any_=[run_id]))
+        [found] = client.read_flow_runs(flow_run_filter=chosen)
+    return found
+
+
+def task_runs(of: FlowRun, expected: int) -> list[TaskRun]:
+    """The task runs of a flow run; the server learns of them a moment later."""
+    deadline = time.monotonic() + PATIENCE_S
+    chosen = TaskRunFilter(flow_run_id=TaskRunFilterFlowRunId(any_=[of.id]))
+    with get_client(sync_client=True) as client:
+        while True:
+            found = client.read_task_runs(task_run_filter=chosen)
+            done = [run for run in found if run.state is not None and run.state.is_final()]
+            if len(done) >= expected or time.monotonic() > deadline:
+                return found
+            time.sleep(0.1)
+
+
+def numbers(partitions: int) -> pa.Table:
+    return pa.table({"key": range(partitions), "value": range(partitions)})
+
+
+def fail_for(keys: set[int]):
+    def function(data, context):
+        if context.key in keys:
+            raise ValueError("not this one")
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("failing", "kind", "name"),
+    [
+        (set(), "COMPLETED", "Completed"),
+        ({1}, "COMPLETED", "PARTIAL_FAILURE"),
+        ({0, 1, 2}, "FAILED", "FAILURE"),
+    ],
+    ids=["success", "partial failure", "failure"],
+)
+def test_a_flow_run_ends_in_the_state_of_its_run(cluster, tmp_path, failing, kind, name) -> None:
+    run_id = f"state-{len(failing)}"
+    options = {
+        "run_id": run_id,
+        "store": tmp_path,
+        "execution": ExecutionOptions(n_shards=1, max_retries=0),
+        "cluster": cluster,
+    }
+    if kind == "FAILED":
+        with pytest.raises(RunFailed) as caught:
+            map_partitions(numbers(3), "key", fail_for(failing), **options)
+        run = caught.value.run
+    else:
+        run = map_partitions(numbers(3), "key", fail_for(failing), **options)
+    told = flow_run(run_id)
+    assert told.state is not None
+    assert told.state.type.value == kind
+    assert told.state.name == name
+    assert "3 partitions" in (told.state.message or "")
+    assert run.counts.get("FAILED", 0) == len(failing)
+
+
+def test_refused_input_is_a_failed_flow_run_that_says_why(cluster, tmp_path) -> None:
+    with pytest.raises(InputError):
+        map_partitions(
+            numbers(3),
+            "store",
+            fail_for(set()),
+            run_id="refused-input",
+            store=tmp_path,
+            cluster=cluster,
+        )
+    told = flow_run("refused-input").state
+    assert told is not None
+    assert told.is_failed()
+    assert "'store'" in (told.message or "")
+
+
+def test_task_runs_are_few_and_named(cluster, tmp_path) -> None:
+    run = map_partitions(
+        numbers(400),
+        "key",
+        fail_for(set()),
+        run_id="many-shards",
+        store=tmp_path,
+        execution=ExecutionOptions(n_shards=100),
+        cluster=cluster,
+    )
+    told = flow_run("many-shards")
+    shards = len(run.partitions["shard"].unique())
+    expected = -(-shards // 2)
+    names = [run.name for run in task_runs(told, expected + 2)]
+    assert len(names) == expected + 2
+    assert names.count("publish report") == 1
+    assert names.count("load partitions") == 1
+    named = re.compile(r"map (2 shards from|shard) \d+ \(\d+ rows\)")
+    assert sum(named.fullmatch(name) is not None for name in names) == expected
+
+
+def test_large_data_and_params_do_not_reach_the_server(cluster, tmp_path) -> None:
+    partitions, rows = 20_000, 200_000
+    frame = pd.DataFrame({f"x{i}": np.random.default_rng(i).random(rows) for i in range(37)})
+    frame.insert(0, "key", np.arange(rows) % partitions)
+    assert frame.memory_usage().sum() > 60e6
+    params = {key: {"text": f"parameter of {key}"} for key in range(partitions)}
+    table = np.arange(100_000.0)
+
+    def function(data, context):
+        if context.key == 7:
+            return {"text": [context.params["text"]], "last": [table[-1]]}
+        return None
+
+    began = time.monotonic()
+    run = map_partitions(
+        frame,
+        "key",
+        function,
+        run_id="large",
+        store=tmp_path,
+        params=params,
+        execution=ExecutionOptions(n_shards=4),
+        cluster=cluster,
+    )
+    assert time.monotonic() - began < PATIENCE_S
+    assert run.counts == {"DONE": partitions}
+    assert run.predictions().to_pylist() == [{"key": 7, "text": "parameter of 7", "last": 99_999}]
+    stored = json.dumps(flow_run("large").parameters)
+    assert len(stored) < 10_000
+    assert "parameter of" not in stored
+    assert "DataFrame" in stored
+
+
+def test_keys_of_a_store_do_not_reach_the_server() -> None:
+    store = ArtifactStore(
+        url="s3://bucket", access_key_id="canary-id", secret_access_key="canary-secret"
+    )
+    stored = train_models.serialize_parameters({"store": store})
+    assert stored["store"]["url"] == "s3://bucket"
+    assert "canary" not in json.dumps(stored)
+
+
+def test_parameters_are_stored_as_a_person_reads_them(cluster, tmp_path) -> None:
+    # What is a path stays one, whether it came as text or not.
+    trainer = LightGBMTrainer(label="value", features=["x"], rounds=1, min_rows=1)
+    path = tmp_path / "rows.csv"
+    path.write_text("key,x,value\n1,2,3\n1,3,4\n")
+    train_models(
+        path,
+        "key",
+        trainer,
+        run_id="readable",
+        store=tmp_path / "store",
+        execution=ExecutionOptions(n_shards=1),
+        cluster=cluster,
+    )
+    stored = flow_run("readable").parameters
+    assert stored["data"] == str(path)
+    assert stored["partition_by"] == "key"
+    assert stored["trainer"]["kind"] == "lightgbm"
+    assert stored["execution"]["n_shards"] == 1
+    assert stored["store"] == str(tmp_path / "store")
+
+
+SCRIPT = """
+import sys
+import time
+
+import pyarrow as pa
+
+from partwise.blocks import LocalCluster, RemoteCluster
+from partwise.flows import train_models
+from partwise.models.serdes import PickleSerde
+
+store, address, seconds = sys.argv[1], sys.argv[2], float(sys.argv[3])
+cluster = LocalCluster(workers=2)
+if address:
+    cluster = RemoteCluster(address=address, shares_filesystem=True)
+table = pa.table({"key": [n % 20 for n in range(60)], "value": range(60)})
+
+
+def fit(data, context):
+    time.sleep(seconds)
+    return {"mean": float(data.to_numpy("value").mean())}
+
+
+run = train_models(
+    table, "key", fit, run_id="outlives", store=store, serde=PickleSerde(), cluster=cluster
+)
+print("the last words:", run.status, run.counts)
+"""
+
+
+def script_environment(home: Path) -> dict[str, str]:
+    environment = {key: os.environ[key] for key in os.environ if not key.startswith("PREFECT_")}
+    return environment | {"PREFECT_HOME": str(home)}
+
+
+def test_a_plain_script_runs_with_an_embedded_server(tmp_path) -> None:
+    """It has no guard against being imported, as short scripts have none."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, script, tmp_path / "store", "", "0"],
+        env=script_environment(tmp_path / "prefect"),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "the last words: SUCCESS {'DONE': 20}\n"
+    assert "Traceback" not in done.stderr
+    assert "Error" not in done.stderr
+
+
+@contextmanager
+def way_to(port: int) -> Iterator[tuple[int, Callable[[], None]]]:
+    """Give a port that leads to another one, and a function that ends it and all connections."""
+    opened = [socket.create_server(("127.0.0.1", 0))]
+
+    def forward(source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+        close([source, target])
+
+    def close(sockets: list[socket.socket]) -> None:
+        for each in sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+            each.close()
+
+    def accept(threads: ThreadPoolExecutor) -> None:
+        with suppress(OSError):
+            while True:
+                pair = opened[0].accept()[0], socket.create_connection(("127.0.0.1", port))
+                opened.extend(pair)
+                threads.submit(forward, *pair)
+                threads.submit(forward, *reversed(pair))
+
+    with ThreadPoolExecutor(64) as threads:
+        threads.submit(accept, threads)
+        try:
+            yield opened[0].getsockname()[1], lambda: close(opened)
+        finally:
+            close(opened)
+
+
+def test_a_run_outlives_the_server(prefect_server, dask_client, tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    store = tmp_path / "store"
+    # Behind the tests of production, in one process, Prefect's settings still name their server.
+    with way_to(urlsplit(PREFECT_API_URL.value()).port or 0) as (port, end_it):
+        environment = script_environment(tmp_path / "prefect") | {
+            "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
+            "PREFECT_CLIENT_MAX_RETRIES": "0",
+        }
+        with subprocess.Popen(
+            [sys.executable, script, store, dask_client.scheduler.address, "0.1"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            deadline = time.monotonic() + PATIENCE_S
+            while not (store / "runs" / "outlives" / "generations").exists():
+                assert process.poll() is None, process.communicate()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            end_it()
+            out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert out == "the last words: SUCCESS {'DONE': 20}\n"
+    told = flow_run("outlives").state
+    assert told is not None
+    assert not told.is_final()
+
+
+def test_two_runs_at_once_share_a_process(cluster, tmp_path) -> None:
+    def run(number: int) -> Any:
+        return map_partitions(
+            numbers(6),
+            "key",
+            fail_for({number}),
+            run_id=f"at-once-{number}",
+            store=tmp_path,
+            execution=ExecutionOptions(n_shards=2, max_retries=0),
+            cluster=cluster,
+        )
+
+    with ThreadPoolExecutor(2) as threads:
+        runs = list(threads.map(run, (1, 2)))
+    for number, found in zip((1, 2), runs, strict=True):
+        assert found.run_id == f"at-once-{number}"
+        assert found.status is RunStatus.PARTIAL_FAILURE
+        assert found.partitions["status"].to_pylist()[number] == "FAILED"

@@ -1,0 +1,121 @@
+import os
+import pickle
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from partwise.errors import SerdeError  # noqa: E402
+from partwise.models.serdes import TorchSerde  # noqa: E402
+from partwise.testing.serde import SerdeContract  # noqa: E402
+
+torch.set_num_threads(1)
+ROWS = torch.linspace(-1, 1, 12).reshape(4, 3)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Dropout(0.5))
+
+    def forward(self, rows):
+        return self.layers(rows)
+
+
+class Contract(SerdeContract):
+    def predictions(self, model):
+        with torch.no_grad():
+            return model(ROWS).numpy()
+
+
+class TestTorchSerde(Contract):
+    serde = TorchSerde()
+
+    def model(self):
+        torch.manual_seed(0)
+        layers = (
+            torch.nn.Linear(3, 4),
+            torch.nn.BatchNorm1d(4),
+            torch.nn.ReLU(),
+            torch.nn.TransformerEncoderLayer(4, 2, dim_feedforward=4, batch_first=True),
+        )
+        return torch.nn.Sequential(*layers).eval()
+
+    def test_classes_not_given_are_named_when_the_model_is_written(self, path):
+        with pytest.raises(SerdeError, match=r"test_torch_serde\.Net\..*classes=\(\.\.\.\)"):
+            self.serde.write(Net(), str(path))
+
+    def test_classes_not_given_are_named_when_the_model_is_read(self, path):
+        TorchSerde(classes=(Net,)).write(Net(), str(path))
+        with pytest.raises(SerdeError, match=r"test_torch_serde\.Net\..*classes=\(\.\.\.\)"):
+            self.serde.read(str(path))
+
+    def test_a_file_with_code_does_not_run_it(self, path):
+        class Evil:
+            def __reduce__(self):
+                return os.mkdir, (str(path.parent / "pwned"),)
+
+        torch.save(Evil(), path)
+        with pytest.raises(SerdeError, match="mkdir"):
+            self.serde.read(str(path))
+        path.write_bytes(pickle.dumps(Evil(), protocol=2))
+        with pytest.raises(SerdeError, match="not a model"):
+            self.serde.read(str(path))
+        assert not (path.parent / "pwned").exists()
+
+    @pytest.mark.parametrize("model", [{"a": 1}, torch.zeros(3)], ids=["dict", "tensor"])
+    def test_what_is_no_module_is_refused(self, path, model):
+        with pytest.raises(SerdeError, match=r"writes a torch\.nn\.Module, not a"):
+            self.serde.write(model, str(path))
+
+    def test_a_module_that_cannot_be_written_whole_is_refused(self, path):
+        class Local(torch.nn.Module):
+            pass
+
+        with pytest.raises(SerdeError, match=r"Local cannot be written .*factory="):
+            self.serde.write(Local(), str(path))
+
+    def test_a_state_is_not_taken_for_a_module(self, path):
+        TorchSerde(mode="state", factory=Net).write(Net(), str(path))
+        with pytest.raises(SerdeError, match=r'OrderedDict: pass serde=TorchSerde\(mode="state"'):
+            self.serde.read(str(path))
+
+
+class TestTorchSerdeOfClasses(Contract):
+    serde = TorchSerde(classes=(Net,))
+
+    def model(self):
+        return Net().eval()
+
+
+class TestTorchSerdeOfStates(Contract):
+    serde = TorchSerde(mode="state", factory=Net)
+
+    def model(self):
+        return Net().eval()
+
+    def test_a_state_is_read_for_prediction(self, path):
+        self.serde.write(Net().train(), str(path))
+        model = self.serde.read(str(path))
+        assert not model.training
+        np.testing.assert_array_equal(self.predictions(model), self.predictions(model))
+
+    def test_a_module_is_not_taken_for_a_state(self, path):
+        TorchSerde(classes=(Net,)).write(Net(), str(path))
+        with pytest.raises(SerdeError, match="Net"):
+            self.serde.read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"mode": "state"}, 'needs factory= with mode="state"'),
+        ({"factory": Net}, 'none with mode="module"'),
+        ({"mode": "weights"}, "not 'weights'"),
+        ({"classes": (getattr,)}, "takes classes only, not <built-in function getattr>"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(settings, message):
+    with pytest.raises(SerdeError, match=message):
+        TorchSerde(**settings)

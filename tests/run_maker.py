@@ -1,0 +1,124 @@
+"""A maker of runs: commits what workers would, without any worker."""
+
+import secrets
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from partwise.runs.bundle import BundleWriter
+from partwise.runs.claim import Claim, Identity, Intent, OnExisting
+from partwise.runs.completion import Ending, complete_run
+from partwise.runs.documents import OUTPUT_FOLDERS, RunKind, execution_token, run_path, segment_file
+from partwise.runs.ledger import LedgerRow, segment_table, write_table
+from partwise.runs.run import Run
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import key_columns, partition_ids
+
+
+class RunMaker:
+    """Commits segments of a run as workers do, without any worker.
+
+    A partition is (key, status, what its model and its output rows hold). All are in shard 0.
+    """
+
+    def __init__(self, store: Store, run_id: str = "run", kind: RunKind = "map") -> None:
+        self.store = store
+        self.columns = key_columns(pa.schema([("key", pa.string())]), ["key"])
+        self.identity = Identity(run_id=run_id, kind=kind, key_columns=self.columns)
+        self._claim: Claim | None = None
+
+    def begin(self, on_existing: OnExisting = "resume", code: str | None = "c") -> Claim:
+        """Begin a generation."""
+        claim = self._claim = Claim(self.store, self.identity, on_existing)
+        claim.__enter__()
+        intent = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint=code)
+        claim.begin(n_shards=1, intent=intent)
+        return claim
+
+    def commit(
+        self,
+        *partitions: tuple[str, str, float],
+        generation: int | None = None,
+        carried: pa.Table | None = None,
+    ) -> str:
+        """Commit one segment of a new execution, and return its token."""
+        generation = generation or self._current().generation
+        token = execution_token(generation, secrets.token_hex(4))
+        names = partition_ids(pa.table({"key": [key for key, _, _ in partitions]}), self.columns)
+        bundle = BundleWriter(f"bundles/{segment_file(0, token, 1, 'zip')}")
+        output = f"{OUTPUT_FOLDERS[self.identity.kind]}/{segment_file(0, token, 1, 'parquet')}"
+        done = [(key, value) for key, status, value in partitions if status == "DONE"]
+        rows = []
+        for name, (key, status, value) in zip(names, partitions, strict=True):
+            ledger_row = LedgerRow(
+                partition_id=name,
+                shard=0,
+                generation=generation,
+                status=status,
+                attempts=1,
+                rows=1,
+                fingerprint=f"of {key}",
+                error_type=None if status == "DONE" else "ValueError",
+                error_message=None if status == "DONE" else f"bad {key}",
+                error_fingerprint=None if status == "DONE" else "f",
+                metrics={"value": value},
+            )
+            if status == "DONE":
+                content = f"{key} {value}".encode()
+                ledger_row = replace(
+                    ledger_row,
+                    artifacts=(bundle.add(name, "note.txt", content, ""),),
+                    rows_file=output,
+                    rows_offset=[one for one, _ in done].index(key),
+                    rows_count=1,
+                    rows_in_file=len(done),
+                )
+            rows.append(ledger_row)
+        if done:
+            self._create(bundle.path, bundle.close())
+            keys, values = zip(*done, strict=True)
+            self._create(output, write_table(pa.table({"key": keys, "value": values})))
+        tables = [] if carried is None else [carried]
+        if rows:
+            keys_table = pa.table({"key": pa.array([key for key, _, _ in partitions], pa.string())})
+            tables.append(segment_table(keys_table, rows))
+        path = f"ledger/{segment_file(0, token, 1, 'parquet')}"
+        self._create(path, write_table(pa.concat_tables(tables)))
+        return token
+
+    def end(self, partitions: int, stopped: str | None = None) -> Run:
+        """Complete the generation."""
+        claim = self._current()
+        ending = Ending(
+            partitions=partitions,
+            unfinished=(),
+            stopped=stopped,
+            rows=partitions,
+            dropped_rows=0,
+            started_at=datetime.now(UTC),
+            stages={},
+        )
+        run = complete_run(claim, ending)
+        self.leave()
+        return run
+
+    def leave(self) -> None:
+        """Let go of the run, complete or not."""
+        self._current().__exit__(None, None, None)
+        self._claim = None
+
+    def die(self) -> None:
+        """Let go of the run as a process does that is killed: whoever looks finds it gone."""
+        if self._claim is not None:
+            self.leave()
+
+    def open(self) -> Run:
+        return Run.open(self.identity.run_id, self.store)
+
+    def _current(self) -> Claim:
+        assert self._claim is not None, "begin() first"
+        return self._claim
+
+    def _create(self, path: str, content: bytes) -> None:
+        self.store.create(run_path(self.identity.run_id, path), content)

@@ -1,0 +1,53 @@
+"""A real table, sharded, is what a pandas groupby of it is."""
+
+import pandas as pd
+import pytest
+
+from partwise.connector.data_connector import DataConnector
+from partwise.shuffle.plan import spill_shards
+from partwise.shuffle.sorted_shards import ShardReader, sort_shard
+from partwise.sources.opening import open_source
+from partwise.tables.keys.partition_keys import key_columns, key_values
+
+
+def missing_as_none(key):
+    if isinstance(key, tuple):
+        return tuple(None if pd.isna(value) else value for value in key)
+    return None if pd.isna(key) else key
+
+
+@pytest.mark.parametrize(
+    ("partition_by", "partitions"),
+    [
+        (["start_station"], 74),
+        (["bike_id"], 687),
+        (["start_station", "end_station"], 1863),
+        (["subscription_type", "zip_code"], None),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
+)
+def test_partitions_are_the_groups_of_pandas(bike_trips, tmp_path, partition_by, partitions):
+    source = open_source(bike_trips)
+    columns = key_columns(source.schema, partition_by)
+    spill = spill_shards(source, columns, 16, tmp_path / "spill", null_keys="keep")
+    frame = pd.read_parquet(bike_trips)
+    by = partition_by if len(partition_by) > 1 else partition_by[0]
+    groups = {
+        missing_as_none(key): group
+        for key, group in frame.groupby(by, sort=False, dropna=False, observed=True)
+    }
+    assert spill.partitions == len(groups)
+    assert partitions in (None, len(groups))
+    assert spill.rows == len(frame)
+    seen = 0
+    for shard in spill.shards:
+        done = sort_shard(shard, columns, tmp_path / "sorted")
+        reader = ShardReader(done.path)
+        for index, key in enumerate(key_values(done.keys)):
+            rows = reader.partition(done.offsets[index], done.offsets[index + 1])
+            if len(groups) < 1000 or index % 7 == 0:
+                found = DataConnector(rows).to_pandas()
+                pd.testing.assert_frame_equal(found, groups[key].reset_index(drop=True))
+            assert rows.num_rows == len(groups[key])
+            seen += rows.num_rows
+    assert seen == len(frame)

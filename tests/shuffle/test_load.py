@@ -1,0 +1,434 @@
+"""Sharding as Dask tasks: the same shards as in one process, once for all runs on the same rows."""
+
+import gzip
+import logging
+import os
+import time
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from partwise.errors import NullKeyError, SourceError
+from partwise.shuffle import load as loading
+from partwise.shuffle import skew
+from partwise.shuffle.load import load_shards, read_keys
+from partwise.shuffle.plan import Spill, spill_shards
+from partwise.shuffle.shard_cache import collect_shards, open_shelf
+from partwise.shuffle.shared_folder import Stage, fetch_shard
+from partwise.shuffle.skew import warnings_of
+from partwise.shuffle.sorted_shards import ShardReader, sort_shard
+from partwise.shuffle.write import Division
+from partwise.sources.files import parts as parts_module
+from partwise.sources.opening import open_source
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import key_columns, key_values
+
+ROWS = 3000
+N_SHARDS = 7
+log = logging.getLogger(__name__)
+
+
+def table_of(rows: int, start: int = 0, keys: int = 50) -> pa.Table:
+    random = np.random.default_rng(start)
+    names = [f"store-{key}" for key in random.integers(0, keys, rows)]
+    kinds = [f"kind-{kind}" for kind in random.integers(start // 1000, start // 1000 + 3, rows)]
+    return pa.table(
+        {
+            "store": names,
+            "row": range(start, start + rows),
+            "kind": pa.array(kinds).dictionary_encode(),
+        }
+    )
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setenv("PARTWISE_SCRATCH", str(tmp_path / "scratch"))
+    return tmp_path / "scratch"
+
+
+@pytest.fixture
+def many_parts(monkeypatch) -> None:
+    monkeypatch.setattr(loading, "SMALLEST_PART_BYTES", 1)
+
+
+@pytest.fixture
+def files(tmp_path) -> Path:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    for start in range(0, ROWS, 500):
+        path = folder / f"{start:05d}.parquet"
+        pq.write_table(table_of(500, start), path, row_group_size=200)
+    return folder
+
+
+class Loaded:
+    """A source that was divided on a cluster, and what a run would read of it."""
+
+    def __init__(self, data, by, client, tmp_path, store=None, **policy) -> None:
+        number = len(list(tmp_path.glob("stage-*")))
+        self._directory = tmp_path / f"stage-{number}"
+        self._directory.mkdir()
+        source = open_source(data)
+        self.columns = key_columns(source.schema, by)
+        here = Store.parse(tmp_path / "store") if store is None else store
+        self.stage = Stage(self._directory, here, "run", f"{number}", shared=store is None)
+        division = Division(
+            selection=source.selection,
+            key_columns=self.columns,
+            n_shards=N_SHARDS,
+            null_keys=policy.get("null_keys", "error"),
+        )
+        self.said: list[str] = []
+        self._shelf = open_shelf(source.description(), division, self.stage)
+        self.shelf = self._shelf.__enter__()
+        try:
+            self.spill: Spill = load_shards(
+                source, division, client, self.shelf, self.stage, self.said.append
+            )
+        except BaseException:
+            self.close()
+            raise
+
+    def partitions(self) -> list:
+        found = []
+        for shard in self.spill.shards:
+            folder = self._directory / f"shard-{shard.number}"
+            folder.mkdir(exist_ok=True)
+            where = self.stage.where
+            local = fetch_shard(shard, where, self.stage.store, str(folder), str(folder))
+            done = sort_shard(local, self.columns, folder / "sorted")
+            assert done.keys.equals(read_keys(self.stage, self.columns, shard))
+            found += rows_of(done)
+        return found
+
+    def close(self) -> None:
+        self._shelf.__exit__(None, None, None)
+        self.stage.close()
+
+
+def rows_of(done) -> list:
+    reader = ShardReader(done.path)
+    bounds = zip(done.offsets[:-1], done.offsets[1:], strict=True)
+    return [
+        (key, reader.partition(start, stop).to_pylist(), reader.fingerprint(start, stop))
+        for key, (start, stop) in zip(key_values(done.keys), bounds, strict=True)
+    ]
+
+
+def in_one_process(data, by, tmp_path, **policy) -> list:
+    source = open_source(data)
+    columns = key_columns(source.schema, by)
+    spill = spill_shards(source, columns, N_SHARDS, tmp_path / "alone", **policy)
+    shards = [sort_shard(shard, columns, tmp_path / "alone-sorted") for shard in spill.shards]
+    return [partition for done in shards for partition in rows_of(done)]
+
+
+def part_files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.part"))
+
+
+def test_workers_make_the_shards_that_one_process_makes(
+    dask_client, tmp_path, scratch, files, many_parts
+):
+    loaded = Loaded(files, ["store"], dask_client, tmp_path)
+    assert len(part_files(scratch)) == 6
+    found = loaded.partitions()
+    assert found == in_one_process(files, ["store"], tmp_path)
+    assert sorted(row["row"] for _, rows, _ in found for row in rows) == list(range(ROWS))
+    assert loaded.spill.rows == ROWS
+    assert loaded.spill.partitions == len(found) == 50
+    loaded.close()
+
+
+def test_all_partitions_see_the_categories_of_all_parts(
+    dask_client, tmp_path, scratch, files, many_parts
+):
+    loaded = Loaded(files, ["store"], dask_client, tmp_path)
+    one = spill_shards(open_source(files), loaded.columns, N_SHARDS, tmp_path / "alone")
+    for shard, alone in zip(loaded.spill.shards, one.shards, strict=True):
+        kinds = [
+            ShardReader(sort_shard(part, loaded.columns, tmp_path / f"s{i}").path)
+            .partition(0, 1)["kind"]
+            .chunk(0)
+            .dictionary.to_pylist()
+            for i, part in enumerate((shard, alone))
+        ]
+        assert kinds[0] == kinds[1] == [f"kind-{i}" for i in kinds_in_order(files)]
+    loaded.close()
+
+
+def kinds_in_order(files: Path) -> list[int]:
+    kinds = pq.read_table(files)["kind"].cast(pa.string()).unique().to_pylist()
+    return [int(kind.removeprefix("kind-")) for kind in kinds]
+
+
+def test_shards_go_through_a_bucket_where_workers_do_not_see_the_disk(
+    dask_client, tmp_path, scratch, files, many_parts, s3_store_url
+):
+    import fsspec
+
+    for path in files.iterdir():
+        with fsspec.open(f"{s3_store_url}/rows/{path.name}", "wb") as file:
+            file.write(path.read_bytes())
+    store = Store.parse(f"{s3_store_url}/store")
+    url = os.environ["AWS_ENDPOINT_URL_S3"]
+    dask_client.run(lambda: os.environ.update(AWS_ENDPOINT_URL_S3=url))
+    loaded = Loaded(f"{s3_store_url}/rows", ["store"], dask_client, tmp_path, store)
+    assert not part_files(scratch)
+    assert loaded.partitions() == in_one_process(files, ["store"], tmp_path)
+    loaded.close()
+    kept = store.list("shards/")
+    assert len([name for name in kept if name.endswith(".part")]) == 6
+    assert store.list("runs/") == []
+    again = Loaded(f"{s3_store_url}/rows", ["store"], dask_client, tmp_path, store)
+    assert again.said == ["The rows are those of an earlier run: its shards are used again."]
+    assert again.partitions() == loaded.partitions()
+    again.close()
+    assert store.list("shards/") == kept
+    assert collect_shards(store, timedelta(days=1), dry_run=False) == []
+    found = collect_shards(store, -timedelta(days=1), dry_run=True)
+    assert [path for path, _ in found] == store.list("shards/") == kept
+    assert all(size > 0 for _, size in found)
+    assert collect_shards(store, -timedelta(days=1), dry_run=False) == found
+    assert store.list("shards/") == []
+
+
+def write_hive(folder: Path) -> Path:
+    table = table_of(ROWS, keys=20).drop_columns(["kind"])
+    for index, name in enumerate(sorted(set(table["store"].to_pylist()))):
+        own = table.filter(pa.compute.equal(table["store"], name)).drop_columns(["store"])
+        for part, start in enumerate(range(0, own.num_rows, 60)):
+            path = folder / f"store={name}" / f"{part}.parquet"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(own.slice(start, 60), path)
+        assert index < 20
+    return folder
+
+
+def test_rows_of_directories_by_key_are_not_moved(dask_client, tmp_path, scratch):
+    folder = write_hive(tmp_path / "hive")
+    loaded = Loaded(folder, ["store"], dask_client, tmp_path)
+    assert part_files(tmp_path) == []
+    assert loaded.spill.rows == ROWS
+    found = {key: [row["row"] for row in rows] for key, rows, _ in loaded.partitions()}
+    table = table_of(ROWS, keys=20)
+    assert sorted(found) == sorted(set(table["store"].to_pylist()))
+    for key, rows in found.items():
+        own = table.filter(pa.compute.equal(table["store"], key))
+        assert rows == own["row"].to_pylist()
+    loaded.close()
+
+
+def test_a_filter_or_a_second_key_has_the_rows_of_directories_read(dask_client, tmp_path, scratch):
+    folder = write_hive(tmp_path / "hive")
+    loaded = Loaded(folder, ["store", "row"], dask_client, tmp_path)
+    assert part_files(tmp_path)
+    assert loaded.spill.partitions == ROWS
+    loaded.close()
+
+
+def test_row_groups_of_one_key_are_not_moved_and_others_are(dask_client, tmp_path, scratch):
+    """A file sorted by key: groups within a key stay where they are, those at its ends do not."""
+    keys = np.repeat([5, 1, 3], [400, 250, 350])
+    table = pa.table({"key": keys, "row": range(1000)})
+    pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
+    loaded = Loaded(tmp_path / "x.parquet", ["key"], dask_client, tmp_path)
+    spilled = sum(int(len(rows.spans) > 0) for s in loaded.spill.shards for rows in s.spilled)
+    keyed = [rows.fragment.rows for shard in loaded.spill.shards for rows in shard.keyed]
+    assert sum(keyed) == 900
+    assert spilled == 2
+    found = {key: [row["row"] for row in rows] for key, rows, _ in loaded.partitions()}
+    assert found == {5: list(range(400)), 1: list(range(400, 650)), 3: list(range(650, 1000))}
+    loaded.close()
+
+
+@pytest.mark.parametrize("policy", ["drop", "keep"])
+def test_null_directories_are_dropped_or_kept(dask_client, tmp_path, scratch, policy):
+    for name in ("a", "__HIVE_DEFAULT_PARTITION__"):
+        (tmp_path / "hive" / f"k={name}").mkdir(parents=True)
+        pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "hive" / f"k={name}" / "x.parquet")
+    with pytest.raises(NullKeyError, match=r"'k' is null in file .*DEFAULT.*null_keys='drop'"):
+        Loaded(tmp_path / "hive", ["k"], dask_client, tmp_path)
+    loaded = Loaded(tmp_path / "hive", ["k"], dask_client, tmp_path, null_keys=policy)
+    keys = [key for key, *_ in loaded.partitions()]
+    assert set(keys) == ({"a"} if policy == "drop" else {"a", None})
+    assert (loaded.spill.rows, loaded.spill.dropped_rows) == (
+        (2, 2) if policy == "drop" else (4, 0)
+    )
+    loaded.close()
+
+
+def test_statistics_that_lie_are_found_out(dask_client, tmp_path, scratch, monkeypatch):
+    pq.write_table(pa.table({"key": [1, 2]}), tmp_path / "x.parquet")
+    monkeypatch.setattr(parts_module, "_single_values", lambda *_: {"key": pa.scalar(1)})
+    loaded = Loaded(tmp_path / "x.parquet", ["key"], dask_client, tmp_path)
+    with pytest.raises(SourceError, match=r"'key' has other values than 1 in file .*x\.parquet"):
+        sort_shard(loaded.spill.shards[0], loaded.columns, tmp_path)
+    loaded.close()
+
+
+def test_a_second_run_uses_the_shards_of_the_first(
+    dask_client, tmp_path, scratch, files, many_parts, monkeypatch
+):
+    first = Loaded(files, ["store"], dask_client, tmp_path)
+    found = first.partitions()
+    first.close()
+    kept = part_files(scratch)
+
+    def refuse(*_):
+        raise AssertionError("rows are read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loading, "spill_part", refuse)
+        second = Loaded(files, ["store"], dask_client, tmp_path)
+        assert second.partitions() == found
+        assert "used again" in second.said[0]
+        second.close()
+    os.utime(next(files.iterdir()))
+    for by in (["store"], ["store", "row"]):
+        other = Loaded(files, by, dask_client, tmp_path)
+        assert other.said == []
+        other.close()
+    assert set(kept) < set(part_files(scratch))
+    assert len(part_files(scratch)) == 18
+
+
+def test_what_is_kept_has_a_limit_and_what_is_in_use_stays(
+    dask_client, tmp_path, scratch, files, monkeypatch
+):
+    size = open_source(files).description().size_bytes
+    monkeypatch.setenv("PARTWISE_SCRATCH_BYTES", str(int(2.9 * size)))
+    entries = []
+    open_ones = []
+    for by in (["store"], ["row"], ["kind"]):
+        loaded = Loaded(files, by, dask_client, tmp_path)
+        entries.append(scratch / loaded.shelf.entry if loaded.shelf.entry else None)
+        if by == ["store"]:
+            open_ones.append(loaded)
+        else:
+            loaded.close()
+        time.sleep(0.01)
+    assert entries[0].exists(), "the oldest is in use"
+    assert not entries[1].exists()
+    open_ones[0].close()
+    monkeypatch.setenv("PARTWISE_SCRATCH_BYTES", "0")
+    loaded = Loaded(files, ["kind", "store"], dask_client, tmp_path)
+    assert loaded.shelf.entry is None
+    assert loaded.partitions()
+    loaded.close()
+    monkeypatch.setenv("PARTWISE_SCRATCH_BYTES", "1 GB")
+    with pytest.raises(ValueError, match=r"PARTWISE_SCRATCH_BYTES is '1 GB'"):
+        Loaded(files, ["kind", "store"], dask_client, tmp_path)
+
+
+def test_rows_that_a_killed_run_left_are_no_shards(dask_client, tmp_path, scratch, files):
+    first = Loaded(files, ["store"], dask_client, tmp_path)
+    entry = scratch / first.shelf.entry
+    (entry / "complete.json").unlink()
+    again = Loaded(files, ["store"], dask_client, tmp_path)
+    assert again.said == []
+    assert again.partitions() == first.partitions()
+    for loaded in (again, first):
+        loaded.close()
+    assert len(part_files(scratch)) == 1
+
+
+def test_errors_of_workers_are_those_of_one_process(
+    dask_client, tmp_path, scratch, files, many_parts
+):
+    bad = files / "01000.parquet"
+    table = pq.read_table(bad)
+    nulls = pa.array([None if i == 7 else v for i, v in enumerate(table["store"].to_pylist())])
+    pq.write_table(table.set_column(0, "store", nulls), bad)
+    with pytest.raises(NullKeyError, match=r"'store' is null in row 1007 of the source"):
+        Loaded(files, ["store"], dask_client, tmp_path)
+    content = bytearray(bad.read_bytes())
+    content[200:1200] = os.urandom(1000)
+    source = open_source(files)
+    assert source.description().rows == ROWS
+    bad.write_bytes(content)
+    with pytest.raises(SourceError, match=r"01000\.parquet"):
+        Loaded(files, ["row"], dask_client, tmp_path)
+    assert part_files(scratch) == []
+
+
+def test_a_giant_is_named_beforehand(dask_client, tmp_path, scratch, s3_store_url):
+    keys = pa.array([1] * 900 + list(range(2, 102)))
+    table = pa.table({"key": keys, "x": range(1000)})
+    for store in (None, Store.parse(f"{s3_store_url}/store")):
+        loaded = Loaded(table, ["key"], dask_client, tmp_path, store)
+        said = list(warnings_of(loaded.spill, loaded.stage, slots=2, memory_bytes=2**40))
+        assert len(said) == 1
+        assert said[0].startswith("The partition 1 has 900 of the 1,000 rows (90%): ")
+        (said,) = warnings_of(loaded.spill, loaded.stage, slots=0, memory_bytes=100)
+        assert "read it with data.batches(size)" in said
+        loaded.close()
+    even = Loaded(pa.table({"key": range(100)}), ["key"], dask_client, tmp_path)
+    assert list(warnings_of(even.spill, even.stage, slots=2, memory_bytes=2**40)) == []
+    even.close()
+
+
+def test_a_column_of_ids_is_pointed_out(dask_client, tmp_path, scratch, monkeypatch):
+    monkeypatch.setattr(skew, "MANY_PARTITIONS", 50)
+    for column, expected in (("row", 1), ("store", 0)):
+        loaded = Loaded(table_of(300), [column], dask_client, tmp_path)
+        said = list(warnings_of(loaded.spill, loaded.stage, slots=2, memory_bytes=2**40))
+        assert len(said) == expected
+        assert all("300 partitions of 300 rows, 1.0 rows each" in sentence for sentence in said)
+        loaded.close()
+
+
+@pytest.mark.parametrize("where", ["rows", "tail", "end", "all"])
+def test_shards_that_were_damaged_are_made_again(dask_client, tmp_path, scratch, files, where):
+    first = Loaded(files, ["store"], dask_client, tmp_path)
+    found = first.partitions()
+    first.close()
+    (path,) = part_files(scratch)
+    content = bytearray(path.read_bytes())
+    if where == "all":
+        content = bytearray()
+    elif where == "end":
+        del content[-10:]
+    else:
+        at = 5000 if where == "rows" else len(content) - 200
+        content[at : at + 8] = os.urandom(8)
+    path.write_bytes(content)
+    again = Loaded(files, ["store"], dask_client, tmp_path)
+    assert again.said == [
+        "The shards of an earlier run on these rows are damaged: the rows are read again."
+    ]
+    assert again.partitions() == found
+    again.close()
+    third = Loaded(files, ["store"], dask_client, tmp_path)
+    assert "used again" in third.said[0]
+    assert third.partitions() == found
+    third.close()
+
+
+def test_text_that_turns_out_large_is_not_kept(dask_client, tmp_path, scratch, monkeypatch):
+    path = tmp_path / "x.csv.gz"
+    lines = (b"%d,%s\n" % (i, b"x" * 500) for i in range(2000))
+    path.write_bytes(gzip.compress(b"key,text\n" + b"".join(lines)))
+    monkeypatch.setenv("PARTWISE_SCRATCH_BYTES", "200000")
+    loaded = Loaded(path, ["key"], dask_client, tmp_path)
+    assert len(loaded.partitions()) == 2000
+    loaded.close()
+    assert [path for path in scratch.rglob("*") if path.is_file()] == []
+
+
+def test_a_frame_of_another_cluster_is_refused_in_one_sentence(dask_client, tmp_path, scratch):
+    import dask.dataframe as dd
+
+    from partwise.blocks import LocalCluster
+    from partwise.errors import ClusterError
+
+    frame = dd.from_pandas(table_of(100).to_pandas(), npartitions=2)
+    with LocalCluster(workers=1).client() as other:
+        persisted = other.persist(frame)
+        with pytest.raises(ClusterError, match=r"persisted can be read on its own cluster only"):
+            Loaded(persisted, ["store"], dask_client, tmp_path)

@@ -1,0 +1,50 @@
+"""The driver's folder: there while it lives, gone when it does not."""
+
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from partwise.shuffle.scratch import workplace
+
+SCRIPT = """
+import sys
+from partwise.shuffle.scratch import workplace
+with workplace() as folder:
+    (folder / "rows.arrow").write_bytes(b"rows")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+def test_a_folder_is_there_for_a_block() -> None:
+    with workplace() as folder:
+        (folder / "rows.arrow").write_bytes(b"rows")
+        with workplace() as other:
+            assert other != folder
+        assert (folder / "rows.arrow").exists()
+    assert not folder.exists()
+    assert not other.exists()
+
+
+def test_the_folder_of_a_killed_process_is_removed_by_the_next(tmp_path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        left = tmp_path / process.stdout.readline().strip().rpartition("/")[2]
+        with workplace():
+            assert (left / "rows.arrow").exists(), "its process lives"
+        process.kill()
+    assert (left / "rows.arrow").exists()
+    (tmp_path / "partwise-rows-of-nobody").mkdir()
+    with workplace() as folder:
+        assert not left.exists()
+        assert sorted(tmp_path.iterdir()) == sorted([folder, tmp_path / "partwise-rows-of-nobody"])

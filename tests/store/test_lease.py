@@ -1,0 +1,279 @@
+import json
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+
+import pytest
+
+from partwise.errors import RunBusyError, RunFormatError, StoreError
+from partwise.store import lease as lease_module
+from partwise.store.lease import Lease, LeaseOwner
+from partwise.store.store import Store
+
+RUN = "runs/nightly"
+
+OWNER_SCRIPT = """
+import json, sys
+from partwise.errors import RunBusyError
+from partwise.store import lease as lease_module
+from partwise.store.store import Store
+if sys.argv[2] == "elsewhere":
+    lease_module._boot_id = lambda: "another machine"
+try:
+    lease = lease_module.Lease.acquire(Store.parse(sys.argv[1]), "runs/nightly")
+except RunBusyError as error:
+    print("busy", flush=True)
+    sys.exit()
+print("acquired", flush=True)
+for line in sys.stdin:
+    try:
+        getattr(lease, line.strip())()
+        print("done", flush=True)
+    except RunBusyError as error:
+        print(f"busy: {error}", flush=True)
+"""
+
+
+def owner_elsewhere(**changes) -> LeaseOwner:
+    values = {
+        "host": "other-host",
+        "pid": 4711,
+        "process_start": "1",
+        "boot_id": "another machine",
+        "pid_namespace": "pid:[1]",
+        "writer_id": "w",
+        "claimed_at": datetime(2026, 1, 1, tzinfo=UTC),
+    }
+    return LeaseOwner(**values | changes)
+
+
+def claim(store: Store, owner: LeaseOwner) -> None:
+    store.create(f"{RUN}/lease/0001.json", owner.model_dump_json().encode())
+    store.create(f"{RUN}/lease/0001.heartbeat", b'{"counter": 7}')
+
+
+@pytest.fixture
+def start_owner(start_python):
+    def start(store, where="here"):
+        process = start_python(OWNER_SCRIPT, store.url, where)
+        assert process.stdout.readline() == "acquired\n"
+        return process
+
+    return start
+
+
+def tell(process, command: str) -> str:
+    process.stdin.write(f"{command}\n")
+    process.stdin.flush()
+    return process.stdout.readline()
+
+
+class TestBothKindsOfStore:
+    def test_one_after_the_other(self, store):
+        for number in (1, 2, 3):
+            with Lease.acquire(store, RUN) as lease:
+                lease.check()
+                names = store.list_folder(f"{RUN}/lease")
+                assert f"{number:04d}.json" in names
+                assert f"{number:04d}.released" not in names
+        assert f"{number:04d}.released" in store.list_folder(f"{RUN}/lease")
+
+    def test_not_two_at_once(self, store):
+        with Lease.acquire(store, RUN) as lease:
+            with pytest.raises(
+                RunBusyError, match=r"Run nightly is worked on by .* this very process"
+            ):
+                Lease.acquire(store, RUN)
+            lease.check()
+            Lease.acquire(store, "runs/other").release()
+
+    def test_one_of_many_takes_over(self, store):
+        claim(store, owner_elsewhere(**_here(), process_start="0"))
+        barrier = threading.Barrier(8)
+
+        def acquire(number):
+            barrier.wait()
+            try:
+                return Lease.acquire(store, RUN)
+            except RunBusyError:
+                return None
+
+        with ThreadPoolExecutor(8) as pool:
+            leases = [lease for lease in pool.map(acquire, range(8)) if lease]
+        assert len(leases) == 1
+        leases[0].check()
+        leases[0].release()
+        assert sorted(store.list(f"{RUN}/lease/"))[-2:] == [
+            f"{RUN}/lease/0002.json",
+            f"{RUN}/lease/0002.released",
+        ]
+
+    def test_the_counter_moves(self, store, monkeypatch):
+        monkeypatch.setattr(lease_module, "HEARTBEAT_S", 0.01)
+        seen = set()
+        with Lease.acquire(store, RUN):
+            deadline = time.monotonic() + 10
+            while len(seen) < 4 and time.monotonic() < deadline:
+                if store.exists(f"{RUN}/lease/0001.heartbeat"):
+                    seen.add(json.loads(store.read(f"{RUN}/lease/0001.heartbeat"))["counter"])
+        assert len(seen) == 4
+
+
+def _here() -> dict[str, str]:
+    here = LeaseOwner.of_this_process()
+    return {"boot_id": here.boot_id, "pid_namespace": here.pid_namespace}
+
+
+class TestOwnerOnThisMachine:
+    def test_alive_is_refused_at_once_by_name(self, local_store, start_owner):
+        process = start_owner(local_store)
+        start = time.monotonic()
+        with pytest.raises(RunBusyError, match="stop that process") as caught:
+            Lease.acquire(local_store, RUN)
+        assert time.monotonic() - start < 2
+        message = str(caught.value)
+        assert f"process {process.pid} on {os.uname().nodename}, since 20" in message
+        assert "\n" not in message
+
+    @pytest.mark.parametrize("collected", [True, False])
+    def test_killed_is_taken_over_at_once(self, local_store, start_owner, collected):
+        process = start_owner(local_store)
+        process.send_signal(signal.SIGKILL)
+        if collected:
+            process.wait()
+        else:
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # dead, still in /proc
+        start = time.monotonic()
+        with Lease.acquire(local_store, RUN) as lease:
+            assert time.monotonic() - start < 2
+            lease.check()
+
+    def test_another_process_of_the_same_id_is_not_the_owner(self, local_store):
+        claim(local_store, owner_elsewhere(**_here(), pid=os.getpid(), process_start="1"))
+        Lease.acquire(local_store, RUN).release()
+
+    def test_released_by_another_process(self, local_store, start_owner):
+        process = start_owner(local_store)
+        assert tell(process, "release") == "done\n"
+        Lease.acquire(local_store, RUN).release()
+
+
+class TestOwnerElsewhere:
+    def test_alive_is_refused_within_five_seconds(self, local_store, start_owner):
+        process = start_owner(local_store, "elsewhere")
+        start = time.monotonic()
+        with pytest.raises(RunBusyError, match=f"worked on by process {process.pid}"):
+            Lease.acquire(local_store, RUN)
+        assert time.monotonic() - start < 5
+
+    @pytest.mark.parametrize(
+        "owner",
+        [
+            owner_elsewhere(),
+            owner_elsewhere(**_here() | {"pid_namespace": "pid:[a container's]"}),
+            owner_elsewhere(**_here() | {"boot_id": ""}),
+        ],
+        ids=["another machine", "another container", "a machine without boot ID"],
+    )
+    def test_silent_is_taken_over_after_the_wait_only(self, local_store, owner, monkeypatch):
+        monkeypatch.setattr(lease_module, "_POLL_S", 0.05)
+        claim(local_store, owner)
+        start = time.monotonic()
+        with Lease.acquire(local_store, RUN, wait_s=0.5):
+            assert 0.5 <= time.monotonic() - start < 3
+
+    def test_release_ends_the_wait(self, local_store, monkeypatch):
+        monkeypatch.setattr(lease_module, "_POLL_S", 0.05)
+        claim(local_store, owner_elsewhere())
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(Lease.acquire, local_store, RUN, wait_s=60)
+            local_store.create(f"{RUN}/lease/0001.released", b"w")
+            waiting.result(timeout=10).release()
+
+    def test_a_frozen_owner_notices_that_it_was_replaced(
+        self, local_store, start_owner, monkeypatch
+    ):
+        monkeypatch.setattr(lease_module, "_POLL_S", 0.05)
+        process = start_owner(local_store, "elsewhere")
+        assert tell(process, "check") == "done\n"
+        process.send_signal(signal.SIGSTOP)
+        # A heartbeat may be on its way until it has stopped indeed.
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+        with Lease.acquire(local_store, RUN, wait_s=0.5) as lease:
+            process.send_signal(signal.SIGCONT)
+            answer = tell(process, "check")
+            assert answer.startswith(f"busy: Run nightly was taken over by process {os.getpid()}")
+            assert "what it has committed is kept" in answer
+            assert tell(process, "release") == "done\n"
+            lease.check()
+        with Lease.acquire(local_store, RUN):
+            pass
+
+
+class TestRelease:
+    def test_happens_once_and_after_errors(self, local_store):
+        with (
+            pytest.raises(ZeroDivisionError, match="by zero"),
+            Lease.acquire(local_store, RUN) as it,
+        ):
+            1 / 0  # noqa: B018
+        it.release()
+        Lease.acquire(local_store, RUN).release()
+
+    def test_does_not_hide_the_error_that_led_there(self, tmp_path):
+        folder = tmp_path / "store" / "runs" / "nightly"
+
+        def work():
+            with Lease.acquire(Store.parse(tmp_path / "store"), RUN):
+                (folder / "lease").rename(folder / "elsewhere")
+                (folder / "lease").write_bytes(b"in the way")
+                return 1 / 0
+
+        with pytest.raises(ZeroDivisionError, match="by zero"):
+            work()
+
+    def test_tells_of_its_own_errors(self, tmp_path):
+        folder = tmp_path / "store" / "runs" / "nightly"
+        lease = Lease.acquire(Store.parse(tmp_path / "store"), RUN)
+        (folder / "lease").rename(folder / "elsewhere")
+        (folder / "lease").write_bytes(b"in the way")
+        with pytest.raises(StoreError, match=r"Cannot create runs/nightly/lease/0001\.released"):
+            lease.release()
+
+    def test_is_not_a_forked_child_s_to_do(self, local_store, run_python):
+        script = """
+import json, os, sys
+from partwise.store.lease import Lease
+from partwise.store.store import Store
+store = Store.parse(sys.argv[1])
+with Lease.acquire(store, "runs/nightly") as lease:
+    child = os.fork()
+    if not child:
+        lease.release()
+        os._exit(0)
+    os.waitpid(child, 0)
+    print(json.dumps(store.exists("runs/nightly/lease/0001.released")))
+"""
+        assert run_python(script, local_store.url) is False
+
+    def test_stops_the_heartbeat(self, local_store):
+        Lease.acquire(local_store, RUN).release()
+        assert "lease-heartbeat" not in {thread.name for thread in threading.enumerate()}
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"format_version": 2}', b"\xff"])
+def test_an_unreadable_claim_is_named(local_store, content):
+    local_store.write(f"{RUN}/lease/0001.json", content)
+    with pytest.raises(RunFormatError, match=r"runs/nightly/lease/0001\.json .* is no claim"):
+        Lease.acquire(local_store, RUN)
+
+
+def test_ten_thousandth_claim_follows_the_one_before(local_store):
+    owner = owner_elsewhere(**_here())
+    local_store.create(f"{RUN}/lease/9999.json", owner.model_dump_json().encode())
+    for number in (10_000, 10_001):
+        with Lease.acquire(local_store, RUN):
+            assert local_store.exists(f"{RUN}/lease/{number}.json")
