@@ -65,15 +65,17 @@ def run_partwise(source: Path, out: Path, timed: Callable[..., object]) -> None:
     from partwise.blocks import LocalCluster
     from partwise.shuffle.load import load_shards
     from partwise.shuffle.plan import check_n_shards, default_n_shards
-    from partwise.shuffle.shard_cache import open_shelf
-    from partwise.shuffle.shared_folder import Stage
+    from partwise.shuffle.shard_cache import open_cache
+    from partwise.shuffle.shared_folder import SharedFolder
     from partwise.shuffle.write import Division
     from partwise.sources.opening import open_source
     from partwise.store.store import Store
     from partwise.tables.keys.partition_keys import key_columns
 
-    (out / "stage").mkdir()
-    stage = Stage(out / "stage", Store.parse(out / "store"), "run", "token", shared=True)
+    (out / "shared").mkdir()
+    shared_folder = SharedFolder(
+        out / "shared", Store.parse(out / "store"), "run", "token", shared=True
+    )
     with LocalCluster(workers=THREADS).client() as client:
         client.run(warm_up)
         with timed():
@@ -86,12 +88,12 @@ def run_partwise(source: Path, out: Path, timed: Callable[..., object]) -> None:
                 n_shards=check_n_shards(default_n_shards(about.rows, about.size_bytes, THREADS)),
                 null_keys="error",
             )
-            with open_shelf(about, division, stage) as shelf:
-                spill = load_shards(rows, division, client, shelf, stage, print)
+            with open_cache(about, division, shared_folder) as cache:
+                sharded = load_shards(rows, division, client, cache, shared_folder, print)
                 futures = client.map(
-                    sort_one, spill.shards, columns=columns, out=str(out), pure=False
+                    sort_one, sharded.shards, columns=columns, out=str(out), pure=False
                 )
-                assert sum(client.gather(futures)) == spill.rows
+                assert sum(client.gather(futures)) == sharded.rows
 
 
 def warm_up() -> None:

@@ -156,6 +156,6 @@ def export_models(
         cluster=cluster,
         n_shards=training.document.n_shards,
         models=models,
-        check_spill=partial(check_coverage, models, run_id=training_run_id),
+        check_sharded=partial(check_coverage, models, run_id=training_run_id),
     )
     return execute(plan, export_some_models)

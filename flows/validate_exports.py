@@ -157,6 +157,6 @@ def validate_exports(
         cluster=cluster,
         n_shards=exports.document.n_shards,
         models=models,
-        check_spill=partial(check_coverage, models, run_id=export_run_id),
+        check_sharded=partial(check_coverage, models, run_id=export_run_id),
     )
     return execute(plan, validate_some_exports)

@@ -16,7 +16,7 @@ from partwise.exports.works import ExportWork, Proof
 from partwise.models.export_options import ExportOptions, ModelFormat
 from partwise.models.serdes import ModelSerde, serde_by_name
 from partwise.runs.run import Run
-from partwise.shuffle.plan import Spill, SpilledShard
+from partwise.shuffle.plan import ShardedRows, UnsortedShard
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, partition_ids
 
 _SHOWN = 3
@@ -93,28 +93,28 @@ def serdes_of(models: Mapping[int, pa.Table]) -> list[str]:
 
 def check_coverage(
     models: Mapping[int, pa.Table],
-    spill: Spill,
-    read_keys: Callable[[SpilledShard], pa.Table],
+    sharded: ShardedRows,
+    read_keys: Callable[[UnsortedShard], pa.Table],
     run_id: str,
 ) -> None:
     """See to it that no model is passed over for want of rows.
 
     Args:
         models: Where the models of each shard are.
-        spill: The rows.
+        sharded: The rows.
         read_keys: Gives the distinct keys of a shard.
         run_id: The run that the models are of.
 
     Raises:
         InputError: Some models have no row to be compared on.
     """
-    shards = {shard.number: shard for shard in spill.shards}
+    shards = {shard.number: shard for shard in sharded.shards}
     missing: list[str] = []
     for number, table in models.items():
         wanted = table["partition_id"].to_pylist()
         here: set[str] = set()
         if number in shards:
-            here = set(partition_ids(read_keys(shards[number]), spill.key_columns))
+            here = set(partition_ids(read_keys(shards[number]), sharded.key_columns))
         missing += [name for name in wanted if name not in here]
     if missing:
         total = sum(table.num_rows for table in models.values())

@@ -5,9 +5,9 @@ from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
 from partwise.shuffle.load import load_shards
-from partwise.shuffle.plan import Spill
-from partwise.shuffle.shard_cache import Shelf
-from partwise.shuffle.shared_folder import Stage
+from partwise.shuffle.plan import ShardedRows
+from partwise.shuffle.shard_cache import ShardCache
+from partwise.shuffle.shared_folder import SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import Source
 
@@ -19,8 +19,12 @@ from partwise.sources.descriptions import Source
     persist_result=False,
 )
 def load_partitions(
-    source: Source, division: Division, client: Client, shelf: Shelf, stage: Stage
-) -> Spill:
+    source: Source,
+    division: Division,
+    client: Client,
+    cache: ShardCache,
+    shared_folder: SharedFolder,
+) -> ShardedRows:
     """Divide a source into shards.
 
     Workers read the fragments that they can reach, and this process the others. Fragments of one
@@ -30,11 +34,11 @@ def load_partitions(
         source: Where the rows come from.
         division: How they are divided.
         client: Of the cluster.
-        shelf: Where what is read is written.
-        stage: Makes what belongs to the rows reachable for workers.
+        cache: Where what is read is written.
+        shared_folder: Makes what belongs to the rows reachable for workers.
 
     Raises:
         SourceError: There are no rows, or they cannot be read.
         NullKeyError: A key is null under the policy "error".
     """
-    return load_shards(source, division, client, shelf, stage, get_run_logger().info)
+    return load_shards(source, division, client, cache, shared_folder, get_run_logger().info)

@@ -165,9 +165,9 @@ def _holiday_effect(random: np.random.Generator, holidays: list[str | None]) -> 
 def _offers(random: np.random.Generator, n_days: int) -> tuple[np.ndarray, np.ndarray]:
     """The price of each day, and whether it was an offer: both change with the week."""
     n_weeks = n_days // 7 + 1
-    shelf = random.uniform(4, 12) * np.cumprod(1 + random.normal(0.0006, 0.004, n_weeks))
+    cache = random.uniform(4, 12) * np.cumprod(1 + random.normal(0.0006, 0.004, n_weeks))
     on_offer = random.random(n_weeks) < random.uniform(0.08, 0.2)
-    price = np.where(on_offer, shelf * random.uniform(0.7, 0.85, n_weeks), shelf)
+    price = np.where(on_offer, cache * random.uniform(0.7, 0.85, n_weeks), cache)
     return np.repeat(price, 7)[:n_days], np.repeat(on_offer, 7)[:n_days]
 
 

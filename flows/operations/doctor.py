@@ -23,7 +23,7 @@ from partwise.store.store import Store
 
 CONNECT_TIMEOUT_S = 5.0
 FEWEST_FILES = 1024
-LEAST_SPILL_BYTES = 10 * 10**9
+LEAST_SCRATCH_BYTES = 10 * 10**9
 SHOWN = ("prefect", "dask", "distributed", "pyarrow", "numpy", "lightgbm", "xgboost", "torch")
 LIBRARIES = ("lightgbm", "xgboost")
 SAME_ON_WORKERS = ("partwise", "distributed", "cloudpickle", "numpy", "pyarrow")
@@ -139,7 +139,7 @@ def _machine() -> Iterator[Finding]:
     yield Finding(what="memory", verdict="good", text=size(MEMORY_LIMIT or 0))
     folder = tempfile.gettempdir()
     free = shutil.disk_usage(folder).free
-    little = free < LEAST_SPILL_BYTES
+    little = free < LEAST_SCRATCH_BYTES
     yield Finding(
         what="disk",
         verdict="neutral" if little else "good",

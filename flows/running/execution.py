@@ -22,7 +22,7 @@ from partwise.engine.child_process import end_marked
 from partwise.engine.credentials import SourceCredentials, StoreCredentials
 from partwise.engine.driver import CANCELLED, Driver, Logger
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.params import spill_params
+from partwise.engine.params import shard_params
 from partwise.engine.payload import name_of, pack_work
 from partwise.engine.sample import SampleWork, predict, sample_of
 from partwise.engine.worker import memory_share
@@ -43,10 +43,10 @@ from partwise.runs.completion import Ending, UnfinishedShard, complete_run, sett
 from partwise.runs.documents import check_run_id
 from partwise.runs.run import Run
 from partwise.shuffle.load import read_keys
-from partwise.shuffle.plan import Spill, SpilledShard, check_n_shards, default_n_shards
-from partwise.shuffle.scratch import workplace
-from partwise.shuffle.shard_cache import open_shelf
-from partwise.shuffle.shared_folder import Stage, table_bytes
+from partwise.shuffle.plan import ShardedRows, UnsortedShard, check_n_shards, default_n_shards
+from partwise.shuffle.scratch import scratch_folder
+from partwise.shuffle.shard_cache import open_cache
+from partwise.shuffle.shared_folder import SharedFolder, table_bytes
 from partwise.shuffle.skew import warnings_of
 from partwise.shuffle.write import Division, NullKeys
 from partwise.sources.descriptions import Source
@@ -61,7 +61,7 @@ MOST_GROUPS = 64
 """Prefect task runs of a flow run, at most, besides the one that loads."""
 
 
-ReadKeys = Callable[[SpilledShard], pa.Table]
+ReadKeys = Callable[[UnsortedShard], pa.Table]
 """Gives the distinct keys of a shard."""
 
 
@@ -85,7 +85,7 @@ class Plan:
     n_shards: int | None = None
     """That of the training run, which the shards must meet."""
     models: dict[int, pa.Table] | None = None
-    check_spill: Callable[[Spill, ReadKeys], None] | None = None
+    check_sharded: Callable[[ShardedRows, ReadKeys], None] | None = None
     """Refuses rows that do not do, once they are sharded."""
 
 
@@ -127,25 +127,29 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
             logger.info("Run %s: nothing changed, all partitions are done; 0 to run.", run_id)
             return published(settle_unchanged(claim, clock.started_at))
         token = secrets.token_hex(6)
-        directory = stack.enter_context(workplace())
+        directory = stack.enter_context(scratch_folder())
         with clock.stage("cluster"):
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(cluster))
             give_keys(client, opened, plan.source)
         n_shards = choose_n_shards(plan, claim, client)
-        (directory / "stage").mkdir()
+        (directory / "shared").mkdir()
         shared = cluster.shares_filesystem
-        stage = Stage(directory / "stage", store, run_id, token, shared=shared)
-        stack.callback(stage.close)
+        shared_folder = SharedFolder(directory / "shared", store, run_id, token, shared=shared)
+        stack.callback(shared_folder.close)
         with clock.stage("load"):
             division = divide(plan, n_shards)
             about = plan.source.description()
-            shelf = stack.enter_context(open_shelf(about, division, stage))
-            spill: Spill = load_partitions(plan.source, division, client, shelf, stage)
-            check_rows(plan, spill, partial(read_keys, stage, division.key_columns))
-        announce(plan, spill, stage, client, logger)
-        spill, remark = take_sample(plan, spill, client)
-        params = spill_params(plan.params, plan.identity.key_columns, n_shards, directory / "stage")
+            cache = stack.enter_context(open_cache(about, division, shared_folder))
+            sharded: ShardedRows = load_partitions(
+                plan.source, division, client, cache, shared_folder
+            )
+            check_rows(plan, sharded, partial(read_keys, shared_folder, division.key_columns))
+        announce(plan, sharded, shared_folder, client, logger)
+        sharded, remark = take_sample(plan, sharded, client)
+        params = shard_params(
+            plan.params, plan.identity.key_columns, n_shards, directory / "shared"
+        )
         claim.begin(n_shards=n_shards, intent=plan.intent)
         if reason := claim.why_nothing_counts(plan.intent):
             logger.warning("Run %s: %s", run_id, reason)
@@ -161,13 +165,13 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
             compatible=claim.compatible,
             options=plan.options,
             slots_per_host=slots_per_host(client),
-            work=stage.write(work_file(token), payload),
+            work=shared_folder.write(work_file(token), payload),
         )
-        assignments = assign(plan, execution, spill, stage, params)
+        assignments = assign(plan, execution, sharded, shared_folder, params)
         with clock.stage(plan.identity.kind):
-            driver, receipts = drive(plan, client, execution, assignments, spill, step)
+            driver, receipts = drive(plan, client, execution, assignments, sharded, step)
         with clock.stage("complete"):
-            ending = describe_ending(plan, spill, stage, driver, receipts, clock)
+            ending = describe_ending(plan, sharded, shared_folder, driver, receipts, clock)
             run = complete_run(claim, replace(ending, remark=remark))
         return published(run)
 
@@ -232,13 +236,13 @@ def refuse_real_run(run_id: str, store: Store) -> None:
 
 
 def take_sample(
-    plan: Plan, spill: Spill, client: Client
-) -> tuple[Spill, Callable[[pa.Table], str] | None]:
+    plan: Plan, sharded: ShardedRows, client: Client
+) -> tuple[ShardedRows, Callable[[pa.Table], str] | None]:
     """Return the partitions to run: all, or those of a dry run with what tells its prediction."""
     if plan.options.sample is None:
-        return spill, None
+        return sharded, None
     slots = sum(client.nthreads().values())
-    return sample_of(spill, plan.options.sample), partial(predict, spill=spill, slots=slots)
+    return sample_of(sharded, plan.options.sample), partial(predict, sharded=sharded, slots=slots)
 
 
 def give_keys(client: Client, opened: OpenedStore, source: Source) -> None:
@@ -259,21 +263,23 @@ def divide(plan: Plan, n_shards: int) -> Division:
     )
 
 
-def announce(plan: Plan, spill: Spill, stage: Stage, client: Client, logger: Logger) -> None:
+def announce(
+    plan: Plan, sharded: ShardedRows, shared_folder: SharedFolder, client: Client, logger: Logger
+) -> None:
     """Say how many rows, partitions and shards there are, and what is odd about them."""
     logger.info(
         "Run %s: %s rows in %s partitions, %d shards.",
         plan.identity.run_id,
-        f"{spill.rows:,}",
-        f"{spill.partitions:,}",
-        len(spill.shards),
+        f"{sharded.rows:,}",
+        f"{sharded.partitions:,}",
+        len(sharded.shards),
     )
     memory = plan.options.partition_memory_bytes or memory_share(slots_per_host(client))
-    for warning in warnings_of(spill, stage, sum(client.nthreads().values()), memory):
+    for warning in warnings_of(sharded, shared_folder, sum(client.nthreads().values()), memory):
         logger.warning("Run %s: %s", plan.identity.run_id, warning)
 
 
-def check_rows(plan: Plan, spill: Spill, read_keys: ReadKeys) -> None:
+def check_rows(plan: Plan, sharded: ShardedRows, read_keys: ReadKeys) -> None:
     """See that the trainer, or the models, can do with the rows.
 
     Raises:
@@ -282,29 +288,35 @@ def check_rows(plan: Plan, spill: Spill, read_keys: ReadKeys) -> None:
     """
     if hasattr(plan.function, "check"):
         names = tuple(column.name for column in plan.identity.key_columns)
-        plan.function.check(spill.schema, spill.empty_columns, names)
-    if plan.check_spill is not None:
-        plan.check_spill(spill, read_keys)
+        plan.function.check(sharded.schema, sharded.empty_columns, names)
+    if plan.check_sharded is not None:
+        plan.check_sharded(sharded, read_keys)
 
 
 def assign(
-    plan: Plan, execution: Execution, spill: Spill, stage: Stage, params: Mapping[int, str]
+    plan: Plan,
+    execution: Execution,
+    sharded: ShardedRows,
+    shared_folder: SharedFolder,
+    params: Mapping[int, str],
 ) -> list[ShardAssignment]:
     """Return what the workers are handed, a value for each shard."""
     models = {
-        number: stage.write(f"models-{number:05d}.arrow", table_bytes(table))
+        number: shared_folder.write(f"models-{number:05d}.arrow", table_bytes(table))
         for number, table in (plan.models or {}).items()
     }
     return [
         ShardAssignment(
             execution=execution,
-            spill=shard,
-            where=stage.where,
-            only=spill.only,
-            params=stage.hand_over(params[shard.number]) if shard.number in params else None,
+            shard=shard,
+            where=shared_folder.where,
+            only=sharded.only,
+            params=shared_folder.hand_over(params[shard.number])
+            if shard.number in params
+            else None,
             models=models.get(shard.number),
         )
-        for shard in spill.shards
+        for shard in sharded.shards
     ]
 
 
@@ -313,13 +325,13 @@ def drive(
     client: Client,
     execution: Execution,
     assignments: list[ShardAssignment],
-    spill: Spill,
+    sharded: ShardedRows,
     step: Task[..., list[ShardReceipt]],
 ) -> tuple[Driver, list[ShardReceipt]]:
     """Run all shards, as Prefect task runs over groups of them."""
     with (
-        listeners(plan.identity.run_id, spill.partitions) as heard_by,
-        Driver(client, execution, assignments, spill.partitions, heard_by) as driver,
+        listeners(plan.identity.run_id, sharded.partitions) as heard_by,
+        Driver(client, execution, assignments, sharded.partitions, heard_by) as driver,
     ):
         futures = [step.submit(group, driver) for group in driver.groups(MOST_GROUPS)]
         try:
@@ -333,8 +345,8 @@ def drive(
 
 def describe_ending(
     plan: Plan,
-    spill: Spill,
-    stage: Stage,
+    sharded: ShardedRows,
+    shared_folder: SharedFolder,
     driver: Driver,
     receipts: Sequence[ShardReceipt],
     clock: _Clock,
@@ -343,11 +355,11 @@ def describe_ending(
     by_shard = {receipt.shard: receipt for receipt in receipts}
     unfinished = []
     partitions = sum(receipt.partitions for receipt in receipts)
-    for shard in spill.shards:
+    for shard in sharded.shards:
         receipt = by_shard.get(shard.number)
         if receipt is not None and receipt.complete:
             continue
-        keys = read_keys(stage, plan.identity.key_columns, shard, spill.only)
+        keys = read_keys(shared_folder, plan.identity.key_columns, shard, sharded.only)
         partitions += keys.num_rows if receipt is None else 0
         lost = driver.lost.get(shard.number)
         unfinished.append(
@@ -363,8 +375,8 @@ def describe_ending(
         partitions=partitions,
         unfinished=tuple(unfinished),
         stopped=driver.stopped or driver.exceeds_budget(failed),
-        rows=spill.rows,
-        dropped_rows=spill.dropped_rows,
+        rows=sharded.rows,
+        dropped_rows=sharded.dropped_rows,
         started_at=clock.started_at,
         stages=clock.stages,
     )

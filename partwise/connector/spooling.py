@@ -2,7 +2,7 @@
 
 The file has no name from the start (`O_TMPFILE`), so nothing is left of it when the last process
 that maps it has ended, however it ended. Other processes open it as /proc/<pid>/fd/<number>.
-It has the layout of a spilled shard: an IPC stream of rows whose dictionary columns are codes,
+It has the layout of an unsorted shard: an IPC stream of rows whose dictionary columns are codes,
 and then a stream without rows that has schema and dictionaries.
 """
 

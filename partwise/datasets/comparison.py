@@ -12,7 +12,7 @@ import pyarrow as pa
 from partwise.datasets.dataset import Dataset
 from partwise.datasets.manifest import ColumnDocument
 from partwise.datasets.statistics import SKETCH_SIZE
-from partwise.shuffle.plan import Spill, SpilledShard, default_n_shards, spill_shards
+from partwise.shuffle.plan import ShardedRows, UnsortedShard, default_n_shards, shard_rows
 from partwise.shuffle.sorted_shards import ShardReader, sort_shard
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.keys.partition_keys import (
@@ -124,11 +124,11 @@ def compare_partitions(
     rows = max(about.rows or 0 for about in abouts)
     n_shards = default_n_shards(rows, max(about.size_bytes for about in abouts), 1)
     with tempfile.TemporaryDirectory(prefix="partwise-diff-", dir=directory) as folder:
-        spills = [
-            spill_shards(source, keys, n_shards, Path(folder) / name, null_keys="keep")
+        sharded = [
+            shard_rows(source, keys, n_shards, Path(folder) / name, null_keys="keep")
             for source, name in zip(sources, ("before", "after"), strict=True)
         ]
-        shards = [_by_number(spill) for spill in spills]
+        shards = [_by_number(sharded) for sharded in sharded]
         for number in sorted({*shards[0], *shards[1]}):
             old, new = (_fingerprints(side.get(number), keys, Path(folder)) for side in shards)
             _count(changes, old, new, examples)
@@ -147,12 +147,12 @@ def _without_marks(dataset: Dataset) -> Dataset:
     return Dataset(dataset.store, dataset.manifest.model_copy(update={"label": ()}))
 
 
-def _by_number(spill: Spill) -> dict[int, SpilledShard]:
-    return {shard.number: shard for shard in spill.shards}
+def _by_number(sharded: ShardedRows) -> dict[int, UnsortedShard]:
+    return {shard.number: shard for shard in sharded.shards}
 
 
 def _fingerprints(
-    shard: SpilledShard | None, keys: tuple[KeyColumn, ...], folder: Path
+    shard: UnsortedShard | None, keys: tuple[KeyColumn, ...], folder: Path
 ) -> dict[str, tuple[str, Key]]:
     """The fingerprint and key of each partition of a shard, by partition_id."""
     if shard is None:

@@ -5,7 +5,7 @@ from typing import Any
 
 from partwise.engine.options import ExecutionOptions
 from partwise.runs.documents import RunKind
-from partwise.shuffle.plan import SpilledShard
+from partwise.shuffle.plan import UnsortedShard
 from partwise.shuffle.shared_folder import Medium, StagedFile
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import KeyColumn
@@ -43,7 +43,7 @@ class ShardAssignment:
     """One shard, for one worker."""
 
     execution: Execution
-    spill: SpilledShard
+    shard: UnsortedShard
     where: Medium
     """Where its part files and dictionaries lie."""
     only: frozenset[int] | None
@@ -55,7 +55,7 @@ class ShardAssignment:
     @property
     def number(self) -> int:
         """The shard's number."""
-        return self.spill.number
+        return self.shard.number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,7 +112,7 @@ class Driver:
         partitions: int,
         listeners: Sequence[ProgressListener] = (),
     ) -> None:
-        ranked = sorted(assignments, key=lambda a: (-a.spill.size_bytes, a.number))
+        ranked = sorted(assignments, key=lambda a: (-a.shard.size_bytes, a.number))
         self.order = [assignment.number for assignment in ranked]
         self.progress = Progress(partitions)
         self.stopped: str | None = None
@@ -145,7 +145,7 @@ class Driver:
         size = -(-len(self.order) // max(1, most))
         parts = [self.order[i : i + size] for i in range(0, len(self.order), size)]
         return [
-            ShardGroup(numbers=tuple(part), rows=sum(self._assignments[n].spill.rows for n in part))
+            ShardGroup(numbers=tuple(part), rows=sum(self._assignments[n].shard.rows for n in part))
             for part in parts
         ]
 

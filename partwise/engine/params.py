@@ -37,7 +37,7 @@ _PLAIN_TYPES = frozenset({bool, bytes, float, int, str, type(None)})
 
 
 def given_params(params: Any) -> Any:
-    """Return per-partition parameters as `spill_params` takes them, read where they are a path.
+    """Return per-partition parameters as `shard_params` takes them, read where they are a path.
 
     Args:
         params: A table, frame or mapping; the path or URL of a file of one; empty or None for none.
@@ -53,7 +53,7 @@ def given_params(params: Any) -> Any:
     return None if isinstance(params, Mapping) and not params else params
 
 
-def spill_params(
+def shard_params(
     params: Any,
     columns: Sequence[KeyColumn],
     n_shards: int,
@@ -77,7 +77,7 @@ def spill_params(
         InputError: A key is there twice, or the values of a key are no mapping.
 
     Example:
-        >>> spill_params({"store-1": {"rounds": 50}}, spill.key_columns, 64, "/tmp/params")
+        >>> shard_params({"store-1": {"rounds": 50}}, sharded.key_columns, 64, "/tmp/params")
         {17: '/tmp/params/params-00017.arrow'}
     """
     if params is None:

@@ -13,7 +13,7 @@ from partwise.errors import SerdeError
 from partwise.formatting import duration
 from partwise.models.serdes import serde_by_name
 from partwise.outcomes import PartitionStatus
-from partwise.shuffle.plan import Spill
+from partwise.shuffle.plan import ShardedRows
 
 WARM_SECONDS = "warm_seconds"
 """The metric of what a partition takes once its process has imported what it needs."""
@@ -56,40 +56,40 @@ class SampleWork:
         return replace(produced, metrics={**produced.metrics, WARM_SECONDS: seconds})
 
 
-def sample_of(spill: Spill, count: int) -> Spill:
+def sample_of(sharded: ShardedRows, count: int) -> ShardedRows:
     """Choose partitions: the smallest, the largest, and others evenly between by their size.
 
     Args:
-        spill: All of them.
+        sharded: All of them.
         count: How many.
     """
-    order = np.argsort(spill.key_rows, kind="stable")
+    order = np.argsort(sharded.key_rows, kind="stable")
     places = np.unique(np.linspace(0, len(order) - 1, count).round().astype(np.int64))
     # One alone is the median.
     chosen = order[places if count > 1 else [len(order) // 2]]
-    hashes = spill.key_hashes[chosen]
-    numbers = {int(number) for number in hashes % np.uint64(spill.n_shards)}
+    hashes = sharded.key_hashes[chosen]
+    numbers = {int(number) for number in hashes % np.uint64(sharded.n_shards)}
     return replace(
-        spill,
-        shards=tuple(shard for shard in spill.shards if shard.number in numbers),
-        rows=int(spill.key_rows[chosen].sum()),
+        sharded,
+        shards=tuple(shard for shard in sharded.shards if shard.number in numbers),
+        rows=int(sharded.key_rows[chosen].sum()),
         key_hashes=hashes,
-        key_rows=spill.key_rows[chosen],
+        key_rows=sharded.key_rows[chosen],
         only=frozenset(hashes.tolist()),
     )
 
 
-def predict(ledger: pa.Table, spill: Spill, slots: int) -> str:
+def predict(ledger: pa.Table, sharded: ShardedRows, slots: int) -> str:
     """Say what all partitions would take, by what those of a sample took.
 
     Seconds are taken to be a + b * rows, with the a and b, neither below 0, that fit best.
 
     Args:
         ledger: The sample's.
-        spill: All partitions.
+        sharded: All partitions.
         slots: How many run at once.
     """
-    said = f"A sample of {ledger.num_rows} of the {spill.partitions:,} partitions."
+    said = f"A sample of {ledger.num_rows} of the {sharded.partitions:,} partitions."
     rows, seconds, memory = [], [], []
     for status, count, metrics, peak in zip(
         *(ledger[name].to_pylist() for name in ("status", "rows", "metrics", "peak_memory_bytes")),
@@ -103,7 +103,7 @@ def predict(ledger: pa.Table, spill: Spill, slots: int) -> str:
     if not rows:
         return f"{said} None of them is DONE, so nothing can be told of all."
     fixed, each = _fit(np.array(rows, np.float64), np.array(seconds))
-    every = fixed + each * spill.key_rows
+    every = fixed + each * sharded.key_rows
     total = max(float(every.sum()) / slots, float(every.max()))
     where = f"{slots} slot" + ("s" if slots > 1 else "")
     said += f" All of them would take about {duration(total)} on {where}"

@@ -106,10 +106,10 @@ class _ShardRun:
         self._earlier_logs: dict[int, bytes] = {}
         self._shared = _directory(worker, self._execution.token)
         os.makedirs(self._shared, exist_ok=True)
-        spill = fetch_shard(
-            assignment.spill, assignment.where, self._execution.store, self._shared, directory
+        sharded = fetch_shard(
+            assignment.shard, assignment.where, self._execution.store, self._shared, directory
         )
-        self._shard: SortedShard = sort_shard(spill, self._execution.key_columns, directory)
+        self._shard: SortedShard = sort_shard(sharded, self._execution.key_columns, directory)
         self._chosen = list(range(len(self._shard.partition_ids)))
         if assignment.only is not None:
             self._chosen = chosen_keys(self._shard.keys, assignment.only)

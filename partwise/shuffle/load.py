@@ -19,17 +19,17 @@ from distributed import Client, Future, get_worker, wait
 from partwise.errors import ClusterError, PartwiseError, SourceError, StoreError
 from partwise.shuffle.part_file import is_whole, lay_in_shard_order, read_index
 from partwise.shuffle.plan import (
+    IndexedPart,
     KeyedRows,
-    Spill,
-    SpilledPart,
-    SpilledShard,
+    ShardedRows,
+    UnsortedShard,
     keyed_fragments,
     merge_parts,
 )
-from partwise.shuffle.shard_cache import Shelf, is_disk_full
-from partwise.shuffle.shared_folder import Medium, Stage, fetch_shard
+from partwise.shuffle.shard_cache import ShardCache, is_disk_full
+from partwise.shuffle.shared_folder import Medium, SharedFolder, fetch_shard
 from partwise.shuffle.sorted_shards import read_shard_keys
-from partwise.shuffle.write import Division, spill_fragments
+from partwise.shuffle.write import Division, write_fragments
 from partwise.sources.descriptions import Source
 from partwise.sources.fragments import Fragment, Place
 from partwise.store.store import Store
@@ -62,7 +62,7 @@ def places_of(where: Medium) -> tuple[Place, ...]:
     return ("anywhere", "disk") if where == "disk" else ("anywhere",)
 
 
-def spill_part(work: PartWork, fragments: Sequence[Fragment]) -> str:
+def write_part(work: PartWork, fragments: Sequence[Fragment]) -> str:
     """Read fragments, and write a part; returns its path, relative to the store.
 
     Raises:
@@ -76,11 +76,11 @@ def spill_part(work: PartWork, fragments: Sequence[Fragment]) -> str:
         if work.where == "disk":
             # The folder is the driver's: once that has gone, this part is not wanted any more.
             local = work.store.local_path(path) or path
-            spill_fragments(work.division, numbered, local, work.first_row)
+            write_fragments(work.division, numbered, local, work.first_row)
             return path
-        with tempfile.TemporaryDirectory(prefix="spill-", dir=_worker_folder()) as folder:
+        with tempfile.TemporaryDirectory(prefix="parts-", dir=_worker_folder()) as folder:
             raw, laid = os.path.join(folder, "raw"), os.path.join(folder, "laid")
-            spill_fragments(work.division, numbered, raw, work.first_row)
+            write_fragments(work.division, numbered, raw, work.first_row)
             lay_in_shard_order(raw, laid)
             os.unlink(raw)
             work.store.create(path, Path(laid).read_bytes())
@@ -105,18 +105,18 @@ def load_shards(
     source: Source,
     division: Division,
     client: Client,
-    shelf: Shelf,
-    stage: Stage,
+    cache: ShardCache,
+    shared_folder: SharedFolder,
     log: Callable[[str], None],
-) -> Spill:
+) -> ShardedRows:
     """Divide a source over shards, or find that an earlier run did.
 
     Args:
         source: Where the rows come from.
         division: How they are divided.
         client: Of the cluster whose workers read.
-        shelf: Where parts are written.
-        stage: Makes the dictionaries of the rows reachable for workers.
+        cache: Where parts are written.
+        shared_folder: Makes the dictionaries of the rows reachable for workers.
         log: Hears how far it is.
 
     Raises:
@@ -124,87 +124,87 @@ def load_shards(
         NullKeyError: A key is null under the policy "error".
         ClusterError: Workers died of it.
     """
-    places = places_of(stage.where)
+    places = places_of(shared_folder.where)
     names = [column.name for column in division.key_columns]
     keyed, others, dropped = keyed_fragments(source.fragments(names), division, places)
-    parts = known_parts(shelf, client, log)
+    parts = known_parts(cache, client, log)
     paths: list[str] = []
     if parts is None:
-        paths = _Spilling(division, client, shelf, places, keyed, log).run(others)
-        parts = [open_part(shelf, path) for path in paths]
-    dictionaries = str(stage.directory / "dictionaries")
-    spill = merge_parts(source, parts, keyed, division, dropped, dictionaries)
+        paths = _Writing(division, client, cache, places, keyed, log).run(others)
+        parts = [open_part(cache, path) for path in paths]
+    dictionaries = str(shared_folder.directory / "dictionaries")
+    sharded = merge_parts(source, parts, keyed, division, dropped, dictionaries)
     if paths:
-        shelf.complete(paths)
-    staged = stage.hand_over(dictionaries).path
-    return replace(spill, shards=tuple(replace(s, dictionaries=staged) for s in spill.shards))
+        cache.complete(paths)
+    staged = shared_folder.hand_over(dictionaries).path
+    return replace(sharded, shards=tuple(replace(s, dictionaries=staged) for s in sharded.shards))
 
 
 def read_keys(
-    stage: Stage,
+    shared_folder: SharedFolder,
     key_columns: Sequence[KeyColumn],
-    shard: SpilledShard,
+    shard: UnsortedShard,
     only: frozenset[int] | None = None,
 ) -> pa.Table:
     """Return the distinct keys of a shard, wherever its rows lie.
 
     Args:
-        stage: Where its dictionaries were handed to workers.
+        shared_folder: Where its dictionaries were handed to workers.
         key_columns: The columns of the partition key.
         shard: The shard.
         only: The hashes of the keys that are meant; None: all.
     """
-    with tempfile.TemporaryDirectory(prefix="keys-", dir=stage.directory) as directory:
-        fetched = fetch_shard(shard, stage.where, stage.store, directory, directory)
+    with tempfile.TemporaryDirectory(prefix="keys-", dir=shared_folder.directory) as directory:
+        fetched = fetch_shard(shard, shared_folder.where, shared_folder.store, directory, directory)
         keys = read_shard_keys(fetched, key_columns, directory)
     return keys if only is None else keys.take(chosen_keys(keys, only))
 
 
 def known_parts(
-    shelf: Shelf, client: Client, log: Callable[[str], None]
-) -> list[SpilledPart] | None:
+    cache: ShardCache, client: Client, log: Callable[[str], None]
+) -> list[IndexedPart] | None:
     """Return the parts that an earlier run wrote, if they are whole; None: there are none."""
-    paths = shelf.known_parts()
+    paths = cache.known_parts()
     if not paths:
         return None
     try:
-        parts = [open_part(shelf, path) for path in paths]
+        parts = [open_part(cache, path) for path in paths]
     except (SourceError, StoreError, FileNotFoundError):
         parts = []
     # A store looks after what it keeps; a scratch disk may not.
-    checked = [part.path for part in parts] if shelf.where == "disk" else []
+    checked = [part.path for part in parts] if cache.where == "disk" else []
     if parts and all(client.gather(client.map(is_whole, checked, pure=False))):
         log("The rows are those of an earlier run: its shards are used again.")
         return parts
     log("The shards of an earlier run on these rows are damaged: the rows are read again.")
-    shelf.forget()
+    cache.forget()
     return None
 
 
-def open_part(shelf: Shelf, path: str) -> SpilledPart:
+def open_part(cache: ShardCache, path: str) -> IndexedPart:
     """Read the index of a part."""
-    store = shelf.store
+    store = cache.store
     size = store.size(path)
     index = read_index(lambda offset, count: store.read_range(path, offset, count), size, path)
-    where = store.local_path(path) if shelf.where == "disk" else path
-    return SpilledPart(path=where or path, index=index)
+    where = store.local_path(path) if cache.where == "disk" else path
+    return IndexedPart(path=where or path, index=index)
 
 
-class _Spilling:
-    """The parts of one spill, in the making."""
+class _Writing:
+    """The part files of one source, in the making."""
 
     def __init__(
         self,
         division: Division,
         client: Client,
-        shelf: Shelf,
+        cache: ShardCache,
         places: Collection[Place],
         keyed: Sequence[KeyedRows],
         log: Callable[[str], None],
     ) -> None:
         self._division = division
         self._client = client
-        self._shelf = shelf
+        self._cache = cache
         self._places = places
         self._log = log
         self._counts_hold = not keyed and not division.selection.conditions
@@ -217,8 +217,8 @@ class _Spilling:
         paths: dict[int, str] = {}
         pending: dict[Future[str], int] = {}
         here: list[int] = []
-        if self._shelf.where == "disk":
-            os.makedirs(self._shelf.store.local_path(self._shelf.folder) or "", exist_ok=True)
+        if self._cache.where == "disk":
+            os.makedirs(self._cache.store.local_path(self._cache.folder) or "", exist_ok=True)
         try:
             for number, group in enumerate(groups):
                 place = group[0][1].place
@@ -227,7 +227,7 @@ class _Spilling:
                 else:
                     here.append(number)
             for number in here:
-                paths[number] = spill_part(works[number], [f for _, f in groups[number]])
+                paths[number] = write_part(works[number], [f for _, f in groups[number]])
             self._collect(pending, paths)
         finally:
             self._client.cancel(list(pending))
@@ -271,19 +271,19 @@ class _Spilling:
             division=self._division,
             positions=tuple(position for position, _ in group),
             first_row=sum(rows or 0 for rows in before) if known else None,
-            where=self._shelf.where,
-            store=self._shelf.store,
-            folder=self._shelf.folder,
+            where=self._cache.where,
+            store=self._cache.store,
+            folder=self._cache.folder,
         )
 
     def _submit(self, work: PartWork, group: Sequence[tuple[int, Fragment]]) -> "Future[str]":
         future: Future[str]
         if group[0][1].place == "cluster":
             tasks = [fragment.task for _, fragment in group]  # type: ignore[attr-defined]
-            future = self._client.compute(delayed(spill_part, pure=False)(work, tasks))
+            future = self._client.compute(delayed(write_part, pure=False)(work, tasks))
         else:
             fragments = [fragment for _, fragment in group]
-            future = self._client.submit(spill_part, work, fragments, pure=False)
+            future = self._client.submit(write_part, work, fragments, pure=False)
         return future
 
     def _collect(self, pending: dict["Future[str]", int], paths: dict[int, str]) -> None:

@@ -1,4 +1,4 @@
-"""A part of a spill on disk: the rows of some fragments, divided by shard.
+"""A part file: the rows of some fragments, divided by shard.
 
     messages    Arrow record batches without a schema, each the rows of one shard of one batch that
                 was read, at offsets that are multiples of 64
@@ -26,7 +26,7 @@ from partwise.tables.dictionaries import ColumnStorage, read_one
 
 MESSAGE_ALIGNMENT = 64
 _FOOTER = struct.Struct("<qqQ8s")
-_MARK = b"PWSPILL2"
+_MARK = b"PWPARTS2"
 PART_VERSION = 2
 """Of the format of part files."""
 _ABOUT = b"partwise"
@@ -58,7 +58,7 @@ class PartIndex:
     """The columns that have a value."""
 
 
-class SpillWriter:
+class PartWriter:
     """Writes a part.
 
     Args:
@@ -179,7 +179,7 @@ def read_index(read: Callable[[int, int], bytes], size: int, name: str) -> PartI
         return _read_index(read, size)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise SourceError(
-            f"The spilled rows at {name} are damaged ({error}): begin the run again."
+            f"The rows of shards at {name} are damaged ({error}): begin the run again."
         ) from error
 
 

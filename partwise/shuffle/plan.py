@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from partwise.errors import InputError, SourceError
 from partwise.shuffle.part_file import PartIndex
-from partwise.shuffle.write import Division, KeyRows, NullKeys, refuse_null, spill_fragments
+from partwise.shuffle.write import Division, KeyRows, NullKeys, refuse_null, write_fragments
 from partwise.sources.descriptions import Source
 from partwise.sources.fragments import Fragment, Place, Selection
 from partwise.tables.dictionaries import merge_dictionaries, same_dictionaries, write_dictionaries
@@ -28,7 +28,7 @@ _ROW_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpilledRows:
+class ShardRows:
     """Rows of one shard in a part file."""
 
     path: str
@@ -53,7 +53,7 @@ class KeyedRows:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpilledShard:
+class UnsortedShard:
     """The rows of one shard, not sorted yet."""
 
     number: int
@@ -62,7 +62,7 @@ class SpilledShard:
     """How many rows it has, at least one."""
     size_bytes: int
     """Their size in Arrow memory; of fragments, an estimate."""
-    spilled: tuple[SpilledRows, ...]
+    written: tuple[ShardRows, ...]
     keyed: tuple[KeyedRows, ...]
     selection: Selection | None
     """What is taken of `keyed`; None where there are none."""
@@ -72,14 +72,14 @@ class SpilledShard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spill:
+class ShardedRows:
     """A source that was divided over shards."""
 
     key_columns: tuple[KeyColumn, ...]
     """The columns by which it was divided."""
     n_shards: int
     """Among how many shards the rows were divided."""
-    shards: tuple[SpilledShard, ...]
+    shards: tuple[UnsortedShard, ...]
     """Those that have rows, by number."""
     rows: int
     """Rows in all shards."""
@@ -103,7 +103,7 @@ class Spill:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SpilledPart:
+class IndexedPart:
     """A part file, with its index."""
 
     path: str
@@ -196,13 +196,13 @@ def keyed_fragments(
 
 def merge_parts(
     source: Source,
-    parts: Sequence[SpilledPart],
+    parts: Sequence[IndexedPart],
     keyed: Sequence[KeyedRows],
     division: Division,
     dropped_rows: int,
     dictionaries_path: str,
-) -> Spill:
-    """Put shards together of what was spilled, and of fragments that need not be.
+) -> ShardedRows:
+    """Put shards together of what was written, and of fragments that are read where they lie.
 
     Args:
         source: What was divided.
@@ -234,7 +234,7 @@ def merge_parts(
     write_dictionaries(dictionaries_path, [merged, *own])
     filled = frozenset().union(*(part.index.filled for part in parts))
     names = frozenset(division.selection.schema.names)
-    return Spill(
+    return ShardedRows(
         key_columns=division.key_columns,
         n_shards=division.n_shards,
         shards=_shards(parts, by_shard, division, merged, dictionaries_path),
@@ -258,15 +258,15 @@ def _refuse_empty(source: Source, dropped: int) -> None:
 
 
 def _shards(
-    parts: Sequence[SpilledPart],
+    parts: Sequence[IndexedPart],
     keyed: dict[int, list[KeyedRows]],
     division: Division,
     merged: pa.RecordBatch,
     dictionaries_path: str,
-) -> tuple[SpilledShard, ...]:
+) -> tuple[UnsortedShard, ...]:
     rows = np.zeros(division.n_shards, np.int64)
     sizes = np.zeros(division.n_shards, np.int64)
-    spilled: dict[int, list[SpilledRows]] = {}
+    written: dict[int, list[ShardRows]] = {}
     others = 0
     for part in parts:
         index = part.index
@@ -277,22 +277,22 @@ def _shards(
         order = np.argsort(index.shards, kind="stable")
         numbers, starts = np.unique(index.shards[order], return_index=True)
         for number, places in zip(numbers.tolist(), np.split(order, starts[1:]), strict=True):
-            here = SpilledRows(
+            here = ShardRows(
                 path=part.path,
                 positions=index.positions[places],
                 spans=index.spans[places],
                 dictionaries=others if differs else 0,
             )
-            spilled.setdefault(number, []).append(here)
+            written.setdefault(number, []).append(here)
     for number, fragments in keyed.items():
         rows[number] += sum(one.fragment.rows or 0 for one in fragments)
         sizes[number] += sum(one.fragment.size_bytes for one in fragments)
     return tuple(
-        SpilledShard(
+        UnsortedShard(
             number=number,
             rows=int(rows[number]),
             size_bytes=int(sizes[number]),
-            spilled=tuple(spilled.get(number, ())),
+            written=tuple(written.get(number, ())),
             keyed=tuple(keyed.get(number, ())),
             selection=division.selection if number in keyed else None,
             dictionaries=dictionaries_path,
@@ -301,21 +301,21 @@ def _shards(
     )
 
 
-def spill_shards(
+def shard_rows(
     source: Source,
     key_columns: Sequence[KeyColumn],
     n_shards: int,
     directory: str | os.PathLike[str],
     *,
     null_keys: NullKeys = "error",
-) -> Spill:
+) -> ShardedRows:
     """Divide a source over shards in this process alone: all that has to be read is one part.
 
     Args:
         source: Where the rows come from.
         key_columns: The columns of the partition key.
         n_shards: How many shards, 1 to 65,536.
-        directory: Where the spill is written; made if it is missing.
+        directory: Where the parts are written; made if it is missing.
         null_keys: What happens to rows whose key is null.
 
     Raises:
@@ -326,7 +326,7 @@ def spill_shards(
     Example:
         >>> source = open_source("sales.parquet")
         >>> columns = key_columns(source.schema, ["store"])
-        >>> spill = spill_shards(source, columns, 64, "/tmp/spill")
+        >>> sharded = shard_rows(source, columns, 64, "/tmp/shards")
     """
     Path(directory).mkdir(parents=True, exist_ok=True)
     division = Division(
@@ -340,7 +340,7 @@ def spill_shards(
     path = os.path.join(directory, "00000.part")
     parts = []
     if others:
-        index = spill_fragments(division, others, path, first_row=0 if not keyed else None)
-        parts = [SpilledPart(path=path, index=index)]
+        index = write_fragments(division, others, path, first_row=0 if not keyed else None)
+        parts = [IndexedPart(path=path, index=index)]
     dictionaries = os.path.join(directory, "dictionaries")
     return merge_parts(source, parts, keyed, division, dropped, dictionaries)

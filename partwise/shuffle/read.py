@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import SourceError
-from partwise.shuffle.plan import KeyedRows, SpilledRows, SpilledShard
+from partwise.shuffle.plan import KeyedRows, ShardRows, UnsortedShard
 from partwise.tables.dictionaries import (
     ColumnStorage,
     read_dictionaries,
@@ -24,7 +24,7 @@ from partwise.tables.keys.partition_keys import hash_keys, normalize_keys
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRows:
-    """Rows that were spilled, mapped into memory."""
+    """Rows of a shard in part files, mapped into memory."""
 
     rows: pa.Table
     """As they are stored: codes in place of dictionary columns."""
@@ -41,25 +41,26 @@ class StoredRows:
 
 @contextmanager
 def stored_rows(
-    shard: SpilledShard, key_columns: Sequence[KeyColumn], spool: Path
+    shard: UnsortedShard, key_columns: Sequence[KeyColumn], spool: Path
 ) -> Iterator[StoredRows]:
     """Give the rows of a shard.
 
     Args:
         shard: The shard, whose files stay as they are.
         key_columns: The columns of the partition key.
-        spool: A file for the rows of fragments that were not spilled; it is gone afterwards.
+        spool: A file for the rows of fragments that were not written to part files; it is gone
+            afterwards.
 
     Raises:
         SourceError: A fragment has a key that its path or footer does not tell of.
     """
-    found = read_dictionaries(shard.dictionaries, {0, *(s.dictionaries for s in shard.spilled)})
+    found = read_dictionaries(shard.dictionaries, {0, *(s.dictionaries for s in shard.written)})
     merged = found[0]
     batches: list[tuple[int, int, pa.RecordBatch]] = []
-    for spilled in shard.spilled:
-        for position, batch in _messages(spilled, merged.schema):
-            if spilled.dictionaries:
-                batch = recode(batch, found[spilled.dictionaries], merged)
+    for rows in shard.written:
+        for position, batch in _messages(rows, merged.schema):
+            if rows.dictionaries:
+                batch = recode(batch, found[rows.dictionaries], merged)
             batches.append((position, len(batches), batch))
     try:
         if shard.keyed:
@@ -72,17 +73,15 @@ def stored_rows(
         spool.unlink(missing_ok=True)
 
 
-def _messages(spilled: SpilledRows, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
-    source = pa.memory_map(spilled.path).read_buffer()
+def _messages(rows: ShardRows, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+    source = pa.memory_map(rows.path).read_buffer()
     stored = stored_schema(schema)
-    for position, (offset, size) in zip(
-        spilled.positions.tolist(), spilled.spans.tolist(), strict=True
-    ):
+    for position, (offset, size) in zip(rows.positions.tolist(), rows.spans.tolist(), strict=True):
         yield position, pa.ipc.read_record_batch(source.slice(offset, size), stored)
 
 
 def _spooled(
-    shard: SpilledShard, key_columns: Sequence[KeyColumn], spool: Path
+    shard: UnsortedShard, key_columns: Sequence[KeyColumn], spool: Path
 ) -> list[tuple[int, pa.RecordBatch]]:
     """Write the rows of fragments to a file, and map it."""
     positions: list[int] = []
@@ -103,9 +102,9 @@ def _spooled(
 
 
 def read_keyed(
-    shard: SpilledShard, keyed: KeyedRows, key_columns: Sequence[KeyColumn]
+    shard: UnsortedShard, keyed: KeyedRows, key_columns: Sequence[KeyColumn]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a fragment that was not spilled, as they are stored.
+    """Read the rows of a fragment of one key, as they are stored.
 
     Raises:
         SourceError: A row has another key than its path or footer says.
@@ -129,7 +128,7 @@ def read_keyed(
 
 
 def find_key(
-    shard: SpilledShard,
+    shard: UnsortedShard,
     key_columns: Sequence[KeyColumn],
     wanted: np.uint64,
     read: Callable[[str, int, int], bytes],
@@ -148,11 +147,11 @@ def find_key(
         if hash_keys(keyed.keys)[0] == wanted:
             return keyed.keys
     names = [column.name for column in key_columns]
-    for spilled in shard.spilled:
-        own = read_dictionaries(shard.dictionaries, {spilled.dictionaries})[spilled.dictionaries]
+    for rows in shard.written:
+        own = read_dictionaries(shard.dictionaries, {rows.dictionaries})[rows.dictionaries]
         stored = stored_schema(own.schema)
-        for offset, size in spilled.spans.tolist():
-            message = pa.py_buffer(read(spilled.path, offset, size))
+        for offset, size in rows.spans.tolist():
+            message = pa.py_buffer(read(rows.path, offset, size))
             batch = pa.ipc.read_record_batch(message, stored)
             shown = show(batch.select(names), own.select(names))
             keys = normalize_keys(shown, key_columns)

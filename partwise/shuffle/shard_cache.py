@@ -1,4 +1,4 @@
-"""Where the parts of a spill lie: for one run, or for later runs on the same rows too.
+"""Where part files lie: for one run, or for later runs on the same rows too.
 
 Workers that see this machine's disk find them in a scratch folder there, all others in the artifact
 store; both are a `Store`, so there is one way to write and to find them.
@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from partwise.errors import InputError, StoreError
 from partwise.shuffle.part_file import PART_VERSION
-from partwise.shuffle.shared_folder import Medium, Stage
+from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import SourceDescription
 from partwise.store.store import Store
@@ -43,8 +43,8 @@ _TIME = "%Y%m%dT%H%M%SZ"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelf:
-    """A folder for the parts of one spill."""
+class ShardCache:
+    """A folder for the part files of one source."""
 
     where: Medium
     """How workers read what is there."""
@@ -52,7 +52,7 @@ class Shelf:
     folder: str
     """Of this execution, relative to the store."""
     entry: str | None
-    """The folder whose parts later runs use; None: this spill is for one run."""
+    """The folder whose parts later runs use; None: they are for one run."""
 
     def known_parts(self) -> list[str] | None:
         """The parts that an earlier run has written, relative to the store; None without one."""
@@ -96,7 +96,7 @@ class Shelf:
 
 
 def _division_key(about: SourceDescription, division: Division, where: str) -> str:
-    """Name what two spills have in common when they hold the same rows, divided alike."""
+    """Name what part files have in common that hold the same rows, divided alike."""
     what = [
         PART_VERSION,
         HASH_VERSION,
@@ -112,30 +112,32 @@ def _division_key(about: SourceDescription, division: Division, where: str) -> s
 
 
 @contextmanager
-def open_shelf(about: SourceDescription, division: Division, stage: Stage) -> Iterator[Shelf]:
-    """Give a place for the parts of a spill.
+def open_cache(
+    about: SourceDescription, division: Division, shared_folder: SharedFolder
+) -> Iterator[ShardCache]:
+    """Give a place for part files.
 
     Args:
         about: What is known of the source.
         division: How it is divided.
-        stage: The run's own folder.
+        shared_folder: The run's own folder.
     """
     token = f"{datetime.now(UTC):{_TIME}}-{secrets.token_hex(6)}"
-    entry = f"{SHARDS}/{_division_key(about, division, stage.where)}"
+    entry = f"{SHARDS}/{_division_key(about, division, shared_folder.where)}"
     with contextlib.ExitStack() as stack:
-        if stage.where == "store":
-            folder = f"{entry}/{token}" if about.recurs else f"{stage.folder}/parts"
+        if shared_folder.where == "store":
+            folder = f"{entry}/{token}" if about.recurs else f"{shared_folder.folder}/parts"
             kept = entry if about.recurs else None
-            shelf = Shelf(where="store", store=stage.store, folder=folder, entry=kept)
+            cache = ShardCache(where="store", store=shared_folder.store, folder=folder, entry=kept)
         elif about.recurs and _has_room(about.size_bytes, entry):
             stack.enter_context(_in_use(scratch_folder() / entry))
             store = Store.parse(scratch_folder())
-            shelf = Shelf(where="disk", store=store, folder=f"{entry}/{token}", entry=entry)
+            cache = ShardCache(where="disk", store=store, folder=f"{entry}/{token}", entry=entry)
         else:
-            own = Store.parse(stage.directory)
-            shelf = Shelf(where="disk", store=own, folder="parts", entry=None)
-        stack.callback(shelf.close)
-        yield shelf
+            own = Store.parse(shared_folder.directory)
+            cache = ShardCache(where="disk", store=own, folder="parts", entry=None)
+        stack.callback(cache.close)
+        yield cache
 
 
 def collect_shards(store: Store, older_than: timedelta, *, dry_run: bool) -> list[tuple[str, int]]:
@@ -165,7 +167,7 @@ def collect_shards(store: Store, older_than: timedelta, *, dry_run: bool) -> lis
 
 
 def scratch_folder() -> Path:
-    """Return the folder on this machine's disk where spilled rows stay for later runs.
+    """Return the folder on this machine's disk where part files stay for later runs.
 
     It is named by PARTWISE_SCRATCH, or lies in the folder for temporary files; only its owner has
     access.
@@ -192,7 +194,7 @@ def scratch_folder() -> Path:
 
 
 def _limit() -> int:
-    """How many bytes all spills that are kept may take."""
+    """How many bytes all part files that are kept may take."""
     text = os.environ.get(LIMIT_VARIABLE, "")
     if not text:
         return min(_LIMIT_BYTES, shutil.disk_usage(scratch_folder()).free // 2)
@@ -204,7 +206,7 @@ def _limit() -> int:
 
 
 def _has_room(size_bytes: int, entry: str) -> bool:
-    """Make room for a spill among those that are kept, the longest unused of which go."""
+    """Make room for part files among those that are kept, the longest unused of which go."""
     limit = _limit()
     needed = int(size_bytes * _GROWTH)
     if needed > limit:
@@ -229,7 +231,7 @@ def _size(folder: Path) -> int:
 
 
 def _last_used(entry: Path) -> float:
-    """When a spill was last used; 0 for one that was never completed."""
+    """When an entry was last used; 0 for one that was never completed."""
     with contextlib.suppress(FileNotFoundError):
         return (entry / COMPLETE).stat().st_mtime
     return 0.0
@@ -237,14 +239,14 @@ def _last_used(entry: Path) -> float:
 
 @contextmanager
 def _in_use(entry: Path) -> Iterator[None]:
-    """Keep other processes from removing a spill."""
+    """Keep other processes from removing an entry."""
     descriptor = _locked(entry, fcntl.LOCK_SH)
     try:
         with contextlib.suppress(FileNotFoundError):
             os.utime(entry / COMPLETE)
         yield
     finally:
-        # Of a spill that is not kept no lock stays either, if nobody else has it.
+        # Of an entry that is not kept no lock stays either, if nobody else has it.
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not entry.exists():
@@ -253,7 +255,7 @@ def _in_use(entry: Path) -> Iterator[None]:
 
 
 def _remove_unused(entry: Path) -> bool:
-    """Remove a spill that no process uses."""
+    """Remove an entry that no process uses."""
     try:
         descriptor = _locked(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from partwise.errors import StoreError
 from partwise.runs.documents import SCRATCH, run_path
 from partwise.shuffle.part_file import MESSAGE_ALIGNMENT
-from partwise.shuffle.plan import SpilledShard
+from partwise.shuffle.plan import UnsortedShard
 from partwise.store.store import Store
 
 LARGEST_READ_BYTES = 64 << 20
@@ -32,7 +32,7 @@ class StagedFile:
     where: Medium
 
 
-class Stage:
+class SharedFolder:
     """The driver's folder for what it hands to workers; gone when the execution ends.
 
     Args:
@@ -87,24 +87,24 @@ def fetch(staged: StagedFile, store: Store, directory: str) -> str:
 
 
 def fetch_shard(
-    spill: SpilledShard, where: Medium, store: Store, shared: str, directory: str
-) -> SpilledShard:
+    sharded: UnsortedShard, where: Medium, store: Store, shared: str, directory: str
+) -> UnsortedShard:
     """Return a shard with its files on this machine: of those in the store, just its own rows.
 
     Args:
-        spill: The shard.
+        sharded: The shard.
         where: Where its files lie.
         store: The artifact store.
         shared: A folder on this machine's disk for what all shards have in common.
         directory: One for this shard's own rows.
     """
     if where == "disk":
-        return spill
-    dictionaries = fetch(StagedFile(path=spill.dictionaries, where=where), store, shared)
-    path = os.path.join(directory, f"{spill.number:05d}.rows")
+        return sharded
+    dictionaries = fetch(StagedFile(path=sharded.dictionaries, where=where), store, shared)
+    path = os.path.join(directory, f"{sharded.number:05d}.rows")
     fetched = []
     with open(path, "wb") as file:
-        for rows in spill.spilled:
+        for rows in sharded.written:
             # The rows of a shard lie side by side in an object.
             first, end = rows.spans[:, 0].min(), (rows.spans[:, 0] + rows.spans[:, 1]).max()
             shift = file.tell() - int(first)
@@ -114,7 +114,7 @@ def fetch_shard(
             file.write(b"\0" * (-file.tell() % MESSAGE_ALIGNMENT))
             spans = rows.spans + np.array([shift, 0])
             fetched.append(replace(rows, path=path, spans=spans))
-    return replace(spill, spilled=tuple(fetched), dictionaries=dictionaries)
+    return replace(sharded, written=tuple(fetched), dictionaries=dictionaries)
 
 
 def table_bytes(table: pa.Table) -> bytes:

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from partwise.shuffle.plan import Spill
+from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.read import find_key
-from partwise.shuffle.shared_folder import Stage
+from partwise.shuffle.shared_folder import SharedFolder
 from partwise.tables.column_names import names_in_words
 from partwise.tables.keys.partition_keys import key_values
 
@@ -18,23 +18,25 @@ MANY_PARTITIONS = 100_000
 FEW_ROWS = 2.0
 
 
-def warnings_of(spill: Spill, stage: Stage, slots: int, memory_bytes: int) -> Iterator[str]:
+def warnings_of(
+    sharded: ShardedRows, shared_folder: SharedFolder, slots: int, memory_bytes: int
+) -> Iterator[str]:
     """Yield what a person should know of the sizes of partitions before they are worked on.
 
     Args:
-        spill: The rows.
-        stage: Where they can be looked up.
+        sharded: The rows.
+        shared_folder: Where they can be looked up.
         slots: Partitions that run at once.
         memory_bytes: What a partition may take.
     """
-    rows = spill.key_rows
+    rows = sharded.key_rows
     largest = int(np.argmax(rows))
-    share = float(rows[largest] / spill.rows)
-    size_bytes = sum(shard.size_bytes for shard in spill.shards) * share
+    share = float(rows[largest] / sharded.rows)
+    size_bytes = sum(shard.size_bytes for shard in sharded.shards) * share
     giant = share * slots > GIANT_SHARE and rows[largest] > GIANT_TIMES_MEDIAN * np.median(rows)
     if giant or size_bytes > memory_bytes:
-        name = _name(spill, stage, spill.key_hashes[largest])
-        about = f"The partition {name} has {int(rows[largest]):,} of the {spill.rows:,} rows"
+        name = _name(sharded, shared_folder, sharded.key_hashes[largest])
+        about = f"The partition {name} has {int(rows[largest]):,} of the {sharded.rows:,} rows"
         if giant:
             yield (
                 f"{about} ({share:.0%}): all others may be done long before it; divide it by one "
@@ -45,23 +47,24 @@ def warnings_of(spill: Spill, stage: Stage, slots: int, memory_bytes: int) -> It
                 f"{about}, about {size_bytes / 2**30:.1f} GiB, and may take "
                 f"{memory_bytes / 2**30:.1f} GiB of memory: read it with data.batches(size)."
             )
-    if spill.partitions > MANY_PARTITIONS and spill.rows / spill.partitions < FEW_ROWS:
-        names = names_in_words([column.name for column in spill.key_columns])
+    if sharded.partitions > MANY_PARTITIONS and sharded.rows / sharded.partitions < FEW_ROWS:
+        names = names_in_words([column.name for column in sharded.key_columns])
         yield (
-            f"partition_by={names} makes {spill.partitions:,} partitions of {spill.rows:,} rows, "
-            f"{spill.rows / spill.partitions:.1f} rows each: is it the column you meant?"
+            f"partition_by={names} makes {sharded.partitions:,} partitions of "
+            f"{sharded.rows:,} rows, "
+            f"{sharded.rows / sharded.partitions:.1f} rows each: is it the column you meant?"
         )
 
 
-def _name(spill: Spill, stage: Stage, key_hash: np.uint64) -> str:
+def _name(sharded: ShardedRows, shared_folder: SharedFolder, key_hash: np.uint64) -> str:
     """Name the partition whose key has a hash."""
-    number = int(key_hash % np.uint64(spill.n_shards))
-    shard = next(shard for shard in spill.shards if shard.number == number)
+    number = int(key_hash % np.uint64(sharded.n_shards))
+    shard = next(shard for shard in sharded.shards if shard.number == number)
     read: Callable[[str, int, int], bytes] = read_local
-    if stage.where == "store":
-        read = stage.store.read_range
-    local = replace(shard, dictionaries=str(stage.directory / "dictionaries"))
-    keys = find_key(local, spill.key_columns, key_hash, read)
+    if shared_folder.where == "store":
+        read = shared_folder.store.read_range
+    local = replace(shard, dictionaries=str(shared_folder.directory / "dictionaries"))
+    keys = find_key(local, sharded.key_columns, key_hash, read)
     return "?" if keys is None else repr(key_values(keys)[0])
 
 

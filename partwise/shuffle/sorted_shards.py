@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from partwise.shuffle.plan import SpilledShard
+from partwise.shuffle.plan import UnsortedShard
 from partwise.shuffle.read import read_keyed, stored_rows
 from partwise.shuffle.sort import Piece, cut_pieces, encode_sorted, stable_order
 from partwise.tables.dictionaries import read_dictionaries, show
@@ -73,9 +73,9 @@ def _batch_bounds(offsets: np.ndarray, row_bytes: int) -> list[int]:
 
 
 def sort_shard(
-    shard: SpilledShard, key_columns: Sequence[KeyColumn], directory: str | os.PathLike[str]
+    shard: UnsortedShard, key_columns: Sequence[KeyColumn], directory: str | os.PathLike[str]
 ) -> SortedShard:
-    """Sort a spilled shard by key; rows of a partition keep the order of the source.
+    """Sort an unsorted shard by key; rows of a partition keep the order of the source.
 
     Anonymous memory is about 12 bytes per row for the keys and 200 MB for rows, not the size of
     the shard; a shard of more than 64 MB is written twice.
@@ -89,13 +89,13 @@ def sort_shard(
         The sorted shard with its keys, partition IDs and row offsets.
 
     Example:
-        >>> shard = sort_shard(spill.shards[0], spill.key_columns, "/tmp/sorted")
+        >>> shard = sort_shard(sharded.shards[0], sharded.key_columns, "/tmp/sorted")
         >>> reader = ShardReader(shard.path)
         >>> first = reader.partition(shard.offsets[0], shard.offsets[1])
     """
     Path(directory).mkdir(parents=True, exist_ok=True)
     path = Path(directory) / f"{shard.number:05d}.arrow"
-    if not shard.spilled:
+    if not shard.written:
         return _write_keyed(shard, key_columns, path)
     row_bytes = max(1, shard.size_bytes // shard.rows)
     with stored_rows(shard, key_columns, path.with_suffix(".spool")) as stored:
@@ -117,7 +117,7 @@ def _new_file(path: Path, schema: pa.Schema) -> Iterator[Any]:
 
 
 def _sorted_shard(
-    shard: SpilledShard,
+    shard: UnsortedShard,
     path: Path,
     keys: pa.Table,
     offsets: np.ndarray,
@@ -132,7 +132,7 @@ def _sorted_shard(
     )
 
 
-def _write_keyed(shard: SpilledShard, key_columns: Sequence[KeyColumn], path: Path) -> SortedShard:
+def _write_keyed(shard: UnsortedShard, key_columns: Sequence[KeyColumn], path: Path) -> SortedShard:
     """Write a shard of fragments with one key each: they are read once, and written once."""
     codes = encode_sorted(pa.Table.from_batches([keyed.keys for keyed in shard.keyed]))
     dictionaries = read_dictionaries(shard.dictionaries, {0})[0]
@@ -174,7 +174,7 @@ def _sorted_batches(piece: Piece, bounds: list[int]) -> Iterator[pa.RecordBatch]
 
 
 def read_shard_keys(
-    shard: SpilledShard, key_columns: Sequence[KeyColumn], directory: str | os.PathLike[str]
+    shard: UnsortedShard, key_columns: Sequence[KeyColumn], directory: str | os.PathLike[str]
 ) -> pa.Table:
     """Read the distinct keys of a shard that is not sorted.
 
@@ -186,7 +186,7 @@ def read_shard_keys(
     Returns:
         Normalized key columns, one row per partition, in the order of `SortedShard.keys`.
     """
-    if not shard.spilled:
+    if not shard.written:
         return encode_sorted(pa.Table.from_batches([keyed.keys for keyed in shard.keyed])).keys
     with stored_rows(shard, key_columns, Path(directory) / f"{shard.number:05d}.keys") as stored:
         return encode_sorted(stored.keys(key_columns)).keys

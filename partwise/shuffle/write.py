@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import NullKeyError
-from partwise.shuffle.part_file import PartIndex, SpillWriter
+from partwise.shuffle.part_file import PartIndex, PartWriter
 from partwise.sources.fragments import Fragment, Selection
 from partwise.tables.dictionaries import ColumnStorage
 from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
@@ -24,13 +24,13 @@ NullKeys = Literal["error", "drop", "keep"]
 partition of the null key."""
 
 # Fewer rows per batch make the slices that go to each shard tiny, more cost memory.
-_SPILL_ROWS = 262_144
-_SPILL_BYTES = 64 * 2**20
+_PART_ROWS = 262_144
+_PART_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """How the rows of a source are divided: what all parts of a spill have in common."""
+    """How the rows of a source are divided: what all part files have in common."""
 
     selection: Selection
     key_columns: tuple[KeyColumn, ...]
@@ -81,7 +81,7 @@ class KeyRows:
         return self._hashes, self._rows
 
 
-def spill_fragments(
+def write_fragments(
     division: Division,
     fragments: Sequence[tuple[int, Fragment]],
     path: str | os.PathLike[str],
@@ -100,7 +100,7 @@ def spill_fragments(
     """
     storage = ColumnStorage(division.selection.schema)
     counter = _RowCounter(division, storage, first_row)
-    writer = SpillWriter(path, division.n_shards, storage)
+    writer = PartWriter(path, division.n_shards, storage)
     try:
         for position, batch in _recut(division.selection, fragments, storage):
             kept, hashes = counter.take(batch, fragments)
@@ -193,7 +193,7 @@ def _null_rows(keys: pa.RecordBatch) -> np.ndarray | None:
 def _recut(
     selection: Selection, fragments: Sequence[tuple[int, Fragment]], storage: ColumnStorage
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut and join stored batches to `_SPILL_ROWS` rows, or `_SPILL_BYTES` if that is less.
+    """Cut and join stored batches to `_PART_ROWS` rows, or `_PART_BYTES` if that is less.
 
     Rows of two fragments are joined only if none stands between them.
     """
@@ -207,12 +207,12 @@ def _recut(
         last = position
         for whole in selection.batches(fragment):
             row_bytes = max(1, whole.nbytes // whole.num_rows)
-            step = max(1, min(_SPILL_ROWS, _SPILL_BYTES // row_bytes))
+            step = max(1, min(_PART_ROWS, _PART_BYTES // row_bytes))
             for start in range(0, whole.num_rows, step):
                 batch = storage.store(whole.slice(start, step))
                 pending.append(batch)
                 rows, size = rows + batch.num_rows, size + batch.num_rows * row_bytes
-                if rows >= _SPILL_ROWS or size >= _SPILL_BYTES:
+                if rows >= _PART_ROWS or size >= _PART_BYTES:
                     yield position, join_batches(pending)
                     pending, rows, size = [], 0, 0
     if pending:

@@ -86,7 +86,7 @@ def is_known(identity: bytes) -> bool:
     return not identity.startswith(_UNKNOWN)
 
 
-class UntoldRows:
+class OpaqueRows:
     """What `Rows` say that tell nothing but their columns; a kind that tells more overrides it."""
 
     rows: int | None = None
@@ -108,7 +108,7 @@ class UntoldRows:
         return frozenset()
 
 
-class UntoldFragment:
+class OpaqueFragment:
     """A fragment of whose keys nothing is known."""
 
     __slots__ = ()
@@ -120,7 +120,7 @@ class UntoldFragment:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LocalFragment(UntoldFragment):
+class LocalFragment(OpaqueFragment):
     """Batches that only this process can read."""
 
     stream: Callable[[], Iterator[pa.RecordBatch]]

@@ -1,8 +1,8 @@
-"""How columns are stored in a spill: plain values, and codes into a dictionary that grows.
+"""How columns are stored in part files: plain values, and codes into a dictionary that grows.
 
 Batches of one source can carry different dictionaries. A stream that replaced them would write
 each dictionary once per shard and batch, and the IPC file format refuses such batches altogether.
-So dictionary columns are spilled as int32 codes into one dictionary for each part, written at the
+So dictionary columns are written as int32 codes into one dictionary for each part, written at the
 part's end. Those of all parts are merged afterwards: every partition sees the same categories, as
 in a pandas groupby.
 """
@@ -98,7 +98,7 @@ def readable_type(data_type: pa.DataType) -> pa.DataType:
 
 
 class ColumnStorage:
-    """Brings the batches of a source into the form in which they are spilled.
+    """Brings the batches of a source into the form in which they are written.
 
     Args:
         schema: The schema of the source.
@@ -127,7 +127,7 @@ class ColumnStorage:
                 fields.append(field.with_type(plain))
             shown.append(field.with_type(plain))
         self.stored_schema = pa.schema(fields)
-        """What is spilled: int32 where the source has dictionaries."""
+        """What is written: int32 where the source has dictionaries."""
         self.shown_schema = pa.schema(shown, metadata=schema.metadata)
         """What readers of the sorted shards see."""
 

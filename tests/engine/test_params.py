@@ -8,9 +8,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from partwise.engine.params import params_fingerprints, read_params, spill_params
+from partwise.engine.params import params_fingerprints, read_params, shard_params
 from partwise.errors import ColumnError, InputError, KeyClassError
-from partwise.shuffle.plan import spill_shards
+from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.sorted_shards import read_shard_keys
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import key_columns, partition_id
@@ -47,15 +47,15 @@ def test_tables_and_mappings_meet_the_partitions_of_every_class(tmp_path, name):
     table = pa.table({"k": keys, "rounds": range(len(keys))})
     columns = key_columns(table.schema, ["k"])
     source = open_source(table.select(["k"]))
-    spill = spill_shards(source, columns, 5, tmp_path / "rows", null_keys="keep")
+    sharded = shard_rows(source, columns, 5, tmp_path / "rows", null_keys="keep")
     numbers = {
         partition_id(key, columns): shard.number
-        for shard in spill.shards
+        for shard in sharded.shards
         for key in read_shard_keys(shard, columns, tmp_path).column(0).to_pylist()
     }
     mapping = {key: {"rounds": i} for i, key in enumerate(keys.to_pylist())}
-    from_table = spill_params(table, columns, 5, tmp_path / "table")
-    from_mapping = spill_params(mapping, columns, 5, tmp_path / "mapping")
+    from_table = shard_params(table, columns, 5, tmp_path / "table")
+    from_mapping = shard_params(mapping, columns, 5, tmp_path / "mapping")
 
     expected = {
         number: {
@@ -74,7 +74,7 @@ def test_frames_and_composite_keys(tmp_path):
     frame = pd.DataFrame({"b": ["x", "y"], "rate": [0.5, 1.5], "a": [1, 2]})
     schema = pa.schema([("a", pa.int8()), ("b", pa.large_string())])
     columns = key_columns(schema, ["a", "b"])
-    found = read_all(spill_params(frame, columns, 1, tmp_path))
+    found = read_all(shard_params(frame, columns, 1, tmp_path))
     assert found == {
         0: {
             partition_id((1, "x"), columns): {"rate": 0.5},
@@ -82,7 +82,7 @@ def test_frames_and_composite_keys(tmp_path):
         }
     }
     mapping = {(1, "x"): {"rate": 0.5}, (np.int64(2), "y"): {"rate": 1.5}}
-    assert read_all(spill_params(mapping, columns, 1, tmp_path)) == found
+    assert read_all(shard_params(mapping, columns, 1, tmp_path)) == found
 
 
 COLUMNS = key_columns(pa.schema([("k", pa.int64())]), ["k"])
@@ -91,7 +91,7 @@ COLUMNS = key_columns(pa.schema([("k", pa.int64())]), ["k"])
 def test_values_may_be_any_object(tmp_path):
     offset = 5
     values = {"function": lambda x: x + offset, "array": np.arange(3), "none": None}
-    (path,) = spill_params({1: values}, COLUMNS, 1, tmp_path).values()
+    (path,) = shard_params({1: values}, COLUMNS, 1, tmp_path).values()
     found = read_params(path)[partition_id(1, COLUMNS)]
     assert found["function"](1) == 6
     assert found["array"].tolist() == [0, 1, 2]
@@ -99,7 +99,7 @@ def test_values_may_be_any_object(tmp_path):
 
 
 def fingerprint_of(values: dict, folder) -> str:
-    (path,) = spill_params({1: values}, COLUMNS, 1, folder).values()
+    (path,) = shard_params({1: values}, COLUMNS, 1, folder).values()
     return params_fingerprints(path)[partition_id(1, COLUMNS)]
 
 
@@ -113,8 +113,8 @@ def test_fingerprints_see_values_not_order_and_never_match_without_canonical_byt
 
 
 def test_no_params_are_no_files(tmp_path):
-    assert spill_params(None, COLUMNS, 5, tmp_path / "x") == {}
-    assert spill_params({}, COLUMNS, 5, tmp_path / "x") == {}
+    assert shard_params(None, COLUMNS, 5, tmp_path / "x") == {}
+    assert shard_params({}, COLUMNS, 5, tmp_path / "x") == {}
     assert not (tmp_path / "x").exists()
 
 
@@ -135,5 +135,5 @@ BAD = [
 @pytest.mark.parametrize(("params", "error", "message"), BAD, ids=range(len(BAD)))
 def test_bad_params_are_refused_in_one_line(tmp_path, params, error, message):
     with pytest.raises(error, match=message) as caught:
-        spill_params(params, COLUMNS, 5, tmp_path)
+        shard_params(params, COLUMNS, 5, tmp_path)
     assert "\n" not in str(caught.value)

@@ -12,7 +12,7 @@ from partwise.blocks import RemoteCluster
 from partwise.engine.options import ExecutionOptions
 from partwise.flows import map_partitions, train_models
 from partwise.runs.run import Run
-from partwise.shuffle.plan import spill_shards
+from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.sorted_shards import ShardReader, sort_shard
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import key_columns
@@ -169,12 +169,12 @@ def giant(place: Place, row: NamedInput) -> str:
 def sharded(table: pa.Table, path: Path) -> tuple[int, list[pa.Table]]:
     """Shard a table: the partitions counted, and the first partition of each shard."""
     source = open_source(table)
-    spill = spill_shards(source, key_columns(source.schema, ["key"]), 8, path / "spill")
+    sharded = shard_rows(source, key_columns(source.schema, ["key"]), 8, path / "sharded")
     first = []
-    for shard in spill.shards:
-        done = sort_shard(shard, spill.key_columns, path / "sorted")
+    for shard in sharded.shards:
+        done = sort_shard(shard, sharded.key_columns, path / "sorted")
         first.append(ShardReader(done.path).partition(*done.offsets[:2]))
-    return spill.partitions, first
+    return sharded.partitions, first
 
 
 @cases("56-more-than-100-000-partitions")

@@ -27,8 +27,8 @@ from partwise.outcomes import RunStatus
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import Ending, complete_run
 from partwise.runs.run import Run
-from partwise.shuffle.plan import spill_shards
-from partwise.shuffle.shared_folder import Stage
+from partwise.shuffle.plan import shard_rows
+from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import key_columns
@@ -87,12 +87,12 @@ def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
     store = Store.parse(folder / "store")
     columns = key_columns(ROWS.schema, ["key"])
     folder.mkdir(exist_ok=True)
-    spill = spill_shards(open_source(ROWS), columns, SHARDS, str(folder / "rows"))
+    sharded = shard_rows(open_source(ROWS), columns, SHARDS, str(folder / "rows"))
     token = secrets.token_hex(6)
     with Claim(store, Identity(run_id="run", kind="map", key_columns=columns), "resume") as claim:
         claim.begin(n_shards=SHARDS, intent=INTENT)
-        (folder / "stage").mkdir(exist_ok=True)
-        stage = Stage(folder / "stage", store, "run", token, shared=True)
+        (folder / "shared").mkdir(exist_ok=True)
+        shared_folder = SharedFolder(folder / "shared", store, "run", token, shared=True)
         work = pack_work(MapWork(function=rows, key_columns=("key",)), "rows")
         execution = Execution(
             token=token,
@@ -106,21 +106,21 @@ def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
             compatible=claim.compatible,
             options=ExecutionOptions(first_segment_s=0.1),
             slots_per_host=2,
-            work=stage.write(work_file(token), work),
+            work=shared_folder.write(work_file(token), work),
         )
         assignments = [
             ShardAssignment(
                 execution=execution,
-                spill=shard,
-                where=stage.where,
+                shard=shard,
+                where=shared_folder.where,
                 only=None,
                 params=None,
                 models=None,
             )
-            for shard in spill.shards
+            for shard in sharded.shards
         ]
         try:
-            yield Begun(claim, assignments, store, spill.partitions)
+            yield Begun(claim, assignments, store, sharded.partitions)
         finally:
             client.run(end_execution, token)
             assert not any(client.run(list_folders).values())

@@ -85,7 +85,7 @@ def test_nothing_is_deleted_while_somebody_works_on_the_run(call) -> None:
 def test_of_an_unfinished_run_only_scratch_goes(call) -> None:
     run = call(1)
     run.store.delete("runs/run/summary.json")
-    run.store.write("runs/run/scratch/token/rows", b"spilled")
+    run.store.write("runs/run/scratch/token/rows", b"rows of shards")
     assert collect_garbage(run.store, "run", dry_run=False) == [("runs/run/scratch/token/rows", 7)]
 
 

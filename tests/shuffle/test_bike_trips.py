@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from partwise.connector.data_connector import DataConnector
-from partwise.shuffle.plan import spill_shards
+from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.sorted_shards import ShardReader, sort_shard
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import key_columns, key_values
@@ -29,18 +29,18 @@ def missing_as_none(key):
 def test_partitions_are_the_groups_of_pandas(bike_trips, tmp_path, partition_by, partitions):
     source = open_source(bike_trips)
     columns = key_columns(source.schema, partition_by)
-    spill = spill_shards(source, columns, 16, tmp_path / "spill", null_keys="keep")
+    sharded = shard_rows(source, columns, 16, tmp_path / "sharded", null_keys="keep")
     frame = pd.read_parquet(bike_trips)
     by = partition_by if len(partition_by) > 1 else partition_by[0]
     groups = {
         missing_as_none(key): group
         for key, group in frame.groupby(by, sort=False, dropna=False, observed=True)
     }
-    assert spill.partitions == len(groups)
+    assert sharded.partitions == len(groups)
     assert partitions in (None, len(groups))
-    assert spill.rows == len(frame)
+    assert sharded.rows == len(frame)
     seen = 0
-    for shard in spill.shards:
+    for shard in sharded.shards:
         done = sort_shard(shard, columns, tmp_path / "sorted")
         reader = ShardReader(done.path)
         for index, key in enumerate(key_values(done.keys)):

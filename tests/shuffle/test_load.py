@@ -16,9 +16,9 @@ from partwise.errors import NullKeyError, SourceError
 from partwise.shuffle import load as loading
 from partwise.shuffle import skew
 from partwise.shuffle.load import load_shards, read_keys
-from partwise.shuffle.plan import Spill, spill_shards
-from partwise.shuffle.shard_cache import collect_shards, open_shelf
-from partwise.shuffle.shared_folder import Stage, fetch_shard
+from partwise.shuffle.plan import ShardedRows, shard_rows
+from partwise.shuffle.shard_cache import collect_shards, open_cache
+from partwise.shuffle.shared_folder import SharedFolder, fetch_shard
 from partwise.shuffle.skew import warnings_of
 from partwise.shuffle.sorted_shards import ShardReader, sort_shard
 from partwise.shuffle.write import Division
@@ -76,7 +76,9 @@ class Loaded:
         source = open_source(data)
         self.columns = key_columns(source.schema, by)
         here = Store.parse(tmp_path / "store") if store is None else store
-        self.stage = Stage(self._directory, here, "run", f"{number}", shared=store is None)
+        self.shared_folder = SharedFolder(
+            self._directory, here, "run", f"{number}", shared=store is None
+        )
         division = Division(
             selection=source.selection,
             key_columns=self.columns,
@@ -84,11 +86,11 @@ class Loaded:
             null_keys=policy.get("null_keys", "error"),
         )
         self.said: list[str] = []
-        self._shelf = open_shelf(source.description(), division, self.stage)
-        self.shelf = self._shelf.__enter__()
+        self._cache = open_cache(source.description(), division, self.shared_folder)
+        self.cache = self._cache.__enter__()
         try:
-            self.spill: Spill = load_shards(
-                source, division, client, self.shelf, self.stage, self.said.append
+            self.shard: ShardedRows = load_shards(
+                source, division, client, self.cache, self.shared_folder, self.said.append
             )
         except BaseException:
             self.close()
@@ -96,19 +98,19 @@ class Loaded:
 
     def partitions(self) -> list:
         found = []
-        for shard in self.spill.shards:
+        for shard in self.shard.shards:
             folder = self._directory / f"shard-{shard.number}"
             folder.mkdir(exist_ok=True)
-            where = self.stage.where
-            local = fetch_shard(shard, where, self.stage.store, str(folder), str(folder))
+            where = self.shared_folder.where
+            local = fetch_shard(shard, where, self.shared_folder.store, str(folder), str(folder))
             done = sort_shard(local, self.columns, folder / "sorted")
-            assert done.keys.equals(read_keys(self.stage, self.columns, shard))
+            assert done.keys.equals(read_keys(self.shared_folder, self.columns, shard))
             found += rows_of(done)
         return found
 
     def close(self) -> None:
-        self._shelf.__exit__(None, None, None)
-        self.stage.close()
+        self._cache.__exit__(None, None, None)
+        self.shared_folder.close()
 
 
 def rows_of(done) -> list:
@@ -123,8 +125,8 @@ def rows_of(done) -> list:
 def in_one_process(data, by, tmp_path, **policy) -> list:
     source = open_source(data)
     columns = key_columns(source.schema, by)
-    spill = spill_shards(source, columns, N_SHARDS, tmp_path / "alone", **policy)
-    shards = [sort_shard(shard, columns, tmp_path / "alone-sorted") for shard in spill.shards]
+    sharded = shard_rows(source, columns, N_SHARDS, tmp_path / "alone", **policy)
+    shards = [sort_shard(shard, columns, tmp_path / "alone-sorted") for shard in sharded.shards]
     return [partition for done in shards for partition in rows_of(done)]
 
 
@@ -140,8 +142,8 @@ def test_workers_make_the_shards_that_one_process_makes(
     found = loaded.partitions()
     assert found == in_one_process(files, ["store"], tmp_path)
     assert sorted(row["row"] for _, rows, _ in found for row in rows) == list(range(ROWS))
-    assert loaded.spill.rows == ROWS
-    assert loaded.spill.partitions == len(found) == 50
+    assert loaded.shard.rows == ROWS
+    assert loaded.shard.partitions == len(found) == 50
     loaded.close()
 
 
@@ -149,8 +151,8 @@ def test_all_partitions_see_the_categories_of_all_parts(
     dask_client, tmp_path, scratch, files, many_parts
 ):
     loaded = Loaded(files, ["store"], dask_client, tmp_path)
-    one = spill_shards(open_source(files), loaded.columns, N_SHARDS, tmp_path / "alone")
-    for shard, alone in zip(loaded.spill.shards, one.shards, strict=True):
+    one = shard_rows(open_source(files), loaded.columns, N_SHARDS, tmp_path / "alone")
+    for shard, alone in zip(loaded.shard.shards, one.shards, strict=True):
         kinds = [
             ShardReader(sort_shard(part, loaded.columns, tmp_path / f"s{i}").path)
             .partition(0, 1)["kind"]
@@ -214,7 +216,7 @@ def test_rows_of_directories_by_key_are_not_moved(dask_client, tmp_path, scratch
     folder = write_hive(tmp_path / "hive")
     loaded = Loaded(folder, ["store"], dask_client, tmp_path)
     assert part_files(tmp_path) == []
-    assert loaded.spill.rows == ROWS
+    assert loaded.shard.rows == ROWS
     found = {key: [row["row"] for row in rows] for key, rows, _ in loaded.partitions()}
     table = table_of(ROWS, keys=20)
     assert sorted(found) == sorted(set(table["store"].to_pylist()))
@@ -228,7 +230,7 @@ def test_a_filter_or_a_second_key_has_the_rows_of_directories_read(dask_client, 
     folder = write_hive(tmp_path / "hive")
     loaded = Loaded(folder, ["store", "row"], dask_client, tmp_path)
     assert part_files(tmp_path)
-    assert loaded.spill.partitions == ROWS
+    assert loaded.shard.partitions == ROWS
     loaded.close()
 
 
@@ -238,10 +240,10 @@ def test_row_groups_of_one_key_are_not_moved_and_others_are(dask_client, tmp_pat
     table = pa.table({"key": keys, "row": range(1000)})
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=100)
     loaded = Loaded(tmp_path / "x.parquet", ["key"], dask_client, tmp_path)
-    spilled = sum(int(len(rows.spans) > 0) for s in loaded.spill.shards for rows in s.spilled)
-    keyed = [rows.fragment.rows for shard in loaded.spill.shards for rows in shard.keyed]
+    stored = sum(int(len(rows.spans) > 0) for s in loaded.shard.shards for rows in s.written)
+    keyed = [rows.fragment.rows for shard in loaded.shard.shards for rows in shard.keyed]
     assert sum(keyed) == 900
-    assert spilled == 2
+    assert stored == 2
     found = {key: [row["row"] for row in rows] for key, rows, _ in loaded.partitions()}
     assert found == {5: list(range(400)), 1: list(range(400, 650)), 3: list(range(650, 1000))}
     loaded.close()
@@ -257,7 +259,7 @@ def test_null_directories_are_dropped_or_kept(dask_client, tmp_path, scratch, po
     loaded = Loaded(tmp_path / "hive", ["k"], dask_client, tmp_path, null_keys=policy)
     keys = [key for key, *_ in loaded.partitions()]
     assert set(keys) == ({"a"} if policy == "drop" else {"a", None})
-    assert (loaded.spill.rows, loaded.spill.dropped_rows) == (
+    assert (loaded.shard.rows, loaded.shard.dropped_rows) == (
         (2, 2) if policy == "drop" else (4, 0)
     )
     loaded.close()
@@ -268,7 +270,7 @@ def test_statistics_that_lie_are_found_out(dask_client, tmp_path, scratch, monke
     monkeypatch.setattr(parts_module, "_single_values", lambda *_: {"key": pa.scalar(1)})
     loaded = Loaded(tmp_path / "x.parquet", ["key"], dask_client, tmp_path)
     with pytest.raises(SourceError, match=r"'key' has other values than 1 in file .*x\.parquet"):
-        sort_shard(loaded.spill.shards[0], loaded.columns, tmp_path)
+        sort_shard(loaded.shard.shards[0], loaded.columns, tmp_path)
     loaded.close()
 
 
@@ -284,7 +286,7 @@ def test_a_second_run_uses_the_shards_of_the_first(
         raise AssertionError("rows are read")
 
     with monkeypatch.context() as patch:
-        patch.setattr(loading, "spill_part", refuse)
+        patch.setattr(loading, "write_part", refuse)
         second = Loaded(files, ["store"], dask_client, tmp_path)
         assert second.partitions() == found
         assert "used again" in second.said[0]
@@ -307,7 +309,7 @@ def test_what_is_kept_has_a_limit_and_what_is_in_use_stays(
     open_ones = []
     for by in (["store"], ["row"], ["kind"]):
         loaded = Loaded(files, by, dask_client, tmp_path)
-        entries.append(scratch / loaded.shelf.entry if loaded.shelf.entry else None)
+        entries.append(scratch / loaded.cache.entry if loaded.cache.entry else None)
         if by == ["store"]:
             open_ones.append(loaded)
         else:
@@ -318,7 +320,7 @@ def test_what_is_kept_has_a_limit_and_what_is_in_use_stays(
     open_ones[0].close()
     monkeypatch.setenv("PARTWISE_SCRATCH_BYTES", "0")
     loaded = Loaded(files, ["kind", "store"], dask_client, tmp_path)
-    assert loaded.shelf.entry is None
+    assert loaded.cache.entry is None
     assert loaded.partitions()
     loaded.close()
     monkeypatch.setenv("PARTWISE_SCRATCH_BYTES", "1 GB")
@@ -328,7 +330,7 @@ def test_what_is_kept_has_a_limit_and_what_is_in_use_stays(
 
 def test_rows_that_a_killed_run_left_are_no_shards(dask_client, tmp_path, scratch, files):
     first = Loaded(files, ["store"], dask_client, tmp_path)
-    entry = scratch / first.shelf.entry
+    entry = scratch / first.cache.entry
     (entry / "complete.json").unlink()
     again = Loaded(files, ["store"], dask_client, tmp_path)
     assert again.said == []
@@ -362,14 +364,14 @@ def test_a_giant_is_named_beforehand(dask_client, tmp_path, scratch, s3_store_ur
     table = pa.table({"key": keys, "x": range(1000)})
     for store in (None, Store.parse(f"{s3_store_url}/store")):
         loaded = Loaded(table, ["key"], dask_client, tmp_path, store)
-        said = list(warnings_of(loaded.spill, loaded.stage, slots=2, memory_bytes=2**40))
+        said = list(warnings_of(loaded.shard, loaded.shared_folder, slots=2, memory_bytes=2**40))
         assert len(said) == 1
         assert said[0].startswith("The partition 1 has 900 of the 1,000 rows (90%): ")
-        (said,) = warnings_of(loaded.spill, loaded.stage, slots=0, memory_bytes=100)
+        (said,) = warnings_of(loaded.shard, loaded.shared_folder, slots=0, memory_bytes=100)
         assert "read it with data.batches(size)" in said
         loaded.close()
     even = Loaded(pa.table({"key": range(100)}), ["key"], dask_client, tmp_path)
-    assert list(warnings_of(even.spill, even.stage, slots=2, memory_bytes=2**40)) == []
+    assert list(warnings_of(even.shard, even.shared_folder, slots=2, memory_bytes=2**40)) == []
     even.close()
 
 
@@ -377,7 +379,7 @@ def test_a_column_of_ids_is_pointed_out(dask_client, tmp_path, scratch, monkeypa
     monkeypatch.setattr(skew, "MANY_PARTITIONS", 50)
     for column, expected in (("row", 1), ("store", 0)):
         loaded = Loaded(table_of(300), [column], dask_client, tmp_path)
-        said = list(warnings_of(loaded.spill, loaded.stage, slots=2, memory_bytes=2**40))
+        said = list(warnings_of(loaded.shard, loaded.shared_folder, slots=2, memory_bytes=2**40))
         assert len(said) == expected
         assert all("300 partitions of 300 rows, 1.0 rows each" in sentence for sentence in said)
         loaded.close()

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 MEASURE = """
 import json, sys, threading
 from partwise.tables.keys.partition_keys import key_columns
-from partwise.shuffle.plan import spill_shards
+from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.sorted_shards import sort_shard
 from partwise.sources.opening import open_source
 
@@ -29,19 +29,19 @@ before = anonymous_mb()
 threading.Thread(target=sample, daemon=True).start()
 source = open_source(path)
 columns = key_columns(source.schema, ["key"])
-spill = spill_shards(source, columns, int(n_shards), directory)
-spilled, peak[0] = peak[0], 0.0
-shard = sort_shard(max(spill.shards, key=lambda shard: shard.rows), columns, directory)
+sharded = shard_rows(source, columns, int(n_shards), directory)
+written, peak[0] = peak[0], 0.0
+shard = sort_shard(max(sharded.shards, key=lambda shard: shard.rows), columns, directory)
 done.set()
-print(json.dumps([spill.rows, spilled - before, peak[0] - before]))
+print(json.dumps([sharded.rows, written - before, peak[0] - before]))
 """
 
 
 def measure(path, directory, n_shards: int) -> tuple[int, float, float]:
     command = [sys.executable, "-c", MEASURE, str(path), str(directory), str(n_shards)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    rows, spilled, sorted_ = json.loads(done.stdout)
-    return rows, spilled, sorted_
+    rows, stored, sorted_ = json.loads(done.stdout)
+    return rows, stored, sorted_
 
 
 def test_memory_does_not_grow_with_the_source(tmp_path):
@@ -55,7 +55,7 @@ def test_memory_does_not_grow_with_the_source(tmp_path):
         table, tmp_path / "x.parquet", row_group_size=rows, compression="none", use_dictionary=False
     )
     del table, values
-    found, spilled, sorted_ = measure(tmp_path / "x.parquet", tmp_path / "spill", 1)
+    found, stored, sorted_ = measure(tmp_path / "x.parquet", tmp_path / "sharded", 1)
     assert found == rows
-    assert spilled < 200
+    assert stored < 200
     assert sorted_ < 300

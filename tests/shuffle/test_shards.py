@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from partwise.errors import ColumnError, InputError, NullKeyError, SourceError
 from partwise.shuffle import sort as sorting
 from partwise.shuffle import sorted_shards as sorted_module
-from partwise.shuffle.plan import Spill, default_n_shards, spill_shards
+from partwise.shuffle.plan import ShardedRows, default_n_shards, shard_rows
 from partwise.shuffle.sorted_shards import ShardReader, read_shard_keys, sort_shard
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import key_columns, key_values, partition_id
@@ -26,22 +26,22 @@ def in_batches(table: pa.Table, rows: int) -> pa.Table:
 
 
 def shard_table(table: pa.Table, by: list[str], n_shards: int, directory: Path, **policy):
-    """Spill and sort a table; the spill and a list of (key, partition ID, rows, fingerprint)."""
+    """Shard and sort a table; the shards and a list of (key, partition ID, rows, fingerprint)."""
     source = open_source(table)
     columns = key_columns(source.schema, by)
-    spill = spill_shards(source, columns, n_shards, directory / "spill", **policy)
-    return spill, read_back(spill, directory / "sorted")
+    sharded = shard_rows(source, columns, n_shards, directory / "sharded", **policy)
+    return sharded, read_back(sharded, directory / "sorted")
 
 
-def read_back(spill: Spill, directory: Path):
+def read_back(sharded: ShardedRows, directory: Path):
     partitions = []
-    for shard in spill.shards:
-        done = sort_shard(shard, spill.key_columns, directory)
+    for shard in sharded.shards:
+        done = sort_shard(shard, sharded.key_columns, directory)
         assert done.number == shard.number
         assert done.offsets.dtype == np.int64
         assert done.offsets[0] == 0
         assert done.offsets[-1] == shard.rows
-        keys = read_shard_keys(shard, spill.key_columns, directory)
+        keys = read_shard_keys(shard, sharded.key_columns, directory)
         assert str(keys.to_pydict()) == str(done.keys.to_pydict())
         reader = ShardReader(done.path)
         bounds = zip(done.offsets[:-1].tolist(), done.offsets[1:].tolist(), strict=True)
@@ -95,7 +95,7 @@ def test_partitions_are_the_input(tmp_path_factory, drawn, n_shards, piece_bytes
         # Tiny limits take the paths of huge shards.
         patch.setattr(sorting, "PIECE_BYTES", piece_bytes)
         patch.setattr(sorted_module, "_BATCH_ROWS", 4)
-        spill, partitions = shard_table(
+        sharded, partitions = shard_table(
             table, names, n_shards, tmp_path_factory.mktemp("shards"), null_keys="keep"
         )
     expected: dict[tuple, list[int]] = {}
@@ -104,11 +104,11 @@ def test_partitions_are_the_input(tmp_path_factory, drawn, n_shards, piece_bytes
         expected.setdefault(plain(tuple(key)), []).append(row)
 
     assert {plain(key): rows["row"].to_pylist() for key, _, rows, _ in partitions} == expected
-    assert spill.rows == table.num_rows
-    assert spill.partitions == len(partitions) == len({name for _, name, _, _ in partitions})
+    assert sharded.rows == table.num_rows
+    assert sharded.partitions == len(partitions) == len({name for _, name, _, _ in partitions})
     for key, name, rows, _ in partitions:
-        assert name == partition_id(key, spill.key_columns)
-        assert rows.schema == spill.schema
+        assert name == partition_id(key, sharded.key_columns)
+        assert rows.schema == sharded.schema
         taken = table.combine_chunks().take(rows["row"])
         for column in table.column_names:
             assert str(rows[column].to_pylist()) == str(taken[column].to_pylist())
@@ -176,11 +176,11 @@ def test_a_partition_of_many_batches_reads_and_fingerprints_as_one(tmp_path, mon
     _, whole = shard_table(table, ["k"], 1, tmp_path / "a")
     monkeypatch.setattr(sorted_module, "_BATCH_ROWS", 10)
     monkeypatch.setattr(sorted_module, "_LONG_BATCH_ROWS", 64)
-    spill, cut = shard_table(table, ["k"], 1, tmp_path / "b")
+    sharded, cut = shard_table(table, ["k"], 1, tmp_path / "b")
     assert [f for *_, f in whole] == [f for *_, f in cut]
     assert cut[1][2]["x"].to_pylist() == list(range(1, 501))
     assert [batch.num_rows for batch in cut[1][2].to_batches()] == [64] * 7 + [52]
-    assert spill.rows == 502
+    assert sharded.rows == 502
 
 
 def test_partitions_are_views_of_the_mapped_file(tmp_path):
@@ -195,12 +195,12 @@ def test_batches_of_a_source_may_carry_different_dictionaries(tmp_path):
     parts = [["a", "b", "a"], ["c", "a", None], ["b", "c", "d"]]
     chunks = [pa.array(part).dictionary_encode() for part in parts]
     table = pa.table({"k": pa.chunked_array(chunks), "c": pa.chunked_array(chunks[::-1])})
-    spill, partitions = shard_table(table, ["k"], 2, tmp_path, null_keys="keep")
+    sharded, partitions = shard_table(table, ["k"], 2, tmp_path, null_keys="keep")
     found = {key: rows["c"].to_pylist() for key, _, rows, _ in partitions}
     assert found == {
         "a": ["b", "d", "a"], "b": ["c", "a"], "c": ["c", "b"], None: [None], "d": ["a"],
     }  # fmt: skip
-    assert spill.schema.field("c").type == pa.dictionary(pa.int32(), pa.string())
+    assert sharded.schema.field("c").type == pa.dictionary(pa.int32(), pa.string())
     categories = {tuple(rows["c"].chunk(0).dictionary.to_pylist()) for _, _, rows, _ in partitions}
     assert categories == {("b", "c", "d", "a")}
 
@@ -208,9 +208,9 @@ def test_batches_of_a_source_may_carry_different_dictionaries(tmp_path):
 def test_unused_categories_make_no_partition_and_order_is_kept(tmp_path):
     codes = pa.array([2, 0, None], pa.int8())
     sizes = pa.DictionaryArray.from_arrays(codes, ["small", "medium", "large"], ordered=True)
-    spill, partitions = shard_table(pa.table({"k": sizes}), ["k"], 3, tmp_path, null_keys="keep")
+    sharded, partitions = shard_table(pa.table({"k": sizes}), ["k"], 3, tmp_path, null_keys="keep")
     assert {key for key, *_ in partitions} == {"large", "small", None}
-    assert spill.schema.field("k").type.ordered
+    assert sharded.schema.field("k").type.ordered
     assert all(rows.schema.field("k").type.ordered for _, _, rows, _ in partitions)
 
 
@@ -225,8 +225,8 @@ def test_views_and_encodings_become_plain_columns(tmp_path):
             ),
         }
     )
-    spill, partitions = shard_table(table, ["k"], 1, tmp_path)
-    assert spill.schema.types == [pa.string(), pa.binary(), pa.string(), pa.list_(pa.string())]
+    sharded, partitions = shard_table(table, ["k"], 1, tmp_path)
+    assert sharded.schema.types == [pa.string(), pa.binary(), pa.string(), pa.list_(pa.string())]
     assert [rows.to_pylist() for _, _, rows, _ in partitions] == [
         [
             {"k": "a", "bytes": b"1", "runs": "x", "deep": ["p"]},
@@ -256,8 +256,8 @@ def test_wide_composite_keys_do_not_overflow(tmp_path):
     rows = 3000
     names = [f"k{i}" for i in range(7)]
     table = pa.table({name: range(rows) for name in names})
-    spill, partitions = shard_table(table, names, 1, tmp_path)
-    assert spill.partitions == rows
+    sharded, partitions = shard_table(table, names, 1, tmp_path)
+    assert sharded.partitions == rows
     assert [key[0] for key, *_ in partitions] == list(range(rows))
 
 
@@ -269,8 +269,8 @@ def test_null_keys_are_refused_with_column_and_row(tmp_path):
 
 def test_null_keys_can_be_dropped(tmp_path):
     table = pa.table({"a": [1, None, 3, None], "x": range(4)})
-    spill, partitions = shard_table(table, ["a"], 2, tmp_path, null_keys="drop")
-    assert (spill.rows, spill.dropped_rows, spill.partitions) == (2, 2, 2)
+    sharded, partitions = shard_table(table, ["a"], 2, tmp_path, null_keys="drop")
+    assert (sharded.rows, sharded.dropped_rows, sharded.partitions) == (2, 2, 2)
     assert sorted(rows["x"][0].as_py() for _, _, rows, _ in partitions) == [0, 2]
 
 
@@ -282,7 +282,7 @@ def test_no_rows_are_refused_with_the_reason(tmp_path):
     path.write_text("a,b\n")
     source = open_source(path)
     with pytest.raises(SourceError, match="source has no rows"):
-        spill_shards(source, key_columns(source.schema, ["a"]), 2, tmp_path / "b")
+        shard_rows(source, key_columns(source.schema, ["a"]), 2, tmp_path / "b")
 
 
 def test_empty_columns_are_reported(tmp_path):
@@ -298,25 +298,25 @@ def test_empty_columns_are_reported(tmp_path):
         ),
         1,
     )
-    spill, _ = shard_table(table, ["k"], 2, tmp_path)
-    assert spill.empty_columns == {"none", "null", "category"}
+    sharded, _ = shard_table(table, ["k"], 2, tmp_path)
+    assert sharded.empty_columns == {"none", "null", "category"}
 
 
-def test_spilled_files_stand_alone(tmp_path):
+def test_part_files_stand_alone(tmp_path):
     """What is in the files is all that another machine needs."""
     table = pa.table({"k": [1, 2], "c": pa.array(["a", None]).dictionary_encode()})
-    spill, partitions = shard_table(table, ["k"], 1, tmp_path)
-    (tmp_path / "spill").rename(tmp_path / "elsewhere")
-    shard = spill.shards[0]
+    sharded, partitions = shard_table(table, ["k"], 1, tmp_path)
+    (tmp_path / "sharded").rename(tmp_path / "elsewhere")
+    shard = sharded.shards[0]
     moved = replace(
         shard,
-        dictionaries=shard.dictionaries.replace("/spill/", "/elsewhere/"),
-        spilled=tuple(
-            replace(rows, path=rows.path.replace("/spill/", "/elsewhere/"))
-            for rows in shard.spilled
+        dictionaries=shard.dictionaries.replace("/sharded/", "/elsewhere/"),
+        written=tuple(
+            replace(rows, path=rows.path.replace("/sharded/", "/elsewhere/"))
+            for rows in shard.written
         ),
     )
-    done = sort_shard(moved, spill.key_columns, tmp_path / "there")
+    done = sort_shard(moved, sharded.key_columns, tmp_path / "there")
     assert ShardReader(done.path).partition(0, 1).equals(partitions[0][2])
     assert [path.name for path in (tmp_path / "there").iterdir()] == ["00000.arrow"]
 
@@ -332,8 +332,8 @@ def test_pieces_leave_no_files(tmp_path, monkeypatch):
 def test_shard_numbers_are_those_of_the_hash(tmp_path):
     """Frozen: a training run and its inference must agree on these for years."""
     table = pa.table({"k": [f"store-{i}" for i in range(20)]})
-    spill, _ = shard_table(table, ["k"], 7, tmp_path)
-    rows = {shard.number: shard.rows for shard in spill.shards}
+    sharded, _ = shard_table(table, ["k"], 7, tmp_path)
+    rows = {shard.number: shard.rows for shard in sharded.shards}
     assert rows == {0: 4, 1: 2, 2: 3, 3: 1, 4: 1, 5: 5, 6: 4}
 
 
@@ -347,10 +347,10 @@ def test_many_shards_need_few_open_files(tmp_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
-        spill, _ = shard_table(pa.table({"k": range(2000)}), ["k"], 500, tmp_path)
+        sharded, _ = shard_table(pa.table({"k": range(2000)}), ["k"], 500, tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    assert spill.rows == 2000
+    assert sharded.rows == 2000
 
 
 def test_invalid_text_in_a_key_is_refused(tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.shuffle.shared_folder import Stage, fetch
+from partwise.shuffle.shared_folder import SharedFolder, fetch
 from partwise.store.store import Store
 
 
@@ -15,36 +15,36 @@ def store(tmp_path: Path) -> Store:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    folder = tmp_path / "stage"
+    folder = tmp_path / "shared"
     folder.mkdir()
     return folder
 
 
 def test_a_shared_disk_is_used_as_it_is(store, folder) -> None:
-    stage = Stage(folder, store, "run", "token", shared=True)
-    staged = stage.write("work.pkl", b"work")
+    shared_folder = SharedFolder(folder, store, "run", "token", shared=True)
+    staged = shared_folder.write("work.pkl", b"work")
     assert Path(fetch(staged, store, "nowhere")).read_bytes() == b"work"
     assert store.list("") == []
-    stage.close()
+    shared_folder.close()
     assert not folder.exists()
 
 
 def test_else_files_go_by_way_of_the_store_and_are_read_once(store, folder, tmp_path) -> None:
-    stage = Stage(folder, store, "run", "token", shared=False)
-    staged = stage.write("work.pkl", b"work")
+    shared_folder = SharedFolder(folder, store, "run", "token", shared=False)
+    staged = shared_folder.write("work.pkl", b"work")
     assert store.list("") == ["runs/run/scratch/token/work.pkl"]
     path = Path(fetch(staged, store, str(tmp_path)))
     assert path.read_bytes() == b"work"
-    stage.close()
+    shared_folder.close()
     assert store.list("") == []
     assert fetch(staged, store, str(tmp_path)) == str(path)
 
 
 def test_a_store_that_refuses_to_tidy_up_spoils_no_run(store, folder, tmp_path) -> None:
-    stage = Stage(folder, store, "run", "token", shared=False)
-    stage.write("work.pkl", b"work")
+    shared_folder = SharedFolder(folder, store, "run", "token", shared=False)
+    shared_folder.write("work.pkl", b"work")
     scratch = Path(store.url, "runs/run/scratch")
     scratch.rename(tmp_path / "elsewhere")
     scratch.symlink_to(tmp_path / "elsewhere")
-    stage.close()
+    shared_folder.close()
     assert not folder.exists()

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import ColumnError
-from partwise.shuffle.plan import spill_shards
+from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.sorted_shards import sort_shard
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import (
@@ -179,8 +179,8 @@ def test_decimals_of_a_negative_scale_are_the_numbers_that_they_stand_for(tmp_pa
     keys = pa.array([Decimal(1500), Decimal(-300)], pa.decimal128(5, -2))
     assert identified(keys) == identified(pa.array([1500, -300]).cast(pa.decimal128(20, 0)))
     source = open_source(pa.table({"k": keys}))
-    spill = spill_shards(source, key_columns(source.schema, ["k"]), 1, tmp_path / "spill")
-    done = sort_shard(spill.shards[0], spill.key_columns, tmp_path / "sorted")
+    sharded = shard_rows(source, key_columns(source.schema, ["k"]), 1, tmp_path / "sharded")
+    done = sort_shard(sharded.shards[0], sharded.key_columns, tmp_path / "sorted")
     assert done.keys["k"].type == pa.decimal128(7, 0)
     assert done.keys["k"].to_pylist() == [Decimal(-300), Decimal(1500)]
 

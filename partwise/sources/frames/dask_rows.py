@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from partwise.errors import ColumnError
-from partwise.sources.fragments import Fragment, Place, UntoldFragment, UntoldRows
+from partwise.sources.fragments import Fragment, OpaqueFragment, OpaqueRows, Place
 from partwise.sources.frames.tables import check_column_names, pandas_table
 from partwise.tables.filters import Conditions
 from partwise.tables.schemas import cast_batch
@@ -20,7 +20,7 @@ _ROWS_AT_ONCE = 262_144
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaskPart(UntoldFragment):
+class DaskPart(OpaqueFragment):
     """A computed partition of a Dask DataFrame: a fragment in the process that computed it."""
 
     frame: "pd.DataFrame"
@@ -58,7 +58,7 @@ class DaskPart(UntoldFragment):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DaskFragment(UntoldFragment):
+class DaskFragment(OpaqueFragment):
     """A partition of a Dask DataFrame that is still to be computed."""
 
     task: "Delayed"
@@ -88,7 +88,7 @@ class DaskFragment(UntoldFragment):
         return part.batches()
 
 
-class DaskRows(UntoldRows):
+class DaskRows(OpaqueRows):
     """The rows of a Dask DataFrame; a named index is kept, one without a name is not.
 
     Args:

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.errors import PartwiseError, SourceError
-from partwise.sources.fragments import Fragment, LocalFragment, UntoldRows
+from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.filters import Conditions, filter_expression
 
@@ -23,7 +23,7 @@ _PIECES_AHEAD = 2
 _LAZY_FRAME = "polars LazyFrame"
 
 
-class StreamRows(UntoldRows):
+class StreamRows(OpaqueRows):
     """Rows that are computed anew at each reading, in this process.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.errors import ColumnError, SourceError
-from partwise.sources.fragments import Fragment, LocalFragment, UntoldRows
+from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.filters import Conditions
 from partwise.tables.schemas import cast_batch, common_schema
@@ -21,7 +21,7 @@ ACCEPTED = (
 )
 
 
-class TableRows(UntoldRows):
+class TableRows(OpaqueRows):
     """The rows of a table in memory."""
 
     def __init__(self, table: pa.Table) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.errors import ColumnError, InputError, SourceError
-from partwise.sources.fragments import Fragment, LocalFragment, UntoldRows
+from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows
 from partwise.sources.sql.databases import Database, Driver, TypedColumn, quoted_name, subquery
 from partwise.sources.sql.postgresql_types import check_finite, postgresql_columns
 from partwise.sources.sql.pushdown import where_clause
@@ -83,7 +83,7 @@ class Query:
         )
 
 
-class QueryRows(UntoldRows):
+class QueryRows(OpaqueRows):
     """The rows of a query: what `open_source` makes a source of.
 
     Raises:
