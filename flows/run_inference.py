@@ -122,7 +122,7 @@ def run_inference(
         OutputError: The run is complete, but its rows are not all in the table.
     """
     destination = open_output(output)
-    named = Run.open(training_run_id, open_store(store).store)
+    named = Run.open(training_run_id, open_store(store))
     training = named if model_format == "native" else find_exports(named, model_format)
     training_run_id = training.run_id
     chosen_serde = resolve_serde(serde)

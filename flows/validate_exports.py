@@ -100,7 +100,7 @@ def validate_exports(
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
-    exports = Run.open(export_run_id, open_store(store).store)
+    exports = Run.open(export_run_id, open_store(store))
     if exports.kind != "export":
         raise InputError(
             f"The run {export_run_id!r} is of the kind {exports.kind!r}; export_run_id names a run "

@@ -19,7 +19,7 @@ from prefect.runtime import flow_run
 
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
 from partwise.engine.child_process import end_marked
-from partwise.engine.credentials import SourceCredentials, StoreCredentials
+from partwise.engine.credentials import Credentials
 from partwise.engine.driver import CANCELLED, Driver, Logger
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.params import shard_params
@@ -30,7 +30,6 @@ from partwise.engine.works import Work
 from partwise.errors import InputError, RunExistsError, RunNotFoundError
 from partwise.flows.orchestration.progress import listeners
 from partwise.flows.running.connections import (
-    OpenedStore,
     connect,
     open_cluster,
     open_store,
@@ -50,7 +49,7 @@ from partwise.shuffle.shared_folder import SharedFolder, table_bytes
 from partwise.shuffle.skew import warnings_of
 from partwise.shuffle.write import Division, NullKeys
 from partwise.sources.descriptions import Source
-from partwise.sources.files.remote_files import credentials_of
+from partwise.store.credentials import known_credentials
 from partwise.store.store import Store
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.publish_report import publish_report
@@ -112,8 +111,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
         plan: What is to be done.
         step: The Prefect task that runs a group of shards.
     """
-    opened = open_store(plan.store)
-    store, cluster = opened.store, open_cluster(plan.cluster)
+    store, cluster = open_store(plan.store), open_cluster(plan.cluster)
     plan = as_sample(plan, store)
     clock = _Clock()
     logger = get_run_logger()
@@ -131,7 +129,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
         with clock.stage("cluster"):
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(cluster))
-            give_keys(client, opened, plan.source)
+            give_keys(client, store, plan.source)
         n_shards = choose_n_shards(plan, claim, client)
         (directory / "shared").mkdir()
         shared = cluster.shares_filesystem
@@ -245,12 +243,10 @@ def take_sample(
     return sample_of(sharded, plan.options.sample), partial(predict, sharded=sharded, slots=slots)
 
 
-def give_keys(client: Client, opened: OpenedStore, source: Source) -> None:
+def give_keys(client: Client, store: Store, source: Source) -> None:
     """Give the workers the keys of the store, and of the buckets that rows are read from."""
-    if opened.credentials:
-        client.register_plugin(StoreCredentials(opened.store.url, opened.credentials))
-    for bucket, keys in credentials_of(source.buckets()).items():
-        client.register_plugin(SourceCredentials(bucket, keys))
+    for url, keys in known_credentials([store.url, *source.buckets()]).items():
+        client.register_plugin(Credentials(url, keys))
 
 
 def divide(plan: Plan, n_shards: int) -> Division:
