@@ -29,8 +29,18 @@ SECRET_OPTIONS: Mapping[str, frozenset[str]] = {
 }
 """The credentials that each protocol takes, by the names of its fsspec file system."""
 
-ALIASES: Mapping[str, str] = {"gcs": "gs", "az": "abfs", "s3a": "s3", "abfss": "abfs"}
-"""Other names of the protocols in URLs."""
+PROTOCOLS: Mapping[str, str] = {
+    "s3": "s3",
+    "gs": "gs",
+    "gcs": "gs",
+    "abfs": "abfs",
+    "az": "abfs",
+    "s3a": "s3",
+    "abfss": "abfs",
+}
+"""The protocol of a URL by each of the names that it has in URLs. All are of object stores, whose
+URLs name a bucket and no host: behind them no URL that somebody typed into a form makes a worker
+talk to another machine of its network, as http, sftp or hdfs would."""
 
 _lock = threading.Lock()
 _credentials: dict[str, dict[str, str]] = {}
@@ -86,4 +96,4 @@ def known_credentials(urls: Iterable[str]) -> dict[str, dict[str, str]]:
 def _address(url: str) -> str:
     """Return the one form of a URL that keys are kept by."""
     protocol, mark, rest = url.partition("://")
-    return f"{ALIASES.get(protocol, protocol)}{mark}{rest.rstrip('/')}" if mark else url
+    return f"{PROTOCOLS.get(protocol, protocol)}{mark}{rest.rstrip('/')}" if mark else url

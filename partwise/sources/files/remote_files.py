@@ -8,14 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from partwise.errors import SourceError
-from partwise.store.credentials import ALIASES, SECRET_OPTIONS, credentials_of
+from partwise.store.credentials import PROTOCOLS, credentials_of
 from partwise.store.remote_objects import open_filesystem
 from partwise.store.url_secrets import without_secrets
-
-_KINDS = {**{protocol: protocol for protocol in SECRET_OPTIONS}, **ALIASES}
-PROTOCOLS = tuple(_KINDS)
-"""Of object stores, whose URLs name a bucket and no host: behind them no URL that somebody typed
-into a form makes a worker talk to another machine of its network, as http, sftp or hdfs would."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +31,7 @@ def bucket_of(url: str) -> str:
         SourceError: The protocol is not read, or there are credentials in the URL.
     """
     protocol, _, rest = url.partition("://")
-    if "::" in url or protocol not in _KINDS:
+    if "::" in url or protocol not in PROTOCOLS:
         # The rest of the URL may hold a password.
         shown = protocol.partition("::")[0]
         raise SourceError(
@@ -46,11 +41,11 @@ def bucket_of(url: str) -> str:
         )
     bucket = rest.partition("/")[0]
     container, at, _ = bucket.partition("@")
-    if at and (_KINDS[protocol] != "abfs" or ":" in container):
+    if at and (PROTOCOLS[protocol] != "abfs" or ":" in container):
         raise SourceError(
             "The URL of a source holds a user or password: give credentials by the environment."
         )
-    return f"{_KINDS[protocol]}://{bucket}"
+    return f"{PROTOCOLS[protocol]}://{bucket}"
 
 
 def filesystem_of(url: str, access: Access) -> Any:
