@@ -27,7 +27,7 @@ from partwise.transformers.works import TransformersWork
 Export = TransformersExport | SkipJsonSchema[tuple[Any, ...]] | SkipJsonSchema[dict[str, Any]]
 
 
-@run_flow(name="export-transformers", kind="export", opaque=())
+@run_flow(name="export-transformers", kind="export-transformers", opaque=())
 def export_transformers(
     models: Sequence[Export],
     *,
@@ -91,7 +91,9 @@ def export_transformers(
     )
     plan = Plan(
         identity=Identity(
-            run_id=run_id, kind="export", key_columns=key_columns(source.schema, [KEY])
+            run_id=run_id,
+            kind="export-transformers",
+            key_columns=key_columns(source.schema, [KEY]),
         ),
         store=store,
         source=source,

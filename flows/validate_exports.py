@@ -101,15 +101,15 @@ def validate_exports(
         RunCancelled: The run was cancelled; what was committed is kept.
     """
     exports = Run.open(export_run_id, open_store(store))
-    if exports.kind != "export":
-        raise InputError(
-            f"The run {export_run_id!r} is of the kind {exports.kind!r}; export_run_id names a run "
-            "of export_models."
-        )
-    if exports.document.training_run_id is None:
+    if exports.kind == "export-transformers":
         raise InputError(
             f"The run {export_run_id!r} is one of export_transformers, whose files were proved as "
             "they were made: `partwise transformers check` proves one again."
+        )
+    if exports.kind != "export" or exports.document.training_run_id is None:
+        raise InputError(
+            f"The run {export_run_id!r} is of the kind {exports.kind!r}; export_run_id names a run "
+            "of export_models."
         )
     earlier = EarlierCall.of(exports)
     training = Run.open(exports.document.training_run_id, exports.store)
