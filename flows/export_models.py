@@ -100,7 +100,7 @@ def export_models(
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
-    training = Run.open(training_run_id, open_store(store).store)
+    training = Run.open(training_run_id, open_store(store))
     earlier = EarlierCall.of(training)
     plan = prepare_export(
         earlier.open_rows(data, columns, filter),

@@ -23,7 +23,7 @@ from partwise.transformers.collection import TransformersExport, read_exports
 Export = TransformersExport | SkipJsonSchema[tuple[Any, ...]] | SkipJsonSchema[dict[str, Any]]
 
 
-@run_flow(name="export-transformers", kind="export", opaque=())
+@run_flow(name="export-transformers", kind="export-transformers", opaque=())
 def export_transformers(
     models: Sequence[Export],
     *,

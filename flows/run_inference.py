@@ -117,7 +117,7 @@ def run_inference(
         OutputError: The run is complete, but its rows are not all in the table.
     """
     destination = open_output(output)
-    named = Run.open(training_run_id, open_store(store).store)
+    named = Run.open(training_run_id, open_store(store))
     plan = prepare_inference(
         open_source(open_data(data, store), columns=columns or None, filter=filter or None),
         partition_by,

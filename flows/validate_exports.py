@@ -89,7 +89,7 @@ def validate_exports(
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
-    exports = Run.open(export_run_id, open_store(store).store)
+    exports = Run.open(export_run_id, open_store(store))
     trained_as = check_exports(exports)
     earlier = EarlierCall.of(exports)
     training = Run.open(trained_as, exports.store)

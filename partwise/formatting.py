@@ -1,4 +1,4 @@
-"""How keys and quantities of a run read, on the command line and in its report."""
+"""Keys, quantities and errors as text, for the command line, reports and messages."""
 
 import csv
 import datetime as dt
@@ -76,3 +76,13 @@ def size(size_bytes: float) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
     return f"{value:.1f} TB"
+
+
+def reason(error: BaseException) -> str:
+    """Return the line that says what went wrong at the root, which libraries wrap in advice."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    # What Keras and TensorFlow put before it.
+    lines = [line for line in lines if not line.startswith(("Exception encountered", "in user"))]
+    return (lines[0] if lines else type(error).__name__).rstrip(".") + "."

@@ -16,6 +16,7 @@ _STEPS: dict[RunKind, tuple[str, str]] = {
     "infer": ("infer-partitions", "infer"),
     "map": ("map-partitions", "map"),
     "export": ("export-models", "export"),
+    "export-transformers": ("export-transformers", "export"),
     "validate": ("validate-exports", "validate"),
 }
 """The step's name in Prefect, and the verb that its task runs begin with."""

@@ -23,8 +23,11 @@ class RunMaker:
     A partition is (key, status, what its model and its output rows hold). All are in shard 0.
     """
 
-    def __init__(self, store: Store, run_id: str = "run", kind: RunKind = "map") -> None:
+    def __init__(
+        self, store: Store, run_id: str = "run", kind: RunKind = "map", serde: str = ""
+    ) -> None:
         self.store = store
+        self.serde = serde
         self.columns = key_columns(pa.schema([("key", pa.string())]), ["key"])
         self.identity = Identity(run_id=run_id, kind=kind, key_columns=self.columns)
         self._claim: Claim | None = None
@@ -69,7 +72,7 @@ class RunMaker:
                 content = f"{key} {value}".encode()
                 ledger_row = replace(
                     ledger_row,
-                    artifacts=(bundle.add(name, "note.txt", content, ""),),
+                    artifacts=(bundle.add(name, "note.txt", content, self.serde),),
                     rows_file=output,
                     rows_offset=[one for one, _ in done].index(key),
                     rows_count=1,

@@ -163,7 +163,7 @@ def run_fields(run: Run) -> dict[str, Text | str]:
 def next_command(run: Run) -> tuple[str, str]:
     """Return the command to type after such a run, and what it is for."""
     where = store_option(run)
-    name, used = run.run_id, run.document.training_run_id
+    name = run.run_id
     match run.status:
         case RunStatus.SUCCESS if run.summary is not None and run.summary.remark:
             return "the same without --sample", "run all partitions"
@@ -173,7 +173,7 @@ def next_command(run: Run) -> tuple[str, str]:
                 f"partwise infer DATA --partition-by {keys} --training-run-id {name}{where}",
                 "use the models",
             )
-        case RunStatus.SUCCESS if used and run.kind == "export" and run.counts.get("DONE"):
+        case RunStatus.SUCCESS if run.kind == "export" and run.counts.get("DONE"):
             keys = shlex.quote(",".join(run.document.partition_by))
             form = next(iter(exported_as(run)), "native")
             models = f"--training-run-id {name} --model-format {form}"

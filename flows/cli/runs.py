@@ -317,6 +317,10 @@ _PARSERS: dict[KeyClass, tuple[Callable[[str], Any], str]] = {
 }
 
 
+_KEYED_BY_INPUT = ("export", "export-transformers", "validate")
+"""Kinds of runs whose flows take no partition_by: the keys are those of the models."""
+
+
 def _python_call(run: Run) -> str:
     """Return the call of a run in Python, as far as it is known."""
     flow = {
@@ -324,16 +328,14 @@ def _python_call(run: Run) -> str:
         "infer": "run_inference",
         "map": "map_partitions",
         "export": "export_models",
+        "export-transformers": "export_transformers",
         "validate": "validate_exports",
     }[run.kind]
     used = run.document.training_run_id
-    if run.kind == "export" and not used:
-        flow = "export_transformers"
     models = f"{'export' if run.kind == 'validate' else 'training'}_run_id={used!r}, "
-    # Exports have the keys of what they are made of.
     keys = f"partition_by={run.document.partition_by}, "
     return (
-        f"{flow}(..., {'' if run.kind in ('export', 'validate') else keys}"
+        f"{flow}(..., {'' if run.kind in _KEYED_BY_INPUT else keys}"
         f"{models if used else ''}run_id={run.run_id!r}, "
         f"store={run.store.url!r}, on_existing_artifacts='resume')"
     )

@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from distributed import Client
@@ -31,24 +30,17 @@ from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table
 from partwise.sources.files.file_set import Files
-from partwise.sources.files.remote_files import bucket_of, set_source_credentials
+from partwise.sources.files.remote_files import bucket_of
 from partwise.sources.references import is_reference
 from partwise.sources.sql.query import Query
-from partwise.store.store import Store, set_credentials
+from partwise.store.credentials import set_credentials
+from partwise.store.store import Store
 
 _CLUSTERS = (LocalCluster, CudaCluster, RemoteCluster)
 _ADDRESSES = ("tcp://", "tls://")
 
 
-@dataclass(frozen=True)
-class OpenedStore:
-    """A store, and the keys that its block holds."""
-
-    store: Store
-    credentials: Mapping[str, str] = field(repr=False)
-
-
-def open_store(store: StoreParameter) -> OpenedStore:
+def open_store(store: StoreParameter) -> Store:
     """Return the store that a caller names; a block's keys are kept in this process.
 
     Raises:
@@ -57,14 +49,13 @@ def open_store(store: StoreParameter) -> OpenedStore:
     if isinstance(store, str) and store.startswith(f"{ArtifactStore.get_block_type_slug()}/"):
         store = _load(ArtifactStore, store)
     if not isinstance(store, ArtifactStore):
-        return OpenedStore(Store.parse(store), {})
+        return Store.parse(store)
     opened = Store.parse(
         store.url, endpoint_url=store.endpoint_url, region=store.region, profile=store.profile
     )
-    keys = _keys(store)
-    if keys:
+    if keys := _keys(store):
         set_credentials(opened.url, keys)
-    return OpenedStore(opened, keys)
+    return opened
 
 
 def _keys(block: ArtifactStore | FileSource) -> dict[str, str]:
@@ -84,7 +75,7 @@ def open_data(data: Any, store: StoreParameter) -> Any:
         InputError: A name is not of the form dataset://NAME@VERSION, or lies in another store.
         DatasetNotFoundError: There is no such dataset, or not this version.
     """
-    return resolve_references(open_rows(data), lambda: open_store(store).store)
+    return resolve_references(open_rows(data), lambda: open_store(store))
 
 
 def open_rows(data: Any) -> Any:
@@ -179,7 +170,7 @@ def _files(block: FileSource) -> Files:
     )
     if keys := _keys(block):
         for bucket in {bucket_of(path) for path in files.names if "://" in path}:
-            set_source_credentials(bucket, keys)
+            set_credentials(bucket, keys)
     return files
 
 

@@ -16,7 +16,7 @@ from prefect.runtime import flow_run
 
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
 from partwise.engine.child_process import end_marked
-from partwise.engine.credentials import SourceCredentials, StoreCredentials
+from partwise.engine.credentials import Credentials
 from partwise.engine.driver import Driver, Logger
 from partwise.engine.ending import describe_ending
 from partwise.engine.params import shard_params
@@ -26,7 +26,6 @@ from partwise.engine.sample import predict, sample_of
 from partwise.engine.worker import memory_share
 from partwise.flows.orchestration.progress import listeners
 from partwise.flows.running.connections import (
-    OpenedStore,
     connect,
     open_cluster,
     open_store,
@@ -44,7 +43,8 @@ from partwise.shuffle.shard_cache import open_cache
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.shuffle.skew import warnings_of
 from partwise.sources.descriptions import Source
-from partwise.sources.files.remote_files import credentials_of
+from partwise.store.credentials import known_credentials
+from partwise.store.store import Store
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.publish_report import publish_report
 from partwise.tasks.run_shards import step_of
@@ -83,13 +83,13 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         store: The artifact store, as the caller names it.
         cluster: The Dask cluster, likewise.
     """
-    opened, chosen_cluster = open_store(store), open_cluster(cluster)
-    plan = plan.as_sample(opened.store)
+    opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
+    plan = plan.as_sample(opened_store)
     clock, logger, identity = _Clock(), get_run_logger(), plan.identity
     payload = pack_work(plan.work, name_of(plan.function))
-    opened.store.check_writable()
+    opened_store.check_writable()
     with ExitStack() as stack:
-        claim = stack.enter_context(Claim(opened.store, identity, plan.on_existing, flow_run.id))
+        claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
         if claim.is_settled(plan.intent):
             claim.begin(n_shards=0, intent=plan.intent)
             logger.info(
@@ -103,12 +103,12 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             # Called once the client has left: it ends child processes that outlived their worker.
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(chosen_cluster))
-            _give_keys(client, opened, plan.source)
+            _give_keys(client, opened_store, plan.source)
         slots = sum(client.nthreads().values())
         n_shards = plan.choose_n_shards(claim, slots)
         folder = SharedFolder(
             directory,
-            opened.store,
+            opened_store,
             identity.run_id,
             token,
             shared=chosen_cluster.shares_filesystem,
@@ -130,7 +130,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             run_id=identity.run_id,
             kind=identity.kind,
             generation=claim.generation,
-            store=opened.store,
+            store=opened_store,
             key_columns=identity.key_columns,
             seed=plan.seed,
             training_run_id=identity.training_run_id,
@@ -162,12 +162,10 @@ def _published(run: Run) -> Run:
     return run
 
 
-def _give_keys(client: Client, opened: OpenedStore, source: Source) -> None:
+def _give_keys(client: Client, store: Store, source: Source) -> None:
     """Give the workers the keys of the store, and of the buckets that rows are read from."""
-    if opened.credentials:
-        client.register_plugin(StoreCredentials(opened.store.url, opened.credentials))
-    for bucket, keys in credentials_of(source.buckets()).items():
-        client.register_plugin(SourceCredentials(bucket, keys))
+    for url, keys in known_credentials([store.url, *source.buckets()]).items():
+        client.register_plugin(Credentials(url, keys))
 
 
 def _load(

@@ -135,17 +135,18 @@ def check_exports(exports: Run) -> str:
     Raises:
         InputError: It does not.
     """
-    if exports.kind != "export":
-        raise InputError(
-            f"The run {exports.run_id!r} is of the kind {exports.kind!r}; export_run_id names a "
-            "run of export_models."
-        )
-    if exports.document.training_run_id is None:
+    training_run_id = exports.document.training_run_id
+    if exports.kind == "export-transformers":
         raise InputError(
             f"The run {exports.run_id!r} is one of export_transformers, whose files were proved "
             "as they were made: `partwise transformers check` proves one again."
         )
-    return exports.document.training_run_id
+    if exports.kind != "export" or training_run_id is None:
+        raise InputError(
+            f"The run {exports.run_id!r} is of the kind {exports.kind!r}; export_run_id names a "
+            "run of export_models."
+        )
+    return training_run_id
 
 
 def prepare_validation(
@@ -250,7 +251,9 @@ def prepare_collection(exports: Sequence[TransformersExport], request: Request) 
     )
     return Plan(
         identity=Identity(
-            run_id=request.run_id, kind="export", key_columns=key_columns(source.schema, [KEY])
+            run_id=request.run_id,
+            kind="export-transformers",
+            key_columns=key_columns(source.schema, [KEY]),
         ),
         source=source,
         work=work,

@@ -7,6 +7,7 @@ import numpy as np
 
 from partwise.errors import ExportRefused
 from partwise.exports.protocol import ModelDescription, Tolerance
+from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import Feature, Feeds, Signature, Tensor, feature_tensors, type_name
 
@@ -22,16 +23,6 @@ _TOLERANCES = {
     "float32": Tolerance(atol=1e-5, rtol=1e-4),
     "float64": Tolerance(atol=1e-12, rtol=1e-9),
 }
-
-
-def take_rows(feeds: Feeds, count: int) -> dict[str, np.ndarray]:
-    """Return so many rows of the inputs, from the start and round again; of none, zeros."""
-    return {
-        name: values[np.arange(count) % len(values)]
-        if len(values)
-        else np.zeros((count, *values.shape[1:]), values.dtype)
-        for name, values in feeds.items()
-    }
 
 
 def is_close(found: np.ndarray, wanted: np.ndarray, tolerance: Tolerance) -> bool:
@@ -151,16 +142,6 @@ def does_not_run(model: Any, feeds: Feeds, error: Exception) -> ExportRefused:
         f"{type_name(model)} does not run on {len(next(iter(feeds.values())))} rows of its "
         f"inputs, and has to on any number of them: {reason(error)}"
     )
-
-
-def reason(error: BaseException) -> str:
-    """Return the line that says what went wrong at the root, which libraries wrap in advice."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # What Keras and TensorFlow put before it.
-    lines = [line for line in lines if not line.startswith(("Exception encountered", "in user"))]
-    return (lines[0] if lines else type(error).__name__).rstrip(".") + "."
 
 
 def refuse_onnx_options(options: ExportOptions, name: str) -> None:

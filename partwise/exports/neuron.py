@@ -8,23 +8,21 @@ A compiled graph takes one number of rows only. The file is a TorchScript, so th
 reads it where the SDK has been imported; it holds code: load only what you trust.
 """
 
-import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ExportRefused
-from partwise.exports.networks import reason, refuse_onnx_options, take_rows
+from partwise.exports.networks import refuse_onnx_options
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.exports.torch.capture import capturing
 from partwise.exports.torch.description import describe_module
-from partwise.exports.torch.modules import flat_module, run_module, tensors_of
-from partwise.exports.torch.torchscript import TorchScriptModel
+from partwise.exports.torch.modules import flat_module, run_module
+from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
-from partwise.models.signature import Feeds, Outputs, Signature, Tensor
+from partwise.models.signature import Feeds, Outputs, Signature, Tensor, take_rows
+from partwise.models.torch_programs import NeuronModel, neuron_tracer, tensors_of
 
 # By default the compiler casts matrix products to bfloat16, which has 8 bits of precision.
 NEURON_TOLERANCE = Tolerance(atol=1e-2, rtol=1e-2)
@@ -98,65 +96,3 @@ class NeuronExporter:
     def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
         """Return what the module itself gives in evaluation mode."""
         return run_module(model, signature, feeds)
-
-
-@dataclass(frozen=True)
-class NeuronModel(TorchScriptModel):
-    """A program compiled for Neuron, with its signature."""
-
-    @classmethod
-    def from_file(cls, file_path: str) -> Self:
-        """Load what export_models wrote.
-
-        Raises:
-            ExportRefused: The SDK is not installed.
-            IntegrityError: It is no TorchScript, or has no signature that this release knows.
-        """
-        neuron_tracer()  # importing the SDK makes its operators known to torch
-        return super().from_file(file_path)
-
-    def run(self, feeds: Feeds) -> Outputs:
-        """Return the outputs by name: in calls of the compiled number of rows, the last filled up.
-
-        Rows that fill up are repeated ones, and cut off again.
-        """
-        size = self.signature.inputs[0].shape[0] or 1
-        count = len(next(iter(feeds.values())))
-        calls = [
-            super(NeuronModel, self).run(
-                take_rows(
-                    {name: values[start : start + size] for name, values in feeds.items()}, size
-                )
-            )
-            for start in range(0, count, size)
-        ]
-        if not calls:
-            return super().run(feeds)
-        return {
-            tensor.name: np.concatenate([call[tensor.name] for call in calls])[:count]
-            for tensor in self.signature.outputs
-        }
-
-
-def neuron_tracer() -> Callable[..., Any]:
-    """Return the SDK's function that compiles a module for example inputs.
-
-    Raises:
-        ExportRefused: Neither SDK can be imported.
-    """
-    try:
-        return importlib.import_module("torch_neuronx").trace  # type: ignore[no-any-return]
-    except ModuleNotFoundError as error:
-        if error.name != "torch_neuronx":
-            raise
-    try:
-        importlib.import_module("torch_neuron")
-    except ModuleNotFoundError as error:
-        raise ExportRefused(
-            "The AWS Neuron SDK is not installed: on an instance with Inferentia or Trainium "
-            "install torch-neuronx and neuronx-cc from AWS' own package index (torch-neuron for "
-            "Inf1), as the Neuron documentation says; the common index has placeholders only."
-        ) from error
-    import torch
-
-    return torch.neuron.trace  # type: ignore[no-any-return]

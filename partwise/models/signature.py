@@ -248,6 +248,16 @@ def matrix_of_feeds(signature: Signature, feeds: Feeds) -> np.ndarray:
     return np.column_stack(columns)
 
 
+def take_rows(feeds: Feeds, count: int) -> dict[str, np.ndarray]:
+    """Return so many rows of the inputs, from the start and round again; of none, zeros."""
+    return {
+        name: values[np.arange(count) % len(values)]
+        if len(values)
+        else np.zeros((count, *values.shape[1:]), values.dtype)
+        for name, values in feeds.items()
+    }
+
+
 def _is_text(feature: Feature) -> bool:
     return bool(feature.categories) and isinstance((feature.categories or ("",))[0], str)
 

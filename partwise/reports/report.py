@@ -40,6 +40,7 @@ _KINDS = {
     "infer": "inference run",
     "map": "map run",
     "export": "export run",
+    "export-transformers": "export run of transformers",
     "validate": "validation run",
 }
 _WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)

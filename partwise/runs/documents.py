@@ -36,12 +36,16 @@ BUNDLES = "bundles"
 LEDGER = "ledger"
 SCRATCH = "scratch"
 
-RunKind = Literal["train", "infer", "map", "export", "validate"]
+RunKind = Literal["train", "infer", "map", "export", "export-transformers", "validate"]
+"""What a run does. "export" is of the models of a training run; "export-transformers" is of a
+collection that no run trained, so no other run can take it for exports of its own models."""
+
 OUTPUT_FOLDERS: dict[RunKind, str] = {
     "train": "outputs",
     "infer": "predictions",
     "map": "outputs",
     "export": "outputs",
+    "export-transformers": "outputs",
     "validate": "outputs",
 }
 

@@ -26,24 +26,29 @@ def find_exports(run: Run, form: ModelFormat) -> Run:
                 f"and model_format is {form!r}."
             )
         return run
-    found = []
+    if run.kind != "train":
+        raise InputError(
+            f"The run {run.run_id!r} is of the kind {run.kind!r}; training_run_id names a run of "
+            "train_models, or of export_models."
+        )
+    exports = []
     for name in list_runs(run.store):
         other = Run.open(name, run.store)
         ours = other.kind == "export" and other.document.training_run_id == run.run_id
         if ours and form in exported_as(other):
-            found.append(other)
-    if not found:
+            exports.append(other)
+    if not exports:
         raise RunNotFoundError(
             f"There is no export of the run {run.run_id!r} to {form}: call export_models("
             f"{run.run_id!r}, {form!r}), or pass the ID of a run of export_models."
         )
-    if len(found) > 1:
-        names = ", ".join(repr(other.run_id) for other in found)
+    if len(exports) > 1:
+        names = ", ".join(repr(other.run_id) for other in exports)
         raise InputError(
             f"The run {run.run_id!r} was exported to {form} as {names}: pass the ID of one of them "
             "as training_run_id."
         )
-    return found[0]
+    return exports[0]
 
 
 def exported_as(run: Run) -> list[str]:

@@ -29,7 +29,7 @@ def lay_out(run: Run, target: Store) -> int:
     does not. Each file appears whole or not at all, and the index comes last.
 
     Args:
-        run: A run of export_models.
+        run: A run of export_models or export_transformers.
         target: Where to.
 
     Returns:
@@ -40,10 +40,10 @@ def lay_out(run: Run, target: Store) -> int:
         StoreError: The target cannot be written.
         IntegrityError: A file in the run differs from its checksum.
     """
-    if run.kind != "export":
+    if run.kind not in ("export", "export-transformers"):
         raise InputError(
-            f"The run {run.run_id!r} is of the kind {run.kind!r}; what is laid out is a run of "
-            "export_models."
+            f"The run {run.run_id!r} is of the kind {run.kind!r}; only a run of export_models or "
+            "export_transformers can be laid out."
         )
     earlier = _files_of(_read_index(target))
     done = run.ledger.filter(pc.equal(run.ledger["status"], "DONE"))

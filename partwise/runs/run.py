@@ -116,7 +116,7 @@ class Run:
 
     @property
     def kind(self) -> RunKind:
-        """What the run does: "train", "infer", "map", "export" or "validate"."""
+        """What the run does, as `RunKind` lists it."""
         return self.document.kind
 
     @property

@@ -7,6 +7,8 @@ an empty file overwrites another), and their caches are off (other processes wri
 
 import contextlib
 import errno
+import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,36 +18,43 @@ _RACES = {"ConditionalRequestConflict", "409"}
 _OUT_OF_RANGE = {"InvalidRange", "416"}
 _RACE_ATTEMPTS = 5
 
-SECRET_OPTIONS: Mapping[str, frozenset[str]] = {
-    "s3": frozenset({"key", "secret", "token"}),
-    "gs": frozenset({"token"}),
-    "abfs": frozenset(
-        {
-            "account_name",
-            "account_key",
-            "sas_token",
-            "connection_string",
-            "tenant_id",
-            "client_id",
-            "client_secret",
-        }
-    ),
-}
-"""The credentials that each protocol takes, by the names of its fsspec file system."""
+_lock = threading.Lock()
+_filesystems: dict[tuple[Any, ...], Any] = {}
 
 
 def open_filesystem(
     protocol: str,
-    credentials: Mapping[str, str],
+    options: Mapping[str, str],
     *,
     endpoint_url: str | None,
     region: str | None,
     profile: str | None,
 ) -> Any:
-    """Build the fsspec file system of a store.
+    """Return the fsspec file system of a store or source, made once for each set of arguments.
 
-    Build it in the process that uses it: its thread and connections do not survive a fork.
+    Args:
+        protocol: One of those in `SECRET_OPTIONS`.
+        options: The keys, and what else a URL says to its file system.
+        endpoint_url: Of a service other than the provider's own.
+        region: Of an S3 bucket.
+        profile: A profile in the AWS configuration files of this process.
     """
+    # The thread and the connections of a file system do not survive a fork; and keys that were
+    # replaced must not go on being used.
+    key = (os.getpid(), protocol, endpoint_url, region, profile, *sorted(options.items()))
+    with _lock:
+        if key not in _filesystems:
+            _filesystems[key] = _build_filesystem(protocol, options, endpoint_url, region, profile)
+        return _filesystems[key]
+
+
+def _build_filesystem(
+    protocol: str,
+    credentials: Mapping[str, str],
+    endpoint_url: str | None,
+    region: str | None,
+    profile: str | None,
+) -> Any:
     import fsspec
 
     options: dict[str, Any] = {"use_listings_cache": False, "skip_instance_cache": True}

@@ -3,7 +3,7 @@
 An object appears whole or not at all, `create` makes it only where there is none, and what a call
 has written survives a crash. A `Store` is a plain value without secrets, so it can be sent to a
 worker and written down; the worker finds credentials in its environment, in a profile, or in what
-`set_credentials` gave to its process.
+`partwise.store.credentials` holds in its process.
 """
 
 import contextlib
@@ -11,15 +11,15 @@ import errno
 import os
 import re
 import secrets
-import threading
 import urllib.parse
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from partwise.errors import InputError, IntegrityError, StoreError
+from partwise.store.credentials import credentials_of
 from partwise.store.local_objects import TEMPORARY_PREFIX, LocalObjects
-from partwise.store.remote_objects import SECRET_OPTIONS, RemoteObjects, error_code, open_filesystem
+from partwise.store.remote_objects import RemoteObjects, error_code, open_filesystem
 
 _PROTOCOLS = {"s3": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "az": "abfs"}
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
@@ -35,38 +35,6 @@ _REMEDIES = {
     errno.EDQUOT: "free some space there",
     errno.ENOTDIR: "choose a path of which no part is a file",
 }
-
-_lock = threading.Lock()
-_credentials: dict[str, dict[str, str]] = {}
-_filesystems: dict[tuple[Any, ...], Any] = {}
-
-
-def set_credentials(url: str, options: Mapping[str, str]) -> None:
-    """Keep the credentials of a store in this process, for every `Store` of that URL.
-
-    They are neither sent nor written anywhere. Without them the environment or a profile is used.
-
-    Args:
-        url: The store's URL.
-        options: For S3 `key`, `secret` and, of temporary credentials, `token`; for Google `token`;
-            for Azure `account_name` with `account_key`, `sas_token`, or `tenant_id`, `client_id`
-            and `client_secret`; or a `connection_string`.
-
-    Raises:
-        InputError: If the URL is refused, or an option is not one of these.
-
-    Example:
-        >>> set_credentials("s3://models", {"key": "...", "secret": "..."})
-    """
-    store = Store.parse(url)
-    allowed = SECRET_OPTIONS.get(store.protocol, frozenset())
-    if unknown := sorted(set(options) - allowed):
-        raise InputError(
-            f"The artifact store {store.url} takes no credentials named {', '.join(unknown)}; "
-            f"it takes {', '.join(sorted(allowed)) or 'none'}."
-        )
-    with _lock:
-        _credentials[store.url] = dict(options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,19 +233,15 @@ class Store:
         protocol, _, root = self.url.rpartition("://")
         if not protocol:
             return LocalObjects(root)
-        with _lock, self._errors("open", ""):
-            credentials = _credentials.get(self.url, {})
-            address = (protocol, self.endpoint_url, self.region, self.profile)
-            key = (os.getpid(), *address, *sorted(credentials.items()))
-            if key not in _filesystems:
-                _filesystems[key] = open_filesystem(
-                    protocol,
-                    credentials,
-                    endpoint_url=self.endpoint_url,
-                    region=self.region,
-                    profile=self.profile,
-                )
-            return RemoteObjects(_filesystems[key], protocol, root)
+        with self._errors("open", ""):
+            filesystem = open_filesystem(
+                protocol,
+                credentials_of(self.url),
+                endpoint_url=self.endpoint_url,
+                region=self.region,
+                profile=self.profile,
+            )
+        return RemoteObjects(filesystem, protocol, root)
 
     @contextlib.contextmanager
     def _errors(self, verb: str, path: str) -> Iterator[None]:

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from partwise.errors import ExportRefused
-from partwise.exports.networks import reason
 from partwise.exports.onnx.quantization import lower_precision
 from partwise.exports.torch.capture import capturing
 from partwise.exports.torch.graph import move_weights, name_axes, strip
-from partwise.exports.torch.modules import tensors_of
+from partwise.formatting import reason
 from partwise.models.export_options import EMBEDDED_BYTES
 from partwise.models.onnx_files import save_onnx
 from partwise.models.signature import Signature
+from partwise.models.torch_programs import tensors_of
 from partwise.transformers.flat_model import flat_model, nested, prepared
 from partwise.transformers.onnx_config import OnnxConfig
 from partwise.transformers.options import TransformersOptions

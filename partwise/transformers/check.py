@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from partwise.errors import InputError
-from partwise.exports.neuron import neuron_tracer
 from partwise.exports.proof.judge import judge
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.onnx_files import read_graph
 from partwise.models.signature import METADATA_KEY, Signature
+from partwise.models.torch_programs import neuron_tracer
 from partwise.transformers import loading
 from partwise.transformers.checkpoint_files import find_checkpoint, read_config
 from partwise.transformers.checkpoints import Checkpoint, OwnConfig, open_checkpoint

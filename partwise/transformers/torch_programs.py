@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from partwise.errors import ExportRefused, IntegrityError
-from partwise.exports.networks import reason
-from partwise.exports.neuron import NEURON_TOLERANCE, NeuronModel, neuron_tracer
+from partwise.exports.neuron import NEURON_TOLERANCE
 from partwise.exports.proof.comparison import Comparison
 from partwise.exports.proof.verdict import Case, Expectation
 from partwise.exports.protocol import Tolerance
 from partwise.exports.torch.capture import capturing
-from partwise.exports.torch.modules import run_program, tensors_of
-from partwise.exports.torch.pt2 import Pt2Model
-from partwise.exports.torch.torchscript import TorchScriptModel
+from partwise.formatting import reason
 from partwise.models.signature import Signature
+from partwise.models.torch_programs import (
+    NeuronModel,
+    Pt2Model,
+    TorchScriptModel,
+    neuron_tracer,
+    run_program,
+    tensors_of,
+)
 from partwise.transformers.cases import make_cases
 from partwise.transformers.features import is_with_past
 from partwise.transformers.flat_model import positional_model, prepared

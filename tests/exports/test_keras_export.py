@@ -21,13 +21,12 @@ pytest.importorskip("tf2onnx")
 from partwise.errors import ColumnError, ExportRefused  # noqa: E402
 from partwise.exports.choice import exporter_for  # noqa: E402
 from partwise.exports.keras.exporter import KerasNativeExporter, KerasOnnxExporter  # noqa: E402
-from partwise.exports.networks import take_rows  # noqa: E402
 from partwise.exports.proof.judge import close_judges, judge  # noqa: E402
 from partwise.exports.proof.verdict import Case, Expectation  # noqa: E402
 from partwise.exports.protocol import ModelDescription  # noqa: E402
 from partwise.models.export_options import ExportOptions  # noqa: E402
 from partwise.models.onnx_model import OnnxModel  # noqa: E402
-from partwise.models.signature import Feeds  # noqa: E402
+from partwise.models.signature import Feeds, take_rows  # noqa: E402
 from partwise.testing.exporter import ExporterContract  # noqa: E402
 from tests.exports import keras_models as models  # noqa: E402
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from partwise.errors import ExportRefused
-from partwise.exports.networks import take_rows
-from partwise.exports.neuron import NeuronExporter, NeuronModel
+from partwise.exports.neuron import NeuronExporter
 from partwise.models.export_options import ExportOptions
+from partwise.models.signature import take_rows
+from partwise.models.torch_programs import NeuronModel
 from tests.exports import torch_models as models
 
 FULL = ExportOptions()

@@ -12,13 +12,12 @@ import pytest
 import torch
 
 from partwise.errors import ColumnError, ExportRefused
-from partwise.exports.networks import take_rows
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_files import open_session, read_onnx, read_signature
 from partwise.models.onnx_model import OnnxModel
-from partwise.models.signature import Feeds, feeds_of_rows
+from partwise.models.signature import Feeds, feeds_of_rows, take_rows
 from tests.exports import torch_models as models
 
 EXPORTER = TorchOnnxExporter()

@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from partwise.errors import ExportRefused, InputError, IntegrityError, SerdeError
-from partwise.exports.networks import take_rows
 from partwise.exports.protocol import Exporter
-from partwise.exports.torch.pt2 import Pt2Exporter, Pt2Model
-from partwise.exports.torch.torchscript import TorchScriptExporter, TorchScriptModel
+from partwise.exports.torch.pt2 import Pt2Exporter
+from partwise.exports.torch.torchscript import TorchScriptExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.serdes import Pt2Serde, TorchScriptSerde
-from partwise.models.signature import Feeds, feeds_of_rows
+from partwise.models.signature import Feeds, feeds_of_rows, take_rows
+from partwise.models.torch_programs import Pt2Model, TorchScriptModel
 from partwise.testing.serde import SerdeContract
 from tests.exports import torch_models as models
 
@@ -216,8 +216,8 @@ def test_files_run_where_their_module_is_not_known(tmp_path):
     ]
     code = """
 import sys, numpy
-from partwise.exports.torch.pt2 import Pt2Model
-from partwise.exports.torch.torchscript import TorchScriptModel
+from partwise.models.torch_programs import Pt2Model
+from partwise.models.torch_programs import TorchScriptModel
 feeds = {"shop": numpy.arange(4), "numbers": numpy.ones((4, 2), "float32")}
 print([model.from_file(path).run(feeds)["spread"].tolist()
        for model, path in zip((TorchScriptModel, Pt2Model), sys.argv[1:], strict=True)])

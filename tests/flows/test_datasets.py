@@ -21,7 +21,7 @@ from partwise.errors import ColumnError, DatasetNotFoundError, InputError
 from partwise.flows import map_partitions, train_models
 from partwise.flows.cli.main import main
 from partwise.runs.run import Run
-from partwise.store.store import set_credentials
+from partwise.store.credentials import set_credentials
 from partwise.trainers import LightGBMTrainer
 
 STORES, DAYS = 4, 30

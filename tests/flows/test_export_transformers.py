@@ -90,7 +90,7 @@ def resumed(first: Run, folder: Path, store: Path, cluster) -> Run:
 
 
 def test_one_that_fails_leaves_the_others_alone(first):
-    assert (first.kind, first.status) == ("export", RunStatus.PARTIAL_FAILURE)
+    assert (first.kind, first.status) == ("export-transformers", RunStatus.PARTIAL_FAILURE)
     rows = {row["name"]: row for row in first.partitions.to_pylist()}
     assert {name: row["status"] for name, row in rows.items()} == {
         "bert-sequence-classification": "DONE",

@@ -22,8 +22,8 @@ from partwise.flows.running.calls import describe_intent, read_call
 from partwise.flows.running.connections import open_rows
 from partwise.runs.run import Run
 from partwise.sources.files.file_set import Files
-from partwise.sources.files.remote_files import set_source_credentials, source_credentials
 from partwise.sources.opening import open_source
+from partwise.store.credentials import credentials_of, set_credentials
 
 SECRET = "a-very-secret-half"
 
@@ -146,9 +146,9 @@ def test_a_block_is_opened_and_its_keys_stay_here(prefect_server):
             )
             assert SECRET not in repr(opened) + json.dumps(opened.recipe())
         keys = {"key": "an-id", "secret": SECRET}
-        assert source_credentials("s3://a-bucket") == keys
+        assert credentials_of("s3://a-bucket") == keys
     finally:
-        set_source_credentials("s3://a-bucket", {})
+        set_credentials("s3://a-bucket", {})
     assert SECRET not in repr(FileSource.load("sales"))
     with pytest.raises(InputError, match="No block 'file-source/none' can be loaded"):
         open_rows("file-source/none")

@@ -16,8 +16,8 @@ from partwise.errors import ColumnError, InputError, SourceError
 from partwise.sources.files import formats as formats_module
 from partwise.sources.files import parts as parts_module
 from partwise.sources.files.file_set import Files
-from partwise.sources.files.remote_files import credentials_of, set_source_credentials
 from partwise.sources.opening import open_source
+from partwise.store.credentials import known_credentials, set_credentials
 
 
 def rows(data, **options) -> list[dict]:
@@ -203,17 +203,17 @@ def test_keys_are_in_no_recipe_and_no_pickle(s3_store_url, tmp_path):
     fsspec.filesystem("s3", skip_instance_cache=True).pipe_file(url, b"n\n1\n")
     bucket = "/".join(s3_store_url.split("/")[:3])
     keys = {"key": "an-access-key-id", "secret": "a-very-secret-key"}
-    set_source_credentials(bucket, keys)
+    set_credentials(bucket, keys)
     try:
         source = open_source(url)
         sent = pickle.dumps((source.fragments(), source.selection, source.description()))
         assert b"secret" not in sent
         assert b"an-access-key-id" not in sent
-        assert credentials_of(source.buckets()) == {bucket: keys}
+        assert known_credentials(source.buckets()) == {bucket: keys}
         several = open_source([Files(url), NUMBERS.select(["n"])])
-        assert credentials_of(several.buckets()) == {bucket: keys}
+        assert known_credentials(several.buckets()) == {bucket: keys}
     finally:
-        set_source_credentials(bucket, {})
-    assert credentials_of(source.buckets()) == {}
+        set_credentials(bucket, {})
+    assert known_credentials(source.buckets()) == {}
     with pytest.raises(InputError, match=r"takes no credentials named password; it takes key, "):
-        set_source_credentials("s3://b", {"password": "x"})
+        set_credentials("s3://b", {"password": "x"})

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partwise.errors import InputError, IntegrityError, StoreError
-from partwise.store.store import Store, set_credentials
+from partwise.store.credentials import set_credentials
+from partwise.store.store import Store
 
 
 class TestBothKinds:
@@ -644,16 +645,3 @@ class TestCredentials:
         set_credentials(store.url, {"key": "k", "secret": "s"})
         store.write("a", b"x")
         assert store.read("a") == b"x"
-
-    @pytest.mark.parametrize(
-        ("url", "options", "match"),
-        [
-            ("s3://bucket", {"endpoint_url": "http://169.254.169.254"}, "takes no .* endpoint_url"),
-            ("s3://bucket", {"key": "x", "client_kwargs": "y"}, "takes no .* client_kwargs"),
-            ("gs://bucket", {"secret": "x"}, "it takes token"),
-            ("/data", {"key": "x"}, "it takes none"),
-        ],
-    )
-    def test_only_known_ones(self, url, options, match):
-        with pytest.raises(InputError, match=match):
-            set_credentials(url, options)

@@ -14,10 +14,8 @@ import torch
 import transformers
 
 from partwise.errors import ExportRefused, InputError
-from partwise.exports.neuron import NeuronModel
 from partwise.exports.proof.judge import judge
-from partwise.exports.torch.pt2 import Pt2Model
-from partwise.exports.torch.torchscript import TorchScriptModel
+from partwise.models.torch_programs import NeuronModel, Pt2Model, TorchScriptModel
 from partwise.transformers.export import TransformersMismatch, export
 from partwise.transformers.feature_choice import config_for
 from partwise.transformers.flat_model import run_model
@@ -352,8 +350,8 @@ def test_files_run_without_transformers_and_name_no_folder_of_this_machine(bert)
     code = f"""
 import sys, numpy
 sys.modules["transformers"] = None
-from partwise.exports.torch.pt2 import Pt2Model
-from partwise.exports.torch.torchscript import TorchScriptModel
+from partwise.models.torch_programs import Pt2Model
+from partwise.models.torch_programs import TorchScriptModel
 feeds = {{name: numpy.array(values) for name, values in {
         ({name: values.tolist() for name, values in feeds.items()})
     }.items()}}

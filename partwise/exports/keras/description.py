@@ -15,11 +15,18 @@ from partwise.exports.networks import (
     does_not_run,
     signature_of_features,
     signature_of_feeds,
-    take_rows,
 )
 from partwise.exports.protocol import ModelDescription
 from partwise.models.export_options import ExportOptions
-from partwise.models.signature import Feeds, Outputs, Signature, Tensor, feeds_of_rows, type_name
+from partwise.models.signature import (
+    Feeds,
+    Outputs,
+    Signature,
+    Tensor,
+    feeds_of_rows,
+    take_rows,
+    type_name,
+)
 
 _TRIED_FACTORS = (2.0, 0.5)
 """Of sizes that are free: whole ones, so that what was divisible stays so."""

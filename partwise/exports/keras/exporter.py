@@ -20,12 +20,13 @@ from partwise.exports.keras.models import (
     silence,
 )
 from partwise.exports.native import NativeExporter
-from partwise.exports.networks import is_close, reason
+from partwise.exports.networks import is_close
 from partwise.exports.onnx.node_order import nodes_of, put_in_order
 from partwise.exports.onnx.quantization import lower_precision, optimize
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.description import describe_module
 from partwise.exports.torch.exporter import TorchOnnxExporter
+from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_files import OnnxContent, open_session, save_onnx
 from partwise.models.serdes import KerasSerde

@@ -38,9 +38,9 @@ _LOST_PARENT = 70
 
 _MODELS: dict[ModelFormat, tuple[str, str]] = {
     "onnx": ("partwise.models.onnx_model", "OnnxModel"),
-    "torchscript": ("partwise.exports.torch.torchscript", "TorchScriptModel"),
-    "pt2": ("partwise.exports.torch.pt2", "Pt2Model"),
-    "neuron": ("partwise.exports.neuron", "NeuronModel"),
+    "torchscript": ("partwise.models.torch_programs", "TorchScriptModel"),
+    "pt2": ("partwise.models.torch_programs", "Pt2Model"),
+    "neuron": ("partwise.models.torch_programs", "NeuronModel"),
     "native": ("partwise.exports.native", "NativeModel"),
 }
 """By format, what opens a file. A class for the format "native" has no signature in its file, so

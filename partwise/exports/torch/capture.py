@@ -8,16 +8,12 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
 from partwise.errors import ExportRefused
-from partwise.exports.networks import is_close, reason, take_rows
+from partwise.exports.networks import is_close
 from partwise.exports.protocol import ModelDescription
-from partwise.exports.torch.modules import (
-    evaluation_mode,
-    flat_module,
-    run_module,
-    run_program,
-    tensors_of,
-)
-from partwise.models.signature import Feeds, Signature
+from partwise.exports.torch.modules import evaluation_mode, flat_module, run_module
+from partwise.formatting import reason
+from partwise.models.signature import Feeds, Signature, take_rows
+from partwise.models.torch_programs import run_program, tensors_of
 
 CAPTURED_ROWS = 3
 """Graphs are captured with so many rows: torch treats sizes of 0 and 1 as constants."""

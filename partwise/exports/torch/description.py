@@ -14,12 +14,12 @@ from partwise.exports.networks import (
     does_not_run,
     signature_of_features,
     signature_of_feeds,
-    take_rows,
 )
 from partwise.exports.protocol import ModelDescription
-from partwise.exports.torch.modules import caller_of, evaluation_mode, named_outputs, tensors_of
+from partwise.exports.torch.modules import caller_of, evaluation_mode, named_outputs
 from partwise.models.export_options import ExportOptions
-from partwise.models.signature import Feeds, Signature, Tensor, feeds_of_rows, type_name
+from partwise.models.signature import Feeds, Signature, Tensor, feeds_of_rows, take_rows, type_name
+from partwise.models.torch_programs import tensors_of
 
 
 def describe_module(

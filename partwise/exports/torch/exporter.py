@@ -6,13 +6,13 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.errors import ExportRefused
-from partwise.exports.networks import reason
 from partwise.exports.onnx.quantization import lower_precision, optimize
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.capture import capture, capturing
 from partwise.exports.torch.description import describe_module
 from partwise.exports.torch.graph import move_weights, name_axes, strip
 from partwise.exports.torch.modules import run_module
+from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_files import save_onnx
 from partwise.models.signature import Feeds, Outputs, Signature

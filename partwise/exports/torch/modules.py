@@ -9,19 +9,9 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-import numpy as np
-
 from partwise.errors import ExportRefused
 from partwise.models.signature import Feeds, Outputs, Signature
-
-
-def tensors_of(feeds: Feeds) -> tuple[Any, ...]:
-    """Return the inputs as tensors, which share no memory that must not be written."""
-    import torch
-
-    return tuple(
-        torch.from_numpy(np.require(values, requirements=["C", "W"])) for values in feeds.values()
-    )
+from partwise.models.torch_programs import run_program
 
 
 def caller_of(model: Any, signature: Signature) -> Callable[..., Any]:
@@ -103,33 +93,6 @@ def run_module(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
     """
     with evaluation_mode(model):
         return run_program(flat_module(model, signature), signature, feeds)
-
-
-def run_program(program: Any, signature: Signature, feeds: Feeds) -> Outputs:
-    """Return what a function of tensors gives; no rows give no rows without a call of it.
-
-    Args:
-        program: Takes the signature's inputs in order, and returns its outputs as a tuple.
-        signature: Names both.
-        feeds: The inputs.
-    """
-    import torch
-
-    ordered = {
-        tensor.name: np.asarray(feeds[tensor.name], tensor.dtype) for tensor in signature.inputs
-    }
-    if not len(next(iter(ordered.values()))):
-        return signature.outputs_of_no_rows()
-    with torch.no_grad():
-        found = program(*tensors_of(ordered))
-    if len(found) != len(signature.outputs):
-        raise ExportRefused(
-            f"{signature.model_type} gives {len(found)} outputs for some rows and "
-            f"{len(signature.outputs)} for others: return the same for all."
-        )
-    return {
-        tensor.name: values.numpy() for tensor, values in zip(signature.outputs, found, strict=True)
-    }
 
 
 @contextmanager

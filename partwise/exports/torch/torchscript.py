@@ -1,4 +1,4 @@
-"""PyTorch modules as TorchScript, and what runs them.
+"""PyTorch modules as TorchScript.
 
 PyTorch has deprecated TorchScript in favour of torch.export since its release 2.11. torch 2.13
 still writes and reads it, and servers such as Triton and programs with libtorch run it. Take the
@@ -9,79 +9,25 @@ A TorchScript file holds code. Load only what you trust.
 
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ExportRefused, IntegrityError
-from partwise.exports.networks import reason, refuse_onnx_options, take_rows
+from partwise.errors import ExportRefused
+from partwise.exports.networks import refuse_onnx_options
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.capture import CAPTURED_ROWS, capturing, check_captured
 from partwise.exports.torch.description import describe_module
-from partwise.exports.torch.modules import flat_module, run_module, run_program, tensors_of
+from partwise.exports.torch.modules import flat_module, run_module
+from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
-from partwise.models.signature import METADATA_KEY, Feeds, Outputs, Signature, feeds_of_rows
-
-
-@dataclass(frozen=True)
-class TorchScriptModel:
-    """A TorchScript program with its signature.
-
-    Example:
-        >>> TorchScriptModel.from_file("model.ts.pt").predict(rows)  # doctest: +SKIP
-    """
-
-    program: Any
-    """A `torch.jit.ScriptModule` of the signature's inputs that returns its outputs as a tuple."""
-    signature: Signature
-
-    @classmethod
-    def from_file(cls, file_path: str) -> Self:
-        """Load what export_models or `save` wrote, on the CPU.
-
-        Raises:
-            IntegrityError: It is no TorchScript, or has no signature that this release knows.
-        """
-        import torch
-
-        metadata = {METADATA_KEY: ""}
-        try:
-            with _deprecated(), open(file_path, "rb") as file:
-                program = torch.jit.load(file, map_location="cpu", _extra_files=metadata)
-        except RuntimeError as error:
-            raise IntegrityError(f"{file_path} is no TorchScript: {reason(error)}") from error
-        texts = {key: _text(value) for key, value in metadata.items()}
-        return cls(program, Signature.from_metadata(texts))
-
-    def save(self, file_path: str) -> None:
-        """Write the program and its signature to one file."""
-        import torch
-
-        metadata = {METADATA_KEY: self.signature.to_json()}
-        with _deprecated(), open(file_path, "wb") as file:  # a name would stand in the file
-            torch.jit.save(self.program, file, _extra_files=metadata)
-
-    def run(self, feeds: Feeds) -> Outputs:
-        """Return the outputs by name for inputs by name; no rows give no rows.
-
-        Raises:
-            InputError: An input has another size than the program was traced for.
-        """
-        self.signature.check_sizes(feeds)
-        return run_program(self.program, self.signature, feeds)
-
-    def predict(self, rows: pa.Table) -> np.ndarray:
-        """Return a prediction for each row.
-
-        Raises:
-            ColumnError: A column is missing, or its type does not fit.
-            InputError: The inputs were made by a function of the user's: call `run`.
-        """
-        return self.signature.predictions(self.run(feeds_of_rows(self.signature, rows)))
+from partwise.models.signature import (
+    Feeds,
+    Outputs,
+    Signature,
+    take_rows,
+)
+from partwise.models.torch_programs import TorchScriptModel, tensors_of
 
 
 class TorchScriptExporter:
@@ -156,15 +102,3 @@ def trace_module(model: Any, signature: Signature, sample: Feeds) -> Any:
                 'torch.where in place of `if`, or export as "pt2".'
             )
     return program
-
-
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-@contextmanager
-def _deprecated() -> Iterator[None]:
-    """Hide what this module's docstring says: that TorchScript is deprecated."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
-        yield

@@ -32,11 +32,12 @@ class StandIn:
 
 @pytest.fixture(params=list(NAMES))
 def form(request, monkeypatch):
-    module = ModuleType(f"partwise.exports.{request.param}")
+    native = request.param == "native"
+    module = ModuleType("partwise.exports.native" if native else "partwise.models.torch_programs")
     signature = linear().expectation.signature
 
     def from_file(file_path, *given):
-        assert given == (("lightgbm", signature) if request.param == "native" else ())
+        assert given == (("lightgbm", signature) if native else ())
         return StandIn(file_path, signature)
 
     kind = type(NAMES[request.param], (), {"from_file": staticmethod(from_file)})

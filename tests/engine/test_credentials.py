@@ -1,0 +1,33 @@
+"""Keys on their way to workers: workers that are there, workers that come, keys that change."""
+
+from distributed import Client, LocalCluster
+
+from partwise.engine.credentials import Credentials
+from partwise.store.credentials import credentials_of, set_credentials
+
+URL = "s3://a-bucket/models"
+
+
+def test_every_worker_has_the_latest_keys() -> None:
+    # Workers of this process, since processes take seconds to start.
+    options = {"processes": False, "dashboard_address": None}
+    with LocalCluster(n_workers=1, **options) as cluster, Client(cluster) as client:
+        try:
+            client.register_plugin(Credentials(URL, {"key": "old", "secret": "old"}))
+            assert credentials_of(URL)["key"] == "old"
+            client.register_plugin(Credentials(URL, {"key": "new", "secret": "new"}))
+            assert credentials_of(URL)["key"] == "new"
+            set_credentials(URL, {})
+            cluster.scale(2)
+            client.wait_for_workers(2)
+            assert credentials_of(URL) == {"key": "new", "secret": "new"}
+            ours = [name for name in cluster.scheduler.worker_plugins if "partwise" in name]
+            assert ours == [f"partwise-credentials-{URL}"]
+        finally:
+            set_credentials(URL, {})
+
+
+def test_it_shows_the_url_and_no_key() -> None:
+    plugin = Credentials(URL, {"key": "an-id", "secret": "a-secret"})
+    assert repr(plugin) == f"Credentials({URL!r})"
+    assert "secret" not in plugin.name
