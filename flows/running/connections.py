@@ -145,7 +145,7 @@ def open_output(output: OutputParameter) -> Output | None:
         # Not repeated: it may be a URI with a password.
         raise InputError(
             f"The output is no block's name ({SqlTable.get_block_type_slug()}/<name>), no dataset "
-            "(dataset://<name>), no SqlTable block and no partwise.publishing.sql_output.Table."
+            "(dataset://<name>), no SqlTable block and no partwise.Table."
         )
     return Table(
         output.table,
