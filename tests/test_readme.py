@@ -186,6 +186,7 @@ def test_the_contract_that_a_page_shows_passes(folder) -> None:
     assert "passed" in run_process([*command, "test_line_serde.py"], folder)
 
 
+@pytest.mark.slow  # loads transformers; tests/flows/cli/test_transformers.py has each command
 def test_the_commands_for_models_of_hugging_face(folder, monkeypatch) -> None:
     monkeypatch.chdir(folder)
     save_checkpoint(folder / "my-bert", "distilbert", "sequence-classification")
