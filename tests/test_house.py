@@ -144,11 +144,10 @@ def _names_in_the_stub() -> dict[str, str]:
     """Each name of `__init__.pyi` with the module that it comes from."""
     tree = ast.parse((ROOT / "partwise" / "__init__.pyi").read_text())
     return {
-        alias.asname or "": node.module or ""
+        alias.name: node.module or ""
         for node in tree.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
-        if alias.asname == alias.name
     }
 
 
