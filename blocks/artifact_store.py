@@ -22,7 +22,7 @@ class ArtifactStore(Block):
     Example:
         Load a saved store and list its runs' folder:
         ```python
-        from partwise.blocks import ArtifactStore
+        from partwise import ArtifactStore
 
         store = ArtifactStore.load("BLOCK_NAME")
         print(store.url)

@@ -37,7 +37,7 @@ class LocalCluster(Block):
     Example:
         Load a saved cluster and use it:
         ```python
-        from partwise.blocks import LocalCluster
+        from partwise import LocalCluster
 
         cluster = LocalCluster.load("BLOCK_NAME")
         with cluster.client() as client:
@@ -94,7 +94,7 @@ class CudaCluster(Block):
     Example:
         Load a saved cluster and use it:
         ```python
-        from partwise.blocks import CudaCluster
+        from partwise import CudaCluster
 
         cluster = CudaCluster.load("BLOCK_NAME")
         with cluster.client() as client:
@@ -170,7 +170,7 @@ class RemoteCluster(Block):
     Example:
         Load a saved cluster and use it:
         ```python
-        from partwise.blocks import RemoteCluster
+        from partwise import RemoteCluster
 
         cluster = RemoteCluster.load("BLOCK_NAME")
         with cluster.client() as client:

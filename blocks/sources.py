@@ -26,7 +26,7 @@ class FileSource(Block):
     Example:
         Load a saved source and list its paths:
         ```python
-        from partwise.blocks import FileSource
+        from partwise import FileSource
 
         source = FileSource.load("BLOCK_NAME")
         print(source.paths)
@@ -135,7 +135,7 @@ class SqlSource(_Database):
     Example:
         Load a saved source and train on it by its name:
         ```python
-        from partwise.blocks import SqlSource
+        from partwise import SqlSource
         from partwise.flows import train_models
 
         source = SqlSource.load("BLOCK_NAME")
@@ -165,7 +165,7 @@ class SqlTable(_Database):
     Example:
         Load a saved table and append the predictions of a run to it, by its name:
         ```python
-        from partwise.blocks import SqlTable
+        from partwise import SqlTable
         from partwise.flows import run_inference
 
         table = SqlTable.load("BLOCK_NAME")

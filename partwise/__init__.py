@@ -1,5 +1,80 @@
 """Train, run, export and prove one model per partition, thousands at a time.
 
-The code lives in three rooms at the top of the repository, `blocks <- tasks <- flows`, and is
-imported through this package only: `partwise.flows`, `partwise.tasks`, `partwise.blocks`.
+Everything that a user of partwise needs is imported from here. A name is loaded when it is first
+asked for, so that `import partwise` takes milliseconds. `__init__.pyi` has the same names for mypy
+and for editors. Two parts have names of their own: `partwise.transformers`, with the table of
+architectures, and `partwise.testing`, with the contracts for your own serde, exporter or source.
+
+Example:
+    >>> from partwise import Skip
+    >>> Skip("too few rows").reason
+    'too few rows'
 """
+
+import importlib
+from typing import Any
+
+_MODULES = {
+    "partwise.flows": (
+        *("export_models", "export_transformers", "map_partitions", "model_pipeline"),
+        *("run_inference", "train_models", "validate_exports"),
+    ),
+    "partwise.outcomes": ("PartitionStatus", "Result", "RunStatus", "Skip"),
+    "partwise.connector.context": ("PartitionContext",),
+    "partwise.connector.data_connector": ("DataConnector",),
+    "partwise.trainers": (
+        *("Holdout", "HoldoutByTime", "HoldoutFraction", "LightGBMTrainer", "Trainer"),
+        *("XGBoostTrainer", "default_predict"),
+    ),
+    "partwise.models.serdes": (
+        *("KerasSerde", "LightGBMSerde", "ModelSerde", "NeuronSerde", "OnnxSerde"),
+        *("PickleSerde", "Pt2Serde", "TorchScriptSerde", "TorchSerde", "XGBoostSerde"),
+    ),
+    "partwise.models.onnx_model": ("OnnxModel",),
+    "partwise.models.export_options": ("ExportOptions", "ValidationOptions"),
+    "partwise.exports.protocol": ("Exporter", "ModelDescription"),
+    "partwise.transformers.options": ("TransformersOptions",),
+    "partwise.transformers.collection": ("TransformersExport",),
+    "partwise.engine.options": ("ExecutionOptions",),
+    "partwise.blocks": (
+        *("ArtifactStore", "CudaCluster", "FileSource", "LocalCluster", "RemoteCluster"),
+        *("SqlSource", "SqlTable"),
+    ),
+    "partwise.sources.files.file_set": ("Files",),
+    "partwise.sources.sql.query": ("Query",),
+    "partwise.publishing.sql_output": ("Table",),
+    "partwise.publishing.dataset_output": ("DatasetOutput",),
+    "partwise.datasets.dataset": ("Dataset", "list_datasets"),
+    "partwise.datasets.registration": ("register_dataset",),
+    "partwise.store.store": ("Store",),
+    "partwise.runs.run": ("Run",),
+    "partwise.runs.pipeline": ("Pipeline",),
+    "partwise.runs.listing": ("list_runs",),
+    "partwise.runs.layout": ("lay_out",),
+    "partwise.reports.report": ("write_report",),
+    "partwise.errors": (
+        *("PartwiseError", "InputError", "SourceError", "ColumnError", "NullKeyError"),
+        *("KeyClassError", "RunIdError", "FunctionError", "SerdeError", "UnknownFeatureError"),
+        *("UnknownModelTypeError", "OpsetError", "CheckpointError", "StoreError"),
+        *("RunExistsError", "RunNotFoundError", "DatasetNotFoundError", "RunBusyError"),
+        *("RunFormatError", "PartitionNotFoundError", "ArtifactNotFoundError", "ModelNotFound"),
+        *("ExportRefused", "ExportMismatch", "IntegrityError", "ClusterError", "OutputError"),
+        *("ServiceError", "RunFailed", "RunCancelled"),
+    ),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = list(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    # The next time Python finds it without this function.
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -334,8 +334,7 @@ def _own_config(name: str) -> "OwnConfig | None":
     found: Callable[..., Any] = import_named(repr(name), module, class_name)
     if not (isinstance(found, type) and issubclass(found, OnnxConfig)):
         raise FunctionError(
-            f"{name!r} is no OnnxConfig: derive a class from "
-            "partwise.transformers.onnx_config.OnnxConfig."
+            f"{name!r} is no OnnxConfig: derive a class from partwise.transformers.OnnxConfig."
         )
     return found
 
