@@ -43,10 +43,10 @@ from partwise.runs.documents import check_run_id
 from partwise.runs.run import Run
 from partwise.shuffle.load import read_keys
 from partwise.shuffle.plan import ShardedRows, UnsortedShard, check_n_shards, default_n_shards
-from partwise.shuffle.scratch import scratch_folder
+from partwise.shuffle.scratch import driver_folder
 from partwise.shuffle.shard_cache import open_cache
 from partwise.shuffle.shared_folder import SharedFolder, table_bytes
-from partwise.shuffle.skew import warnings_of
+from partwise.shuffle.size_warnings import warnings_of
 from partwise.shuffle.write import Division, NullKeys
 from partwise.sources.descriptions import Source
 from partwise.store.credentials import known_credentials
@@ -125,7 +125,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
             logger.info("Run %s: nothing changed, all partitions are done; 0 to run.", run_id)
             return published(settle_unchanged(claim, clock.started_at))
         token = secrets.token_hex(6)
-        directory = stack.enter_context(scratch_folder())
+        directory = stack.enter_context(driver_folder())
         with clock.stage("cluster"):
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(cluster))

@@ -60,10 +60,10 @@ class ColumnDocument(_Value):
     mean: float | None = None
     """Of finite numbers."""
     distinct: int | None
-    """Distinct values but null, exact up to 4,096, else about. None: they cannot be told."""
+    """Distinct values but null, exact up to 4,096, else about. None: unknown."""
 
 
-class Origin(_Value):
+class RunOrigin(_Value):
     """The run whose output rows a version holds."""
 
     run_id: str
@@ -92,12 +92,12 @@ class DatasetManifest(Document):
     source: dict[str, JsonValue]
     """Where the rows came from."""
     source_fingerprint: str | None
-    """What told the source unchanged."""
-    origin: Origin | None
+    """By which the source was found unchanged."""
+    origin: RunOrigin | None
     created_at: datetime
     partwise_version: str
     writer: str
-    """Random; tells a creator whose response was lost that the manifest is its own."""
+    """Random: by it a creator whose response was lost knows the manifest as its own."""
 
     @property
     def schema(self) -> pa.Schema:

@@ -18,7 +18,7 @@ _ROW_GROUP_ROWS = 1 << 20
 _FOOTER_TAIL = 8
 
 
-class PartWriter:
+class DatasetWriter:
     """Writes a stream of rows as parts of a dataset, one after the other.
 
     Memory is that of one part and one row group.

@@ -35,7 +35,7 @@ class OnnxModel:
         self.session: Any = session
         """An `onnxruntime.InferenceSession`."""
         self.content = content
-        """What it was read from, with the weights that stood beside it; None: it was opened in
+        """What it was read from, with its external data; None: it was opened in
         place."""
         # onnxruntime (1.31) aborts the process when these get an empty batch.
         self._dies_of_no_rows = any(name in graph for name in (b"LSTM", b"GRU", b"RNN"))

@@ -175,7 +175,7 @@ def feature_tensors(
     return tuple(
         Tensor(
             name=feature.name,
-            dtype="string" if _is_text(feature) else dtype,
+            dtype="string" if _has_text_categories(feature) else dtype,
             shape=(None, 1),
         )
         for feature in features
@@ -258,7 +258,7 @@ def take_rows(feeds: Feeds, count: int) -> dict[str, np.ndarray]:
     }
 
 
-def _is_text(feature: Feature) -> bool:
+def _has_text_categories(feature: Feature) -> bool:
     return bool(feature.categories) and isinstance((feature.categories or ("",))[0], str)
 
 

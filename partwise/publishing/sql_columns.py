@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import InputError
-from partwise.sources.sql.databases import Driver
+from partwise.sources.sql.databases import DatabaseKind
 from partwise.sources.sql.postgresql_types import is_numeric, numeric_type
 from partwise.tables.column_names import names_in_words
 from partwise.tables.dictionaries import plain_storage
@@ -42,7 +42,7 @@ def _class_of(data_type: pa.DataType) -> str:
     return str(data_type)
 
 
-def sql_type(data_type: pa.DataType, kind: Driver, name: str = "") -> str:
+def sql_type(data_type: pa.DataType, kind: DatabaseKind, name: str = "") -> str:
     """Return the SQL type of a column that is to hold an Arrow type.
 
     Raises:
@@ -103,7 +103,7 @@ def refuse_unfit(table: str, existing: pa.Schema, columns: Sequence[pa.Field]) -
             )
 
 
-def fit_rows(rows: pa.Table, existing: pa.Schema, kind: Driver, table: str) -> pa.Table:
+def fit_rows(rows: pa.Table, existing: pa.Schema, kind: DatabaseKind, table: str) -> pa.Table:
     """Return rows with the types that an existing table has.
 
     Raises:

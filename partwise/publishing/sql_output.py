@@ -22,8 +22,8 @@ from partwise.runs.documents import run_path
 from partwise.runs.ledger import read_table
 from partwise.runs.outputs import read_schemas
 from partwise.runs.run import Run
-from partwise.sources.sql.databases import Database, Driver, is_table_name, table_parts
-from partwise.tables.row_hash import hash_rows, hash_schema, lay_out
+from partwise.sources.sql.databases import Database, DatabaseKind, is_table_name, table_parts
+from partwise.tables.row_hash import hash_rows, hash_schema, lay_out_batch
 from partwise.tables.schemas import common_schema
 
 
@@ -44,7 +44,7 @@ class Table:
 
     name: str
     uri: str
-    driver: Driver | None = None
+    driver: DatabaseKind | None = None
     password: str | None = None
     block: str = ""
 
@@ -90,8 +90,8 @@ class Published:
             "taken out": self.removed,
             "there already": self.unchanged,
         }
-        told = [f"{count:,} {name}" for name, count in counts.items() if count]
-        return f"{text} ({', '.join(told)})" if told else text
+        parts = [f"{count:,} {name}" for name, count in counts.items() if count]
+        return f"{text} ({', '.join(parts)})" if parts else text
 
 
 def check_table(table: Table, columns: Sequence[pa.Field]) -> None:
@@ -174,11 +174,11 @@ def contents(rows: pa.Table, spans: Sequence[tuple[str, int, int]]) -> dict[str,
     for name, start, end in spans:
         digest = empty.copy()
         if len(whole) == 1:
-            laid_out = laid_out or lay_out(whole[0])
+            laid_out = laid_out or lay_out_batch(whole[0])
             hash_rows(digest, [(laid_out, start, end)])
         else:
             # More text than fits into one batch.
             for part in rows.slice(start, end - start).to_batches():
-                hash_rows(digest, [(lay_out(part), 0, part.num_rows)])
+                hash_rows(digest, [(lay_out_batch(part), 0, part.num_rows)])
         found[name] = str(digest.hexdigest())
     return found

@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.outcomes import PartitionStatus
-from partwise.runs.committed import ledger_segments, read_segments
+from partwise.runs.contents import bundles_of, files_there, ledger_segments, read_segments
 from partwise.runs.documents import SCRATCH, generation_of, run_path
-from partwise.runs.presence import bundles_of, files_there
 from partwise.runs.run import Run
 from partwise.store.lease import Lease
 from partwise.store.store import Store

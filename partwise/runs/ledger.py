@@ -192,7 +192,7 @@ def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Tabl
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
 
 
-def show(table: pa.Table) -> pa.Table:
+def readable_ledger(table: pa.Table) -> pa.Table:
     """Return the ledger as users read it: keys and metrics as columns of their own names.
 
     A key or metric that is named like a column of the ledger has a prefix (`key.`, `metric.`).

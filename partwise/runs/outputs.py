@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.errors import ColumnError, IntegrityError
-from partwise.runs.committed import READ_THREADS
+from partwise.runs.contents import READ_THREADS
 from partwise.runs.documents import run_path
 from partwise.runs.ledger import read_table, write_table
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from partwise.tables.column_types import has_offsets
 from partwise.tables.dictionaries import decoded
 
 _END_BYTES = 64 << 10
@@ -71,16 +72,12 @@ def storable(rows: pa.Table) -> pa.Table:
         ColumnError: Parquet cannot hold a column at all.
     """
     for index, field in enumerate(rows.schema):
-        if pa.types.is_dictionary(field.type) and not _is_text(field.type.value_type):
+        if pa.types.is_dictionary(field.type) and not has_offsets(field.type.value_type):
             chunks = [decoded(chunk) for chunk in rows.column(index).chunks]
             plain = pa.chunked_array(chunks, field.type.value_type)
             rows = rows.set_column(index, field.with_type(plain.type), plain)
     check_writable(rows.schema, "The function returned")
     return rows
-
-
-def _is_text(data_type: pa.DataType) -> bool:
-    return data_type in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def read_schemas(run: Run, paths: Sequence[str]) -> list[tuple[pa.Schema, str]]:

@@ -160,7 +160,7 @@ def collect_shards(store: Store, older_than: timedelta, *, dry_run: bool) -> lis
         if all(name < limit for name in names):
             found += [(path, store.size(path)) for path in store.list(f"{entry}/")]
             if not dry_run:
-                # What tells of the parts goes before them.
+                # Its mark goes first: an entry without it is never taken for complete.
                 store.delete(f"{entry}/{COMPLETE}")
                 store.delete_folder(entry)
     return found

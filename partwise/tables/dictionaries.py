@@ -202,7 +202,7 @@ class ColumnStorage:
         return pa.RecordBatch.from_arrays(arrays, schema=self.shown_schema)
 
 
-def show(stored: pa.RecordBatch, dictionaries: pa.RecordBatch) -> pa.RecordBatch:
+def decode_batch(stored: pa.RecordBatch, dictionaries: pa.RecordBatch) -> pa.RecordBatch:
     """Turn stored rows back into what the source had: codes into dictionary columns.
 
     Args:

@@ -42,7 +42,7 @@ class FoundFile:
     """An absolute path, or a URL."""
 
     format: Format
-    """By its suffix, or as the caller said."""
+    """By its suffix, or as the caller chose."""
 
     base: str
     """The directory that the caller named: `key=value` parts below it are columns."""
@@ -247,8 +247,8 @@ def find_files(
             base, names = _local_files(path, form)
         for name in names:
             shown = name if filesystem is None else str(filesystem.unstrip_protocol(name))
-            told = form or _format(name)
-            if told is None:
+            file_format = form or _format(name)
+            if file_format is None:
                 raise SourceError(
                     f"The format of file {shown!r} cannot be told by its name: it must end in one "
                     f"of {', '.join(_SUFFIXES)}; else say it with Files(..., format=...)."
@@ -262,7 +262,7 @@ def find_files(
             size, version = _version(filesystem, name, shown)
             found[shown] = FoundFile(
                 path=shown,
-                format=told,
+                format=file_format,
                 base=base,
                 size_bytes=size,
                 version=version,

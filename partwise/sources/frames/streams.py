@@ -30,7 +30,7 @@ class StreamRows(OpaqueRows):
         schema: Of the rows.
         parts: Called with the names of columns and a filter, for a list of functions that each
             read a part of the rows.
-        rows: How many there are, where that is told.
+        rows: How many there are, where that is known.
     """
 
     def __init__(

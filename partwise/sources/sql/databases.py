@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from partwise.errors import InputError, PartwiseError, SourceError
 
-Driver = Literal["postgresql", "sqlite", "snowflake", "bigquery"]
+DatabaseKind = Literal["postgresql", "sqlite", "snowflake", "bigquery"]
 
 Mode = Literal["read", "write"]
 
-_SCHEMES: dict[str, Driver] = {
+_SCHEMES: dict[str, DatabaseKind] = {
     "postgresql": "postgresql",
     "postgres": "postgresql",
     "sqlite": "sqlite",
@@ -69,7 +69,7 @@ class Database:
     uri: str = field(repr=False)
     """`postgresql://user@host:5432/name`, or the path of an SQLite file (`sqlite:///sales.db`)."""
 
-    driver: Driver | None = None
+    driver: DatabaseKind | None = None
     """The kind of database; None: as the URI says."""
 
     password: str | None = field(default=None, repr=False)
@@ -97,7 +97,7 @@ class Database:
             )
 
     @property
-    def kind(self) -> Driver:
+    def kind(self) -> DatabaseKind:
         """The driver that opens it."""
         if self.driver is not None:
             return self.driver
@@ -144,11 +144,11 @@ class Database:
 
     def _target(self, mode: Mode) -> str:
         if self.kind == "postgresql":
-            given = {name for name, _ in parse_qsl(urlsplit(self.uri).query)}
+            in_uri = {name for name, _ in parse_qsl(urlsplit(self.uri).query)}
             more = {"connect_timeout": str(_CONNECT_TIMEOUT_S), "application_name": "partwise"}
             if self.password is not None:
                 more["password"] = self.password
-            extra = [f"{k}={quote(v, safe='')}" for k, v in more.items() if k not in given]
+            extra = [f"{k}={quote(v, safe='')}" for k, v in more.items() if k not in in_uri]
             return self.uri + ("&" if "?" in self.uri else "?") + "&".join(extra)
         if self.kind != "sqlite":
             return self.uri
@@ -218,11 +218,11 @@ class Database:
         except (adbc_driver_manager.Error, pa.ArrowException, OSError) as exc:
             if isinstance(exc, PartwiseError):
                 raise
-            told = error(f"{what}: {self.redact(_server_words(str(exc)))}.")
+            redacted = error(f"{what}: {self.redact(_server_words(str(exc)))}.")
             if self.redact(text := f"{exc!r} {exc}") != text:
                 # A traceback would show the words of the driver.
-                raise told from None
-            raise told from exc
+                raise redacted from None
+            raise redacted from exc
 
 
 def _server_words(text: str) -> str:
@@ -236,7 +236,7 @@ def _drivers() -> list[str]:
     return sorted(set(_SCHEMES.values()))
 
 
-def import_driver(kind: Driver) -> Any:
+def import_driver(kind: DatabaseKind) -> Any:
     """Return the ADBC package of a kind of database.
 
     Raises:
@@ -254,7 +254,7 @@ def import_driver(kind: Driver) -> Any:
         ) from error
 
 
-def quoted_name(name: str, kind: Driver = "postgresql") -> str:
+def quoted_name(name: str, kind: DatabaseKind = "postgresql") -> str:
     """Return a column or table name as SQL has it, whatever signs are in it.
 
     Raises:
@@ -266,7 +266,7 @@ def quoted_name(name: str, kind: Driver = "postgresql") -> str:
     return sign + name.replace(sign, sign * 2) + sign
 
 
-def quoted_text(text: str, kind: Driver = "postgresql") -> str:
+def quoted_text(text: str, kind: DatabaseKind = "postgresql") -> str:
     r"""Return a text as PostgreSQL or SQLite has it.
 
     With a backslash in it the text becomes `E'...'`, which PostgreSQL reads alike whatever
@@ -289,7 +289,7 @@ def is_table_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def table_parts(name: str, kind: Driver) -> tuple[str, str]:
+def table_parts(name: str, kind: DatabaseKind) -> tuple[str, str]:
     """Return schema ("" where there is none) and name of a table, as the database knows them.
 
     Args:

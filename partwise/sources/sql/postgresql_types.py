@@ -93,10 +93,10 @@ def _list_column(name: str, found: str, item: pa.DataType) -> TypedColumn:
     elif found not in _LISTED:
         return _refused(name, f"{found}[]", "CAST({} AS text[])")
     # The driver would lay out arrays of several dimensions as one list, without a word.
-    told = f"array_ndims({quoted_name(name)}) || ' dimensions in one array'"
+    dimensions = f"array_ndims({quoted_name(name)}) || ' dimensions in one array'"
     expression = (
         f"CASE WHEN array_ndims({quoted_name(name)}) > 1 "
-        f"THEN CAST({told} AS pg_catalog._{found}) ELSE {quoted} END"
+        f"THEN CAST({dimensions} AS pg_catalog._{found}) ELSE {quoted} END"
     )
     return TypedColumn(name, pa.list_(item), expression)
 

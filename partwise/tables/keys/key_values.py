@@ -192,7 +192,7 @@ _TEXTS: dict[KeyClass, Callable[[Any], str]] = {
 }
 
 
-def value_text(value: Any, key_class: KeyClass) -> str:
+def plain_text(value: Any, key_class: KeyClass) -> str:
     """A plain value as a person would read it."""
     return "null" if value is None else _TEXTS.get(key_class, str)(value)
 
