@@ -292,7 +292,7 @@ def _create_manifest(
         if any(dataset_path(name, part.path) not in there for part in manifest.parts):
             raise StoreError(
                 f"Parts of the dataset {name!r} in {store.url} were removed before it was "
-                "registered, because this process was not heard of for too long; register it "
+                "registered, because this process sent no heartbeat for too long; register it "
                 "again."
             )
         with contextlib.suppress(FileExistsError):

@@ -73,7 +73,7 @@ def save_onnx(
                 _move_out(tensor, file)
     if (size := model.ByteSize()) > _PROTOBUF_BYTES:
         raise ExportRefused(
-            f"The model has {size:,} bytes apart from weights that can stand beside it; ONNX files "
+            f"The model has {size:,} bytes apart from external data; ONNX files "
             f"end at {_PROTOBUF_BYTES:,}. Train a smaller one, or export it in another format."
         )
     path.write_bytes(model.SerializeToString(deterministic=True))
@@ -178,8 +178,8 @@ def _place(tensor: Any, model_name: str) -> _Place:
     location = found.get("location", "")
     if location != os.path.basename(location) or location in ("", ".", "..") or "\\" in location:
         raise IntegrityError(
-            f"{where} that its numbers are in {location!r}; only the name of a file beside the "
-            "model is taken, without a folder."
+            f"{where} that its numbers are in {location!r}; only a file in the model's own "
+            "folder is read, named without a folder."
         )
     numbers = found.get("offset", "0"), found.get("length", "")
     if not all(text.isascii() and text.isdigit() for text in numbers):

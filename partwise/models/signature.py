@@ -116,7 +116,7 @@ class Signature(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError as error:
             raise IntegrityError(
-                f"The model's {METADATA_KEY!r} is none that this release knows: "
+                f"The model's {METADATA_KEY!r} has a form that this release does not know: "
                 f"{error.errors()[0]['msg']}."
             ) from error
 

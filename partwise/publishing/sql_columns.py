@@ -111,7 +111,9 @@ def fit_rows(rows: pa.Table, existing: pa.Schema, kind: DatabaseKind, table: str
     """
     for name in OWN_COLUMNS:
         if name in rows.column_names:
-            raise InputError(f"The rows have a column {name!r}, which is one of ours: rename it.")
+            raise InputError(
+                f"The rows have a column {name!r}, which partwise adds itself: rename it."
+            )
     refuse_unfit(table, existing, list(rows.schema))
     columns = {}
     for field in rows.schema:

@@ -50,7 +50,9 @@ class Table:
 
     def __post_init__(self) -> None:
         if not is_table_name(self.name):
-            raise InputError(f"{self.name!r} is no name of a table: put odd signs in quotes.")
+            raise InputError(
+                f"{self.name!r} is not the name of a table: put unusual characters in quotes."
+            )
         if self.database.kind == "sqlite" and table_parts(self.name, "sqlite")[0]:
             raise InputError(f"{self.name!r} names a schema, and SQLite has none: leave it out.")
         if (kind := self.database.kind) not in ("postgresql", "sqlite"):

@@ -175,8 +175,8 @@ class Claim:
         if intent.code_fingerprint is None:
             what = "; ".join(intent.code_unknown[:3])
             return (
-                "all partitions run again, since it cannot be told whether the code is what it "
-                f"was ({what}); pass version= and change it when the code changes."
+                "all partitions run again, since it is unknown whether the code has "
+                f"changed ({what}); pass version= and change it when the code changes."
             )
         if self.earlier_generations(intent):
             return None

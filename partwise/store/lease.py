@@ -146,7 +146,7 @@ class Lease:
             taker = _read_owner(self._store, self._run_path, self._number + 1)
             raise RunBusyError(
                 f"Run {_run_id(self._run_path)} was taken over by {taker}, because this process "
-                f"was not heard of for too long; it stops here, what it has committed is kept."
+                f"sent no heartbeat for too long; it stops here, what it has committed is kept."
             )
 
     def release(self) -> None:
@@ -225,8 +225,8 @@ def _read_owner(store: Store, run_path: str, number: int) -> LeaseOwner:
         return LeaseOwner.model_validate_json(store.read(path))
     except ValidationError as error:
         raise RunFormatError(
-            f"{path} in the artifact store {store.url} is no claim that this release of partwise "
-            f"can read; install a newer one, or delete it if no process works on the run."
+            f"{path} in the artifact store {store.url} is not a claim that this release of "
+            f"partwise can read; install a newer one, or delete it if no process works on the run."
         ) from error
 
 

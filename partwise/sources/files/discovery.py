@@ -250,8 +250,8 @@ def find_files(
             file_format = form or _format(name)
             if file_format is None:
                 raise SourceError(
-                    f"The format of file {shown!r} cannot be told by its name: it must end in one "
-                    f"of {', '.join(_SUFFIXES)}; else say it with Files(..., format=...)."
+                    f"The format of file {shown!r} cannot be determined from its name: it must end "
+                    f"in one of {', '.join(_SUFFIXES)}; else say it with Files(..., format=...)."
                 )
             real = os.path.realpath(name) if filesystem is None else shown
             if real in seen:

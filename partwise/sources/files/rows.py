@@ -88,7 +88,7 @@ def _check_stated(column: pa.Array, value: Any, name: str, what: str) -> None:
     if len(differing):
         raise ColumnError(
             f"Column {name!r} of {what} holds {differing[0].as_py()!r}, but its path says "
-            f"{value!r}: move the file, or name its folder otherwise."
+            f"{value!r}: move the file, or rename its folder."
         )
 
 

@@ -1,6 +1,10 @@
 """Databases that ADBC reaches: how one is named, opened and spoken to without telling its password.
 
 A driver is a package of its own (`adbc_driver_postgresql`), imported when it is used.
+
+Names and texts are quoted here, not by SQLAlchemy's compiler (looked at on 2026-11-22, release
+2.0.58): without a connection of its own it doubles "%" and, for PostgreSQL, each backslash, writes
+NaN bare and lets a null character pass. ADBC, which fetches Arrow, takes the statement as it is.
 """
 
 import importlib
@@ -62,7 +66,7 @@ class Database:
     """Where a database is, and what opens it.
 
     Raises:
-        InputError: The URI is of no known kind, or malformed; it is not repeated, as a piece of a
+        InputError: The URI is of an unknown kind, or malformed; it is not repeated, as a piece of a
             password could stand anywhere in it.
     """
 
@@ -261,7 +265,7 @@ def quoted_name(name: str, kind: DatabaseKind = "postgresql") -> str:
         InputError: There is a null character in it, which no database takes.
     """
     if "\0" in name:
-        raise InputError(f"The name {name!r} has a null character in it, which SQL cannot say.")
+        raise InputError(f"The name {name!r} has a null character in it, which SQL cannot express.")
     sign = "`" if kind == "bigquery" else '"'
     return sign + name.replace(sign, sign * 2) + sign
 
@@ -277,7 +281,7 @@ def quoted_text(text: str, kind: DatabaseKind = "postgresql") -> str:
         InputError: There is a null character in it, which ends a statement.
     """
     if "\0" in text:
-        raise InputError(f"The text {text!r} has a null character in it, which SQL cannot say.")
+        raise InputError(f"The text {text!r} has a null character in it, which SQL cannot express.")
     doubled = text.replace("'", "''")
     if kind == "sqlite" or "\\" not in text:
         return f"'{doubled}'"

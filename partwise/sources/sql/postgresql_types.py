@@ -141,6 +141,6 @@ def check_finite(array: pa.Array, name: str) -> None:
     lowest = pc.min(numbers).as_py()
     if lowest is not None and lowest < first:
         raise ColumnError(
-            f"Column {name!r} holds a time that is infinite, or later than Arrow can say: leave it "
-            f"out with WHERE, or write NULLIF({quoted_name(name)}, 'infinity')."
+            f"Column {name!r} holds a time that is infinite, or later than Arrow can hold: leave "
+            f"it out with WHERE, or write NULLIF({quoted_name(name)}, 'infinity')."
         )
