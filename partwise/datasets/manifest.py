@@ -159,13 +159,13 @@ def parse_reference(text: str) -> tuple[str, int | None]:
         >>> parse_reference("dataset://sales@3")
         ('sales', 3)
     """
-    found = _REFERENCE.fullmatch(text if is_reference(text) else f"{DATASET_SCHEME}{text}")
-    if found is None:
+    match = _REFERENCE.fullmatch(text if is_reference(text) else f"{DATASET_SCHEME}{text}")
+    if match is None:
         raise InputError(
             f"{text[:80]!r} names no dataset: write {DATASET_SCHEME}NAME@VERSION, such as "
             f"{DATASET_SCHEME}sales@3, or {DATASET_SCHEME}NAME for the newest."
         )
-    return check_dataset_name(found[1]), int(found[2]) if found[2] else None
+    return check_dataset_name(match[1]), int(match[2]) if match[2] else None
 
 
 def dataset_path(name: str, *names: str) -> str:
@@ -180,5 +180,5 @@ def manifest_file(version: int) -> str:
 
 def version_number(filename: str) -> int:
     """Return the version whose manifest has this file name; 0 for any other file."""
-    found = _MANIFEST_FILE.fullmatch(filename)
-    return int(found[1]) if found else 0
+    match = _MANIFEST_FILE.fullmatch(filename)
+    return int(match[1]) if match else 0

@@ -42,9 +42,9 @@ class DatasetWriter:
         self._pending_rows = self._pending_bytes = self._part_rows = 0
         self.parts: list[PartDocument] = []
         """Those that are written."""
-        found = unwritable_field(schema)
-        if found is not None:
-            field, reason = found
+        refused = unwritable_field(schema)
+        if refused is not None:
+            field, reason = refused
             raise ColumnError(
                 f"Column {field.name!r} of type {field.type} has no place in a Parquet file "
                 f"({reason}): leave it out with columns=, or cast it."

@@ -314,8 +314,8 @@ def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> D
         # Each outcome of a run has a version of its own, also one with equal rows: else a run that
         # is published again could not be told from one that never was.
         with ThreadPoolExecutor(READ_THREADS) as threads:
-            found = threads.map(lambda n: Dataset.open(draft.name, n, draft.store), versions)
-            return next((d for d in found if _same_outcome(d.manifest.origin, origin)), None)
+            others = threads.map(lambda n: Dataset.open(draft.name, n, draft.store), versions)
+            return next((d for d in others if _same_outcome(d.manifest.origin, origin)), None)
     newest = Dataset.open(draft.name, versions[-1], draft.store)
     if not draft.is_of(newest.manifest):
         return None

@@ -211,7 +211,7 @@ class DatasetRows:
         files = [part.file() for part in self._parts]
         by_path = {file.path: part for file, part in zip(files, self._parts, strict=True)}
         schema = pa.schema([self.schema.field(name) for name in names])
-        found = FileRows(Files(list(by_path)), files).fragments(names, conditions, keys)
+        fragments = FileRows(Files(list(by_path)), files).fragments(names, conditions, keys)
         return [
             # The file's own fragment would take the store's credentials along.
             PartFragment(
@@ -224,6 +224,6 @@ class DatasetRows:
                 size_bytes=fragment.size_bytes,
                 row_bytes=fragment.row_bytes,
             )
-            for fragment in found
+            for fragment in fragments
             if isinstance(fragment, FileFragment)
         ]

@@ -61,8 +61,8 @@ class ColumnStatistics:
         ordered = _ordered_type(self._plain)
         if ordered is None:
             return
-        found = pc.min_max(values.cast(ordered))
-        new = [found[name] for name in ("min", "max") if found[name].is_valid]
+        bounds = pc.min_max(values.cast(ordered))
+        new = [bounds[name] for name in ("min", "max") if bounds[name].is_valid]
         together = pc.min_max(pa.array([*self._bounds, *new], ordered))
         self._bounds = [together["min"], together["max"]]
 

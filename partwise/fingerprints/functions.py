@@ -318,19 +318,19 @@ def _is_generated(cls: type, item: Any) -> bool:
 
 def _global_loads(code: types.CodeType) -> set[tuple[str, ...]]:
     """Return the globals that code reads, each with the attributes that it takes of them."""
-    found = set()
+    loads = set()
     load: list[str] = []
     for instruction in dis.get_instructions(code):
         if load and instruction.opname in _ATTRIBUTE_LOADS:
             load.append(instruction.argval)
             continue
         if load:
-            found.add(tuple(load))
+            loads.add(tuple(load))
         load = [instruction.argval] if instruction.opname in _GLOBAL_LOADS else []
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= _global_loads(constant)
-    return found
+            loads |= _global_loads(constant)
+    return loads
 
 
 def _imports(code: types.CodeType, package: str) -> set[str]:
@@ -350,10 +350,10 @@ def _imports(code: types.CodeType, package: str) -> set[str]:
 
 def _is_found(value: Any) -> bool:
     """Tell whether a value is what its module has under its name."""
-    found: Any = sys.modules.get(str(getattr(value, "__module__", "")))
+    current: Any = sys.modules.get(str(getattr(value, "__module__", "")))
     for name in str(getattr(value, "__qualname__", "?")).split("."):
-        found = getattr(found, name, None)
-    return found is value
+        current = getattr(current, name, None)
+    return current is value
 
 
 def _root(obj: Any) -> Any:

@@ -171,17 +171,17 @@ class _Place:
 def _place(tensor: Any, model_name: str) -> _Place:
     """Return where a tensor's numbers are, once the name is known to be that of a neighbour."""
     entries = [(entry.key, entry.value) for entry in tensor.external_data]
-    found = dict(entries)
+    fields = dict(entries)
     where = f"The model {model_name!r} says of its tensor {tensor.name!r}"
-    if len(found) < len(entries):
+    if len(fields) < len(entries):
         raise IntegrityError(f"{where} twice where its numbers are; it was tampered with.")
-    location = found.get("location", "")
+    location = fields.get("location", "")
     if location != os.path.basename(location) or location in ("", ".", "..") or "\\" in location:
         raise IntegrityError(
             f"{where} that its numbers are in {location!r}; only a file in the model's own "
             "folder is read, named without a folder."
         )
-    numbers = found.get("offset", "0"), found.get("length", "")
+    numbers = fields.get("offset", "0"), fields.get("length", "")
     if not all(text.isascii() and text.isdigit() for text in numbers):
         raise IntegrityError(f"{where} that its numbers are at offset, length {numbers!r}.")
     return _Place(location, int(numbers[0]), int(numbers[1]))

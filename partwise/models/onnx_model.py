@@ -89,9 +89,9 @@ class OnnxModel:
             quiet = onnxruntime.RunOptions()
             quiet.log_severity_level = 4  # it prints its errors past Python's streams
             with suppress(Exception):  # each of onnxruntime's status codes is one of its own
-                found: list[np.ndarray] = self.session.run(names, dict(feeds), quiet)
-                if all(map(_fits, found, self.session.get_outputs())):
-                    return found
+                outputs: list[np.ndarray] = self.session.run(names, dict(feeds), quiet)
+                if all(map(_fits, outputs, self.session.get_outputs())):
+                    return outputs
         row = {
             name: values if len(values) else np.zeros((1, *values.shape[1:]), values.dtype)
             for name, values in feeds.items()

@@ -131,16 +131,16 @@ class Signature(BaseModel):
             InputError: One is; its shape and the expected one are in the message.
         """
         for tensor in self.inputs:
-            found = np.shape(feeds[tensor.name])
-            if found[:1] == (0,):
+            shape = np.shape(feeds[tensor.name])
+            if shape[:1] == (0,):
                 return
-            if len(found) != len(tensor.shape) or any(
+            if len(shape) != len(tensor.shape) or any(
                 wanted is not None and size != wanted
-                for size, wanted in zip(found, tensor.shape, strict=True)
+                for size, wanted in zip(shape, tensor.shape, strict=True)
             ):
                 wanted = " x ".join("any" if size is None else str(size) for size in tensor.shape)
                 raise InputError(
-                    f"The input {tensor.name!r} has the shape {found}, and this model takes "
+                    f"The input {tensor.name!r} has the shape {shape}, and this model takes "
                     f"{wanted} only: pad or cut it to that, or export the model anew for other "
                     "sizes."
                 )
@@ -157,8 +157,8 @@ class Signature(BaseModel):
 
     def predictions(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return of a model's outputs what its own `predict` would give."""
-        found = outputs[self.prediction]
-        return found if self.prediction_column is None else found[:, self.prediction_column]
+        values = outputs[self.prediction]
+        return values if self.prediction_column is None else values[:, self.prediction_column]
 
 
 def feature_tensors(

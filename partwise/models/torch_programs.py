@@ -220,14 +220,15 @@ def run_program(program: Any, signature: Signature, feeds: Feeds) -> Outputs:
     if not len(next(iter(ordered.values()))):
         return signature.outputs_of_no_rows()
     with torch.no_grad():
-        found = program(*tensors_of(ordered))
-    if len(found) != len(signature.outputs):
+        outputs = program(*tensors_of(ordered))
+    if len(outputs) != len(signature.outputs):
         raise ExportRefused(
-            f"{signature.model_type} gives {len(found)} outputs for some rows and "
+            f"{signature.model_type} gives {len(outputs)} outputs for some rows and "
             f"{len(signature.outputs)} for others: return the same for all."
         )
     return {
-        tensor.name: values.numpy() for tensor, values in zip(signature.outputs, found, strict=True)
+        tensor.name: values.numpy()
+        for tensor, values in zip(signature.outputs, outputs, strict=True)
     }
 
 

@@ -49,15 +49,15 @@ def sql_type(data_type: pa.DataType, kind: DatabaseKind, name: str = "") -> str:
         InputError: There is none.
     """
     data_type = plain_storage(data_type)
-    found = _class_of(data_type)
+    kind_of_type = _class_of(data_type)
     if kind == "sqlite":
         sqlite = {"boolean": "INTEGER", "integer": "INTEGER", "float": "REAL", "bytes": "BLOB"}
-        if found.startswith(("list", "struct", "map", "duration")):
+        if kind_of_type.startswith(("list", "struct", "map", "duration")):
             raise _no_place(name, data_type, "SQLite")
-        return sqlite.get(found, "TEXT")
-    if found == "decimal" and pa.types.is_decimal(data_type):
+        return sqlite.get(kind_of_type, "TEXT")
+    if kind_of_type == "decimal" and pa.types.is_decimal(data_type):
         return f"numeric({data_type.precision}, {data_type.scale})"
-    if found == "integer":
+    if kind_of_type == "integer":
         return "numeric(20, 0)" if pa.types.is_uint64(data_type) else "bigint"
     if pa.types.is_float32(data_type) or pa.types.is_float16(data_type):
         return "real"
@@ -66,9 +66,9 @@ def sql_type(data_type: pa.DataType, kind: DatabaseKind, name: str = "") -> str:
         "bytes": "bytea", "date": "date", "time": "time", "timestamp": "timestamp",
         "timestamp with a zone": "timestamptz",
     }  # fmt: skip
-    if found in plain:
-        return plain[found]
-    if found.startswith("list of ") and found.removeprefix("list of ") in plain:
+    if kind_of_type in plain:
+        return plain[kind_of_type]
+    if kind_of_type.startswith("list of ") and kind_of_type.removeprefix("list of ") in plain:
         return f"{sql_type(data_type.value_type, kind, name)}[]"
     raise _no_place(name, data_type, "PostgreSQL")
 
@@ -140,9 +140,9 @@ def _as(column: pa.Array, target: pa.Field) -> pa.Array:
 
 
 def _as_sqlite(column: pa.Array, name: str) -> pa.Array:
-    found = _class_of(column.type)
+    kind_of_column = _class_of(column.type)
     sql_type(column.type, "sqlite", name)
-    match found:
+    match kind_of_column:
         case "boolean" | "integer":
             return column.cast(pa.int64())
         case "float":

@@ -170,7 +170,7 @@ def files(run: Run, current: pa.Table) -> Iterator[tuple[pa.Table, list[tuple[st
 
 def contents(rows: pa.Table, spans: Sequence[tuple[str, int, int]]) -> dict[str, str]:
     """Return a fingerprint of the rows of each partition."""
-    empty, found = hash_schema(rows.schema), {}
+    empty, digests = hash_schema(rows.schema), {}
     laid_out = None
     whole = rows.combine_chunks().to_batches()
     for name, start, end in spans:
@@ -182,5 +182,5 @@ def contents(rows: pa.Table, spans: Sequence[tuple[str, int, int]]) -> dict[str,
             # More text than fits into one batch.
             for part in rows.slice(start, end - start).to_batches():
                 hash_rows(digest, [(lay_out_batch(part), 0, part.num_rows)])
-        found[name] = str(digest.hexdigest())
-    return found
+        digests[name] = str(digest.hexdigest())
+    return digests

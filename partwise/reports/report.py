@@ -82,8 +82,8 @@ def read_report(run: Run) -> bytes | None:
         content = run.store.read(run_path(run.run_id, REPORT_FILE))
     except FileNotFoundError:
         return None
-    found = _GENERATION.search(content[:4096])
-    return content if found and found.groups() == (b"%d" % run.generation, b"complete") else None
+    match = _GENERATION.search(content[:4096])
+    return content if match and match.groups() == (b"%d" % run.generation, b"complete") else None
 
 
 def render_report(run: Run) -> str:

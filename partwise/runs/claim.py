@@ -142,15 +142,15 @@ class Claim:
         run = self.existing
         if run is None or self.on_existing != "resume" or intent.code_fingerprint is None:
             return ()
-        found = []
+        numbers = []
         for number in range(run.generation, 0, -1):
             document = run.read_generation_document(number)
             if document.code_fingerprint == intent.code_fingerprint:
-                found.append(number)
+                numbers.append(number)
             # This generation began with nothing, so none before it counts.
             if document.on_existing_artifacts != "resume":
                 break
-        return tuple(sorted(found))
+        return tuple(sorted(numbers))
 
     def is_settled(self, intent: Intent) -> bool:
         """Whether a resume has nothing to do: all is DONE and there, and nothing changed."""

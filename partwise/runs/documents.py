@@ -204,8 +204,8 @@ def generation_file(generation: int) -> str:
 
 def generation_number(name: str) -> int:
     """Return the generation whose document has this name; 0 for any other file."""
-    found = _GENERATION_FILE.fullmatch(name)
-    return int(found[1]) if found else 0
+    match = _GENERATION_FILE.fullmatch(name)
+    return int(match[1]) if match else 0
 
 
 def execution_token(generation: int, random: str) -> str:
@@ -228,8 +228,8 @@ def segment_file(shard: int, token: str, segment: int, suffix: str) -> str:
 
 def generation_of(path: str) -> int:
     """Return the generation that wrote a file of a segment, by its name; 0 for any other file."""
-    found = _SEGMENT_FILE.fullmatch(path.rpartition("/")[2])
-    return int(found[1]) if found else 0
+    match = _SEGMENT_FILE.fullmatch(path.rpartition("/")[2])
+    return int(match[1]) if match else 0
 
 
 def to_json(value: Any) -> JsonValue:

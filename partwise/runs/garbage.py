@@ -38,11 +38,11 @@ def collect_garbage(store: Store, run_id: str, *, dry_run: bool) -> list[tuple[s
     """
     run = Run.open(run_id, store)
     with contextlib.nullcontext() if dry_run else Lease.acquire(store, run_path(run_id)):
-        found = [(path, store.size(path)) for path in sorted(_garbage(run.refresh()))]
+        files = [(path, store.size(path)) for path in sorted(_garbage(run.refresh()))]
         if not dry_run:
-            for path, _ in found:
+            for path, _ in files:
                 store.delete(path)
-    return found
+    return files
 
 
 def _garbage(run: Run) -> Iterator[str]:

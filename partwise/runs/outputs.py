@@ -39,8 +39,8 @@ def _unwritable(serialized: bytes) -> tuple[int, str] | None:
 
 def unwritable_field(schema: pa.Schema) -> tuple[pa.Field, str] | None:
     """Return the first field that Parquet has no type for, and what its writer says."""
-    found = _unwritable(schema.serialize().to_pybytes())
-    return None if found is None else (schema.field(found[0]), found[1])
+    refused = _unwritable(schema.serialize().to_pybytes())
+    return None if refused is None else (schema.field(refused[0]), refused[1])
 
 
 def check_writable(schema: pa.Schema, what: str) -> None:
@@ -53,9 +53,9 @@ def check_writable(schema: pa.Schema, what: str) -> None:
     Raises:
         ColumnError: A column cannot be written.
     """
-    found = unwritable_field(schema)
-    if found is not None:
-        field, reason = found
+    refused = unwritable_field(schema)
+    if refused is not None:
+        field, reason = refused
         raise ColumnError(
             f"{what} column {field.name!r} of type {field.type}, which Parquet cannot hold "
             f"({reason}): cast it to another type, or leave it out."

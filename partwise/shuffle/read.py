@@ -54,13 +54,14 @@ def stored_rows(
     Raises:
         SourceError: A fragment has a key that its path or footer does not state.
     """
-    found = read_dictionaries(shard.dictionaries, {0, *(s.dictionaries for s in shard.written)})
-    merged = found[0]
+    numbers = {0, *(rows.dictionaries for rows in shard.written)}
+    dictionaries = read_dictionaries(shard.dictionaries, numbers)
+    merged = dictionaries[0]
     batches: list[tuple[int, int, pa.RecordBatch]] = []
     for rows in shard.written:
         for position, batch in _messages(rows, merged.schema):
             if rows.dictionaries:
-                batch = recode(batch, found[rows.dictionaries], merged)
+                batch = recode(batch, dictionaries[rows.dictionaries], merged)
             batches.append((position, len(batches), batch))
     try:
         if shard.keyed:

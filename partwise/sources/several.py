@@ -40,10 +40,10 @@ class SeveralRows:
 
     def identity(self) -> bytes:
         """Equal when those of all sources are."""
-        found = [part.identity() for part in self._parts]
-        if not all(map(is_known, found)):
+        identities = [part.identity() for part in self._parts]
+        if not all(map(is_known, identities)):
             return unknown_identity()
-        return b"".join(hashlib.sha256(identity).digest() for identity in found)
+        return b"".join(hashlib.sha256(identity).digest() for identity in identities)
 
     def recipe(self) -> dict[str, Any] | None:
         """Those of all sources, if each has one."""

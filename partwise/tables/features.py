@@ -213,15 +213,15 @@ def find_columns(
     Raises:
         ColumnError: There is no such column for a feature, or several.
     """
-    found: dict[str, set[str]] = {name: {name} for name in columns}
+    names_of: dict[str, set[str]] = {name: {name} for name in columns}
     for spelling in spellings:
         for spelled, name in zip(spelling, columns, strict=True):
             if spelled not in columns:
-                found.setdefault(spelled, set()).add(name)
-    missing = [name for name in features if len(found.get(name, ())) != 1]
+                names_of.setdefault(spelled, set()).add(name)
+    missing = [name for name in features if len(names_of.get(name, ())) != 1]
     if missing:
         raise ColumnError(
             f"The data lacks features of the model: {names_in_words(missing)}; there are "
             f"{names_in_words(columns)}."
         )
-    return [next(iter(found[name])) for name in features]
+    return [next(iter(names_of[name])) for name in features]

@@ -115,9 +115,9 @@ def _hidden(relative: str) -> bool:
     return any(part.startswith((".", "_")) and "=" not in part for part in parts)
 
 
-def _in_directory(base: str, found: list[str], shown: str, form: Format | None) -> list[str]:
+def _in_directory(base: str, paths: list[str], shown: str, form: Format | None) -> list[str]:
     """The data files among those below a directory, sorted; they must be of one format."""
-    visible = [path for path in found if not _hidden(path[len(base) :].lstrip("/"))]
+    visible = [path for path in paths if not _hidden(path[len(base) :].lstrip("/"))]
     if form is not None and visible:
         return sorted(visible)
     files = sorted(path for path in visible if _format(path))
@@ -144,7 +144,7 @@ def _walk_error(error: OSError) -> None:
 
 def _walk(path: str) -> list[str]:
     """All files below a directory; links to directories are followed, each directory once."""
-    found: list[str] = []
+    paths: list[str] = []
     seen: set[str] = set()
     for folder, folders, names in os.walk(path, onerror=_walk_error, followlinks=True):
         real = os.path.realpath(folder)
@@ -153,8 +153,8 @@ def _walk(path: str) -> list[str]:
             continue
         seen.add(real)
         folders.sort()
-        found += [os.path.join(folder, name) for name in names]
-    return found
+        paths += [os.path.join(folder, name) for name in names]
+    return paths
 
 
 def _each_once(paths: list[str]) -> list[str]:
@@ -191,9 +191,9 @@ def _remote_files(url: str, access: Access, form: Format | None) -> tuple[Any, s
     try:
         path = str(filesystem._strip_protocol(url))
         if _GLOB.intersection(path):
-            found = sorted(filesystem.glob(path))
+            paths = sorted(filesystem.glob(path))
             base = _glob_base(path)
-            files = [file for file in found if not _hidden(file[len(base) :].lstrip("/"))]
+            files = [file for file in paths if not _hidden(file[len(base) :].lstrip("/"))]
         elif filesystem.isfile(path):
             base, files = path.rpartition("/")[0], [path]
         else:

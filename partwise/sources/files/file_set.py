@@ -90,16 +90,16 @@ class Files:
         Raises:
             InputError: Arrow has no such type.
         """
-        found = {}
+        types = {}
         for name, alias in self.types.items():
             try:
-                found[name] = pa.type_for_alias(alias)
+                types[name] = pa.type_for_alias(alias)
             except (ValueError, TypeError) as exc:
                 raise InputError(
                     f"Files(types=...) declares column {name!r} as {alias!r}, which is no type: "
                     "use a name of Arrow's, such as int64, double, string, date32 or timestamp[us]."
                 ) from exc
-        return found
+        return types
 
     def recipe(self) -> dict[str, Any]:
         """The value as JSON: the paths, and what is not as by default."""

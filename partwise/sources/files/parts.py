@@ -125,9 +125,12 @@ def _single_values(
         kind = plain_storage(schema.field(key).type)
         if key not in places or not any(is_kind(kind) for is_kind in _EXACT_IN_STATISTICS):
             continue
-        found = group.column(places[key]).statistics
-        if found is None or not found.has_min_max or found.null_count or not found.has_null_count:
+        statistics = group.column(places[key]).statistics
+        if statistics is None or not statistics.has_min_max:
             continue
-        if found.min == found.max:
-            known[key] = pa.scalar(found.min, kind)
+        # Without a count of nulls there may be some, and a null is a key of its own.
+        if statistics.null_count or not statistics.has_null_count:
+            continue
+        if statistics.min == statistics.max:
+            known[key] = pa.scalar(statistics.min, kind)
     return known

@@ -205,8 +205,8 @@ def _dataset_rows(dataset: Any) -> StreamRows:
             ).to_batches()
             return lambda: _each(what, scanner)
 
-        found = _reading(what, lambda: list(dataset.get_fragments(filter=expression)))
-        return [reader(fragment) for fragment in found]
+        fragments = _reading(what, lambda: list(dataset.get_fragments(filter=expression)))
+        return [reader(fragment) for fragment in fragments]
 
     return StreamRows(dataset.schema, parts)
 

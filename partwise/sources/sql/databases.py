@@ -106,16 +106,16 @@ class Database:
         if self.driver is not None:
             return self.driver
         scheme, colon, _ = self.uri.partition(":")
-        found = _SCHEMES.get(scheme) if colon else None
-        if found is None and not colon and _SQLITE_FILE.search(self.uri):
-            found = "sqlite"
-        if found is None:
+        kind = _SCHEMES.get(scheme) if colon else None
+        if kind is None and not colon and _SQLITE_FILE.search(self.uri):
+            kind = "sqlite"
+        if kind is None:
             raise InputError(
                 "The URI of the database does not say which kind it is: begin it with "
                 "postgresql:// or sqlite:///, or name the driver "
                 f"({', '.join(_drivers())})."
             )
-        return found
+        return kind
 
     @property
     def has_secret(self) -> bool:
@@ -128,17 +128,17 @@ class Database:
         return self.redact(self.uri.partition("?")[0]) or self.kind
 
     def _secrets(self) -> list[str]:
-        found = [self.password or "", *self.options.values()]
+        secrets = [self.password or "", *self.options.values()]
         if "://" in self.uri:
             # As written, since `urlsplit` fails where the password breaks the form of the URI.
             authority = self.uri.partition("://")[2]
             user, at, _ = authority.rpartition("@")
             if at and ":" in user:
-                found.append(user.partition(":")[2])
+                secrets.append(user.partition(":")[2])
         for name, value in parse_qsl(self.uri.partition("?")[2]):
             if any(word in name.lower() for word in _SECRET_WORDS):
-                found += [value, quote(value, safe="")]
-        return [text for secret in found if secret for text in (secret, unquote(secret))]
+                secrets += [value, quote(value, safe="")]
+        return [text for secret in secrets if secret for text in (secret, unquote(secret))]
 
     def redact(self, text: str) -> str:
         """Return a text with every secret of this database left out."""
@@ -300,10 +300,10 @@ def table_parts(name: str, kind: DatabaseKind) -> tuple[str, str]:
         name: What `is_table_name` holds for.
         kind: PostgreSQL makes what is not quoted lower case.
     """
-    found = re.findall(r'"((?:[^"]|"")+)"|([^."]+)', name)
+    quoted_or_bare = re.findall(r'"((?:[^"]|"")+)"|([^."]+)', name)
     parts = [
         quoted.replace('""', '"') or (bare.lower() if kind == "postgresql" else bare)
-        for quoted, bare in found
+        for quoted, bare in quoted_or_bare
     ]
     return (parts[-2] if len(parts) > 1 else ""), parts[-1]
 

@@ -271,8 +271,8 @@ def _estimate(cursor: Any, source: str) -> int:
 
     cursor.adbc_statement.set_options(**{"adbc.postgresql.use_copy": "false"})
     cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT * FROM {source} AS q")
-    found = cursor.fetchall()[0][0]
-    plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    plans = cursor.fetchall()[0][0]
+    plan = (json.loads(plans) if isinstance(plans, str) else plans)[0]["Plan"]
     return int(plan["Plan Rows"] * plan["Plan Width"])
 
 

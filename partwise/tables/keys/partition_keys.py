@@ -105,11 +105,11 @@ def _one_zero_one_nan(array: pa.Array) -> pa.Array:
 
 
 def _normalize_column(column: KeyColumn, data: pa.Array | pa.ChunkedArray) -> Any:
-    found = key_class_of(column.name, data.type)
-    if found != column.key_class:
+    key_class = key_class_of(column.name, data.type)
+    if key_class != column.key_class:
         raise KeyClassError(
             f"Key column {column.name!r} is of class {column.key_class}, but this part of the "
-            f"source holds {data.type} (class {found}): cast it to one type."
+            f"source holds {data.type} (class {key_class}): cast it to one type."
         )
     data_type, plain = data.type, plain_type(data.type)
     if pa.types.is_run_end_encoded(data.type):
