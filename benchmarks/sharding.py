@@ -64,8 +64,8 @@ def write_source(path: Path, rows: int, keys: int) -> int:
 def run_partwise(source: Path, out: Path, timed: Callable[..., object]) -> None:
     from partwise.blocks import LocalCluster
     from partwise.shuffle.load import load_shards
-    from partwise.shuffle.plan import check_n_shards, default_n_shards
     from partwise.shuffle.shard_cache import open_cache
+    from partwise.shuffle.shard_count import check_n_shards, default_n_shards
     from partwise.shuffle.shared_folder import SharedFolder
     from partwise.shuffle.write import Division
     from partwise.sources.opening import open_source

@@ -1,16 +1,10 @@
 """The flow that exports every model of a training run, and proves each file."""
 
-from functools import partial
-
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.trained_models import models_fingerprint
-from partwise.exports.choice import resolve_exporter
-from partwise.exports.works import ComparedRows, Proof
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.earlier_call import EarlierCall
-from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.execution import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     DEFAULT_EXPORT,
@@ -25,14 +19,11 @@ from partwise.flows.running.parameters import (
     StoreParameter,
     VersionParameter,
 )
+from partwise.flows.running.prepare import Request
+from partwise.flows.running.prepare_exports import prepare_export
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
-from partwise.models.serdes import resolve_serde
-from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
-from partwise.tables.keys.partition_keys import key_columns
-from partwise.tasks.export_models import check_coverage, plan_export
-from partwise.tasks.export_models import export_models as export_some_models
-from partwise.trainers import resolve_trainer
 
 
 @run_flow(name="export-models", kind="export", opaque=("data",))
@@ -111,51 +102,23 @@ def export_models(
     """
     training = Run.open(training_run_id, open_store(store))
     earlier = EarlierCall.of(training)
-    source = earlier.open_rows(data, columns, filter)
-    names = training.document.partition_by
-    keys = key_columns(source.schema, names)
-    chosen_serde = resolve_serde(serde)
-    function = resolve_trainer(inputs) if inputs else None
-    proof = Proof(
-        validation=validation,
-        rows=ComparedRows(trainer=earlier.trainer, most=validation.most_rows),
-        inputs=function,
-        exporter=resolve_exporter(exporter),
-    )
-    work, models = plan_export(training, keys, format, options, proof, chosen_serde)
-    intent = describe_intent(
-        "export_models",
-        source.description(),
-        {
-            "training_run_id": training_run_id,
-            "format": format,
-            "inputs": inputs or None,
-            "exporter": exporter or None,
-            "options": options,
-            "validation": validation,
-            "serde": chosen_serde,
-            "execution": execution,
-        },
-        version or None,
-        models_fingerprint(models),
-    )
-    plan = Plan(
-        identity=Identity(
-            run_id=run_id, kind="export", key_columns=keys, training_run_id=training_run_id
+    plan = prepare_export(
+        earlier.open_rows(data, columns, filter),
+        training,
+        Request(
+            run_id=run_id,
+            execution=execution,
+            on_existing=on_existing_artifacts,
+            version=version,
+            seed=earlier.seed,
+            null_keys=earlier.null_keys,
         ),
-        store=store,
-        source=source,
-        work=work,
-        function=function or work,
-        intent=intent,
-        seed=earlier.seed,
-        params=None,
-        null_keys=earlier.null_keys,
-        on_existing=on_existing_artifacts,
-        options=execution,
-        cluster=cluster,
-        n_shards=training.document.n_shards,
-        models=models,
-        check_sharded=partial(check_coverage, models, run_id=training_run_id),
+        format=format,
+        options=options,
+        validation=validation,
+        trainer=earlier.trainer,
+        inputs=inputs,
+        exporter=exporter,
+        serde=serde,
     )
-    return execute(plan, export_some_models)
+    return execute(plan, store, cluster)

@@ -1,28 +1,24 @@
 """The flow that exports a collection of Hugging Face models, and proves each file."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.engine.options import ExecutionOptions
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.calls import describe_intent
-from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.execution import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     ClusterParameter,
     StoreParameter,
     VersionParameter,
 )
-from partwise.runs.claim import Identity, OnExisting
+from partwise.flows.running.prepare import Request
+from partwise.flows.running.prepare_exports import prepare_collection
+from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
-from partwise.sources.opening import open_source
-from partwise.tables.keys.partition_keys import key_columns
-from partwise.tasks.export_transformers import export_transformers as export_some_models
-from partwise.transformers.collection import KEY, TransformersExport, read_exports, tabulate
-from partwise.transformers.works import TransformersWork
+from partwise.transformers.collection import TransformersExport, read_exports
 
 Export = TransformersExport | SkipJsonSchema[tuple[Any, ...]] | SkipJsonSchema[dict[str, Any]]
 
@@ -77,35 +73,13 @@ def export_transformers(
         RunFailed: No model was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
-    exports = read_exports(models)
-    source = open_source(tabulate(exports))
-    work = TransformersWork()
-    intent = describe_intent(
-        "export_transformers",
-        source.description(),
-        {
-            "models": [export.model_dump(mode="json") for export in exports],
-            "execution": execution,
-        },
-        version or None,
-    )
-    plan = Plan(
-        identity=Identity(
+    plan = prepare_collection(
+        read_exports(models),
+        Request(
             run_id=run_id,
-            kind="export-transformers",
-            key_columns=key_columns(source.schema, [KEY]),
+            execution=execution,
+            on_existing=on_existing_artifacts,
+            version=version,
         ),
-        store=store,
-        source=source,
-        work=work,
-        function=work,
-        # The rows are in memory, but made of the arguments.
-        intent=replace(intent, call=intent.call_known, call_obstacle=None, call_known=None),
-        seed=0,
-        params=None,
-        null_keys="error",
-        on_existing=on_existing_artifacts,
-        options=execution,
-        cluster=cluster,
     )
-    return execute(plan, export_some_models)
+    return execute(plan, store, cluster)

@@ -1,11 +1,9 @@
 """The flow that calls a function for every partition."""
 
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.params import given_params
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.connections import open_data, open_output
-from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.execution import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     ClusterParameter,
@@ -19,14 +17,12 @@ from partwise.flows.running.parameters import (
     StoreParameter,
     VersionParameter,
 )
-from partwise.runs.claim import Identity, OnExisting
+from partwise.flows.running.prepare import Request, prepare_mapping
+from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys
 from partwise.sources.opening import open_source
-from partwise.tables.keys.partition_keys import key_columns
-from partwise.tasks.map_partitions import map_partitions as map_some_partitions
-from partwise.tasks.map_partitions import plan_mapping
-from partwise.tasks.publish_rows import check_output, with_output
+from partwise.tasks.publish_rows import with_output
 
 
 @run_flow(name="map-partitions", kind="map", opaque=("data", "params", "output"))
@@ -96,38 +92,19 @@ def map_partitions(
         OutputError: The run is complete, but its rows are not all in the table.
     """
     destination = open_output(output)
-    source = open_source(open_data(data, store), columns=columns or None, filter=filter or None)
-    partition_params = given_params(params)
-    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-    keys = key_columns(source.schema, names)
-    check_output(destination, [source.schema.field(name) for name in names])
-    work = plan_mapping(function, keys)
-    intent = describe_intent(
-        "map_partitions",
-        source.description(),
-        {
-            "partition_by": names,
-            "function": function,
-            "params": partition_params,
-            "null_keys": null_keys,
-            "seed": seed,
-            "execution": execution,
-            "output": destination,
-        },
-        version or None,
+    plan = prepare_mapping(
+        open_source(open_data(data, store), columns=columns or None, filter=filter or None),
+        partition_by,
+        function,
+        Request(
+            run_id=run_id,
+            execution=execution,
+            on_existing=on_existing_artifacts,
+            version=version,
+            seed=seed,
+            params=params,
+            null_keys=null_keys,
+        ),
+        output=destination,
     )
-    plan = Plan(
-        identity=Identity(run_id=run_id, kind="map", key_columns=keys),
-        store=store,
-        source=source,
-        work=work,
-        function=work.function,
-        intent=intent,
-        seed=seed,
-        params=partition_params,
-        null_keys=null_keys,
-        on_existing=on_existing_artifacts,
-        options=execution,
-        cluster=cluster,
-    )
-    return with_output(execute(plan, map_some_partitions), destination, execution)
+    return with_output(execute(plan, store, cluster), destination, execution)

@@ -3,12 +3,9 @@
 from typing import Literal
 
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.params import given_params
-from partwise.engine.trained_models import models_fingerprint
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.connections import open_data, open_output, open_store
-from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.execution import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     ClusterParameter,
@@ -23,16 +20,14 @@ from partwise.flows.running.parameters import (
     StoreParameter,
     VersionParameter,
 )
+from partwise.flows.running.prepare import Request, prepare_inference
 from partwise.models.export_options import ModelFormat
-from partwise.models.serdes import resolve_serde
-from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.claim import OnExisting
 from partwise.runs.exports import find_exports
 from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys
 from partwise.sources.opening import open_source
-from partwise.tables.keys.partition_keys import key_columns
-from partwise.tasks.infer_partitions import infer_partitions, plan_inference
-from partwise.tasks.publish_rows import check_output, with_output
+from partwise.tasks.publish_rows import with_output
 
 
 @run_flow(name="run-inference", kind="infer", opaque=("data", "params", "output"))
@@ -123,59 +118,24 @@ def run_inference(
     """
     destination = open_output(output)
     named = Run.open(training_run_id, open_store(store))
-    training = named if model_format == "native" else find_exports(named, model_format)
-    training_run_id = training.run_id
-    chosen_serde = resolve_serde(serde)
-    source = open_source(open_data(data, store), columns=columns or None, filter=filter or None)
-    partition_params = given_params(params)
-    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-    keys = key_columns(source.schema, names)
-    check_output(destination, [source.schema.field(name) for name in names])
-    work, models = plan_inference(
-        training,
-        keys,
-        source.schema,
-        predict=predict or None,
-        serde=chosen_serde,
+    plan = prepare_inference(
+        open_source(open_data(data, store), columns=columns or None, filter=filter or None),
+        partition_by,
+        named if model_format == "native" else find_exports(named, model_format),
+        Request(
+            run_id=run_id,
+            execution=execution,
+            on_existing=on_existing_artifacts,
+            version=version,
+            seed=seed,
+            params=params,
+            null_keys=null_keys,
+        ),
+        predict=predict,
+        model_format=model_format,
+        serde=serde,
         keep_columns=keep_columns or (),
         on_missing_model=on_missing_model,
+        output=destination,
     )
-    intent = describe_intent(
-        "run_inference",
-        source.description(),
-        {
-            "partition_by": names,
-            "training_run_id": training_run_id,
-            "model_format": model_format,
-            "predict": predict or None,
-            "serde": chosen_serde,
-            "keep_columns": list(keep_columns or ()) or None,
-            "on_missing_model": on_missing_model,
-            "params": partition_params,
-            "null_keys": null_keys,
-            "seed": seed,
-            "execution": execution,
-            "output": destination,
-        },
-        version or None,
-        models_fingerprint(models),
-    )
-    plan = Plan(
-        identity=Identity(
-            run_id=run_id, kind="infer", key_columns=keys, training_run_id=training_run_id
-        ),
-        store=store,
-        source=source,
-        work=work,
-        function=work.predict,
-        intent=intent,
-        seed=seed,
-        params=partition_params,
-        null_keys=null_keys,
-        on_existing=on_existing_artifacts,
-        options=execution,
-        cluster=cluster,
-        n_shards=training.document.n_shards,
-        models=models,
-    )
-    return with_output(execute(plan, infer_partitions), destination, execution)
+    return with_output(execute(plan, store, cluster), destination, execution)

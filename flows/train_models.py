@@ -1,11 +1,9 @@
 """The flow that trains one model per partition."""
 
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.params import given_params
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.connections import open_data
-from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.execution import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     ClusterParameter,
@@ -19,13 +17,11 @@ from partwise.flows.running.parameters import (
     TrainerParameter,
     VersionParameter,
 )
-from partwise.models.serdes import resolve_serde
-from partwise.runs.claim import Identity, OnExisting
+from partwise.flows.running.prepare import Request, prepare_training
+from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys
 from partwise.sources.opening import open_source
-from partwise.tables.keys.partition_keys import key_columns
-from partwise.tasks.train_partitions import plan_training, train_partitions
 
 
 @run_flow(name="train-models", kind="train", opaque=("data", "params"))
@@ -91,38 +87,19 @@ def train_models(
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
     """
-    chosen_serde = resolve_serde(serde)
-    source = open_source(open_data(data, store), columns=columns or None, filter=filter or None)
-    partition_params = given_params(params)
-    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
-    keys = key_columns(source.schema, names)
-    work = plan_training(trainer, chosen_serde, source.schema, keys)
-    intent = describe_intent(
-        "train_models",
-        source.description(),
-        {
-            "partition_by": names,
-            "trainer": trainer,
-            "serde": chosen_serde,
-            "params": partition_params,
-            "null_keys": null_keys,
-            "seed": seed,
-            "execution": execution,
-        },
-        version or None,
+    plan = prepare_training(
+        open_source(open_data(data, store), columns=columns or None, filter=filter or None),
+        partition_by,
+        trainer,
+        Request(
+            run_id=run_id,
+            execution=execution,
+            on_existing=on_existing_artifacts,
+            version=version,
+            seed=seed,
+            params=params,
+            null_keys=null_keys,
+        ),
+        serde=serde,
     )
-    plan = Plan(
-        identity=Identity(run_id=run_id, kind="train", key_columns=keys),
-        store=store,
-        source=source,
-        work=work,
-        function=work.function,
-        intent=intent,
-        seed=seed,
-        params=partition_params,
-        null_keys=null_keys,
-        on_existing=on_existing_artifacts,
-        options=execution,
-        cluster=cluster,
-    )
-    return execute(plan, train_partitions)
+    return execute(plan, store, cluster)

@@ -1,17 +1,10 @@
 """The flow that proves the published files of an export run again."""
 
-from functools import partial
-
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.trained_models import models_fingerprint
-from partwise.errors import InputError
-from partwise.exports.choice import resolve_exporter
-from partwise.exports.works import ComparedRows, Proof
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.earlier_call import EarlierCall
-from partwise.flows.running.execution import Plan, execute
+from partwise.flows.running.execution import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     DEFAULT_VALIDATION,
@@ -25,15 +18,11 @@ from partwise.flows.running.parameters import (
     StoreParameter,
     VersionParameter,
 )
+from partwise.flows.running.prepare import Request
+from partwise.flows.running.prepare_exports import check_exports, prepare_validation
 from partwise.models.export_options import ValidationOptions
-from partwise.models.serdes import resolve_serde
-from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
-from partwise.tables.keys.partition_keys import key_columns
-from partwise.tasks.export_models import check_coverage
-from partwise.tasks.validate_exports import plan_validation
-from partwise.tasks.validate_exports import validate_exports as validate_some_exports
-from partwise.trainers import resolve_trainer
 
 
 @run_flow(name="validate-exports", kind="validate", opaque=("data",))
@@ -101,62 +90,23 @@ def validate_exports(
         RunCancelled: The run was cancelled; what was committed is kept.
     """
     exports = Run.open(export_run_id, open_store(store))
-    if exports.kind == "export-transformers":
-        raise InputError(
-            f"The run {export_run_id!r} is one of export_transformers, whose files were proved as "
-            "they were made: `partwise transformers check` proves one again."
-        )
-    if exports.kind != "export" or exports.document.training_run_id is None:
-        raise InputError(
-            f"The run {export_run_id!r} is of the kind {exports.kind!r}; export_run_id names a run "
-            "of export_models."
-        )
+    trained_as = check_exports(exports)
     earlier = EarlierCall.of(exports)
-    training = Run.open(exports.document.training_run_id, exports.store)
-    source = earlier.open_rows(data, columns, filter)
-    keys = key_columns(source.schema, exports.document.partition_by)
-    chosen_serde = resolve_serde(serde)
-    chosen_inputs = inputs or earlier.named("inputs")
-    chosen_exporter = exporter or earlier.named("exporter")
-    function = resolve_trainer(chosen_inputs) if chosen_inputs else None
-    proof = Proof(
-        validation=validation,
-        rows=ComparedRows(trainer=None, most=validation.most_rows),
-        inputs=function,
-        exporter=resolve_exporter(chosen_exporter),
-    )
-    work, models = plan_validation(exports, training, keys, proof, chosen_serde)
-    intent = describe_intent(
-        "validate_exports",
-        source.description(),
-        {
-            "export_run_id": export_run_id,
-            "inputs": chosen_inputs or None,
-            "exporter": chosen_exporter or None,
-            "validation": validation,
-            "serde": chosen_serde,
-            "execution": execution,
-        },
-        version or None,
-        models_fingerprint(models),
-    )
-    plan = Plan(
-        identity=Identity(
-            run_id=run_id, kind="validate", key_columns=keys, training_run_id=export_run_id
+    training = Run.open(trained_as, exports.store)
+    plan = prepare_validation(
+        earlier.open_rows(data, columns, filter),
+        exports,
+        training,
+        Request(
+            run_id=run_id,
+            execution=execution,
+            on_existing=on_existing_artifacts,
+            version=version,
+            null_keys=EarlierCall.of(training).null_keys,
         ),
-        store=store,
-        source=source,
-        work=work,
-        function=function or work,
-        intent=intent,
-        seed=0,
-        params=None,
-        null_keys=EarlierCall.of(training).null_keys,
-        on_existing=on_existing_artifacts,
-        options=execution,
-        cluster=cluster,
-        n_shards=exports.document.n_shards,
-        models=models,
-        check_sharded=partial(check_coverage, models, run_id=export_run_id),
+        validation=validation,
+        inputs=inputs or earlier.named("inputs"),
+        exporter=exporter or earlier.named("exporter"),
+        serde=serde,
     )
-    return execute(plan, validate_some_exports)
+    return execute(plan, store, cluster)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 
 class PartitionStatus(StrEnum):
@@ -31,6 +31,19 @@ class RunStatus(StrEnum):
     FAILURE = "FAILURE"
     """No partition is DONE although some failed, or the failure budget was exceeded."""
     CANCELLED = "CANCELLED"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a run ended before all of its partitions were worked on, and with which status."""
+
+    status: Literal[RunStatus.CANCELLED, RunStatus.FAILURE]
+    reason: str
+    """As it stands in the summary's sentence and in the ledger rows of what was not worked on."""
+
+
+CANCELLED = Stop(RunStatus.CANCELLED, "cancelled")
+"""Somebody cancelled the run."""
 
 
 @dataclass(frozen=True, slots=True)

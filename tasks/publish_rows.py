@@ -1,8 +1,5 @@
 """The step after a complete run: its rows, appended to a table, or made a version of a dataset."""
 
-from collections.abc import Sequence
-
-import pyarrow as pa
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
@@ -12,26 +9,10 @@ from prefect.runtime import flow_run
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import OutputError, PartwiseError
 from partwise.outcomes import RunStatus
-from partwise.publishing.dataset_output import DatasetOutput, register_output
-from partwise.publishing.sql_output import Table, check_table, publish
+from partwise.publishing.dataset_output import register_output
+from partwise.publishing.output import Output
+from partwise.publishing.sql_output import Table, publish
 from partwise.runs.run import Run
-
-Output = Table | DatasetOutput
-
-
-def check_output(output: Output | None, columns: Sequence[pa.Field]) -> None:
-    """See before any work that rows can go where they are wanted.
-
-    Args:
-        output: Where to.
-        columns: Those columns of the rows that are known.
-
-    Raises:
-        InputError: The table lacks a column, or has it with another type.
-        SourceError: The database cannot be opened.
-    """
-    if isinstance(output, Table):
-        check_table(output, columns)
 
 
 @task(

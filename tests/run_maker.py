@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from partwise.outcomes import Stop
 from partwise.runs.bundle import BundleWriter
 from partwise.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.runs.completion import Ending, complete_run
@@ -90,7 +91,7 @@ class RunMaker:
         self._create(path, write_table(pa.concat_tables(tables)))
         return token
 
-    def end(self, partitions: int, stopped: str | None = None) -> Run:
+    def end(self, partitions: int, stopped: Stop | None = None) -> Run:
         """Complete the generation."""
         claim = self._current()
         ending = Ending(

@@ -27,6 +27,7 @@ from partwise.flows.running.parameters import (
     StoreParameter,
 )
 from partwise.publishing.dataset_output import DatasetOutput
+from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.remote_files import bucket_of
@@ -34,7 +35,6 @@ from partwise.sources.references import is_reference
 from partwise.sources.sql.query import Query
 from partwise.store.credentials import set_credentials
 from partwise.store.store import Store
-from partwise.tasks.publish_rows import Output
 
 _CLUSTERS = (LocalCluster, CudaCluster, RemoteCluster)
 _ADDRESSES = ("tcp://", "tls://")
@@ -136,7 +136,7 @@ def open_output(output: OutputParameter) -> Output | None:
         # Not repeated: it may be a URI with a password.
         raise InputError(
             f"The output is no block's name ({SqlTable.get_block_type_slug()}/<name>), no dataset "
-            "(dataset://<name>), no SqlTable block and no partwise.publishing.sql_output.Table."
+            "(dataset://<name>), no SqlTable block and no partwise.Table."
         )
     return Table(
         output.table,

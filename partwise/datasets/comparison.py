@@ -12,7 +12,8 @@ import pyarrow as pa
 from partwise.datasets.dataset import Dataset
 from partwise.datasets.manifest import ColumnDocument
 from partwise.datasets.statistics import SKETCH_SIZE
-from partwise.shuffle.plan import ShardedRows, UnsortedShard, default_n_shards, shard_rows
+from partwise.shuffle.plan import ShardedRows, UnsortedShard, shard_rows
+from partwise.shuffle.shard_count import default_n_shards
 from partwise.shuffle.sorted_shards import ShardReader, sort_shard
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.keys.partition_keys import (

@@ -19,9 +19,8 @@ from partwise.engine.assignment import (
 )
 from partwise.engine.worker import end_execution, request_stop, run_shard
 from partwise.errors import ClusterError
-from partwise.outcomes import PartitionStatus
+from partwise.outcomes import PartitionStatus, RunStatus, Stop
 
-CANCELLED = "cancelled"
 LOOK_S = 0.5
 NO_WORKERS_S = 120.0
 """Without a worker for so long, a run gives up."""
@@ -115,7 +114,7 @@ class Driver:
         ranked = sorted(assignments, key=lambda a: (-a.shard.size_bytes, a.number))
         self.order = [assignment.number for assignment in ranked]
         self.progress = Progress(partitions)
-        self.stopped: str | None = None
+        self.stopped: Stop | None = None
         self.lost: dict[int, str] = {}
         """Shards given up, because workers died under them or the store refused: why."""
         self._assignments = {assignment.number: assignment for assignment in ranked}
@@ -231,18 +230,23 @@ class Driver:
         if self.stopped:
             self._tell_workers_to_stop()
 
-    def exceeds_budget(self, failed: int) -> str | None:
-        """Return a sentence when so many failures exceed the budget."""
+    def exceeds_budget(self, failed: int) -> Stop | None:
+        """Return how the run ends when so many failures exceed the budget; None: they do not."""
         if self._budget is None or failed <= self._budget:
             return None
-        return f"{failed} partitions failed, and the failure budget is {self._budget}"
+        reason = f"{failed} partitions failed, and the failure budget is {self._budget}"
+        return Stop(RunStatus.FAILURE, reason)
 
-    def stop(self, why: str) -> None:
-        """Have all workers commit what they have and return; `why` is "cancelled" or a sentence."""
+    def stop(self, stop: Stop) -> None:
+        """Have all workers commit what they have and return. The first stop is the one that counts.
+
+        Args:
+            stop: Why, and how the run ends.
+        """
         with self._lock:
             if self.stopped is not None:
                 return
-            self.stopped = why
+            self.stopped = stop
         self._tell_workers_to_stop()
 
     def _tell_workers_to_stop(self) -> None:

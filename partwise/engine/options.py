@@ -12,6 +12,7 @@ from pydantic import (
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.form_schema import for_forms
+from partwise.shuffle.shard_count import MAX_SHARDS
 
 
 class ExecutionOptions(BaseModel):
@@ -60,7 +61,7 @@ class ExecutionOptions(BaseModel):
         default=None,
         description="Stop the run when more than this fraction of all partitions has failed.",
     )
-    n_shards: Annotated[int, Field(ge=1, le=4096)] | SkipJsonSchema[None] = Field(
+    n_shards: Annotated[int, Field(ge=1, le=MAX_SHARDS)] | SkipJsonSchema[None] = Field(
         title="Shards",
         default=None,
         description="Shards to divide the partitions into. "

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import IntegrityError
-from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.claim import Claim
 from partwise.runs.contents import read_generation
 from partwise.runs.documents import (
@@ -45,8 +45,8 @@ class Ending:
     partitions: int
     """How many there are, by the shards' own count."""
     unfinished: tuple[UnfinishedShard, ...]
-    stopped: str | None
-    """Why it was stopped: "cancelled", or the sentence of the exceeded budget; None: it was not."""
+    stopped: Stop | None
+    """None: it was not, all partitions were worked on."""
     rows: int
     dropped_rows: int
     started_at: datetime
@@ -142,7 +142,7 @@ def _finish(claim: Claim, summary: SummaryDocument, ledger: pa.Table) -> Run:
     return Run.open(run_id, store)
 
 
-def run_status(counts: Mapping[str, int], stopped: str | None) -> RunStatus:
+def run_status(counts: Mapping[str, int], stopped: Stop | None) -> RunStatus:
     """Return the status of a run from those of its partitions.
 
     Example:
@@ -150,7 +150,7 @@ def run_status(counts: Mapping[str, int], stopped: str | None) -> RunStatus:
         <RunStatus.PARTIAL_FAILURE: 'PARTIAL_FAILURE'>
     """
     if stopped is not None:
-        return RunStatus.CANCELLED if stopped == "cancelled" else RunStatus.FAILURE
+        return stopped.status
     wrong = counts.get(PartitionStatus.FAILED, 0) + counts.get(PartitionStatus.INTERNAL_ERROR, 0)
     if wrong == 0:
         return RunStatus.SUCCESS
@@ -164,7 +164,7 @@ def describe(status: RunStatus, counts: Mapping[str, int], kept: int, ending: En
     before = f" {kept} were kept from before." if kept else ""
     dropped = ending.dropped_rows
     without = f" {dropped} rows with a null key were dropped." if dropped else ""
-    end = f" Stopped: {ending.stopped}." if ending.stopped else ""
+    end = f" Stopped: {ending.stopped.reason}." if ending.stopped else ""
     return f"{status.value}: {total} partitions ({parts}).{before}{without}{end}"
 
 

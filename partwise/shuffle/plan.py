@@ -13,18 +13,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import InputError, SourceError
+from partwise.errors import SourceError
 from partwise.shuffle.part_file import PartIndex
+from partwise.shuffle.shard_count import check_n_shards
 from partwise.shuffle.write import Division, KeyRows, NullKeys, refuse_null, write_fragments
 from partwise.sources.descriptions import Source
 from partwise.sources.fragments import Fragment, Place, Selection
 from partwise.tables.dictionaries import merge_dictionaries, same_dictionaries, write_dictionaries
 from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
-
-MAX_SHARDS = 65_536
-_SHARD_BYTES = 64 * 2**20
-_ROWS_PER_SHARD = 10_000
-_ROW_BYTES = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,39 +105,6 @@ class IndexedPart:
     path: str
     """The file, or where it lies in the artifact store."""
     index: PartIndex
-
-
-def default_n_shards(rows: int | None, size_bytes: int, slots: int) -> int:
-    """Choose the number of shards.
-
-    At least 8 per slot keep the longest shard from delaying the end; up to 400 are cheap, and a
-    later run with more workers must use the same number.
-
-    Args:
-        rows: Rows of the source, None where nobody knows.
-        size_bytes: Its size in Arrow memory.
-        slots: How many partitions are worked on at once.
-
-    Returns:
-        A number from 1 to 65,536.
-    """
-    about = size_bytes // _ROW_BYTES if rows is None else rows
-    by_rows = min(64, about // _ROWS_PER_SHARD)
-    by_size = min(400, size_bytes // _SHARD_BYTES)
-    # Above 25 GB the shards grow, but only to 256 MB: what is bigger is sorted more slowly.
-    wanted = max(8 * slots, by_rows, by_size, size_bytes // (4 * _SHARD_BYTES))
-    return max(1, min(wanted, MAX_SHARDS))
-
-
-def check_n_shards(n_shards: int) -> int:
-    """Return a number of shards that is in range.
-
-    Raises:
-        InputError: It is not.
-    """
-    if not 1 <= n_shards <= MAX_SHARDS:
-        raise InputError(f"n_shards is {n_shards}: choose a number from 1 to {MAX_SHARDS}.")
-    return n_shards
 
 
 def keyed_fragments(

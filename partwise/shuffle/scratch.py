@@ -14,7 +14,7 @@ LOCK = "lock"
 
 
 @contextmanager
-def driver_folder() -> Iterator[Path]:
+def run_scratch() -> Iterator[Path]:
     """Give a temporary folder, and remove those that killed processes have left.
 
     A folder's lock is held for as long as its process lives: the kernel sees to that.

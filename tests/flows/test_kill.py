@@ -46,7 +46,7 @@ if __name__ == "__main__":
     # Not above: each worker that is started runs this file again.
     from partwise.blocks import LocalCluster, RemoteCluster
     from partwise.flows import train_models
-    from partwise.engine import ExecutionOptions
+    from partwise.engine.options import ExecutionOptions
     from partwise.models.serdes import PickleSerde
 
     rows, store, address, *run_ids = sys.argv[1:]

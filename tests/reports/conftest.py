@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from partwise.outcomes import Stop
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import Ending, complete_run
 from partwise.runs.documents import RunKind, execution_token, run_path, segment_file
@@ -71,7 +72,7 @@ class LedgerMaker:
         return claim, table
 
     def complete(
-        self, rows: Sequence[dict[str, Any]], stopped: str | None = None, **intent: Any
+        self, rows: Sequence[dict[str, Any]], stopped: Stop | None = None, **intent: Any
     ) -> Run:
         """Make a complete generation."""
         claim, _ = self.begin(rows, **intent)

@@ -6,12 +6,12 @@ import tempfile
 
 import pytest
 
-from partwise.shuffle.scratch import driver_folder
+from partwise.shuffle.scratch import run_scratch
 
 SCRIPT = """
 import sys
-from partwise.shuffle.scratch import driver_folder
-with driver_folder() as folder:
+from partwise.shuffle.scratch import run_scratch
+with run_scratch() as folder:
     (folder / "rows.arrow").write_bytes(b"rows")
     print(folder, flush=True)
     sys.stdin.read()
@@ -25,9 +25,9 @@ def temporary_folder(tmp_path, monkeypatch) -> None:
 
 
 def test_a_folder_is_there_for_a_block() -> None:
-    with driver_folder() as folder:
+    with run_scratch() as folder:
         (folder / "rows.arrow").write_bytes(b"rows")
-        with driver_folder() as other:
+        with run_scratch() as other:
             assert other != folder
         assert (folder / "rows.arrow").exists()
     assert not folder.exists()
@@ -40,11 +40,11 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next(tmp_path) -> None
     ) as process:
         assert process.stdout is not None
         left = tmp_path / process.stdout.readline().strip().rpartition("/")[2]
-        with driver_folder():
+        with run_scratch():
             assert (left / "rows.arrow").exists(), "its process lives"
         process.kill()
     assert (left / "rows.arrow").exists()
     (tmp_path / "partwise-rows-of-nobody").mkdir()
-    with driver_folder() as folder:
+    with run_scratch() as folder:
         assert not left.exists()
         assert sorted(tmp_path.iterdir()) == sorted([folder, tmp_path / "partwise-rows-of-nobody"])

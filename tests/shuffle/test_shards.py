@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from partwise.errors import ColumnError, InputError, NullKeyError, SourceError
 from partwise.shuffle import sort as sorting
 from partwise.shuffle import sorted_shards as sorted_module
-from partwise.shuffle.plan import ShardedRows, default_n_shards, shard_rows
+from partwise.shuffle.plan import ShardedRows, shard_rows
+from partwise.shuffle.shard_count import default_n_shards
 from partwise.shuffle.sorted_shards import ShardReader, read_shard_keys, sort_shard
 from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import key_columns, key_values, partition_id

@@ -1,0 +1,286 @@
+"""What flows over rows decide before a row is touched: most refusals are here, without Prefect."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.params import given_params
+from partwise.engine.plan import Plan
+from partwise.engine.trained_models import models_by_shard, models_fingerprint
+from partwise.engine.works import InferWork, MapWork, TrainWork
+from partwise.errors import ColumnError, InputError, ModelNotFound
+from partwise.flows.running.calls import describe_intent
+from partwise.models.export_options import ModelFormat
+from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
+from partwise.publishing.output import Output, check_output
+from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.outputs import check_writable
+from partwise.runs.run import Run
+from partwise.shuffle.write import NullKeys
+from partwise.sources.descriptions import Source
+from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
+from partwise.trainers import default_predict, resolve_trainer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a caller asks of any run, whatever it does."""
+
+    run_id: str
+    execution: ExecutionOptions
+    on_existing: OnExisting = "error"
+    version: str | None = None
+    """The user's own word for the version of the code; None or empty: the code is looked at."""
+    seed: int = 0
+    params: Any = None
+    """Parameters of single partitions, as the flows take them."""
+    null_keys: NullKeys = "error"
+
+
+def prepare_training(
+    source: Source,
+    partition_by: str | Sequence[str],
+    trainer: str | Callable[..., Any],
+    request: Request,
+    *,
+    serde: ModelSerde | str | None = None,
+) -> Plan:
+    """Return the plan of a training run, checked as far as it can be before any row is read.
+
+    Raises:
+        FunctionError: The name of a function leads nowhere.
+        ColumnError: The trainer needs a column that the source lacks, or a key column is missing.
+        SerdeError: There is no serde of this name.
+    """
+    chosen_serde = resolve_serde(serde)
+    params = given_params(request.params)
+    names, keys = _keys(source, partition_by)
+    function = resolve_trainer(trainer)
+    if hasattr(function, "check"):
+        function.check(source.schema, key_columns=tuple(names))
+    intent = describe_intent(
+        "train_models",
+        source.description(),
+        {
+            "partition_by": names,
+            "trainer": trainer,
+            "serde": chosen_serde,
+            "params": params,
+            "null_keys": request.null_keys,
+            "seed": request.seed,
+            "execution": request.execution,
+        },
+        request.version or None,
+    )
+    return Plan(
+        identity=Identity(run_id=request.run_id, kind="train", key_columns=keys),
+        source=source,
+        work=TrainWork(function=function, serde=chosen_serde),
+        function=function,
+        intent=intent,
+        seed=request.seed,
+        params=params,
+        null_keys=request.null_keys,
+        on_existing=request.on_existing,
+        options=request.execution,
+    )
+
+
+def prepare_mapping(
+    source: Source,
+    partition_by: str | Sequence[str],
+    function: str | Callable[..., Any],
+    request: Request,
+    *,
+    output: Output | None = None,
+) -> Plan:
+    """Return the plan of a map run, checked as far as it can be before any row is read.
+
+    Raises:
+        FunctionError: The name of a function leads nowhere.
+        InputError: The output's table cannot take the key columns.
+    """
+    params = given_params(request.params)
+    names, keys = _keys(source, partition_by)
+    check_output(output, [source.schema.field(name) for name in names])
+    work = MapWork(function=resolve_trainer(function), key_columns=tuple(names))
+    intent = describe_intent(
+        "map_partitions",
+        source.description(),
+        {
+            "partition_by": names,
+            "function": function,
+            "params": params,
+            "null_keys": request.null_keys,
+            "seed": request.seed,
+            "execution": request.execution,
+            "output": output,
+        },
+        request.version or None,
+    )
+    return Plan(
+        identity=Identity(run_id=request.run_id, kind="map", key_columns=keys),
+        source=source,
+        work=work,
+        function=work.function,
+        intent=intent,
+        seed=request.seed,
+        params=params,
+        null_keys=request.null_keys,
+        on_existing=request.on_existing,
+        options=request.execution,
+    )
+
+
+def prepare_inference(
+    source: Source,
+    partition_by: str | Sequence[str],
+    training: Run,
+    request: Request,
+    *,
+    predict: str | Callable[..., Any] | None = None,
+    model_format: ModelFormat = "native",
+    serde: ModelSerde | str | None = None,
+    keep_columns: Sequence[str] = (),
+    on_missing_model: Literal["fail", "skip"] = "fail",
+    output: Output | None = None,
+) -> Plan:
+    """Return the plan of an inference run: its work, and where the models of each shard stand.
+
+    Args:
+        source: The rows.
+        partition_by: The key columns, those of the training run.
+        training: The run that has the models: of training, or of their exports.
+        request: What is asked of the run.
+        predict: The user's function, or its name; None: that of the model's library.
+        model_format: The format of the models, as the call names it.
+        serde: Reads the models that no native serde wrote.
+        keep_columns: Columns of the rows that stand beside the predictions.
+        on_missing_model: What becomes of a partition without a model.
+        output: Where the predictions go besides the run.
+
+    Raises:
+        InputError: The run is no training run, or is partitioned by other columns.
+        KeyClassError: A key column has another class than in training.
+        SerdeError: The models need a serde that was not given.
+        ModelNotFound: The training run has no model at all.
+        ColumnError: A column to keep is missing.
+    """
+    chosen_serde = resolve_serde(serde)
+    params = given_params(request.params)
+    names, keys = _keys(source, partition_by)
+    check_output(output, [source.schema.field(name) for name in names])
+    _check_training(training, names, keys)
+    _check_kept(keep_columns, source.schema)
+    models = trained_models(training, chosen_serde)
+    work = InferWork(
+        predict=resolve_trainer(predict) if predict else default_predict,
+        serde=chosen_serde,
+        training_run_id=training.run_id,
+        on_missing_model=on_missing_model,
+        key_columns=tuple(names),
+        keep_columns=tuple(keep_columns),
+    )
+    intent = describe_intent(
+        "run_inference",
+        source.description(),
+        {
+            "partition_by": names,
+            "training_run_id": training.run_id,
+            "model_format": model_format,
+            "predict": predict or None,
+            "serde": chosen_serde,
+            "keep_columns": list(keep_columns) or None,
+            "on_missing_model": on_missing_model,
+            "params": params,
+            "null_keys": request.null_keys,
+            "seed": request.seed,
+            "execution": request.execution,
+            "output": output,
+        },
+        request.version or None,
+        models_fingerprint(models),
+    )
+    return Plan(
+        identity=Identity(
+            run_id=request.run_id,
+            kind="infer",
+            key_columns=keys,
+            training_run_id=training.run_id,
+        ),
+        source=source,
+        work=work,
+        function=work.predict,
+        intent=intent,
+        seed=request.seed,
+        params=params,
+        null_keys=request.null_keys,
+        on_existing=request.on_existing,
+        options=request.execution,
+        n_shards=training.document.n_shards,
+        models=models,
+    )
+
+
+def trained_models(training: Run, serde: ModelSerde | None) -> dict[int, pa.Table]:
+    """Return where the models of a run stand, a table for each shard; all of them can be read.
+
+    Raises:
+        ModelNotFound: The run has no model at all.
+        SerdeError: The models need a serde that was not given.
+    """
+    models = models_by_shard(training.ledger)
+    if not models:
+        raise ModelNotFound(
+            f"The training run {training.run_id!r} ({training.status.value}) has no model yet; "
+            "train it first, or pass the ID of another run."
+        )
+    check_serdes(models, serde)
+    return models
+
+
+def check_serdes(models: Mapping[int, pa.Table], serde: ModelSerde | None) -> None:
+    """See to it that models can be read.
+
+    Raises:
+        SerdeError: They need a serde that was not given.
+    """
+    for name in serdes_of(models):
+        serde_by_name(name, serde)
+
+
+def serdes_of(models: Mapping[int, pa.Table]) -> list[str]:
+    """Return the names of the serdes that wrote models."""
+    return sorted({name for table in models.values() for name in table["serde"].to_pylist()})
+
+
+def _keys(
+    source: Source, partition_by: str | Sequence[str]
+) -> tuple[list[str], tuple[KeyColumn, ...]]:
+    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    return names, key_columns(source.schema, names)
+
+
+def _check_training(training: Run, names: list[str], keys: tuple[KeyColumn, ...]) -> None:
+    if training.kind not in ("train", "export"):
+        raise InputError(
+            f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
+            "a run of train_models, or of export_models."
+        )
+    if names != training.document.partition_by:
+        raise InputError(
+            f"partition_by is {names}, and the training run {training.run_id!r} was partitioned "
+            f"by {training.document.partition_by}; pass the same columns in the same order."
+        )
+    check_key_classes(training.key_columns, keys, f"the training run {training.run_id!r}")
+
+
+def _check_kept(keep_columns: Sequence[str], schema: pa.Schema) -> None:
+    known = set(schema.names)
+    missing = [name for name in keep_columns if name not in known]
+    if missing:
+        raise ColumnError(f"keep_columns names {missing}, which the source does not have.")
+    check_writable(pa.schema([schema.field(name) for name in keep_columns]), "keep_columns names")

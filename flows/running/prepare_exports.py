@@ -1,0 +1,301 @@
+"""What flows over models decide before a model is touched: exports, validations, collections."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.engine.plan import Plan
+from partwise.engine.trained_models import models_by_shard, models_fingerprint
+from partwise.errors import InputError, ModelNotFound
+from partwise.exports.choice import check_formats, resolve_exporter
+from partwise.exports.protocol import Exporter
+from partwise.exports.works import ComparedRows, ExportWork, Proof, ValidateWork
+from partwise.flows.running.calls import describe_intent
+from partwise.flows.running.prepare import Request, check_serdes, serdes_of, trained_models
+from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
+from partwise.models.serdes import ModelSerde, resolve_serde
+from partwise.runs.claim import Identity
+from partwise.runs.run import Run
+from partwise.shuffle.plan import ShardedRows, UnsortedShard
+from partwise.sources.descriptions import Source
+from partwise.sources.opening import open_source
+from partwise.tables.keys.partition_keys import check_key_classes, key_columns, partition_ids
+from partwise.trainers import LightGBMTrainer, XGBoostTrainer, resolve_trainer
+from partwise.transformers.collection import KEY, TransformersExport, tabulate
+from partwise.transformers.works import TransformersWork
+
+_SHOWN = 3
+
+
+def prepare_export(
+    source: Source,
+    training: Run,
+    request: Request,
+    *,
+    format: ModelFormat,  # noqa: A002 (the word of every exporter)
+    options: ExportOptions,
+    validation: ValidationOptions,
+    trainer: LightGBMTrainer | XGBoostTrainer | None = None,
+    inputs: str | Callable[..., Any] | None = None,
+    exporter: Exporter | str | None = None,
+    serde: ModelSerde | str | None = None,
+) -> Plan:
+    """Return the plan of an export run: its work, and where the models of each shard stand.
+
+    Args:
+        source: The rows on which exports are compared with their models.
+        training: The run that has the models.
+        request: What is asked of the run; its seed and null keys are those of the training run.
+        format: The format of the files.
+        options: How a model becomes a file.
+        validation: How a file is proved.
+        trainer: The built-in trainer of the training run, which tells the held-out rows; None: it
+            was another function.
+        inputs: The user's function that makes the inputs of a module.
+        exporter: The user's own exporter, or the name of a function that returns it.
+        serde: Reads the models that no native serde wrote.
+
+    Raises:
+        InputError: The run is no training run.
+        KeyClassError: A key column of the rows has another class than in training.
+        SerdeError: The models need a serde that was not given.
+        ModelNotFound: The training run has no model at all.
+        ExportRefused: None of its models could be exported so.
+    """
+    keys = key_columns(source.schema, training.document.partition_by)
+    chosen_serde = resolve_serde(serde)
+    function = resolve_trainer(inputs) if inputs else None
+    proof = Proof(
+        validation=validation,
+        rows=ComparedRows(trainer=trainer, most=validation.most_rows),
+        inputs=function,
+        exporter=resolve_exporter("" if exporter is None else exporter),
+    )
+    if training.kind != "train":
+        raise InputError(
+            f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
+            "a run of train_models."
+        )
+    check_key_classes(training.key_columns, keys, f"the training run {training.run_id!r}")
+    models = trained_models(training, chosen_serde)
+    if proof.exporter is None:
+        # A native serde is named for the library of its models.
+        check_formats(format, serdes_of(models), options)
+    work = ExportWork(
+        format=format,
+        options=options,
+        proof=proof,
+        serde=chosen_serde,
+        training_run_id=training.run_id,
+    )
+    arguments = {
+        "training_run_id": training.run_id,
+        "format": format,
+        "inputs": inputs or None,
+        "exporter": exporter or None,
+        "options": options,
+        "validation": validation,
+        "serde": chosen_serde,
+        "execution": request.execution,
+    }
+    return Plan(
+        identity=Identity(
+            run_id=request.run_id,
+            kind="export",
+            key_columns=keys,
+            training_run_id=training.run_id,
+        ),
+        source=source,
+        work=work,
+        function=function or work,
+        intent=describe_intent(
+            "export_models",
+            source.description(),
+            arguments,
+            request.version or None,
+            models_fingerprint(models),
+        ),
+        seed=request.seed,
+        params=None,
+        null_keys=request.null_keys,
+        on_existing=request.on_existing,
+        options=request.execution,
+        n_shards=training.document.n_shards,
+        models=models,
+        check_sharded=partial(check_coverage, models, run_id=training.run_id),
+    )
+
+
+def check_exports(exports: Run) -> str:
+    """Return the ID of the training run whose exports a run holds: they can be proved again.
+
+    Raises:
+        InputError: It does not.
+    """
+    if exports.kind == "export-transformers":
+        raise InputError(
+            f"The run {exports.run_id!r} is one of export_transformers, whose files were proved "
+            "as they were made: `partwise transformers check` proves one again."
+        )
+    if exports.kind != "export" or exports.document.training_run_id is None:
+        raise InputError(
+            f"The run {exports.run_id!r} is of the kind {exports.kind!r}; export_run_id names a "
+            "run of export_models."
+        )
+    return exports.document.training_run_id
+
+
+def prepare_validation(
+    source: Source,
+    exports: Run,
+    training: Run,
+    request: Request,
+    *,
+    validation: ValidationOptions,
+    inputs: str | Callable[..., Any] | None = None,
+    exporter: Exporter | str | None = None,
+    serde: ModelSerde | str | None = None,
+) -> Plan:
+    """Return the plan of a validation run, and where the exports of each shard are.
+
+    Args:
+        source: The rows on which exports are compared with their models.
+        exports: The run that has the exports.
+        training: The run that has their models.
+        request: What is asked of the run.
+        validation: How a file is proved.
+        inputs: The user's function that makes the inputs of a module.
+        exporter: The user's own exporter, or the name of a function that returns it.
+        serde: Reads the models that no native serde wrote.
+
+    Raises:
+        KeyClassError: A key column of the rows has another class than in the export run.
+        ModelNotFound: The export run has published nothing.
+        SerdeError: The trained models need a serde that was not given.
+    """
+    keys = key_columns(source.schema, exports.document.partition_by)
+    chosen_serde = resolve_serde(serde)
+    function = resolve_trainer(inputs) if inputs else None
+    proof = Proof(
+        validation=validation,
+        rows=ComparedRows(trainer=None, most=validation.most_rows),
+        inputs=function,
+        exporter=resolve_exporter("" if exporter is None else exporter),
+    )
+    check_key_classes(exports.key_columns, keys, f"the export run {exports.run_id!r}")
+    models = models_by_shard(exports.ledger)
+    if not models:
+        raise ModelNotFound(
+            f"The export run {exports.run_id!r} ({exports.status.value}) has published nothing; "
+            f"partwise runs show {exports.run_id} --failures says why."
+        )
+    check_serdes(models_by_shard(training.ledger), chosen_serde)
+    work = ValidateWork(proof=proof, serde=chosen_serde, export_run_id=exports.run_id)
+    arguments = {
+        "export_run_id": exports.run_id,
+        "inputs": inputs or None,
+        "exporter": exporter or None,
+        "validation": validation,
+        "serde": chosen_serde,
+        "execution": request.execution,
+    }
+    return Plan(
+        identity=Identity(
+            run_id=request.run_id,
+            kind="validate",
+            key_columns=keys,
+            training_run_id=exports.run_id,
+        ),
+        source=source,
+        work=work,
+        function=function or work,
+        intent=describe_intent(
+            "validate_exports",
+            source.description(),
+            arguments,
+            request.version or None,
+            models_fingerprint(models),
+        ),
+        seed=request.seed,
+        params=None,
+        null_keys=request.null_keys,
+        on_existing=request.on_existing,
+        options=request.execution,
+        n_shards=exports.document.n_shards,
+        models=models,
+        check_sharded=partial(check_coverage, models, run_id=exports.run_id),
+    )
+
+
+def prepare_collection(exports: Sequence[TransformersExport], request: Request) -> Plan:
+    """Return the plan of a run that exports models of transformers, each a partition.
+
+    Args:
+        exports: The models, each with its feature and options.
+        request: What is asked of the run.
+    """
+    source = open_source(tabulate(exports))
+    work = TransformersWork()
+    intent = describe_intent(
+        "export_transformers",
+        source.description(),
+        {
+            "models": [export.model_dump(mode="json") for export in exports],
+            "execution": request.execution,
+        },
+        request.version or None,
+    )
+    return Plan(
+        identity=Identity(
+            run_id=request.run_id,
+            kind="export-transformers",
+            key_columns=key_columns(source.schema, [KEY]),
+        ),
+        source=source,
+        work=work,
+        function=work,
+        # The rows are in memory, but made of the arguments: the call can be repeated all the same.
+        intent=replace(intent, call=intent.call_known, call_obstacle=None, call_known=None),
+        seed=request.seed,
+        params=None,
+        null_keys=request.null_keys,
+        on_existing=request.on_existing,
+        options=request.execution,
+    )
+
+
+def check_coverage(
+    models: Mapping[int, pa.Table],
+    sharded: ShardedRows,
+    read_keys: Callable[[UnsortedShard], pa.Table],
+    run_id: str,
+) -> None:
+    """See to it that no model is passed over for want of rows.
+
+    Args:
+        models: Where the models of each shard are.
+        sharded: The rows.
+        read_keys: Gives the distinct keys of a shard.
+        run_id: The run that the models are of.
+
+    Raises:
+        InputError: Some models have no row to be compared on.
+    """
+    shards = {shard.number: shard for shard in sharded.shards}
+    missing: list[str] = []
+    for number, table in models.items():
+        wanted = table["partition_id"].to_pylist()
+        here: set[str] = set()
+        if number in shards:
+            here = set(partition_ids(read_keys(shards[number]), sharded.key_columns))
+        missing += [name for name in wanted if name not in here]
+    if missing:
+        total = sum(table.num_rows for table in models.values())
+        raise InputError(
+            f"The data has no rows for {len(missing):,} of the {total:,} models of the run "
+            f"{run_id!r}, such as {', '.join(sorted(missing)[:_SHOWN])}; a model is compared with "
+            "its export on rows: pass data= that has some of each."
+        )

@@ -1,0 +1,162 @@
+"""Plan: all that is decided of a run before a row of it is touched."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.engine.assignment import Execution, ShardAssignment
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.sample import SampleWork
+from partwise.engine.works import Work
+from partwise.errors import InputError, RunExistsError, RunNotFoundError
+from partwise.runs.claim import Claim, Identity, Intent, OnExisting
+from partwise.runs.documents import check_run_id
+from partwise.runs.run import Run
+from partwise.shuffle.plan import ShardedRows, UnsortedShard
+from partwise.shuffle.shard_count import check_n_shards, default_n_shards
+from partwise.shuffle.shared_folder import SharedFolder, table_bytes
+from partwise.shuffle.write import Division, NullKeys
+from partwise.sources.descriptions import Source
+from partwise.store.store import Store
+
+SAMPLE_SUFFIX = "-sample"
+"""Ends the name of a dry run."""
+
+ReadKeys = Callable[[UnsortedShard], pa.Table]
+"""Gives the distinct keys of a shard."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What a run is about to do: its identity, its rows, its work, and how the work is executed."""
+
+    identity: Identity
+    source: Source
+    work: Work
+    function: Any
+    """The user's function or trainer."""
+    intent: Intent
+    seed: int
+    params: Any
+    null_keys: NullKeys
+    on_existing: OnExisting
+    options: ExecutionOptions
+    n_shards: int | None = None
+    """That of the training run, which the shards must meet; None: there is none."""
+    models: Mapping[int, pa.Table] | None = None
+    """Where the trained models of each shard stand."""
+    check_sharded: Callable[[ShardedRows, ReadKeys], None] | None = None
+    """Refuses rows that cannot be used, once they are sharded."""
+
+    def choose_n_shards(self, claim: Claim, slots: int) -> int:
+        """Return the number of shards: the run's, its training run's, the caller's or a default.
+
+        Args:
+            claim: That of the run.
+            slots: How many partitions are worked on at once.
+
+        Raises:
+            InputError: The caller asks for another number than the run has.
+        """
+        fixed = claim.existing.document.n_shards if claim.existing else self.n_shards
+        wanted = self.options.n_shards
+        if fixed is not None and wanted is not None and wanted != fixed:
+            raise InputError(
+                f"execution.n_shards is {wanted}, and the run {self.identity.run_id!r} needs "
+                f"{fixed}, as it was begun with or as its training run has; leave n_shards out."
+            )
+        if fixed or wanted:
+            return fixed or wanted or 1
+        about = self.source.description()
+        return default_n_shards(about.rows, about.size_bytes, slots)
+
+    def divide(self, n_shards: int) -> Division:
+        """Return how the rows are divided."""
+        return Division(
+            selection=self.source.selection,
+            key_columns=self.identity.key_columns,
+            n_shards=check_n_shards(n_shards),
+            null_keys=self.null_keys,
+        )
+
+    def as_sample(self, store: Store) -> "Plan":
+        """Return the plan of a dry run, where the options ask for one: a run of another name.
+
+        Raises:
+            RunExistsError: There is a run of that name, and it was no dry run.
+        """
+        if self.options.sample is None:
+            return self
+        # A dry run that is resumed has its name already.
+        run_id = check_run_id(f"{self.identity.run_id.removesuffix(SAMPLE_SUFFIX)}{SAMPLE_SUFFIX}")
+        _refuse_real_run(run_id, store)
+        return replace(
+            self,
+            identity=replace(self.identity, run_id=run_id),
+            work=SampleWork(work=self.work),
+            on_existing="overwrite",
+        )
+
+    def check_rows(self, sharded: ShardedRows, read_keys: ReadKeys) -> None:
+        """See that the trainer, or the models, can work with the rows.
+
+        Raises:
+            ColumnError: A column that the trainer needs has no value at all.
+            InputError: Models have no rows.
+        """
+        if hasattr(self.function, "check"):
+            names = tuple(column.name for column in self.identity.key_columns)
+            self.function.check(sharded.schema, sharded.empty_columns, names)
+        if self.check_sharded is not None:
+            self.check_sharded(sharded, read_keys)
+
+    def assign(
+        self,
+        execution: Execution,
+        sharded: ShardedRows,
+        folder: SharedFolder,
+        params: Mapping[int, str],
+    ) -> list[ShardAssignment]:
+        """Return what the workers are handed, a value for each shard.
+
+        Args:
+            execution: What all shards have in common.
+            sharded: The shards.
+            folder: Makes files reachable for workers.
+            params: The file with the parameters of each shard's partitions.
+        """
+        models = {
+            number: folder.write(f"models-{number:05d}.arrow", table_bytes(table))
+            for number, table in (self.models or {}).items()
+        }
+        return [
+            ShardAssignment(
+                execution=execution,
+                shard=shard,
+                where=folder.where,
+                only=sharded.only,
+                params=folder.hand_over(params[shard.number]) if shard.number in params else None,
+                models=models.get(shard.number),
+            )
+            for shard in sharded.shards
+        ]
+
+
+def _refuse_real_run(run_id: str, store: Store) -> None:
+    """See to it that a dry run takes the place of no other run.
+
+    Raises:
+        RunExistsError: There is a run of this name, and it was no dry run.
+    """
+    try:
+        document = Run.open(run_id, store).read_generation_document()
+    except RunNotFoundError:
+        return
+    call: Any = document.call or document.call_known or {}
+    if call.get("arguments", {}).get("execution", {}).get("sample") is None:
+        raise RunExistsError(
+            f"The dry run would be {run_id!r}, and there is a run of that name which was none: "
+            "pass another run_id."
+        )

@@ -1,0 +1,25 @@
+"""Where the rows of a run go besides the run: a table of a database, or a dataset."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from partwise.publishing.dataset_output import DatasetOutput
+from partwise.publishing.sql_output import Table, check_table
+
+Output = Table | DatasetOutput
+
+
+def check_output(output: Output | None, columns: Sequence[pa.Field]) -> None:
+    """See before any work that rows can go where they are wanted.
+
+    Args:
+        output: Where to; None: nowhere.
+        columns: Those columns of the rows that are known.
+
+    Raises:
+        InputError: The table lacks a column, or has it with another type.
+        SourceError: The database cannot be opened.
+    """
+    if isinstance(output, Table):
+        check_table(output, columns)

@@ -1,0 +1,41 @@
+"""How many shards rows are divided into: bounds, and a number that suits most runs."""
+
+from partwise.errors import InputError
+
+MAX_SHARDS = 65_536
+_SHARD_BYTES = 64 * 2**20
+_ROWS_PER_SHARD = 10_000
+_ROW_BYTES = 100
+
+
+def default_n_shards(rows: int | None, size_bytes: int, slots: int) -> int:
+    """Choose the number of shards.
+
+    At least 8 per slot keep the longest shard from delaying the end; up to 400 are cheap, and a
+    later run with more workers must use the same number.
+
+    Args:
+        rows: Rows of the source, None where nobody knows.
+        size_bytes: Its size in Arrow memory.
+        slots: How many partitions are worked on at once.
+
+    Returns:
+        A number from 1 to 65,536.
+    """
+    about = size_bytes // _ROW_BYTES if rows is None else rows
+    by_rows = min(64, about // _ROWS_PER_SHARD)
+    by_size = min(400, size_bytes // _SHARD_BYTES)
+    # Above 25 GB the shards grow, but only to 256 MB: what is bigger is sorted more slowly.
+    wanted = max(8 * slots, by_rows, by_size, size_bytes // (4 * _SHARD_BYTES))
+    return max(1, min(wanted, MAX_SHARDS))
+
+
+def check_n_shards(n_shards: int) -> int:
+    """Return a number of shards that is in range.
+
+    Raises:
+        InputError: It is not.
+    """
+    if not 1 <= n_shards <= MAX_SHARDS:
+        raise InputError(f"n_shards is {n_shards}: choose a number from 1 to {MAX_SHARDS}.")
+    return n_shards

@@ -1,0 +1,36 @@
+"""The step that runs a group of shards on the cluster: one task, named for what its flow does."""
+
+from typing import Any
+
+from prefect import Task, get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+
+from partwise.engine.assignment import ShardReceipt
+from partwise.engine.driver import Driver, ShardGroup
+from partwise.runs.documents import RunKind
+
+RunShards = Task[..., list[ShardReceipt]]
+
+_STEPS: dict[RunKind, tuple[str, str]] = {
+    "train": ("train-partitions", "train"),
+    "infer": ("infer-partitions", "infer"),
+    "map": ("map-partitions", "map"),
+    "export": ("export-models", "export"),
+    "export-transformers": ("export-transformers", "export"),
+    "validate": ("validate-exports", "validate"),
+}
+"""The step's name in Prefect, and the verb that its task runs begin with."""
+
+
+@task(cache_policy=NO_CACHE, persist_result=False)
+def run_shards(group: ShardGroup, driver: Driver) -> list[ShardReceipt]:
+    """Run the partitions of some shards on the cluster, and wait for them."""
+    return driver.run_shards(group.numbers, get_run_logger())
+
+
+def step_of(kind: RunKind) -> RunShards:
+    """Return the task that runs the shards of a run of a kind, named for what it does there."""
+    name, verb = _STEPS[kind]
+    named: Any = run_shards.with_options(name=name, task_run_name=f"{verb} {{group}}")
+    step: RunShards = named
+    return step

@@ -1,0 +1,254 @@
+"""What a flow decides before it touches a row: plans and refusals, without Prefect or Dask."""
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.plan import Plan
+from partwise.errors import (
+    ColumnError,
+    FunctionError,
+    InputError,
+    KeyClassError,
+    ModelNotFound,
+    RunExistsError,
+    RunIdError,
+    SerdeError,
+)
+from partwise.flows.running.prepare import (
+    Request,
+    prepare_inference,
+    prepare_mapping,
+    prepare_training,
+)
+from partwise.flows.running.prepare_exports import (
+    check_coverage,
+    check_exports,
+    prepare_collection,
+    prepare_export,
+    prepare_validation,
+)
+from partwise.models.export_options import ExportOptions, ValidationOptions
+from partwise.models.serdes import PickleSerde
+from partwise.publishing.dataset_output import DatasetOutput
+from partwise.runs.claim import Claim
+from partwise.runs.run import Run
+from partwise.shuffle.load import read_keys
+from partwise.shuffle.plan import shard_rows
+from partwise.shuffle.shared_folder import SharedFolder
+from partwise.sources.opening import open_source
+from partwise.store.store import Store
+from partwise.trainers import LightGBMTrainer
+from partwise.transformers.collection import TransformersExport
+from tests.run_maker import RunMaker
+
+ROWS = pa.table({"key": ["a", "a", "b"], "day": [1, 2, 3], "sales": [1.0, 2.0, 3.0]})
+REQUEST = Request(run_id="run", execution=ExecutionOptions())
+
+
+def fit(data, context):
+    return None
+
+
+def training(**changes) -> Plan:
+    return prepare_training(open_source(ROWS), "key", fit, replace(REQUEST, **changes))
+
+
+def test_nothing_of_prefect_is_needed():
+    code = (
+        "import sys\n"
+        "import partwise.flows.running.prepare, partwise.flows.running.prepare_exports\n"
+        "heavy = {'prefect', 'partwise.blocks', 'torch', 'lightgbm', 'xgboost', 'onnx'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+class TestTraining:
+    def test_a_plan_says_all_that_the_execution_needs(self):
+        plan = training(seed=3, null_keys="drop", on_existing="resume")
+        assert (plan.identity.kind, plan.identity.run_id) == ("train", "run")
+        assert [column.name for column in plan.identity.key_columns] == ["key"]
+        assert (plan.seed, plan.null_keys, plan.on_existing) == (3, "drop", "resume")
+        assert plan.function is fit
+        assert plan.intent.call_obstacle, "rows in memory cannot be read again elsewhere"
+
+    @pytest.mark.parametrize(
+        ("partition_by", "trainer", "serde", "error", "words"),
+        [
+            ("nowhere", fit, None, ColumnError, "nowhere"),
+            ([], fit, None, InputError, "partition_by"),
+            ("key", "no.such:function", None, FunctionError, "no.such"),
+            ("key", "partwise.errors:PartwiseError", None, FunctionError, "is a type"),
+            ("key", fit, "parchment", SerdeError, "parchment"),
+            ("key", LightGBMTrainer(label="nothing"), None, ColumnError, "nothing"),
+        ],
+    )
+    def test_what_cannot_work_is_refused_before_a_row_is_read(
+        self, partition_by, trainer, serde, error, words
+    ):
+        with pytest.raises(error, match=words):
+            prepare_training(open_source(ROWS), partition_by, trainer, REQUEST, serde=serde)
+
+    def test_equal_requests_have_equal_intents_and_settings_change_them(self):
+        before, again = training().intent, training().intent
+        assert before.code_fingerprint == again.code_fingerprint
+        assert before.inputs_fingerprint == again.inputs_fingerprint
+        assert training(seed=1).intent.code_fingerprint != before.code_fingerprint
+        assert training(null_keys="keep").intent.inputs_fingerprint != before.inputs_fingerprint
+        faster = training(execution=ExecutionOptions(max_retries=5))
+        assert faster.intent.code_fingerprint == before.code_fingerprint, "limits are not code"
+
+
+class TestMapping:
+    def test_the_function_is_resolved_and_the_output_written_down(self):
+        plan = prepare_mapping(
+            open_source(ROWS), ["key", "day"], fit, REQUEST, output=DatasetOutput("forecasts")
+        )
+        assert plan.identity.kind == "map"
+        known = plan.intent.call_known
+        assert known is not None
+        assert known["arguments"]["output"] == "dataset://forecasts"
+        assert known["arguments"]["partition_by"] == ["key", "day"]
+
+
+class TestModels:
+    @pytest.fixture
+    def run(self, tmp_path) -> Run:
+        maker = RunMaker(Store.parse(tmp_path), "trained", kind="train")
+        maker.begin()
+        maker.commit(("a", "DONE", 1.0), ("b", "DONE", 2.0))
+        return maker.end(2)
+
+    def test_a_run_without_models_infers_and_exports_nothing(self, run):
+        with pytest.raises(ModelNotFound, match=r"'trained' \(SUCCESS\) has no model yet"):
+            prepare_inference(open_source(ROWS), "key", run, REQUEST)
+        with pytest.raises(ModelNotFound, match=r"'trained' \(SUCCESS\) has no model yet"):
+            prepare_export(
+                open_source(ROWS),
+                run,
+                REQUEST,
+                format="onnx",
+                options=ExportOptions(),
+                validation=ValidationOptions(),
+            )
+
+    def test_inference_wants_the_keys_of_the_training_run(self, run):
+        with pytest.raises(InputError, match=r"partition_by is \['day'\].*by \['key'\]"):
+            prepare_inference(open_source(ROWS), "day", run, REQUEST)
+        numbers = ROWS.set_column(0, "key", pa.array([1, 2, 3]))
+        with pytest.raises(KeyClassError, match="the training run 'trained'"):
+            prepare_inference(open_source(numbers), "key", run, REQUEST)
+
+    def test_columns_to_keep_have_to_be_there(self, run):
+        with pytest.raises(ColumnError, match=r"keep_columns names \['price'\]"):
+            prepare_inference(open_source(ROWS), "key", run, REQUEST, keep_columns=["day", "price"])
+
+    def test_only_runs_of_the_right_kind_will_do(self, tmp_path):
+        maker = RunMaker(Store.parse(tmp_path), "mapped")
+        maker.begin()
+        maker.commit(("a", "DONE", 1.0))
+        mapped = maker.end(1)
+        with pytest.raises(InputError, match="'mapped' is of the kind 'map'"):
+            prepare_inference(open_source(ROWS), "key", mapped, REQUEST)
+        with pytest.raises(InputError, match="'mapped' is of the kind 'map'"):
+            check_exports(mapped)
+
+    def test_a_collection_is_neither_trained_nor_exports_of_what_was(self, local_store):
+        maker = RunMaker(local_store, "hub", "export-transformers", "onnx")
+        maker.begin()
+        maker.commit(("a", "DONE", 1.0))
+        hub = maker.end(1)
+        with pytest.raises(InputError, match="'hub' is of the kind 'export-transformers'; train"):
+            prepare_inference(open_source(ROWS), "key", hub, REQUEST)
+        with pytest.raises(InputError, match="'hub' is one of export_transformers"):
+            check_exports(hub)
+
+    def test_validation_wants_something_published(self, run):
+        with pytest.raises(ModelNotFound, match="has published nothing"):
+            prepare_validation(
+                open_source(ROWS),
+                run,
+                run,
+                REQUEST,
+                validation=ValidationOptions(),
+                serde=PickleSerde(),
+            )
+
+    def test_a_model_without_rows_to_be_compared_on_is_named(self, tmp_path):
+        source = open_source(ROWS)
+        keys = training().identity.key_columns
+        sharded = shard_rows(source, keys, 2, tmp_path)
+        folder = SharedFolder(tmp_path, Store.parse(tmp_path), "run", "token", shared=True)
+        known = {0: pa.table({"partition_id": ["nobody"]})}
+        with pytest.raises(InputError, match=r"1 of the 1 models of the run 'trained'.*nobody"):
+            check_coverage(known, sharded, lambda s: read_keys(folder, keys, s), run_id="trained")
+
+
+def test_a_collection_can_be_repeated_although_its_rows_are_in_memory(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    export = TransformersExport(model=str(tmp_path), feature="default")
+    plan = prepare_collection([export], REQUEST)
+    assert plan.identity.kind == "export-transformers"
+    assert plan.intent.call is not None
+    assert plan.intent.call_obstacle is None
+
+
+class TestPlan:
+    def claim(self, store: Store, plan: Plan) -> Claim:
+        return Claim(store, plan.identity, "resume")
+
+    def test_the_number_of_shards_is_the_callers_or_fits_the_slots(self, local_store):
+        plan = training()
+        with self.claim(local_store, plan) as claim:
+            assert plan.choose_n_shards(claim, slots=4) == 32
+            asked = replace(plan, options=ExecutionOptions(n_shards=65_536))
+            assert asked.choose_n_shards(claim, slots=4) == 65_536
+
+    def test_a_run_keeps_its_number_of_shards(self, local_store):
+        plan = training()
+        with self.claim(local_store, plan) as claim:
+            claim.begin(n_shards=5, intent=plan.intent)
+        other = replace(plan, options=ExecutionOptions(n_shards=6))
+        with self.claim(local_store, plan) as claim:
+            assert plan.choose_n_shards(claim, slots=4) == 5
+            with pytest.raises(InputError, match="n_shards is 6, and the run 'run' needs 5"):
+                other.choose_n_shards(claim, slots=4)
+
+    def test_the_option_ends_where_shards_do(self):
+        with pytest.raises(ValueError, match="less than or equal to 65536"):
+            ExecutionOptions(n_shards=65_537)
+
+    def test_a_dry_run_has_a_name_of_its_own_and_replaces_no_real_run(self, local_store):
+        plan = training(execution=ExecutionOptions(sample=2))
+        sample = plan.as_sample(local_store)
+        assert sample.identity.run_id == "run-sample"
+        assert sample.on_existing == "overwrite"
+        again = replace(plan, identity=replace(plan.identity, run_id="run-sample"))
+        assert again.as_sample(local_store).identity.run_id == "run-sample"
+        assert training().as_sample(local_store).identity.run_id == "run"
+
+        real = RunMaker(local_store, "run-sample", kind="train")
+        real.begin()
+        real.leave()
+        with pytest.raises(RunExistsError, match="'run-sample', and there is a run of that name"):
+            plan.as_sample(local_store)
+
+    def test_the_name_of_a_dry_run_has_to_be_safe_too(self, local_store):
+        plan = training(run_id="x" * 60, execution=ExecutionOptions(sample=2))
+        with pytest.raises(RunIdError, match="-sample"):
+            plan.as_sample(local_store)
+
+    def test_rows_are_shown_to_a_trainer_that_wants_to_see_them(self, tmp_path):
+        empty = ROWS.set_column(2, "sales", pa.nulls(3, pa.float64()))
+        trainer = LightGBMTrainer(label="sales")
+        plan = prepare_training(open_source(empty), "key", trainer, REQUEST)
+        sharded = shard_rows(plan.source, plan.identity.key_columns, 2, tmp_path)
+        with pytest.raises(ColumnError, match="sales"):
+            plan.check_rows(sharded, lambda shard: pa.table({}))
