@@ -19,7 +19,7 @@ from partwise.errors import PartwiseError
 from partwise.flows.cli import report
 from partwise.flows.cli.options import Names, StoreUrl, parse_condition, split_names
 from partwise.formatting import key_text, shortened, size
-from partwise.runs.listing import list_runs
+from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.store.store import Store
 

@@ -19,7 +19,7 @@ from rich.text import Text
 from partwise.formatting import duration, key_text, number, shortened, size
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.exports import exported_as
-from partwise.runs.ledger import KEY_PREFIX, show
+from partwise.runs.ledger import KEY_PREFIX, readable_ledger
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -223,7 +223,7 @@ def run_record(run: Run) -> dict[str, Any]:
 def metric_medians(run: Run) -> dict[str, float]:
     """Return the median of each metric over the partitions that have it."""
     table = run.partitions
-    names = table.column_names[show(run.no_ledger()).num_columns :]
+    names = table.column_names[readable_ledger(run.no_ledger()).num_columns :]
     medians = {}
     for name in names:
         values = table[name].filter(pc.is_finite(table[name]))

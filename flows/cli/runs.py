@@ -16,7 +16,7 @@ from partwise.flows.cli.options import ClusterOptions, StoreUrl
 from partwise.formatting import size
 from partwise.outcomes import RunStatus
 from partwise.runs.bundle import LOG_FILENAME
-from partwise.runs.listing import list_runs
+from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn

@@ -41,7 +41,7 @@ from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shard_cache import open_cache
 from partwise.shuffle.shared_folder import SharedFolder
-from partwise.shuffle.skew import warnings_of
+from partwise.shuffle.size_warnings import warnings_of
 from partwise.sources.descriptions import Source
 from partwise.store.credentials import known_credentials
 from partwise.store.store import Store

@@ -1,4 +1,4 @@
-"""What a user's function knows of its partition, besides the data."""
+"""What a user's function knows of its partition, apart from the data."""
 
 import json
 import logging

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from partwise.connector.framework_forms import FrameworkForms
+from partwise.connector.categories import categories_of, with_categories_once
 from partwise.connector.spooling import PortableTable, map_spooled, spool
 from partwise.connector.vectors import matrix_of, vector_of
 from partwise.errors import ColumnError, InputError
@@ -16,20 +16,21 @@ from partwise.tables.rows_by_number import join_batches
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import dask.dataframe as dd
+    import datasets
+    import lightgbm
     import pandas as pd
     import polars as pl
+    import tensorflow as tf
+    import xgboost
 
+    from partwise.connector.batch_reader import BatchReader
     from partwise.connector.pandas_frames import PandasTypes
     from partwise.store.store import Store
     from partwise.tables.filters import Filter
 
-_NOT_IN_POLARS = (
-    *(pa.types.is_decimal256, pa.types.is_interval, pa.types.is_run_end_encoded),
-    *(pa.types.is_list_view, pa.types.is_large_list_view, pa.types.is_union),
-)
 
-
-class DataConnector(FrameworkForms):
+class DataConnector:
     """The rows of a partition, in the order of the source.
 
     They lie in a memory-mapped file. `to_arrow`, `batches`, `shard` and, where Arrow allows it,
@@ -181,19 +182,9 @@ class DataConnector(FrameworkForms):
         Raises:
             ColumnError: Polars has no such type as a column's.
         """
-        import polars as pl
+        from partwise.connector.polars_frame import polars_frame
 
-        for field in self.schema:
-            # It ends with a panic over some of these (2.1), which is no Exception.
-            if any(is_type(field.type) for is_type in _NOT_IN_POLARS):
-                raise ColumnError(
-                    f"Column {field.name!r} of type {field.type} has no form in polars: leave it "
-                    "out, or cast it."
-                )
-        frame = pl.from_arrow(self._table)
-        if not isinstance(frame, pl.DataFrame):
-            raise TypeError(f"polars made {type(frame).__name__} of a table.")
-        return frame
+        return polars_frame(self._table)
 
     def to_numpy(self, columns: str | Sequence[str] | None = None) -> np.ndarray:
         """One column as a vector, or several as a matrix of floats.
@@ -219,6 +210,212 @@ class DataConnector(FrameworkForms):
             return vector_of(self._select([columns]).table.column(0))
         return matrix_of(self._select(columns).table)
 
+    def to_torch_dataset(
+        self,
+        *,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        columns: Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> Any:
+        """The rows as a PyTorch `IterableDataset` of dictionaries of tensors.
+
+        A DataLoader may read it with any number of workers, forked or spawned, which share the
+        rows: each row is given once, and the batches and their order are the same for any number.
+        Only a few batches are held in memory.
+
+        With `shuffle`, the order depends on the seed and on `dataset.set_epoch(n)`, which is to
+        be called before each pass, also with workers that stay alive: without it all passes have
+        the order of epoch 0. Every order of the rows is equally likely, up to 4 million rows or
+        256 MB. Of more, neighbouring rows go into blocks of 1/256 of that; the blocks are
+        shuffled, and then the rows of each 256 blocks, so that a file larger than memory is not
+        read at random.
+
+        Args:
+            batch_size: Rows per batch, to be loaded with `DataLoader(dataset, batch_size=None)`.
+                Every batch but the last is of this size, and `len(dataset)` is their number. None
+                for single rows, which a `DataLoader(dataset, batch_size=32)` makes batches of.
+            shuffle: Whether to shuffle.
+            drop_last: Whether to leave out a last batch of fewer rows.
+            columns: The columns to give, None for all.
+            seed: Of the shuffle, 0 or more.
+
+        Returns:
+            A dataset of dict[str, Tensor | list]: numbers, booleans, times and categories are
+            tensors of shape (batch_size, ...), text is a list. See `docs/types.md`.
+
+        Raises:
+            ColumnError: There is no such column.
+            InputError: PyTorch is not installed, or an argument is out of range.
+
+        Example:
+            >>> dataset = data.to_torch_dataset(batch_size=256, shuffle=True)
+            >>> for epoch in range(10):
+            ...     dataset.set_epoch(epoch)
+            ...     for batch in DataLoader(dataset, batch_size=None, num_workers=2):
+            ...         loss = model(batch["price"].float())
+        """
+        from partwise.connector.torch_dataset import torch_dataset
+
+        return torch_dataset(self._reader(columns, batch_size, shuffle, drop_last, seed))
+
+    def to_tf_dataset(
+        self,
+        *,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        columns: Sequence[str] | None = None,
+        seed: int = 0,
+    ) -> "tf.data.Dataset":
+        """The rows as a TensorFlow dataset, of the same values as `to_torch_dataset` gives.
+
+        Its signature is static, with None for the number of rows. Pass number i over it (from 0)
+        has the order of epoch i.
+
+        Args:
+            batch_size: Rows per batch, None for single rows.
+            shuffle: Whether to shuffle.
+            drop_last: Whether to leave out a last batch of fewer rows.
+            columns: The columns to give, None for all.
+            seed: Of the shuffle, 0 or more.
+
+        Returns:
+            A dataset of dictionaries of tensors, of known cardinality. Text is tf.string, with ""
+            for null; lists are ragged. See `docs/types.md`.
+
+        Raises:
+            ColumnError: There is no such column, or its type has no form in TensorFlow.
+            InputError: TensorFlow is not installed, or an argument is out of range.
+        """
+        from partwise.connector.tf_dataset import tf_dataset
+
+        return tf_dataset(self._reader(columns, batch_size, shuffle, drop_last, seed))
+
+    def to_hf_dataset(self) -> "datasets.Dataset":
+        """The rows as a Hugging Face dataset, without a copy of columns but dictionaries.
+
+        Raises:
+            ColumnError: It has no such type as a column's.
+            InputError: The package datasets is not installed.
+        """
+        from partwise.connector.hf_dataset import hf_dataset
+
+        return hf_dataset(self._table)
+
+    def to_dask(
+        self, npartitions: int | None = None, *, types: "PandasTypes" = "numpy"
+    ) -> "dd.DataFrame":
+        """The rows as a Dask DataFrame of consecutive slices.
+
+        A slice becomes a pandas frame in the task that needs it, with the columns that are used,
+        so that only the slices at work are held twice. On a distributed cluster the rows travel
+        with the graph: of rows larger than memory, give Dask the files.
+
+        Args:
+            npartitions: How many slices; None for slices of 64 MB.
+            types: As in `to_pandas`; all slices have the types that all rows together have.
+
+        Raises:
+            InputError: `npartitions` is less than 1, or there are no such types.
+        """
+        from partwise.connector.dask_frame import dask_frame
+
+        return dask_frame(self._with_categories(None), npartitions, types)
+
+    def to_dmatrix(
+        self,
+        label: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        weight: str | None = None,
+        threads: int | None = None,
+    ) -> "xgboost.DMatrix":
+        """The rows as XGBoost's data set, straight from Arrow.
+
+        Columns must be numbers, booleans, decimals (as doubles) or dictionaries, which are
+        categorical features. Null and NaN are missing.
+
+        Args:
+            label: The column to predict; None for rows to predict.
+            columns: The features, None for all columns but label and weight.
+            weight: The column of the rows' weights.
+            threads: Threads that read; None for all.
+
+        Raises:
+            ColumnError: A column is missing or of an unfit type, or label or weight has nulls.
+
+        Example:
+            >>> xgboost.train({}, data.to_dmatrix("sales", columns=["price", "promo"]))
+        """
+        from partwise.connector.boosting_data import xgboost_matrix
+
+        return xgboost_matrix(
+            self._with_categories(None).table,
+            label=label,
+            columns=columns,
+            weight=weight,
+            threads=threads,
+        )
+
+    def to_lightgbm(
+        self,
+        label: str | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        weight: str | None = None,
+        params: dict[str, Any] | None = None,
+        reference: "lightgbm.Dataset | None" = None,
+    ) -> "lightgbm.Dataset":
+        """The rows as LightGBM's data set, straight from Arrow.
+
+        Columns are as for `to_dmatrix`. The model keeps the categories, as of a pandas frame.
+
+        Args:
+            label: The column to predict.
+            columns: The features, None for all columns but label and weight.
+            weight: The column of the rows' weights.
+            params: LightGBM's own, such as `{"max_bin": 63}`.
+            reference: The data set trained on, for one to evaluate on: categories get its codes.
+
+        Raises:
+            ColumnError: A column is missing or of an unfit type, or label or weight has nulls.
+            InputError: The reference has other categorical features.
+
+        Example:
+            >>> lightgbm.train({}, data.to_lightgbm("sales", columns=["price", "promo"]))
+        """
+        from partwise.connector.boosting_data import lightgbm_dataset
+
+        return lightgbm_dataset(
+            self._with_categories(None).table,
+            label=label,
+            columns=columns,
+            weight=weight,
+            params=params,
+            reference=reference,
+        )
+
+    def categories(self, column: str) -> pa.Array:
+        """The categories of a dictionary column: code i of it in a tensor is number i of these.
+
+        The partitions of one run share their categories, so that a code means the same in all.
+
+        Args:
+            column: The name of a column of a dictionary type.
+
+        Raises:
+            ColumnError: There is no such column, or it has no dictionary.
+        """
+        table = self._with_categories([column]).table
+        if not pa.types.is_dictionary(table.column(0).type):
+            raise ColumnError(
+                f"Column {column!r} is of type {table.column(0).type}: only dictionaries have "
+                "categories."
+            )
+        return categories_of(table.column(0))
+
     def batches(self, size: int) -> Iterator[pa.RecordBatch]:
         """Iterate over the rows in batches.
 
@@ -233,7 +430,8 @@ class DataConnector(FrameworkForms):
         """
         if size < 1:
             raise InputError(f"batches(size={size}) cannot be cut: pass a size of at least 1.")
-        return self._cut(size)
+        starts = range(0, self.num_rows, size)
+        return (join_batches(self._table.slice(start, size).to_batches()) for start in starts)
 
     def shard(self, rank: int, world_size: int, *, equal: bool = False) -> "DataConnector":
         """One of `world_size` parts of the rows, for one of as many processes; without a copy.
@@ -260,7 +458,40 @@ class DataConnector(FrameworkForms):
         start, stop = rank * rows // world_size, (rank + 1) * rows // world_size
         return DataConnector._of(self._rows.slice(start, stop - start))
 
-    def _cut(self, size: int) -> Iterator[pa.RecordBatch]:
-        for start in range(0, self.num_rows, size):
-            pieces = self._table.slice(start, size).to_batches()
-            yield join_batches(pieces)
+    @property
+    def _table(self) -> pa.Table:
+        return self._rows.table
+
+    def _select(self, columns: Sequence[str] | None) -> PortableTable:
+        # A table makes its list of names anew each time, of thousands where it is wide.
+        names = set(self._table.column_names)
+        for name in columns or ():
+            if name not in names:
+                raise ColumnError(
+                    f"There is no column {name!r} in the partition: its columns are "
+                    f"{names_in_words(self._table.column_names)}."
+                )
+        return self._rows if columns is None else self._rows.select(columns)
+
+    def _with_categories(self, columns: Sequence[str] | None) -> PortableTable:
+        """Some columns, whose dictionaries have each value once."""
+        rows = self._select(columns)
+        return rows.with_table(with_categories_once(rows.table))
+
+    def _reader(
+        self,
+        columns: Sequence[str] | None,
+        batch_size: int | None,
+        shuffle: bool,
+        drop_last: bool,
+        seed: int,
+    ) -> "BatchReader":
+        from partwise.connector.batch_reader import open_reader
+
+        return open_reader(
+            self._with_categories(columns),
+            batch_size=batch_size,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            seed=seed,
+        )

@@ -17,7 +17,7 @@ from typing import Any, SupportsIndex
 import pyarrow as pa
 
 from partwise.errors import SourceError
-from partwise.tables.dictionaries import ColumnStorage, show
+from partwise.tables.dictionaries import ColumnStorage, decode_batch
 
 _SPOOLED_ROWS = 262_144
 
@@ -147,5 +147,5 @@ def map_spooled(path: str) -> pa.Table:
     source = pa.memory_map(path)
     stored = pa.ipc.open_stream(source).read_all()
     known = pa.ipc.open_stream(source).read_next_batch()
-    shown = [show(batch, known) for batch in stored.to_batches()]
+    shown = [decode_batch(batch, known) for batch in stored.to_batches()]
     return pa.Table.from_batches(shown, schema=known.schema)

@@ -10,6 +10,7 @@ import pyarrow as pa
 from partwise.connector.batch_reader import BatchReader
 from partwise.connector.tensor_columns import ColumnForm
 from partwise.errors import ColumnError, InputError
+from partwise.tables.column_types import has_offsets, is_text
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -56,7 +57,7 @@ def _spec(field: pa.Field, form: ColumnForm, batched: bool) -> Any:
     if form.kind == "lists" and not form.has_nulls:
         item = tf.as_dtype(form.dtype)
         return tf.RaggedTensorSpec((None, None), item) if batched else tf.TensorSpec((None,), item)
-    if form.kind == "values" and _is_text(field.type):
+    if form.kind == "values" and _is_tf_string(field.type):
         return tf.TensorSpec(rows, tf.string)
     nulls = " with nulls" if form.has_nulls else ""
     raise ColumnError(
@@ -65,12 +66,9 @@ def _spec(field: pa.Field, form: ColumnForm, batched: bool) -> Any:
     )
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    tests = (
-        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
-        *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view),
-        pa.types.is_fixed_size_binary,
-    )
+def _is_tf_string(kind: pa.DataType) -> bool:
+    """Whether TensorFlow has its one type of text and bytes for a column."""
+    tests = (is_text, has_offsets, pa.types.is_binary_view, pa.types.is_fixed_size_binary)
     return any(test(kind) for test in tests)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.tables.row_hash import hash_schema, lay_out
+from partwise.tables.row_hash import hash_schema, lay_out_batch
 
 
 class ContentFingerprint:
@@ -31,7 +31,7 @@ class ContentFingerprint:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add the next rows."""
-        streams = lay_out(batch).streams
+        streams = lay_out_batch(batch).streams
         if self._digests is None:
             self._digests = [hashlib.sha256() for _ in streams]
         for digest, stream in zip(self._digests, streams, strict=True):

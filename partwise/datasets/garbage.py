@@ -30,7 +30,7 @@ def collect_dataset_garbage(store: Store, name: str, *, dry_run: bool) -> list[t
     tokens = store.list_folder(parts)
     if not tokens and not list_versions(store, name):
         raise DatasetNotFoundError(f"There is no dataset {name!r} in {store.url}.")
-    found: list[tuple[str, int]] = []
+    files: list[tuple[str, int]] = []
     used = _used_tokens(store, name)
     for token in tokens:
         if token in used:
@@ -45,10 +45,10 @@ def collect_dataset_garbage(store: Store, name: str, *, dry_run: bool) -> list[t
             if token in _used_tokens(store, name):
                 continue
             paths = [path for path in store.list(f"{folder}/") if f"{folder}/lease/" not in path]
-            found += [(path, store.size(path)) for path in paths]
+            files += [(path, store.size(path)) for path in paths]
         if not dry_run:
             store.delete_folder(folder)
-    return found
+    return files
 
 
 def _used_tokens(store: Store, name: str) -> set[str]:

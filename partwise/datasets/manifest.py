@@ -60,10 +60,10 @@ class ColumnDocument(_Value):
     mean: float | None = None
     """Of finite numbers."""
     distinct: int | None
-    """Distinct values but null, exact up to 4,096, else about. None: they cannot be told."""
+    """Distinct values but null, exact up to 4,096, else about. None: unknown."""
 
 
-class Origin(_Value):
+class RunOrigin(_Value):
     """The run whose output rows a version holds."""
 
     run_id: str
@@ -92,12 +92,12 @@ class DatasetManifest(Document):
     source: dict[str, JsonValue]
     """Where the rows came from."""
     source_fingerprint: str | None
-    """What told the source unchanged."""
-    origin: Origin | None
+    """By which the source was found unchanged."""
+    origin: RunOrigin | None
     created_at: datetime
     partwise_version: str
     writer: str
-    """Random; tells a creator whose response was lost that the manifest is its own."""
+    """Random: by it a creator whose response was lost knows the manifest as its own."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -159,13 +159,13 @@ def parse_reference(text: str) -> tuple[str, int | None]:
         >>> parse_reference("dataset://sales@3")
         ('sales', 3)
     """
-    found = _REFERENCE.fullmatch(text if is_reference(text) else f"{DATASET_SCHEME}{text}")
-    if found is None:
+    match = _REFERENCE.fullmatch(text if is_reference(text) else f"{DATASET_SCHEME}{text}")
+    if match is None:
         raise InputError(
             f"{text[:80]!r} names no dataset: write {DATASET_SCHEME}NAME@VERSION, such as "
             f"{DATASET_SCHEME}sales@3, or {DATASET_SCHEME}NAME for the newest."
         )
-    return check_dataset_name(found[1]), int(found[2]) if found[2] else None
+    return check_dataset_name(match[1]), int(match[2]) if match[2] else None
 
 
 def dataset_path(name: str, *names: str) -> str:
@@ -180,5 +180,5 @@ def manifest_file(version: int) -> str:
 
 def version_number(filename: str) -> int:
     """Return the version whose manifest has this file name; 0 for any other file."""
-    found = _MANIFEST_FILE.fullmatch(filename)
-    return int(found[1]) if found else 0
+    match = _MANIFEST_FILE.fullmatch(filename)
+    return int(match[1]) if match else 0

@@ -18,7 +18,7 @@ _ROW_GROUP_ROWS = 1 << 20
 _FOOTER_TAIL = 8
 
 
-class PartWriter:
+class DatasetWriter:
     """Writes a stream of rows as parts of a dataset, one after the other.
 
     Memory is that of one part and one row group.
@@ -42,9 +42,9 @@ class PartWriter:
         self._pending_rows = self._pending_bytes = self._part_rows = 0
         self.parts: list[PartDocument] = []
         """Those that are written."""
-        found = unwritable_field(schema)
-        if found is not None:
-            field, reason = found
+        refused = unwritable_field(schema)
+        if refused is not None:
+            field, reason = refused
             raise ColumnError(
                 f"Column {field.name!r} of type {field.type} has no place in a Parquet file "
                 f"({reason}): leave it out with columns=, or cast it."

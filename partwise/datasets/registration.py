@@ -23,16 +23,16 @@ from partwise.datasets.fingerprint import ContentFingerprint
 from partwise.datasets.manifest import (
     PARTS,
     DatasetManifest,
-    Origin,
+    RunOrigin,
     check_dataset_name,
     dataset_path,
     encode_schema,
     manifest_file,
 )
-from partwise.datasets.parts import PartWriter
+from partwise.datasets.parts import DatasetWriter
 from partwise.datasets.statistics import ColumnStatistics
 from partwise.errors import ColumnError, PartwiseError, SourceError, StoreError
-from partwise.runs.committed import READ_THREADS
+from partwise.runs.contents import READ_THREADS
 from partwise.runs.documents import to_json
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
@@ -67,7 +67,7 @@ class Draft:
     description: str
     source: dict[str, JsonValue]
     source_fingerprint: str | None
-    origin: Origin | None = None
+    origin: RunOrigin | None = None
 
     def is_of(self, manifest: DatasetManifest) -> bool:
         """Whether a version has the same columns with the same marks."""
@@ -137,11 +137,11 @@ def register(
     label: Sequence[str],
     description: str,
 ) -> Registration:
-    """Do as `register_dataset`, and tell whether there is a new version."""
+    """Do as `register_dataset`, and return whether there is a new version."""
     check_dataset_name(name)
     # A dataset of another store is as good a source as any.
-    given = source if isinstance(source, Dataset) else resolve_references(source, lambda: store)
-    opened = open_source(given, columns=columns, filter=filter)
+    rows = source if isinstance(source, Dataset) else resolve_references(source, lambda: store)
+    opened = open_source(rows, columns=columns, filter=filter)
     _check_marks(opened.schema, exclude, label)
     draft = _draft(name, opened, source, store, exclude, label, description)
     return commit(draft)
@@ -240,12 +240,12 @@ def _remove(lease: Lease, store: Store, folder: str) -> None:
 
 def _write_parts(draft: Draft, token: str) -> DatasetManifest:
     """Stream the rows into parts; return the manifest as it would be for version 1."""
-    writer = PartWriter(draft.store, draft.name, token, draft.schema)
+    writer = DatasetWriter(draft.store, draft.name, token, draft.schema)
     fingerprint = ContentFingerprint(draft.schema)
     statistics = [ColumnStatistics(field) for field in draft.schema]
     rows = 0
-    for given in draft.batches():
-        batch = cast_batch(given, draft.schema, {}, "the source")
+    for source_batch in draft.batches():
+        batch = cast_batch(source_batch, draft.schema, {}, "the source")
         if not batch.num_rows:
             continue
         fingerprint.add(batch)
@@ -292,7 +292,7 @@ def _create_manifest(
         if any(dataset_path(name, part.path) not in there for part in manifest.parts):
             raise StoreError(
                 f"Parts of the dataset {name!r} in {store.url} were removed before it was "
-                "registered, because this process was not heard of for too long; register it "
+                "registered, because this process sent no heartbeat for too long; register it "
                 "again."
             )
         with contextlib.suppress(FileExistsError):
@@ -314,8 +314,8 @@ def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> D
         # Each outcome of a run has a version of its own, also one with equal rows: else a run that
         # is published again could not be told from one that never was.
         with ThreadPoolExecutor(READ_THREADS) as threads:
-            found = threads.map(lambda n: Dataset.open(draft.name, n, draft.store), versions)
-            return next((d for d in found if _same_outcome(d.manifest.origin, origin)), None)
+            others = threads.map(lambda n: Dataset.open(draft.name, n, draft.store), versions)
+            return next((d for d in others if _same_outcome(d.manifest.origin, origin)), None)
     newest = Dataset.open(draft.name, versions[-1], draft.store)
     if not draft.is_of(newest.manifest):
         return None
@@ -325,7 +325,7 @@ def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> D
     return newest if same and draft.source_fingerprint is not None else None
 
 
-def _same_outcome(first: Origin | None, second: Origin) -> bool:
+def _same_outcome(first: RunOrigin | None, second: RunOrigin) -> bool:
     """Whether both are of one run with one ledger; a resume that found all done makes no other."""
     return first is not None and (first.run_id, first.ledger_sha256) == (
         second.run_id,

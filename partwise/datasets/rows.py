@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from partwise.datasets.manifest import DatasetManifest, PartDocument, dataset_path
 from partwise.errors import IntegrityError, SourceError
-from partwise.runs.committed import READ_THREADS
+from partwise.runs.contents import READ_THREADS
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.formats import read_batches
@@ -149,7 +149,7 @@ class DatasetRows:
 
     What is known before reading comes from the manifest: no part is opened. Of each part its size
     and the SHA-256 of its metadata are compared when its turn comes, and its pages carry checksums,
-    so that a changed, cut or missing part is told from a whole one without reading all columns.
+    so that a changed, cut or missing part is noticed without reading all columns.
 
     Args:
         store: Where the version lies.
@@ -190,7 +190,7 @@ class DatasetRows:
         return {"paths": [self._manifest.reference]}
 
     def buckets(self) -> frozenset[str]:
-        """None beside the store, whose keys whoever reads a part has with the store."""
+        """None but the store's own, whose keys every reader of a part has with the store."""
         return frozenset()
 
     def fragments(
@@ -201,7 +201,7 @@ class DatasetRows:
         Args:
             names: The columns to read.
             conditions: A normalized filter.
-            keys: Columns whose value is told where a fragment has only one.
+            keys: Columns whose value is stated where a fragment has only one.
 
         Raises:
             IntegrityError: A part is missing, or is not as it was registered.
@@ -211,7 +211,7 @@ class DatasetRows:
         files = [part.file() for part in self._parts]
         by_path = {file.path: part for file, part in zip(files, self._parts, strict=True)}
         schema = pa.schema([self.schema.field(name) for name in names])
-        found = FileRows(Files(list(by_path)), files).fragments(names, conditions, keys)
+        fragments = FileRows(Files(list(by_path)), files).fragments(names, conditions, keys)
         return [
             # The file's own fragment would take the store's credentials along.
             PartFragment(
@@ -224,6 +224,6 @@ class DatasetRows:
                 size_bytes=fragment.size_bytes,
                 row_bytes=fragment.row_bytes,
             )
-            for fragment in found
+            for fragment in fragments
             if isinstance(fragment, FileFragment)
         ]

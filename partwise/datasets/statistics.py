@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pydantic import JsonValue
 
 from partwise.datasets.manifest import ColumnDocument
+from partwise.tables.column_types import has_offsets, is_ordered_number
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.keys.hashing import hash_bytes, mix
 
@@ -42,7 +43,7 @@ class ColumnStatistics:
         values = plain.drop_null()
         if not len(values):
             return
-        if _is_number(self._plain):
+        if is_ordered_number(self._plain):
             self._add_numbers(values)
         self._add_bounds(values)
         if self._distinct is not None:
@@ -60,8 +61,8 @@ class ColumnStatistics:
         ordered = _ordered_type(self._plain)
         if ordered is None:
             return
-        found = pc.min_max(values.cast(ordered))
-        new = [found[name] for name in ("min", "max") if found[name].is_valid]
+        bounds = pc.min_max(values.cast(ordered))
+        new = [bounds[name] for name in ("min", "max") if bounds[name].is_valid]
         together = pc.min_max(pa.array([*self._bounds, *new], ordered))
         self._bounds = [together["min"], together["max"]]
 
@@ -109,19 +110,8 @@ class _DistinctSketch:
         return round((SKETCH_SIZE - 1) / (float(self._least[-1]) / 2.0**64))
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
-    )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary)
-    return any(test(kind) for test in (*tests, pa.types.is_large_binary))
-
-
 def _has_hash(kind: pa.DataType) -> bool:
-    tests = (_is_text, pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary)
+    tests = (has_offsets, pa.types.is_primitive, pa.types.is_decimal, pa.types.is_fixed_size_binary)
     return any(test(kind) for test in tests)
 
 
@@ -135,14 +125,14 @@ def _ordered_type(kind: pa.DataType) -> pa.DataType | None:
         return pa.decimal128(kind.precision, kind.scale)
     if pa.types.is_interval(kind):
         return None
-    tests = (_is_text, pa.types.is_primitive, pa.types.is_decimal)
+    tests = (has_offsets, pa.types.is_primitive, pa.types.is_decimal)
     return kind if any(test(kind) for test in tests) else None
 
 
 def _hashes(values: pa.Array) -> np.ndarray:
     """Hash values without nulls: uint64, shape (distinct,) for texts, (n,) for others."""
     kind = values.type
-    if _is_text(kind):
+    if has_offsets(kind):
         return hash_bytes(pc.unique(values.cast(pa.large_binary())), _SALT)
     if pa.types.is_boolean(kind):
         values = values.cast(pa.uint8())

@@ -335,9 +335,9 @@ def _open_shard(shard: dict[str, Any]) -> OpenShard:
     keys: list[Key] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     models = {
         index: StoredModel(
-            path=path, offset=offset, artifact=artifact_from_row(artifact), beside=beside
+            path=path, offset=offset, artifact=artifact_from_row(artifact), external_data=external
         )
-        for index, path, offset, artifact, beside in shard["models"]
+        for index, path, offset, artifact, external in shard["models"]
     }
     return OpenShard(
         reader=ShardReader(shard["path"]),

@@ -12,7 +12,7 @@ import pyarrow as pa
 from partwise.engine.assignment import Execution
 from partwise.errors import RunBusyError
 from partwise.runs.bundle import BundleWriter, StoredArtifact
-from partwise.runs.committed import ended_generation
+from partwise.runs.contents import ended_generation
 from partwise.runs.documents import OUTPUT_FOLDERS, run_path, segment_file
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 

@@ -19,8 +19,8 @@ from partwise.store.store import Store
 GAP_BYTES = 1 << 20
 """Models of one bundle that lie closer than this are read in one request."""
 
-BESIDE = ".data"
-"""What follows a model's file name in that of the file with weights beside it."""
+EXTERNAL_DATA_SUFFIX = ".data"
+"""What follows an ONNX file's name in that of the file with its external data: large weights."""
 
 
 def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
@@ -30,8 +30,8 @@ def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
         ledger: The training run's.
 
     Returns:
-        Tables of the columns partition_id and those of an artifact; `beside` names the artifact
-        with weights that the model's own file has no room for, or is empty.
+        Tables of the columns partition_id and those of an artifact; `external_data` names the
+        artifact with the weights of an ONNX file that are kept outside it, or is empty.
     """
     lists = ledger["artifacts"].combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
@@ -41,7 +41,7 @@ def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
     flat = flat.append_column("partition_id", ledger["partition_id"].take(parents))
     flat = flat.append_column("shard", ledger["shard"].take(parents))
     models = flat.filter(pc.not_equal(flat["serde"], ""))
-    models = models.append_column("beside", _names_beside(models, flat))
+    models = models.append_column("external_data", _external_data(models, flat))
     models = models.sort_by(
         [("shard", "ascending"), ("bundle", "ascending"), ("offset", "ascending")]
     )
@@ -55,11 +55,11 @@ def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
     return found
 
 
-def _names_beside(models: pa.Table, artifacts: pa.Table) -> pa.Array:
-    """Return for each model the name of the artifact with weights beside it, or ""."""
-    found = artifacts.filter(pc.ends_with(artifacts["filename"], BESIDE))
+def _external_data(models: pa.Table, artifacts: pa.Table) -> pa.Array:
+    """Return for each model the name of the artifact with its external data, or ""."""
+    found = artifacts.filter(pc.ends_with(artifacts["filename"], EXTERNAL_DATA_SUFFIX))
     owners = set(zip(found["partition_id"].to_pylist(), found["filename"].to_pylist(), strict=True))
-    names = pc.binary_join_element_wise(models["filename"], BESIDE, "").to_pylist()
+    names = pc.binary_join_element_wise(models["filename"], EXTERNAL_DATA_SUFFIX, "").to_pylist()
     pairs = zip(models["partition_id"].to_pylist(), names, strict=True) if owners else ()
     here = [name if (owner, name) in owners else "" for owner, name in pairs]
     return pa.array(here or [""] * models.num_rows, pa.string())
@@ -84,19 +84,19 @@ def locate_models(
     in one request, into one file.
 
     Returns:
-        (partition_id, path, offset, artifact, beside) of those that have a model.
+        (partition_id, path, offset, artifact, external_data) of those that have a model.
     """
     wanted = set(partition_ids)
     rows = [row for row in _read(table_path).to_pylist() if row["partition_id"] in wanted]
     names = [row.pop("partition_id") for row in rows]
-    besides = [row.pop("beside") for row in rows]
+    external = [row.pop("external_data") for row in rows]
     artifacts = [asdict(artifact_from_row(row)) for row in rows]
     located: list[tuple[str, str, int, dict[str, Any], str]] = []
     paths = {row["bundle"]: run_path(training_run_id, row["bundle"]) for row in rows}
     if all(store.local_path(path) is not None for path in paths.values()):
-        for name, artifact, beside in zip(names, artifacts, besides, strict=True):
+        for name, artifact, data in zip(names, artifacts, external, strict=True):
             bundle = store.local_path(paths[artifact["bundle"]]) or ""
-            located.append((name, bundle, artifact["offset"], artifact, beside))
+            located.append((name, bundle, artifact["offset"], artifact, data))
         return located
     target = os.path.join(directory, "models")
     with open(target, "wb") as file:
@@ -107,7 +107,7 @@ def locate_models(
             with contextlib.suppress(FileNotFoundError):
                 file.write(store.read_range(paths[first["bundle"]], first["offset"], size))
             located += [
-                (names[i], target, base + artifacts[i]["offset"], artifacts[i], besides[i])
+                (names[i], target, base + artifacts[i]["offset"], artifacts[i], external[i])
                 for i in range(start, stop)
             ]
     return located

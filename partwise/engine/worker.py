@@ -28,11 +28,10 @@ from partwise.engine.trained_models import locate_models, model_checksums
 from partwise.errors import ArtifactNotFoundError, PartitionNotFoundError
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import LOG_FILENAME
-from partwise.runs.committed import read_committed
+from partwise.runs.contents import are_there, files_there, read_committed
 from partwise.runs.documents import OUTPUT_FOLDERS, execution_token, segment_file
 from partwise.runs.ledger import LedgerRow
 from partwise.runs.outputs import rewrite_partial_files
-from partwise.runs.presence import are_there, files_there
 from partwise.runs.run import Run
 from partwise.shuffle.shared_folder import StagedFile, fetch, fetch_shard
 from partwise.shuffle.sorted_shards import ShardReader, SortedShard, sort_shard

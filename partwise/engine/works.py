@@ -33,21 +33,22 @@ class StoredModel:
     path: str
     offset: int
     artifact: StoredArtifact
-    beside: str = ""
-    """The name of the artifact with weights that its own file has no room for; empty: none."""
+    external_data: str = ""
+    """The name of the artifact with the weights of an ONNX file that are kept outside it; empty:
+    none."""
 
     @contextmanager
     def file(self, context: PartitionContext, run_id: str) -> Iterator[str]:
-        """Give the path of the model's file, with what belongs beside it there.
+        """Give the path of the model's file, with its external data in the same folder.
 
         Args:
             context: Of the partition at work.
             run_id: The run that the model is of.
         """
         with read_local_artifact(self.path, self.offset, self.artifact) as path:
-            if self.beside:
-                content = context.download(self.beside, run_id=run_id)
-                Path(path).with_name(self.beside).write_bytes(content)
+            if self.external_data:
+                content = context.download(self.external_data, run_id=run_id)
+                Path(path).with_name(self.external_data).write_bytes(content)
             yield path
 
 

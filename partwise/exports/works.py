@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.trained_models import BESIDE
+from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
 from partwise.engine.works import Produced, StoredModel
 from partwise.errors import ColumnError, ExportMismatch, InputError
 from partwise.exports.choice import exporter_for
@@ -215,9 +215,9 @@ class ExportWork:
             subject.exporter.write(trained, subject.description, sample, self.options, str(file))
             metrics = proof.compare(str(file), subject, data, context)
             context.upload(subject.signature.to_json().encode(), SIGNATURE_FILE)
-            beside = file.with_name(file.name + BESIDE)
-            if beside.exists():
-                context.upload(beside.read_bytes(), beside.name)
+            external = file.with_name(file.name + EXTERNAL_DATA_SUFFIX)
+            if external.exists():
+                context.upload(external.read_bytes(), external.name)
             proved = file.rename(Path(directory, file.name))
         size_bytes = float(proved.stat().st_size)
         return Produced(

@@ -1,7 +1,7 @@
 """One sequence of bytes for equal values, the same in every process.
 
 `pickle` writes sets and dicts in the order in which they were filled and arrays as they lie in
-memory, so its bytes do not tell whether a value has changed. These do: typed and length-prefixed,
+memory, so its bytes do not show whether a value has changed. These do: typed and length-prefixed,
 so that 1, "1", 1.0 and True differ, with the entries of dicts and sets sorted and arrays by their
 content.
 """
@@ -68,6 +68,8 @@ class CanonicalEncoder:
         plain = _plain(value)
         if plain is not None:
             return plain
+        # A value that contains itself is named by how far up it stands: its address differs in
+        # every process.
         for distance, outer in enumerate(reversed(self._open)):
             if outer is value:
                 return frame("back", str(distance))
@@ -101,6 +103,8 @@ class CanonicalEncoder:
         if kind in (list, tuple):
             return frame(kind.__name__, *map(self.encode, value))
         if kind in (set, frozenset):
+            # By their bytes: the elements need no order of their own, and text hashes differently
+            # in every process.
             return frame(kind.__name__, *sorted(map(self.encode, value)))
         if kind is dict or kind is types.MappingProxyType:
             return frame("dict", *self._entries(value))

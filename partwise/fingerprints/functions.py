@@ -38,7 +38,7 @@ _GLOBAL_LOADS = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 _ATTRIBUTE_LOADS = {"LOAD_ATTR", "LOAD_METHOD"}
 _NAMED_OPERANDS = {*dis.hasname, *dis.haslocal, *dis.hasfree}
 # A class statement stores these from constants; they change with lines and words only.
-_BESIDE_THE_POINT = {"__firstlineno__", "__doc__", "__static_attributes__"}
+_WITHOUT_MEANING = {"__firstlineno__", "__doc__", "__static_attributes__"}
 _MODULE_NAMES = {"__name__", "__file__", "__doc__", "__spec__", "__package__", "__builtins__"}
 _DOCSTRING_FLAG = 0x4000000
 _ROUTINES = (types.FunctionType, staticmethod, classmethod, property)
@@ -57,7 +57,7 @@ class CodeFingerprint:
     """What `code_fingerprint` found."""
 
     digest: str | None
-    """Equal when the code is; None when that cannot be told."""
+    """Equal when the code is; None when that cannot be determined."""
     unknown: tuple[str, ...] = ()
     """What cannot be compared, as "shop.fit: global LOCK (_thread.lock)"."""
 
@@ -100,6 +100,8 @@ class _CodeWalk(CanonicalEncoder):
         python = f"{sys.implementation.name} {sys.version_info.major}.{sys.version_info.minor}"
         with self._at(_label(obj)):
             parts = [frame(python, self.encode(obj))]
+        # A queue in place of recursion: functions may call each other in circles. The bodies are
+        # sorted by name, since their order of discovery changes with unrelated code.
         bodies: dict[str, bytes] = {}
         while self._queue:
             name = self._queue.pop()
@@ -163,7 +165,7 @@ class _CodeWalk(CanonicalEncoder):
         before = len(self.unknown)
         encoded = super().instance(value)
         if len(self.unknown) > before and not self._own.has_module(type(value).__module__):
-            # The insides of another package's object would tell its user nothing.
+            # The insides of another package's object would mean nothing to its user.
             self.unknown[before:] = [self._place(value)]
         return encoded
 
@@ -241,11 +243,15 @@ class _CodeWalk(CanonicalEncoder):
     def _code(self, code: types.CodeType) -> bytes:
         parts: list[bytes] = []
         for instruction in dis.get_instructions(code):
+            # A part of the next operand, which comes and goes with the size of a table.
             if instruction.opname == "EXTENDED_ARG":
                 continue
-            if instruction.opname == "STORE_NAME" and instruction.argval in _BESIDE_THE_POINT:
+            if instruction.opname == "STORE_NAME" and instruction.argval in _WITHOUT_MEANING:
+                # With the constant that was loaded for it.
                 parts.pop()
                 continue
+            # Operands are often places in tables, which other changes renumber: what stands there
+            # counts.
             operand: bytes | str = str(instruction.arg)
             if instruction.opcode in dis.hasconst:
                 operand = self.encode(instruction.argval)
@@ -312,19 +318,19 @@ def _is_generated(cls: type, item: Any) -> bool:
 
 def _global_loads(code: types.CodeType) -> set[tuple[str, ...]]:
     """Return the globals that code reads, each with the attributes that it takes of them."""
-    found = set()
+    loads = set()
     load: list[str] = []
     for instruction in dis.get_instructions(code):
         if load and instruction.opname in _ATTRIBUTE_LOADS:
             load.append(instruction.argval)
             continue
         if load:
-            found.add(tuple(load))
+            loads.add(tuple(load))
         load = [instruction.argval] if instruction.opname in _GLOBAL_LOADS else []
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            found |= _global_loads(constant)
-    return found
+            loads |= _global_loads(constant)
+    return loads
 
 
 def _imports(code: types.CodeType, package: str) -> set[str]:
@@ -344,10 +350,10 @@ def _imports(code: types.CodeType, package: str) -> set[str]:
 
 def _is_found(value: Any) -> bool:
     """Tell whether a value is what its module has under its name."""
-    found: Any = sys.modules.get(str(getattr(value, "__module__", "")))
+    current: Any = sys.modules.get(str(getattr(value, "__module__", "")))
     for name in str(getattr(value, "__qualname__", "?")).split("."):
-        found = getattr(found, name, None)
-    return found is value
+        current = getattr(current, name, None)
+    return current is value
 
 
 def _root(obj: Any) -> Any:

@@ -16,7 +16,7 @@ from partwise.form_schema import for_forms
 
 ModelFormat = Literal["onnx", "torchscript", "pt2", "native", "neuron"]
 EMBEDDED_BYTES = 1_500_000_000
-"""Protobuf ends at 2 GiB; weights above this stand in a file beside the model."""
+"""Protobuf ends at 2 GiB; weights above this are external data, in a file of their own."""
 
 
 def format_of(serde: str) -> ModelFormat:

@@ -1,9 +1,10 @@
 """ONNX files: how they are written, and how they are read without trusting what is in them.
 
-Weights that stand beside a model are named by it, and such a name may lead anywhere: onnxruntime
-1.31 follows a hard link, and takes relative names from the working directory when a model comes as
-bytes. So the names are checked here, and the files are read here: onnxruntime gets bytes. Only what
-is proved where it was just written does it read itself, for then weights may be of any size.
+A model names the files of its external data, its large weights, and a name may lead anywhere:
+onnxruntime 1.31 follows a hard link, and takes relative names from the working directory when a
+model comes as bytes. So the names are checked here, and the files are read here: onnxruntime gets
+bytes. Only a file that was just written, to be proved, does onnxruntime read itself, since its
+weights may be of any size.
 """
 
 import os
@@ -39,7 +40,7 @@ class OnnxContent:
     model: bytes
     """The serialized `onnx.ModelProto`."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """The weights beside it, by the name of their file. Empty: they stand in the model."""
+    """The files with its external data, by name. Empty: all weights stand in the model."""
 
 
 def save_onnx(
@@ -53,7 +54,7 @@ def save_onnx(
             in `<file name>.data` already, no others are moved.
         signature: What it takes and gives.
         file_path: Where to.
-        embedded_bytes: Weights of more bytes than this in all go into `<file name>.data` beside it.
+        embedded_bytes: Weights of more bytes than this in all go into `<file name>.data`.
 
     Raises:
         ExportRefused: The model is too large for protobuf even so.
@@ -72,7 +73,7 @@ def save_onnx(
                 _move_out(tensor, file)
     if (size := model.ByteSize()) > _PROTOBUF_BYTES:
         raise ExportRefused(
-            f"The model has {size:,} bytes apart from weights that can stand beside it; ONNX files "
+            f"The model has {size:,} bytes apart from external data; ONNX files "
             f"end at {_PROTOBUF_BYTES:,}. Train a smaller one, or export it in another format."
         )
     path.write_bytes(model.SerializeToString(deterministic=True))
@@ -97,7 +98,7 @@ def _move_out(tensor: Any, file: IO[bytes]) -> None:
 
 
 def read_onnx(file_path: str, largest_bytes: int = LARGEST_BYTES) -> OnnxContent:
-    """Read a model and the weights beside it.
+    """Read a model and its external data.
 
     A model names the files of its weights itself. Only a regular file in the model's own folder is
     read, which is no link of any kind, and only if it holds what the model says of it.
@@ -114,7 +115,7 @@ def read_onnx(file_path: str, largest_bytes: int = LARGEST_BYTES) -> OnnxContent
 
 
 def read_graph(file_path: str) -> bytes:
-    """Read a model without the weights beside it, which are looked at as `read_onnx` does it.
+    """Read a model without its external data, which is checked as `read_onnx` checks it.
 
     Returns:
         The serialized `onnx.ModelProto`.
@@ -129,7 +130,7 @@ def read_graph(file_path: str) -> bytes:
 def _open_onnx(
     file_path: str, largest_bytes: int, take: Callable[[IO[bytes], int], T]
 ) -> tuple[bytes, dict[str, T]]:
-    """Return a model, and what a function takes of each file beside it and of its size."""
+    """Return a model, and what a function makes of each file of external data and its size."""
     folder, name = os.path.split(os.path.abspath(file_path))
     largest = min(largest_bytes, _PROTOBUF_BYTES)
     with _opened(Path(folder, name), largest, f"The model {name!r}", os.O_CLOEXEC) as (file, size):
@@ -145,8 +146,8 @@ def _open_onnx(
         place = _place(tensor, name)
         if place.file_name not in sizes:
             what = f"The file {place.file_name!r}, which the model {name!r} names for its weights,"
-            beside = Path(folder, place.file_name)
-            with _opened(beside, left, what, os.O_NOFOLLOW) as (file, size):
+            external = Path(folder, place.file_name)
+            with _opened(external, left, what, os.O_NOFOLLOW) as (file, size):
                 sizes[place.file_name] = size
                 taken[place.file_name] = take(file, size)
             left -= size
@@ -170,17 +171,17 @@ class _Place:
 def _place(tensor: Any, model_name: str) -> _Place:
     """Return where a tensor's numbers are, once the name is known to be that of a neighbour."""
     entries = [(entry.key, entry.value) for entry in tensor.external_data]
-    found = dict(entries)
+    fields = dict(entries)
     where = f"The model {model_name!r} says of its tensor {tensor.name!r}"
-    if len(found) < len(entries):
+    if len(fields) < len(entries):
         raise IntegrityError(f"{where} twice where its numbers are; it was tampered with.")
-    location = found.get("location", "")
+    location = fields.get("location", "")
     if location != os.path.basename(location) or location in ("", ".", "..") or "\\" in location:
         raise IntegrityError(
-            f"{where} that its numbers are in {location!r}; only the name of a file beside the "
-            "model is taken, without a folder."
+            f"{where} that its numbers are in {location!r}; only a file in the model's own "
+            "folder is read, named without a folder."
         )
-    numbers = found.get("offset", "0"), found.get("length", "")
+    numbers = fields.get("offset", "0"), fields.get("length", "")
     if not all(text.isascii() and text.isdigit() for text in numbers):
         raise IntegrityError(f"{where} that its numbers are at offset, length {numbers!r}.")
     return _Place(location, int(numbers[0]), int(numbers[1]))

@@ -35,7 +35,7 @@ class OnnxModel:
         self.session: Any = session
         """An `onnxruntime.InferenceSession`."""
         self.content = content
-        """What it was read from, with the weights that stood beside it; None: it was opened in
+        """What it was read from, with its external data; None: it was opened in
         place."""
         # onnxruntime (1.31) aborts the process when these get an empty batch.
         self._dies_of_no_rows = any(name in graph for name in (b"LSTM", b"GRU", b"RNN"))
@@ -89,9 +89,9 @@ class OnnxModel:
             quiet = onnxruntime.RunOptions()
             quiet.log_severity_level = 4  # it prints its errors past Python's streams
             with suppress(Exception):  # each of onnxruntime's status codes is one of its own
-                found: list[np.ndarray] = self.session.run(names, dict(feeds), quiet)
-                if all(map(_fits, found, self.session.get_outputs())):
-                    return found
+                outputs: list[np.ndarray] = self.session.run(names, dict(feeds), quiet)
+                if all(map(_fits, outputs, self.session.get_outputs())):
+                    return outputs
         row = {
             name: values if len(values) else np.zeros((1, *values.shape[1:]), values.dtype)
             for name, values in feeds.items()

@@ -116,7 +116,7 @@ class Signature(BaseModel):
             return cls.model_validate_json(text)
         except ValidationError as error:
             raise IntegrityError(
-                f"The model's {METADATA_KEY!r} is none that this release knows: "
+                f"The model's {METADATA_KEY!r} has a form that this release does not know: "
                 f"{error.errors()[0]['msg']}."
             ) from error
 
@@ -131,16 +131,16 @@ class Signature(BaseModel):
             InputError: One is; its shape and the expected one are in the message.
         """
         for tensor in self.inputs:
-            found = np.shape(feeds[tensor.name])
-            if found[:1] == (0,):
+            shape = np.shape(feeds[tensor.name])
+            if shape[:1] == (0,):
                 return
-            if len(found) != len(tensor.shape) or any(
+            if len(shape) != len(tensor.shape) or any(
                 wanted is not None and size != wanted
-                for size, wanted in zip(found, tensor.shape, strict=True)
+                for size, wanted in zip(shape, tensor.shape, strict=True)
             ):
                 wanted = " x ".join("any" if size is None else str(size) for size in tensor.shape)
                 raise InputError(
-                    f"The input {tensor.name!r} has the shape {found}, and this model takes "
+                    f"The input {tensor.name!r} has the shape {shape}, and this model takes "
                     f"{wanted} only: pad or cut it to that, or export the model anew for other "
                     "sizes."
                 )
@@ -157,8 +157,8 @@ class Signature(BaseModel):
 
     def predictions(self, outputs: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return of a model's outputs what its own `predict` would give."""
-        found = outputs[self.prediction]
-        return found if self.prediction_column is None else found[:, self.prediction_column]
+        values = outputs[self.prediction]
+        return values if self.prediction_column is None else values[:, self.prediction_column]
 
 
 def feature_tensors(
@@ -175,7 +175,7 @@ def feature_tensors(
     return tuple(
         Tensor(
             name=feature.name,
-            dtype="string" if _is_text(feature) else dtype,
+            dtype="string" if _has_text_categories(feature) else dtype,
             shape=(None, 1),
         )
         for feature in features
@@ -258,7 +258,7 @@ def take_rows(feeds: Feeds, count: int) -> dict[str, np.ndarray]:
     }
 
 
-def _is_text(feature: Feature) -> bool:
+def _has_text_categories(feature: Feature) -> bool:
     return bool(feature.categories) and isinstance((feature.categories or ("",))[0], str)
 
 

@@ -44,7 +44,7 @@ class TorchScriptModel:
         """Load what export_models or `save` wrote, on the CPU.
 
         Raises:
-            IntegrityError: It is no TorchScript, or has no signature that this release knows.
+            IntegrityError: It is not a TorchScript, or has no signature that this release knows.
         """
         import torch
 
@@ -53,7 +53,7 @@ class TorchScriptModel:
             with _deprecated(), open(file_path, "rb") as file:
                 program = torch.jit.load(file, map_location="cpu", _extra_files=metadata)
         except RuntimeError as error:
-            raise IntegrityError(f"{file_path} is no TorchScript: {reason(error)}") from error
+            raise IntegrityError(f"{file_path} is not a TorchScript: {reason(error)}") from error
         texts = {key: _text(value) for key, value in metadata.items()}
         return cls(program, Signature.from_metadata(texts))
 
@@ -102,7 +102,7 @@ class Pt2Model:
         """Load what export_models or `save` wrote.
 
         Raises:
-            IntegrityError: It is no .pt2 file, or has no signature that this release knows.
+            IntegrityError: It is not a .pt2 file, or has no signature that this release knows.
         """
         import torch
 
@@ -113,7 +113,7 @@ class Pt2Model:
         except OSError:
             raise
         except Exception as error:  # whatever its many readers raise on bytes that are none
-            raise IntegrityError(f"{file_path} is no .pt2 file: {reason(error)}") from error
+            raise IntegrityError(f"{file_path} is not a .pt2 file: {reason(error)}") from error
         return cls(program, Signature.from_metadata(metadata))
 
     def save(self, file_path: str) -> None:
@@ -152,7 +152,7 @@ class NeuronModel(TorchScriptModel):
 
         Raises:
             ExportRefused: The SDK is not installed.
-            IntegrityError: It is no TorchScript, or has no signature that this release knows.
+            IntegrityError: It is not a TorchScript, or has no signature that this release knows.
         """
         neuron_tracer()  # importing the SDK makes its operators known to torch
         return super().from_file(file_path)
@@ -220,14 +220,15 @@ def run_program(program: Any, signature: Signature, feeds: Feeds) -> Outputs:
     if not len(next(iter(ordered.values()))):
         return signature.outputs_of_no_rows()
     with torch.no_grad():
-        found = program(*tensors_of(ordered))
-    if len(found) != len(signature.outputs):
+        outputs = program(*tensors_of(ordered))
+    if len(outputs) != len(signature.outputs):
         raise ExportRefused(
-            f"{signature.model_type} gives {len(found)} outputs for some rows and "
+            f"{signature.model_type} gives {len(outputs)} outputs for some rows and "
             f"{len(signature.outputs)} for others: return the same for all."
         )
     return {
-        tensor.name: values.numpy() for tensor, values in zip(signature.outputs, found, strict=True)
+        tensor.name: values.numpy()
+        for tensor, values in zip(signature.outputs, outputs, strict=True)
     }
 
 

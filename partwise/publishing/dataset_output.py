@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from partwise.datasets.manifest import Origin, check_dataset_name, parse_reference
+from partwise.datasets.manifest import RunOrigin, check_dataset_name, parse_reference
 from partwise.datasets.registration import Draft, Registration, commit, plain_schema
 from partwise.errors import InputError
 from partwise.runs.outputs import read_schemas
@@ -83,7 +83,7 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
     if not paths:
         raise InputError(f"The run {run.run_id!r} ({run.kind}) has no rows to register.")
     schema = plain_schema(common_schema(read_schemas(run, paths), "union"))
-    origin = Origin(
+    origin = RunOrigin(
         run_id=run.run_id, generation=run.generation, ledger_sha256=run.summary.ledger_sha256
     )
     draft = Draft(

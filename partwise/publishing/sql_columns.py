@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import InputError
-from partwise.sources.sql.databases import Driver
+from partwise.sources.sql.databases import DatabaseKind
 from partwise.sources.sql.postgresql_types import is_numeric, numeric_type
 from partwise.tables.column_names import names_in_words
 from partwise.tables.dictionaries import plain_storage
@@ -42,22 +42,22 @@ def _class_of(data_type: pa.DataType) -> str:
     return str(data_type)
 
 
-def sql_type(data_type: pa.DataType, kind: Driver, name: str = "") -> str:
+def sql_type(data_type: pa.DataType, kind: DatabaseKind, name: str = "") -> str:
     """Return the SQL type of a column that is to hold an Arrow type.
 
     Raises:
         InputError: There is none.
     """
     data_type = plain_storage(data_type)
-    found = _class_of(data_type)
+    kind_of_type = _class_of(data_type)
     if kind == "sqlite":
         sqlite = {"boolean": "INTEGER", "integer": "INTEGER", "float": "REAL", "bytes": "BLOB"}
-        if found.startswith(("list", "struct", "map", "duration")):
+        if kind_of_type.startswith(("list", "struct", "map", "duration")):
             raise _no_place(name, data_type, "SQLite")
-        return sqlite.get(found, "TEXT")
-    if found == "decimal" and pa.types.is_decimal(data_type):
+        return sqlite.get(kind_of_type, "TEXT")
+    if kind_of_type == "decimal" and pa.types.is_decimal(data_type):
         return f"numeric({data_type.precision}, {data_type.scale})"
-    if found == "integer":
+    if kind_of_type == "integer":
         return "numeric(20, 0)" if pa.types.is_uint64(data_type) else "bigint"
     if pa.types.is_float32(data_type) or pa.types.is_float16(data_type):
         return "real"
@@ -66,9 +66,9 @@ def sql_type(data_type: pa.DataType, kind: Driver, name: str = "") -> str:
         "bytes": "bytea", "date": "date", "time": "time", "timestamp": "timestamp",
         "timestamp with a zone": "timestamptz",
     }  # fmt: skip
-    if found in plain:
-        return plain[found]
-    if found.startswith("list of ") and found.removeprefix("list of ") in plain:
+    if kind_of_type in plain:
+        return plain[kind_of_type]
+    if kind_of_type.startswith("list of ") and kind_of_type.removeprefix("list of ") in plain:
         return f"{sql_type(data_type.value_type, kind, name)}[]"
     raise _no_place(name, data_type, "PostgreSQL")
 
@@ -103,7 +103,7 @@ def refuse_unfit(table: str, existing: pa.Schema, columns: Sequence[pa.Field]) -
             )
 
 
-def fit_rows(rows: pa.Table, existing: pa.Schema, kind: Driver, table: str) -> pa.Table:
+def fit_rows(rows: pa.Table, existing: pa.Schema, kind: DatabaseKind, table: str) -> pa.Table:
     """Return rows with the types that an existing table has.
 
     Raises:
@@ -111,7 +111,9 @@ def fit_rows(rows: pa.Table, existing: pa.Schema, kind: Driver, table: str) -> p
     """
     for name in OWN_COLUMNS:
         if name in rows.column_names:
-            raise InputError(f"The rows have a column {name!r}, which is one of ours: rename it.")
+            raise InputError(
+                f"The rows have a column {name!r}, which partwise adds itself: rename it."
+            )
     refuse_unfit(table, existing, list(rows.schema))
     columns = {}
     for field in rows.schema:
@@ -138,9 +140,9 @@ def _as(column: pa.Array, target: pa.Field) -> pa.Array:
 
 
 def _as_sqlite(column: pa.Array, name: str) -> pa.Array:
-    found = _class_of(column.type)
+    kind_of_column = _class_of(column.type)
     sql_type(column.type, "sqlite", name)
-    match found:
+    match kind_of_column:
         case "boolean" | "integer":
             return column.cast(pa.int64())
         case "float":

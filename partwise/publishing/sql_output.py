@@ -22,8 +22,8 @@ from partwise.runs.documents import run_path
 from partwise.runs.ledger import read_table
 from partwise.runs.outputs import read_schemas
 from partwise.runs.run import Run
-from partwise.sources.sql.databases import Database, Driver, is_table_name, table_parts
-from partwise.tables.row_hash import hash_rows, hash_schema, lay_out
+from partwise.sources.sql.databases import Database, DatabaseKind, is_table_name, table_parts
+from partwise.tables.row_hash import hash_rows, hash_schema, lay_out_batch
 from partwise.tables.schemas import common_schema
 
 
@@ -44,13 +44,15 @@ class Table:
 
     name: str
     uri: str
-    driver: Driver | None = None
+    driver: DatabaseKind | None = None
     password: str | None = None
     block: str = ""
 
     def __post_init__(self) -> None:
         if not is_table_name(self.name):
-            raise InputError(f"{self.name!r} is no name of a table: put odd signs in quotes.")
+            raise InputError(
+                f"{self.name!r} is not the name of a table: put unusual characters in quotes."
+            )
         if self.database.kind == "sqlite" and table_parts(self.name, "sqlite")[0]:
             raise InputError(f"{self.name!r} names a schema, and SQLite has none: leave it out.")
         if (kind := self.database.kind) not in ("postgresql", "sqlite"):
@@ -90,8 +92,8 @@ class Published:
             "taken out": self.removed,
             "there already": self.unchanged,
         }
-        told = [f"{count:,} {name}" for name, count in counts.items() if count]
-        return f"{text} ({', '.join(told)})" if told else text
+        parts = [f"{count:,} {name}" for name, count in counts.items() if count]
+        return f"{text} ({', '.join(parts)})" if parts else text
 
 
 def check_table(table: Table, columns: Sequence[pa.Field]) -> None:
@@ -168,17 +170,17 @@ def files(run: Run, current: pa.Table) -> Iterator[tuple[pa.Table, list[tuple[st
 
 def contents(rows: pa.Table, spans: Sequence[tuple[str, int, int]]) -> dict[str, str]:
     """Return a fingerprint of the rows of each partition."""
-    empty, found = hash_schema(rows.schema), {}
+    empty, digests = hash_schema(rows.schema), {}
     laid_out = None
     whole = rows.combine_chunks().to_batches()
     for name, start, end in spans:
         digest = empty.copy()
         if len(whole) == 1:
-            laid_out = laid_out or lay_out(whole[0])
+            laid_out = laid_out or lay_out_batch(whole[0])
             hash_rows(digest, [(laid_out, start, end)])
         else:
             # More text than fits into one batch.
             for part in rows.slice(start, end - start).to_batches():
-                hash_rows(digest, [(lay_out(part), 0, part.num_rows)])
-        found[name] = str(digest.hexdigest())
-    return found
+                hash_rows(digest, [(lay_out_batch(part), 0, part.num_rows)])
+        digests[name] = str(digest.hexdigest())
+    return digests

@@ -94,8 +94,8 @@ class Target:
             with closing(self._connection.cursor()) as cursor:
                 schema: pa.Schema = cursor.adbc_execute_schema(f"SELECT * FROM {self._table}")
                 return schema
-        found = self._execute(f"PRAGMA table_info({quoted_name(self._name)})")
-        return pa.schema([(str(row[1]), pa.null()) for row in found]) if found else None
+        columns = self._execute(f"PRAGMA table_info({quoted_name(self._name)})")
+        return pa.schema([(str(row[1]), pa.null()) for row in columns]) if columns else None
 
     def prepare(self, run_id: str, schema_of_rows: Callable[[], pa.Schema]) -> None:
         """See to it that the table and its marks are there.

@@ -1,6 +1,6 @@
 """The report of a run: one HTML file that holds all it shows, for people.
 
-What it shows is taken from the ledger by the modules beside this one, as plain values; the template
+What it shows is taken from the ledger by the other modules here, as plain values; the template
 turns them into text, tables and SVG, and escapes every text, since keys and messages are others'.
 Everything in it is bounded, so that a run of any size gives a file that a browser opens at once.
 """
@@ -49,7 +49,7 @@ _GENERATION = re.compile(rb'<meta name="partwise-generation" content="(\d+) (com
 
 
 def write_report(run: Run) -> str:
-    """Write the report of a complete run beside its documents, in place of an older one.
+    """Write the report of a complete run next to its documents, in place of an older one.
 
     Args:
         run: The run, as its newest generation left it.
@@ -82,8 +82,8 @@ def read_report(run: Run) -> bytes | None:
         content = run.store.read(run_path(run.run_id, REPORT_FILE))
     except FileNotFoundError:
         return None
-    found = _GENERATION.search(content[:4096])
-    return content if found and found.groups() == (b"%d" % run.generation, b"complete") else None
+    match = _GENERATION.search(content[:4096])
+    return content if match and match.groups() == (b"%d" % run.generation, b"complete") else None
 
 
 def render_report(run: Run) -> str:

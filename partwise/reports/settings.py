@@ -63,10 +63,10 @@ def describe_settings(run: Run) -> Settings | None:
     call = [] if newest.call is None else list(_flatten(newest.call, ""))
     call = [(name.removeprefix("arguments."), value) for name, value in call]
     unset = tuple(name for name, value in call if value is None)
-    given = [(name, value) for name, value in call if value is not None]
+    known = [(name, value) for name, value in call if value is not None]
     return Settings(
-        call=tuple(given[:MOST_SETTINGS]),
-        left_out=max(0, len(given) - MOST_SETTINGS),
+        call=tuple(known[:MOST_SETTINGS]),
+        left_out=max(0, len(known) - MOST_SETTINGS),
         unset=unset[:MOST_SETTINGS],
         obstacle=newest.call_obstacle,
         generations=tuple(

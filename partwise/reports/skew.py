@@ -1,4 +1,4 @@
-"""What partitions took beside what they held: seconds against rows, the slowest by name."""
+"""What partitions took by what they held: seconds against rows, the slowest by name."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -19,7 +19,7 @@ _WRONG = pa.array([PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """A time that a worker spent on one shard, or on several too short to be told apart."""
+    """A time that a worker spent on one shard, or on several too short to be seen apart."""
 
     left: float
     width: float

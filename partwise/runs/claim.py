@@ -24,7 +24,6 @@ from partwise.runs.documents import (
     generation_file,
     run_path,
 )
-from partwise.runs.presence import is_whole
 from partwise.runs.run import Run
 from partwise.store.lease import Lease
 from partwise.store.store import Store
@@ -51,14 +50,14 @@ class Intent:
     source_fingerprint: str
     inputs_fingerprint: str | None
     """Of all that partitions are made of: source, params, null policy, trained models; None: it
-    cannot be told."""
+    cannot be determined."""
     code_fingerprint: str | None
     code_unknown: tuple[str, ...] = ()
     """What kept the code from having a fingerprint."""
     call: dict[str, JsonValue] | None = None
     call_obstacle: str | None = None
     call_known: dict[str, JsonValue] | None = None
-    """What can be told of a call that cannot be repeated."""
+    """What is known of a call that cannot be repeated."""
 
 
 @dataclass(slots=True)
@@ -91,6 +90,7 @@ class Claim:
         self.existing = self._find()
         if self.existing is not None:
             self._lease = Lease.acquire(self.store, run_path(self.identity.run_id))
+            # Until the lease was ours, its owner may have gone on with the run.
             self.existing = self.existing.refresh()
         return self
 
@@ -142,14 +142,15 @@ class Claim:
         run = self.existing
         if run is None or self.on_existing != "resume" or intent.code_fingerprint is None:
             return ()
-        found = []
+        numbers = []
         for number in range(run.generation, 0, -1):
             document = run.read_generation_document(number)
             if document.code_fingerprint == intent.code_fingerprint:
-                found.append(number)
+                numbers.append(number)
+            # This generation began with nothing, so none before it counts.
             if document.on_existing_artifacts != "resume":
                 break
-        return tuple(sorted(found))
+        return tuple(sorted(numbers))
 
     def is_settled(self, intent: Intent) -> bool:
         """Whether a resume has nothing to do: all is DONE and there, and nothing changed."""
@@ -163,7 +164,7 @@ class Claim:
             inputs is not None
             and inputs == intent.inputs_fingerprint
             and run.generation in self.earlier_generations(intent)
-            and is_whole(run)
+            and run.is_whole()
         )
 
     def why_nothing_counts(self, intent: Intent) -> str | None:
@@ -174,8 +175,8 @@ class Claim:
         if intent.code_fingerprint is None:
             what = "; ".join(intent.code_unknown[:3])
             return (
-                "all partitions run again, since it cannot be told whether the code is what it "
-                f"was ({what}); pass version= and change it when the code changes."
+                "all partitions run again, since it is unknown whether the code has "
+                f"changed ({what}); pass version= and change it when the code changes."
             )
         if self.earlier_generations(intent):
             return None
@@ -193,6 +194,7 @@ class Claim:
         """
         if self.existing is None:
             self._create(n_shards)
+        # Loading rows took its time; a process that was given up meanwhile must not begin.
         self.check()
         self.compatible = self.earlier_generations(intent)
         self.generation = (self.existing.generation if self.existing else 0) + 1
@@ -212,6 +214,8 @@ class Claim:
             flow_run_id=self.flow_run_id,
         )
         path = run_path(self.identity.run_id, generation_file(self.generation))
+        # Created, not written: two processes never share a generation, so what they commit under
+        # its number never mixes.
         self.store.create(path, document.to_bytes())
 
     def _create(self, n_shards: int) -> None:

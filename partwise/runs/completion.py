@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from partwise.errors import IntegrityError
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.claim import Claim
-from partwise.runs.committed import read_generation
+from partwise.runs.contents import read_generation
 from partwise.runs.documents import (
     LEDGER_FILE,
     OUTPUT_FOLDERS,
@@ -62,6 +62,10 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
         RunBusyError: Another process took the run over meanwhile; nothing is written.
         IntegrityError: The ledger does not hold each partition exactly once.
     """
+    # What is safe when: segments are read from the store and not from what the driver remembers, as
+    # only they survive it. The check comes before the first write. The ledger and the files that it
+    # names come before the summary, which is what makes the run complete; files that it no longer
+    # names are deleted after that. Killed at any point, a resume does the rest.
     store, identity = claim.store, claim.identity
     ledger = read_generation(store, identity.run_id, claim.generation)
     tables = [] if ledger is None else [ledger]
@@ -78,6 +82,7 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
             f"{ending.partitions}; nothing was lost, resume the run to write the ledger anew."
         )
     claim.check()
+    # New names for rewritten files: a reader of the older ledger still finds those that it names.
     chance = secrets.token_hex(3)
     ledger = rewrite_partial_files(
         store,

@@ -137,7 +137,7 @@ class RunDocument(Document):
     """The run whose models this one uses: a training run, or a run of exports."""
     created_at: datetime
     writer: str
-    """Random; tells a creator whose response was lost that the document is its own."""
+    """Random: by it a creator whose response was lost knows the document as its own."""
 
     @property
     def key_columns(self) -> tuple[KeyColumn, ...]:
@@ -157,9 +157,10 @@ class GenerationDocument(Document):
     on_existing_artifacts: Literal["error", "overwrite", "resume"]
     source_fingerprint: str
     inputs_fingerprint: str | None
-    """Of source, params, null policy and trained models; None: it cannot be told."""
+    """Of source, params, null policy and trained models; None: it cannot be determined."""
     code_fingerprint: str | None
-    """Of function or trainer, serde and seed; None: it cannot be told, and counts as changed."""
+    """Of function or trainer, serde and seed; None: it cannot be determined, and
+    counts as changed."""
     compatible: tuple[int, ...]
     """Earlier generations of the same code, serde and settings, whose DONE partitions are kept."""
     call: dict[str, JsonValue] | None
@@ -167,7 +168,7 @@ class GenerationDocument(Document):
     call_obstacle: str | None
     """Why another process cannot repeat the call: a closure, a frame in memory."""
     call_known: dict[str, JsonValue] | None = None
-    """What can be told of such a call all the same."""
+    """What is known of such a call all the same."""
     environment: dict[str, str]
     started_at: datetime
     owner: str
@@ -182,7 +183,7 @@ class SummaryDocument(Document):
     status: RunStatus
     message: str
     remark: str = ""
-    """What else is to be told: of a dry run, what all partitions would take."""
+    """What else to report: of a dry run, what all partitions would take."""
     counts: dict[str, int]
     kept: int
     """Partitions that a resume found done."""
@@ -203,8 +204,8 @@ def generation_file(generation: int) -> str:
 
 def generation_number(name: str) -> int:
     """Return the generation whose document has this name; 0 for any other file."""
-    found = _GENERATION_FILE.fullmatch(name)
-    return int(found[1]) if found else 0
+    match = _GENERATION_FILE.fullmatch(name)
+    return int(match[1]) if match else 0
 
 
 def execution_token(generation: int, random: str) -> str:
@@ -227,8 +228,8 @@ def segment_file(shard: int, token: str, segment: int, suffix: str) -> str:
 
 def generation_of(path: str) -> int:
     """Return the generation that wrote a file of a segment, by its name; 0 for any other file."""
-    found = _SEGMENT_FILE.fullmatch(path.rpartition("/")[2])
-    return int(found[1]) if found else 0
+    match = _SEGMENT_FILE.fullmatch(path.rpartition("/")[2])
+    return int(match[1]) if match else 0
 
 
 def to_json(value: Any) -> JsonValue:

@@ -4,7 +4,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import InputError, RunNotFoundError
 from partwise.models.export_options import ModelFormat, format_of
-from partwise.runs.listing import list_runs
+from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 
 

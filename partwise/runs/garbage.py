@@ -7,9 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.outcomes import PartitionStatus
-from partwise.runs.committed import ledger_segments, read_segments
+from partwise.runs.contents import bundles_of, files_there, ledger_segments, read_segments
 from partwise.runs.documents import SCRATCH, generation_of, run_path
-from partwise.runs.presence import bundles_of, files_there
 from partwise.runs.run import Run
 from partwise.store.lease import Lease
 from partwise.store.store import Store
@@ -39,11 +38,11 @@ def collect_garbage(store: Store, run_id: str, *, dry_run: bool) -> list[tuple[s
     """
     run = Run.open(run_id, store)
     with contextlib.nullcontext() if dry_run else Lease.acquire(store, run_path(run_id)):
-        found = [(path, store.size(path)) for path in sorted(_garbage(run.refresh()))]
+        files = [(path, store.size(path)) for path in sorted(_garbage(run.refresh()))]
         if not dry_run:
-            for path, _ in found:
+            for path, _ in files:
                 store.delete(path)
-    return found
+    return files
 
 
 def _garbage(run: Run) -> Iterator[str]:

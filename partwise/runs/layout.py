@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import InputError, RunFormatError
 from partwise.runs.bundle import LOG_FILENAME
-from partwise.runs.committed import READ_THREADS
+from partwise.runs.contents import READ_THREADS
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 from partwise.store.store import Store

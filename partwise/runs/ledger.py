@@ -160,12 +160,12 @@ def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Tabl
         written_in: The generation that wrote each table, which may have carried its rows over from
             an earlier one; none: the same wrote all of them.
     """
-    found = list(tables)
-    if not found:
+    segments = list(tables)
+    if not segments:
         return None
-    table = pa.concat_tables(found, promote_options="permissive")
-    generations = list(written_in) or [0] * len(found)
-    lengths = [part.num_rows for part in found]
+    table = pa.concat_tables(segments, promote_options="permissive")
+    generations = list(written_in) or [0] * len(segments)
+    lengths = [part.num_rows for part in segments]
     done = pc.equal(table["status"], "DONE").cast(pa.int8())
     order = pc.sort_indices(
         pa.table(
@@ -192,7 +192,7 @@ def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Tabl
     return table.take(pc.sort_indices(table, sort_keys=[(name, "ascending") for name in keys]))
 
 
-def show(table: pa.Table) -> pa.Table:
+def readable_ledger(table: pa.Table) -> pa.Table:
     """Return the ledger as users read it: keys and metrics as columns of their own names.
 
     A key or metric that is named like a column of the ledger has a prefix (`key.`, `metric.`).

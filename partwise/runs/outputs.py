@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.errors import ColumnError, IntegrityError
-from partwise.runs.committed import READ_THREADS
+from partwise.runs.contents import READ_THREADS
 from partwise.runs.documents import run_path
 from partwise.runs.ledger import read_table, write_table
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from partwise.tables.column_types import has_offsets
 from partwise.tables.dictionaries import decoded
 
 _END_BYTES = 64 << 10
@@ -38,8 +39,8 @@ def _unwritable(serialized: bytes) -> tuple[int, str] | None:
 
 def unwritable_field(schema: pa.Schema) -> tuple[pa.Field, str] | None:
     """Return the first field that Parquet has no type for, and what its writer says."""
-    found = _unwritable(schema.serialize().to_pybytes())
-    return None if found is None else (schema.field(found[0]), found[1])
+    refused = _unwritable(schema.serialize().to_pybytes())
+    return None if refused is None else (schema.field(refused[0]), refused[1])
 
 
 def check_writable(schema: pa.Schema, what: str) -> None:
@@ -52,9 +53,9 @@ def check_writable(schema: pa.Schema, what: str) -> None:
     Raises:
         ColumnError: A column cannot be written.
     """
-    found = unwritable_field(schema)
-    if found is not None:
-        field, reason = found
+    refused = unwritable_field(schema)
+    if refused is not None:
+        field, reason = refused
         raise ColumnError(
             f"{what} column {field.name!r} of type {field.type}, which Parquet cannot hold "
             f"({reason}): cast it to another type, or leave it out."
@@ -71,16 +72,12 @@ def storable(rows: pa.Table) -> pa.Table:
         ColumnError: Parquet cannot hold a column at all.
     """
     for index, field in enumerate(rows.schema):
-        if pa.types.is_dictionary(field.type) and not _is_text(field.type.value_type):
+        if pa.types.is_dictionary(field.type) and not has_offsets(field.type.value_type):
             chunks = [decoded(chunk) for chunk in rows.column(index).chunks]
             plain = pa.chunked_array(chunks, field.type.value_type)
             rows = rows.set_column(index, field.with_type(plain.type), plain)
     check_writable(rows.schema, "The function returned")
     return rows
-
-
-def _is_text(data_type: pa.DataType) -> bool:
-    return data_type in (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 
 
 def read_schemas(run: Run, paths: Sequence[str]) -> list[tuple[pa.Schema, str]]:

@@ -70,14 +70,14 @@ class Pipeline:
     @property
     def status(self) -> RunStatus:
         """The worst of its runs: SUCCESS only when all are."""
-        found = {run.status for run in self.runs}
+        statuses = {run.status for run in self.runs}
         order = (
             RunStatus.FAILURE,
             RunStatus.CANCELLED,
             RunStatus.IN_PROGRESS,
             RunStatus.PARTIAL_FAILURE,
         )
-        return next((status for status in order if status in found), RunStatus.SUCCESS)
+        return next((status for status in order if status in statuses), RunStatus.SUCCESS)
 
     @property
     def message(self) -> str:

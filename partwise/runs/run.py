@@ -31,7 +31,7 @@ from partwise.runs.bundle import (
     content_file,
     decode,
 )
-from partwise.runs.committed import read_generation
+from partwise.runs.contents import are_there, files_there, latest_generation, read_generation
 from partwise.runs.documents import (
     LEDGER_FILE,
     RUN_DOCUMENT,
@@ -46,8 +46,7 @@ from partwise.runs.documents import (
     is_run_id,
     run_path,
 )
-from partwise.runs.ledger import group_failures, read_table, segment_table, show
-from partwise.runs.listing import latest_generation
+from partwise.runs.ledger import group_failures, read_table, readable_ledger, segment_table
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key, KeyColumn, partition_id
 
@@ -209,10 +208,19 @@ class Run:
             pa.table({column.name: pa.nulls(0) for column in self.key_columns}), []
         )
 
+    def is_whole(self) -> bool:
+        """Whether the ledger of a complete run, and every file that it refers to, is there."""
+        try:
+            ledger = self.ledger
+        except (IntegrityError, RunFormatError):
+            return False
+        files = files_there(self.store, self.run_id, self.kind)
+        return bool(pc.all(are_there(ledger, files), min_count=0).as_py())
+
     @cached_property
     def partitions(self) -> pa.Table:
         """One row per partition: its key, partition_id, status, what it took, errors, metrics."""
-        return show(self.ledger)
+        return readable_ledger(self.ledger)
 
     def partition_id(self, key: Key) -> str:
         """Return the path-safe name of a key.
@@ -328,10 +336,10 @@ class Run:
             if artifact.serde:
                 reader = serde_by_name(artifact.serde, serde)
                 with content_file(self._read(artifact, repr(key)), artifact.filename) as path:
-                    for beside in artifacts:
-                        if beside.filename == f"{artifact.filename}.data":
-                            content = self._read(beside, repr(key))
-                            Path(path).with_name(beside.filename).write_bytes(content)
+                    for other in artifacts:
+                        if other.filename == f"{artifact.filename}.data":
+                            content = self._read(other, repr(key))
+                            Path(path).with_name(other.filename).write_bytes(content)
                     return reader.read(path)
         why = row["error_message"] or row["reason"] or "it wrote none"
         raise ModelNotFound(

@@ -17,7 +17,7 @@ from dask.delayed import delayed
 from distributed import Client, Future, get_worker, wait
 
 from partwise.errors import ClusterError, PartwiseError, SourceError, StoreError
-from partwise.shuffle.part_file import is_whole, lay_in_shard_order, read_index
+from partwise.shuffle.part_file import is_part_whole, lay_in_shard_order, read_index
 from partwise.shuffle.plan import (
     IndexedPart,
     KeyedRows,
@@ -173,7 +173,7 @@ def known_parts(
         parts = []
     # A store looks after what it keeps; a scratch disk may not.
     checked = [part.path for part in parts] if cache.where == "disk" else []
-    if parts and all(client.gather(client.map(is_whole, checked, pure=False))):
+    if parts and all(client.gather(client.map(is_part_whole, checked, pure=False))):
         log("The rows are those of an earlier run: its shards are used again.")
         return parts
     log("The shards of an earlier run on these rows are damaged: the rows are read again.")
@@ -287,8 +287,8 @@ class _Writing:
         return future
 
     def _collect(self, pending: dict["Future[str]", int], paths: dict[int, str]) -> None:
-        """Wait for parts; of several that fail, the first in the source is told of."""
-        total, told = len(pending), time.monotonic()
+        """Wait for parts; of several that fail, the first in the source is reported."""
+        total, reported = len(pending), time.monotonic()
         failures: dict[int, BaseException] = {}
         while pending:
             # What failed, its future says; that none is done in time is no failure.
@@ -303,8 +303,8 @@ class _Writing:
                     failures[number] = outcome
             if failures:
                 break
-            if pending and time.monotonic() - told > LOOK_S:
-                told = time.monotonic()
+            if pending and time.monotonic() - reported > LOOK_S:
+                reported = time.monotonic()
                 self._log(f"divided {total - len(pending)} of {total} parts of the source")
             self._check_cluster()
         if failures:

@@ -209,12 +209,12 @@ def _read_index(read: Callable[[int, int], bytes], size: int) -> PartIndex:
 
 
 def _sum_of(message: Any) -> int:
-    """A checksum that costs next to nothing: it tells any change within one word."""
+    """A checksum that costs next to nothing: it shows any change within one word."""
     words = np.frombuffer(message, np.uint64, len(message) // 8)
     return int(np.add.reduce(words, dtype=np.uint64))
 
 
-def is_whole(path: str) -> bool:
+def is_part_whole(path: str) -> bool:
     """Whether a part file on this machine's disk is as it was written."""
     try:
         with pa.memory_map(path) as source:

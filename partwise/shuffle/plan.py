@@ -136,8 +136,8 @@ def keyed_fragments(
     others: list[tuple[int, Fragment]] = []
     dropped = 0
     for position, fragment in numbered:
-        told = fragment.rows is not None and all(name in fragment.known for name in names)
-        if not told or fragment.place not in places:
+        is_known = fragment.rows is not None and all(name in fragment.known for name in names)
+        if not is_known or fragment.place not in places:
             others.append((position, fragment))
             continue
         rows = fragment.rows or 0

@@ -13,9 +13,9 @@ from partwise.errors import SourceError
 from partwise.shuffle.plan import KeyedRows, ShardRows, UnsortedShard
 from partwise.tables.dictionaries import (
     ColumnStorage,
+    decode_batch,
     read_dictionaries,
     recode,
-    show,
     stored_schema,
 )
 from partwise.tables.keys.key_classes import KeyColumn
@@ -35,7 +35,7 @@ class StoredRows:
         """The normalized keys of all rows."""
         chosen = self.dictionaries.select([column.name for column in key_columns])
         batches = self.rows.select(chosen.schema.names).to_batches()
-        shown = pa.Table.from_batches([show(batch, chosen) for batch in batches])
+        shown = pa.Table.from_batches([decode_batch(batch, chosen) for batch in batches])
         return normalize_keys(shown, key_columns)
 
 
@@ -52,15 +52,16 @@ def stored_rows(
             afterwards.
 
     Raises:
-        SourceError: A fragment has a key that its path or footer does not tell of.
+        SourceError: A fragment has a key that its path or footer does not state.
     """
-    found = read_dictionaries(shard.dictionaries, {0, *(s.dictionaries for s in shard.written)})
-    merged = found[0]
+    numbers = {0, *(rows.dictionaries for rows in shard.written)}
+    dictionaries = read_dictionaries(shard.dictionaries, numbers)
+    merged = dictionaries[0]
     batches: list[tuple[int, int, pa.RecordBatch]] = []
     for rows in shard.written:
         for position, batch in _messages(rows, merged.schema):
             if rows.dictionaries:
-                batch = recode(batch, found[rows.dictionaries], merged)
+                batch = recode(batch, dictionaries[rows.dictionaries], merged)
             batches.append((position, len(batches), batch))
     try:
         if shard.keyed:
@@ -114,8 +115,8 @@ def read_keyed(
     storage = ColumnStorage(shard.selection.schema)
     for batch in shard.selection.batches(keyed.fragment):
         keys = normalize_keys(batch.select(keyed.keys.schema.names), key_columns)
-        for name, column, told in zip(keys.schema.names, keys.columns, keyed.keys, strict=True):
-            value = told[0]
+        for name, column, known in zip(keys.schema.names, keys.columns, keyed.keys, strict=True):
+            value = known[0]
             same = column.null_count == len(column)
             if value.is_valid:
                 same = not column.null_count and bool(pc.all(pc.equal(column, value)).as_py())
@@ -153,7 +154,7 @@ def find_key(
         for offset, size in rows.spans.tolist():
             message = pa.py_buffer(read(rows.path, offset, size))
             batch = pa.ipc.read_record_batch(message, stored)
-            shown = show(batch.select(names), own.select(names))
+            shown = decode_batch(batch.select(names), own.select(names))
             keys = normalize_keys(shown, key_columns)
             places = np.flatnonzero(hash_keys(keys) == wanted)
             if len(places):

@@ -152,18 +152,18 @@ def collect_shards(store: Store, older_than: timedelta, *, dry_run: bool) -> lis
         Paths, relative to the store, and sizes in bytes.
     """
     limit = f"{datetime.now(UTC) - older_than:{_TIME}}"
-    found: list[tuple[str, int]] = []
+    files: list[tuple[str, int]] = []
     for key in store.list_folder(SHARDS):
         entry = f"{SHARDS}/{key}"
         names = [name for name in store.list_folder(entry) if name != COMPLETE]
         # Names of folders begin with the time at which they were begun.
         if all(name < limit for name in names):
-            found += [(path, store.size(path)) for path in store.list(f"{entry}/")]
+            files += [(path, store.size(path)) for path in store.list(f"{entry}/")]
             if not dry_run:
-                # What tells of the parts goes before them.
+                # Its mark goes first: an entry without it is never taken for complete.
                 store.delete(f"{entry}/{COMPLETE}")
                 store.delete_folder(entry)
-    return found
+    return files
 
 
 def scratch_folder() -> Path:

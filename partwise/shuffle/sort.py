@@ -42,6 +42,9 @@ def _column_codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
     if column.null_count == len(column):
         return np.zeros(len(column), np.int32), 1
     encoded = column.dictionary_encode(null_encoding="mask")
+    # All chunks share one dictionary, so the first chunk's has every value. It is in the order of
+    # appearance; `ranks` gives each of its codes the place among the sorted values, and nulls,
+    # which are no value of it, the place after them all.
     dictionary = encoded.chunk(0).dictionary
     count = len(dictionary)
     ranks = np.empty(count + 1, np.int32)
@@ -58,6 +61,8 @@ def _column_codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
 
 def _dense(codes: np.ndarray, width: int) -> tuple[np.ndarray, int]:
     """Renumber codes so that none below the returned width is unused."""
+    # A table as wide as the codes is fast, but their products can be far wider than there are rows;
+    # then sorting the codes that do occur is cheaper.
     if width > 4 * len(codes) + 65_536:
         known, dense = np.unique(codes, return_inverse=True)
         return dense, len(known)
@@ -74,6 +79,8 @@ def encode_sorted(keys: pa.Table) -> KeyCodes:
     Args:
         keys: Normalized keys, n rows, at least one.
     """
+    # A row's number is that of a mixed-radix number: the first column is the highest digit, so that
+    # numbers sort as tuples of keys do. It is renumbered whenever it might not fit into int64.
     total, width = np.zeros(keys.num_rows, np.int32), 1
     for column in keys.columns:
         codes, count = _column_codes(column)
@@ -85,7 +92,10 @@ def encode_sorted(keys: pa.Table) -> KeyCodes:
             total, width = total * np.int64(count) + codes, width * count
     total, width = _dense(total, width)
     codes = total.astype(np.uint16 if width <= 2**16 else np.uint32)
+    # The wide codes are the largest thing in memory here.
     del total
+    # The first row of each key. Of several writes to one place numpy keeps the last, so the rows
+    # are written backwards.
     first = np.empty(width, np.int64)
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)
     counts = np.bincount(codes, minlength=width)
@@ -99,6 +109,7 @@ def stable_order(codes: np.ndarray) -> np.ndarray | None:
     if bool((codes[1:] >= codes[:-1]).all()):
         return None
     # numpy sorts 16-bit integers by radix, several times faster than wider ones.
+    # Two stable passes, the low half first, sort by the whole code.
     order = np.argsort(codes.astype(np.uint16), kind="stable")
     if codes.dtype != np.uint16:
         high = (codes >> 16).astype(np.uint16)
@@ -153,6 +164,7 @@ def cut_pieces(
     _split(stored, codes, bounds, paths)
     for path, start, stop in zip(paths, bounds, bounds[1:], strict=False):
         table = pa.ipc.open_stream(pa.memory_map(path)).read_all()
+        # The mapping keeps the content; without its name a killed process leaves nothing behind.
         os.unlink(path)
         own = table.column(table.num_columns - 1).to_numpy()
         rows = table.remove_column(table.num_columns - 1)
@@ -173,6 +185,7 @@ def _split(stored: pa.Table, codes: KeyCodes, bounds: list[int], paths: list[str
             own = codes.codes[start : start + _SPLIT_ROWS]
             part = stored.slice(start, _SPLIT_ROWS).append_column(field, pa.array(own))
             numbers = piece_of[own]
+            # Stable, since a partition's rows keep the order of the source.
             taken = part.combine_chunks().take(pa.array(np.argsort(numbers, kind="stable")))
             offset = 0
             for number, count in enumerate(np.bincount(numbers, minlength=len(paths)).tolist()):

@@ -19,9 +19,9 @@ import pyarrow as pa
 from partwise.shuffle.plan import UnsortedShard
 from partwise.shuffle.read import read_keyed, stored_rows
 from partwise.shuffle.sort import Piece, cut_pieces, encode_sorted, stable_order
-from partwise.tables.dictionaries import read_dictionaries, show
+from partwise.tables.dictionaries import decode_batch, read_dictionaries
 from partwise.tables.keys.partition_keys import KeyColumn, partition_ids
-from partwise.tables.row_hash import LaidOut, hash_rows, hash_schema, lay_out
+from partwise.tables.row_hash import LaidOut, hash_rows, hash_schema, lay_out_batch
 
 _BATCH_ROWS = 65_536
 _BATCH_BYTES = 32 * 2**20
@@ -106,7 +106,7 @@ def sort_shard(
                 offsets = codes.offsets[piece.keys.start : piece.keys.stop + 1]
                 bounds = _batch_bounds(offsets - offsets[0], row_bytes)
                 for batch in _sorted_batches(piece, bounds):
-                    writer.write_batch(show(batch, dictionaries))
+                    writer.write_batch(decode_batch(batch, dictionaries))
     return _sorted_shard(shard, path, codes.keys, codes.offsets, key_columns)
 
 
@@ -144,7 +144,7 @@ def _write_keyed(shard: UnsortedShard, key_columns: Sequence[KeyColumn], path: P
             own = [shard.keyed[place] for place in order[start:stop].tolist()]
             parts = (read_keyed(shard, keyed, key_columns) for keyed in own)
             for batch in _joined_small(itertools.chain.from_iterable(parts)):
-                writer.write_batch(show(batch, dictionaries))
+                writer.write_batch(decode_batch(batch, dictionaries))
                 offsets[-1] += batch.num_rows
     return _sorted_shard(shard, path, codes.keys, np.array(offsets, np.int64), key_columns)
 
@@ -257,7 +257,7 @@ class ShardReader:
         """Rows of a batch laid out for hashing; the last small batch is kept, for its next rows."""
         batch = self._batches[index]
         if batch.num_rows > _HASH_ROWS:
-            return lay_out(batch.slice(start, stop - start)), 0, stop - start
+            return lay_out_batch(batch.slice(start, stop - start)), 0, stop - start
         if self._laid_out is None or self._laid_out[0] != index:
-            self._laid_out = (index, lay_out(batch))
+            self._laid_out = (index, lay_out_batch(batch))
         return self._laid_out[1], start, stop

@@ -186,8 +186,8 @@ def _null_rows(keys: pa.RecordBatch) -> np.ndarray | None:
     mask = nulls[0]
     for more in nulls[1:]:
         mask = pc.or_(mask, more)
-    found: np.ndarray = mask.to_numpy(zero_copy_only=False)
-    return found
+    flags: np.ndarray = mask.to_numpy(zero_copy_only=False)
+    return flags
 
 
 def _recut(

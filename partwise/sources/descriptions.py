@@ -14,15 +14,16 @@ class SourceDescription:
     """What is known of a source before its rows are read."""
 
     fingerprint: str
-    """SHA-256 over the chosen columns, the filter, and what tells the rows: paths, sizes and mtimes
-    (or etags) of files, the fingerprint of a dataset, the rows of data in memory, random bytes for
-    what only reading would tell, such as a query. Equal fingerprints mean equal rows."""
+    """SHA-256 over the chosen columns, the filter, and what identifies the rows: paths, sizes and
+    mtimes (or etags) of files, the fingerprint of a dataset, the rows of data in memory. Random
+    bytes where the rows would have to be read, as those of a query. Equal fingerprints mean equal
+    rows."""
 
     recurs: bool
-    """Whether the fingerprint can be equal again; else only reading the rows would tell."""
+    """Whether the fingerprint can be equal again; else the rows would have to be read."""
 
     rows: int | None
-    """How many rows it has; None where only reading would tell."""
+    """How many rows it has; None where that is unknown before they are read."""
 
     size_bytes: int
     """An estimate of its size in Arrow memory."""

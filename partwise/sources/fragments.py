@@ -28,7 +28,7 @@ class Fragment(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """How many rows it has; None where only reading would tell."""
+        """How many rows it has; None where that is unknown before they are read."""
 
     @property
     def size_bytes(self) -> int:
@@ -36,7 +36,7 @@ class Fragment(Protocol):
 
     @property
     def known(self) -> Mapping[str, pa.Scalar]:
-        """The key columns that have one value in all its rows, as far as that is told."""
+        """The key columns known to have one value in all its rows."""
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read its rows, from the first one again at each call."""
@@ -49,13 +49,13 @@ class Rows(Protocol):
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are; None where only reading would tell."""
+        """How many rows there are; None where that is unknown before they are read."""
 
     def size_bytes(self, names: Sequence[str]) -> int:
         """An estimate of the size of some columns in Arrow memory."""
 
     def identity(self) -> bytes:
-        """What is equal only when the rows are; `unknown_identity()` where that is not told."""
+        """What is equal only when the rows are; `unknown_identity()` where that is unknown."""
 
     def recipe(self) -> dict[str, Any] | None:
         """What opens the rows again in another process, as JSON; None where that is impossible."""
@@ -77,7 +77,7 @@ class Rows(Protocol):
 
 
 def unknown_identity() -> bytes:
-    """The identity of rows of which only reading them would tell whether they changed."""
+    """The identity of rows that have to be read to see whether they changed."""
     return _UNKNOWN + os.urandom(16)
 
 
@@ -87,16 +87,16 @@ def is_known(identity: bytes) -> bool:
 
 
 class OpaqueRows:
-    """What `Rows` say that tell nothing but their columns; a kind that tells more overrides it."""
+    """Defaults for `Rows` that know only their columns; a kind that knows more overrides them."""
 
     rows: int | None = None
 
     def size_bytes(self, names: Sequence[str]) -> int:  # noqa: ARG002 (the protocol's)
-        """0: only reading would tell."""
+        """0: unknown before the rows are read."""
         return 0
 
     def identity(self) -> bytes:
-        """What never recurs: only reading would tell whether the rows are the same."""
+        """A new value each time: whether the rows are the same is unknown before they are read."""
         return unknown_identity()
 
     def recipe(self) -> dict[str, Any] | None:

@@ -160,16 +160,16 @@ def data_of_recipe(recipe: Mapping[str, Any]) -> Any:
     Raises:
         InputError: It is the recipe of no source.
     """
-    said = {name: value for name, value in recipe.items() if name not in ("columns", "filter")}
-    if said.keys() == {"sources"}:
-        return [data_of_recipe(each) for each in said["sources"]]
-    if "query" in said:
-        return Query(**said["query"])
-    if "block" in said:
-        return said["block"]
-    if said.keys() == {"paths"}:
-        return said["paths"]
-    return Files.from_recipe(said)
+    options = {name: value for name, value in recipe.items() if name not in ("columns", "filter")}
+    if options.keys() == {"sources"}:
+        return [data_of_recipe(each) for each in options["sources"]]
+    if "query" in options:
+        return Query(**options["query"])
+    if "block" in options:
+        return options["block"]
+    if options.keys() == {"paths"}:
+        return options["paths"]
+    return Files.from_recipe(options)
 
 
 def _rows_of(data: Any) -> Rows:

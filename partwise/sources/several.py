@@ -30,20 +30,20 @@ class SeveralRows:
 
     @property
     def rows(self) -> int | None:
-        """Rows of all sources; None where one does not tell."""
+        """Rows of all sources; None where one does not know."""
         counts = [part.rows for part in self._parts]
         return None if None in counts else sum(count or 0 for count in counts)
 
     def size_bytes(self, names: Sequence[str]) -> int:
-        """The estimated size of some columns, of those sources that tell it."""
+        """The estimated size of some columns, of those sources that know it."""
         return sum(part.size_bytes(names) for part in self._parts)
 
     def identity(self) -> bytes:
         """Equal when those of all sources are."""
-        found = [part.identity() for part in self._parts]
-        if not all(map(is_known, found)):
+        identities = [part.identity() for part in self._parts]
+        if not all(map(is_known, identities)):
             return unknown_identity()
-        return b"".join(hashlib.sha256(identity).digest() for identity in found)
+        return b"".join(hashlib.sha256(identity).digest() for identity in identities)
 
     def recipe(self) -> dict[str, Any] | None:
         """Those of all sources, if each has one."""

@@ -122,6 +122,7 @@ class Lease:
         owner = LeaseOwner.of_this_process()
         while True:
             number = _newest(store, run_path)
+            # Only the newest claim counts: whoever made it had found those before it free or dead.
             if number:
                 _wait_until_free(store, run_path, number, wait_s)
             try:
@@ -138,11 +139,14 @@ class Lease:
         Raises:
             RunBusyError: If another process took the run over; this one must stop.
         """
+        # A taker has to create the number after ours, so one look is enough. Nothing is locked
+        # between it and the caller's next write: a summary that comes too late all the same is of
+        # an older generation, which does not make the run complete.
         if self._store.exists(_object(self._run_path, self._number + 1, "json")):
             taker = _read_owner(self._store, self._run_path, self._number + 1)
             raise RunBusyError(
                 f"Run {_run_id(self._run_path)} was taken over by {taker}, because this process "
-                f"was not heard of for too long; it stops here, what it has committed is kept."
+                f"sent no heartbeat for too long; it stops here, what it has committed is kept."
             )
 
     def release(self) -> None:
@@ -151,6 +155,7 @@ class Lease:
         if self._stop.is_set() or os.getpid() != self.owner.pid:
             return
         self._stop.set()
+        # Let a beat that is under way end first.
         self._thread.join(timeout=5)
         with contextlib.suppress(FileExistsError):
             self._store.create(
@@ -193,6 +198,7 @@ def _wait_until_free(store: Store, run_path: str, number: int, wait_s: float) ->
     state = owner.state()
     if state == "gone":
         return
+    # From another machine only change counts, never how old a heartbeat is: clocks differ.
     before = _heartbeat(store, run_path, number)
     moved = state == "alive"
     deadline = time.monotonic() + wait_s
@@ -219,8 +225,8 @@ def _read_owner(store: Store, run_path: str, number: int) -> LeaseOwner:
         return LeaseOwner.model_validate_json(store.read(path))
     except ValidationError as error:
         raise RunFormatError(
-            f"{path} in the artifact store {store.url} is no claim that this release of partwise "
-            f"can read; install a newer one, or delete it if no process works on the run."
+            f"{path} in the artifact store {store.url} is not a claim that this release of "
+            f"partwise can read; install a newer one, or delete it if no process works on the run."
         ) from error
 
 

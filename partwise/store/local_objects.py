@@ -40,6 +40,7 @@ class LocalObjects:
         """Return the absolute path of an object, on the way to which there is no symbolic link."""
         target = os.path.join(self._root, path)
         folder = os.path.dirname(target)
+        # A link could lead out of the store, and a run's folder may be deleted with all in it.
         if os.path.realpath(folder) != folder:
             raise OSError(errno.ELOOP, "a folder on its way is a symbolic link", path)
         return target
@@ -158,6 +159,8 @@ class LocalObjects:
         for attempt in range(_ATTEMPTS):
             temporary = os.path.join(folder, f"{TEMPORARY_PREFIX}{secrets.token_hex(8)}")
             try:
+                # The order is what survives a power cut: the content is on the disk before it has
+                # its name, and below the name before the caller goes on.
                 _make_folders(folder)
                 _write_temporary(temporary, data)
                 publish(temporary, target)
@@ -197,6 +200,7 @@ def _write_temporary(temporary: str, data: bytes) -> None:
 
 def _link(temporary: str, target: str) -> None:
     """Give a file its name, unless the name is taken: FileExistsError."""
+    # A rename would silently replace another process's object; a link fails if there is one.
     try:
         os.link(temporary, target, follow_symlinks=False)
     except OSError as error:
@@ -228,6 +232,7 @@ def _make_folders(folder: str) -> None:
     _make_folders(parent)
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder)
+    # Also when another process made it: that one may not have flushed it yet.
     _flush_folder(parent)
 
 

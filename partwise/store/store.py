@@ -295,7 +295,7 @@ def _normalized(url: str) -> str:
             raise InputError(f"The artifact store {shown!r} is not on this machine; give {_KNOWN}.")
         return os.path.abspath(_printable(urllib.parse.unquote(parts.path)))
     if name not in _PROTOCOLS or not url[len(name) :].startswith("://"):
-        raise InputError(f"The artifact store {shown!r} is of no known kind; give {_KNOWN}.")
+        raise InputError(f"The artifact store {shown!r} is of an unknown kind; give {_KNOWN}.")
     bucket, *folders = url.partition("://")[2].rstrip("/").split("/")
     container, at, _ = bucket.partition("@")
     if at and (_PROTOCOLS[name] != "abfs" or ":" in container):
@@ -305,7 +305,7 @@ def _normalized(url: str) -> str:
         )
     if not bucket or any(part in ("", ".", "..") for part in folders) or _UNSAFE.search(url):
         raise InputError(
-            f"The artifact store {shown!r} is no address of the form {name}://bucket/prefix."
+            f"The artifact store {shown!r} is not an address of the form {name}://bucket/prefix."
         )
     return f"{_PROTOCOLS[name]}://{'/'.join([bucket, *folders])}"
 
@@ -321,7 +321,7 @@ def _check_endpoint(url: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         shown = re.sub(r"//.*@", "//***@", url)
         raise InputError(
-            f"The endpoint {shown!r} is no address of the form https://host:port without "
+            f"The endpoint {shown!r} is not an address of the form https://host:port without "
             f"credentials."
         )
 
@@ -331,8 +331,8 @@ def _checked(path: str) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts) or _UNSAFE.search(path):
         raise InputError(
-            f"{path!r} is no path inside an artifact store: names joined by '/', without '..' and "
-            f"without any of \\ * ? [ ] # or control characters."
+            f"{path!r} is not a path inside an artifact store: names joined by '/', without '..' "
+            f"and without any of \\ * ? [ ] # or control characters."
         )
     if any(len(os.fsencode(part)) > 255 for part in parts) or len(os.fsencode(path)) > 900:
         raise InputError(

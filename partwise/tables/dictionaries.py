@@ -202,7 +202,7 @@ class ColumnStorage:
         return pa.RecordBatch.from_arrays(arrays, schema=self.shown_schema)
 
 
-def show(stored: pa.RecordBatch, dictionaries: pa.RecordBatch) -> pa.RecordBatch:
+def decode_batch(stored: pa.RecordBatch, dictionaries: pa.RecordBatch) -> pa.RecordBatch:
     """Turn stored rows back into what the source had: codes into dictionary columns.
 
     Args:
@@ -266,13 +266,13 @@ def read_one(source: Any) -> pa.RecordBatch:
 
 def read_dictionaries(path: str, wanted: Collection[int]) -> dict[int, pa.RecordBatch]:
     """Read batches of `write_dictionaries` by their numbers."""
-    found = {}
+    batches = {}
     with pa.memory_map(path) as source:
         for number in range(max(wanted, default=-1) + 1):
             batch = read_one(source)
             if number in wanted:
-                found[number] = batch
-    return found
+                batches[number] = batch
+    return batches
 
 
 def recode(stored: pa.RecordBatch, own: pa.RecordBatch, merged: pa.RecordBatch) -> pa.RecordBatch:

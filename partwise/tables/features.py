@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
 from partwise.tables.column_names import names_in_words
+from partwise.tables.column_types import is_number, is_text
 
 REFUSED_BY_LIGHTGBM = '",:[]{} \t\n\r\f\v'
 REFUSED_BY_XGBOOST = "[]<"
@@ -80,11 +81,11 @@ def choose_features(
 def _check_type(name: str, kind: pa.DataType, is_categorical: bool) -> None:
     if is_categorical:
         values = kind.value_type if pa.types.is_dictionary(kind) else kind
-        if not (_is_text(values) or is_number(values) or pa.types.is_null(values)):
+        if not (is_text(values) or is_number(values) or pa.types.is_null(values)):
             raise ColumnError(
                 f"The categorical feature {name!r} is {kind}: cast it to a string or an integer."
             )
-    elif _is_text(kind):
+    elif is_text(kind):
         raise ColumnError(
             f"The feature {name!r} is {kind}: list it in categorical, or leave it out of features."
         )
@@ -92,17 +93,6 @@ def _check_type(name: str, kind: pa.DataType, is_categorical: bool) -> None:
         raise ColumnError(
             f"The feature {name!r} is {kind}: leave it out of features, or derive numbers from it."
         )
-
-
-def is_number(kind: pa.DataType) -> bool:
-    """Tell whether a type can be a number: integer, float, boolean or decimal."""
-    tests = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-    return any(test(kind) for test in tests)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(test(kind) for test in tests)
 
 
 def find_categories(column: pa.ChunkedArray) -> list[Any]:
@@ -119,7 +109,7 @@ def _category_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if pa.types.is_dictionary(column.type):
         column = column.cast(kind)
-    if _is_text(kind):
+    if is_text(kind):
         return column.cast(pa.large_string())
     whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
     return column.cast(pa.int64() if whole else pa.float64())
@@ -181,7 +171,7 @@ def _codes(name: str, column: pa.ChunkedArray, categories: Sequence[Any]) -> np.
         return np.full(len(column), np.nan, dtype=np.float32)
     values = _category_values(column)
     as_text = isinstance(categories[0], str)
-    if as_text != _is_text(values.type):
+    if as_text != is_text(values.type):
         trained = "text" if as_text else "numbers"
         raise ColumnError(
             f"The categories of {name!r} were {trained} in training, but the column is now "
@@ -223,15 +213,15 @@ def find_columns(
     Raises:
         ColumnError: There is no such column for a feature, or several.
     """
-    found: dict[str, set[str]] = {name: {name} for name in columns}
+    names_of: dict[str, set[str]] = {name: {name} for name in columns}
     for spelling in spellings:
         for spelled, name in zip(spelling, columns, strict=True):
             if spelled not in columns:
-                found.setdefault(spelled, set()).add(name)
-    missing = [name for name in features if len(found.get(name, ())) != 1]
+                names_of.setdefault(spelled, set()).add(name)
+    missing = [name for name in features if len(names_of.get(name, ())) != 1]
     if missing:
         raise ColumnError(
             f"The data lacks features of the model: {names_in_words(missing)}; there are "
             f"{names_in_words(columns)}."
         )
-    return [next(iter(found[name])) for name in features]
+    return [next(iter(names_of[name])) for name in features]

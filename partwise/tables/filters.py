@@ -114,13 +114,13 @@ def _holds(batch: pa.RecordBatch, name: str, operator: str, value: Any) -> pa.Ar
         if operator in _COMPARE:
             return _COMPARE[operator](column, filter_value(name, plain, value))
         scalars = [filter_value(name, plain, item).cast(plain) for item in value]
-        found = pc.is_in(column, value_set=pa.array(scalars, plain))
+        is_listed = pc.is_in(column, value_set=pa.array(scalars, plain))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise ColumnError(
             f"The filter cannot compare column {name!r} of type {plain} with {value!r} ({exc}): "
             "use a value of the column's type."
         ) from exc
-    return pc.invert(found) if operator == "not in" else found
+    return pc.invert(is_listed) if operator == "not in" else is_listed
 
 
 def filter_batch(batch: pa.RecordBatch, conjunctions: Conditions) -> pa.RecordBatch:
@@ -165,7 +165,7 @@ def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Express
 def _holding(field: pc.Expression, kind: pa.DataType, name: str, operator: str, value: Any) -> Any:
     if operator in _COMPARE:
         return _COMPARE[operator](field, filter_value(name, kind, value))
-    found = field.isin(
+    is_listed = field.isin(
         pa.array([filter_value(name, kind, item).cast(kind) for item in value], kind)
     )
-    return ~found if operator == "not in" else found
+    return ~is_listed if operator == "not in" else is_listed

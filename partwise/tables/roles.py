@@ -1,4 +1,4 @@
-"""What a column is for, said in the metadata of its field."""
+"""What a column is for, as the metadata of its field states it."""
 
 import pyarrow as pa
 

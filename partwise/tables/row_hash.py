@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.tables.column_types import has_offsets
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.roles import marked_labels
 
@@ -69,7 +70,7 @@ class LaidOut:
     """Data, width and bounds of those that are no null marks; None when the batch has nulls."""
 
 
-def lay_out(batch: pa.RecordBatch) -> LaidOut:
+def lay_out_batch(batch: pa.RecordBatch) -> LaidOut:
     """Lay out the rows of a batch for `hash_rows`."""
     streams: list[_Stream] = []
     for array in batch.columns:
@@ -100,7 +101,7 @@ def _streams(array: pa.Array, bounds: np.ndarray | None) -> Iterator[_Stream]:
             yield from _streams(child, bounds)
     elif _is_list(kind):
         yield from _list_streams(array, bounds)
-    elif _is_text(kind):
+    elif has_offsets(kind):
         yield from _text_streams(array, bounds)
     elif pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind):
         values = _fixed_width(array)
@@ -116,15 +117,6 @@ def _streams(array: pa.Array, bounds: np.ndarray | None) -> Iterator[_Stream]:
 def _is_list(kind: pa.DataType) -> bool:
     return bool(
         pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    )
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(
-        pa.types.is_string(kind)
-        or pa.types.is_large_string(kind)
-        or pa.types.is_binary(kind)
-        or pa.types.is_large_binary(kind)
     )
 
 

@@ -16,13 +16,13 @@ from partwise.errors import ColumnError, InputError
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.tables.column_names import names_in_words
+from partwise.tables.column_types import is_number
 from partwise.tables.features import (
     Categories,
     FeatureColumns,
     choose_features,
     feature_matrix,
     find_categories,
-    is_number,
     numbers,
 )
 from partwise.tables.roles import marked_labels
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class LabelledRows:
     """Rows as a library takes them."""
 
     features: np.ndarray
@@ -51,8 +51,8 @@ class TrainingData:
     columns: FeatureColumns
     categories: Categories
     """Of the rows trained on: what only the holdout has is missing there, as in inference."""
-    train: Rows
-    holdout: Rows
+    train: LabelledRows
+    holdout: LabelledRows
     """Without rows where nothing is held out."""
 
 
@@ -184,9 +184,9 @@ class BoostingTrainer(BaseModel):
             ColumnError: The label has no values, or a column's type does not fit.
             InputError: A label is infinite or no class, or a parameter cannot be used.
         """
-        given = {name: value for name, value in context.params.items() if value is not None}
+        of_call = {name: value for name, value in context.params.items() if value is not None}
         params = {"objective": self.DEFAULT_OBJECTIVE, "seed": context.seed}
-        params |= self._native_names(self.params) | self._native_names(given)
+        params |= self._native_names(self.params) | self._native_names(of_call)
         task = self._task(params)
         table = data.to_arrow()
         labelled = self._labelled(table)
@@ -288,10 +288,10 @@ class BoostingTrainer(BaseModel):
         }
         matrix = feature_matrix(table, columns.names, categories)
         if not held_out.any():
-            train = Rows(features=matrix, labels=labels)
+            train = LabelledRows(features=matrix, labels=labels)
         else:
-            train = Rows(features=matrix[~held_out], labels=labels[~held_out])
-        holdout = Rows(features=matrix[held_out], labels=labels[held_out])
+            train = LabelledRows(features=matrix[~held_out], labels=labels[~held_out])
+        holdout = LabelledRows(features=matrix[held_out], labels=labels[held_out])
         return TrainingData(columns=columns, categories=categories, train=train, holdout=holdout)
 
     def _check_labels(

@@ -99,7 +99,7 @@ class HoldoutByTime(BaseModel):
             try:
                 datetime.fromisoformat(self.start)
             except ValueError:
-                raise ValueError(f"start {self.start!r} is no ISO 8601 date or time") from None
+                raise ValueError(f"start {self.start!r} is not an ISO 8601 date or time") from None
         return self
 
     def check(self, schema: pa.Schema, empty_columns: frozenset[str]) -> None:

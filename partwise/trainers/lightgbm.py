@@ -139,7 +139,7 @@ def predict_lightgbm(data: DataConnector, booster: Any) -> np.ndarray:
 
     Raises:
         ColumnError: A feature is missing, or its type does not fit.
-        InputError: Which columns are categorical cannot be told.
+        InputError: Which columns are categorical cannot be determined.
     """
     table = data.to_arrow()
     names, categories = features_of_booster(booster, table.column_names)
@@ -158,7 +158,7 @@ def features_of_booster(booster: Any, columns: Sequence[str]) -> tuple[list[str]
 
     Raises:
         ColumnError: A feature is missing.
-        InputError: Which columns are categorical cannot be told.
+        InputError: Which columns are categorical cannot be determined.
     """
     spellings = [
         feature_names(columns, REFUSED_BY_LIGHTGBM),
@@ -170,7 +170,8 @@ def features_of_booster(booster: Any, columns: Sequence[str]) -> tuple[list[str]
     places = booster.params.get("categorical_feature", booster.params.get("categorical_column"))
     if lists and len(places or ()) != len(lists):
         raise InputError(
-            "Which columns of this LightGBM model are categorical cannot be told: pass predict=."
+            "Which columns of this LightGBM model are categorical cannot be determined: pass "
+            "predict=."
         )
     categories = dict(zip((names[place] for place in sorted(places or ())), lists, strict=False))
     return names, categories

@@ -11,14 +11,14 @@ from pydantic import ConfigDict, Field
 
 from partwise.connector.categories import with_categories
 from partwise.errors import InputError
+from partwise.tables.column_types import is_number
 from partwise.tables.features import (
     REFUSED_BY_XGBOOST,
     feature_matrix,
     feature_names,
     find_columns,
-    is_number,
 )
-from partwise.trainers.boosting import BoostingTrainer, Fit, Rows, TrainingData
+from partwise.trainers.boosting import BoostingTrainer, Fit, LabelledRows, TrainingData
 from partwise.trainers.metrics import Task  # noqa: TC001
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class XGBoostTrainer(BoostingTrainer):
             predictions=None if holdout is None else booster.predict(holdout),
         )
 
-    def _matrix(self, data: TrainingData, rows: Rows) -> Any:
+    def _matrix(self, data: TrainingData, rows: LabelledRows) -> Any:
         import xgboost
 
         names = feature_names(data.columns.names, REFUSED_BY_XGBOOST)

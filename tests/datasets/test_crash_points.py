@@ -139,14 +139,14 @@ def test_garbage_of_a_registration_at_work_stays(tmp_path) -> None:
 
 def test_a_registration_given_up_by_others_makes_no_version(tmp_path, monkeypatch) -> None:
     store = Store.parse(tmp_path)
-    add = parts.PartWriter.finish
+    add = parts.DatasetWriter.finish
 
     def lose_the_parts(self):
         found = add(self)
         store.delete_folder("datasets/sales/parts")
         return found
 
-    monkeypatch.setattr(parts.PartWriter, "finish", lose_the_parts)
+    monkeypatch.setattr(parts.DatasetWriter, "finish", lose_the_parts)
     with pytest.raises(StoreError, match="were removed before it was registered"):
         register_dataset("sales", FIRST, store=store)
     assert list_datasets(store) == []

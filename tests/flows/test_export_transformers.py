@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import pyarrow as pa
 import pytest
 
 from partwise.engine.options import ExecutionOptions
@@ -18,7 +19,7 @@ from partwise.errors import (
     UnknownFeatureError,
     UnknownModelTypeError,
 )
-from partwise.flows import export_transformers, validate_exports
+from partwise.flows import export_transformers, run_inference, validate_exports
 from partwise.outcomes import RunStatus
 from partwise.runs.layout import lay_out
 from partwise.runs.run import Run
@@ -178,6 +179,15 @@ def test_what_cannot_be_exported_is_refused_by_name(models, error, words, folder
 def test_it_is_not_taken_for_exports_of_a_training_run(first, store, cluster):
     with pytest.raises(InputError, match="is one of export_transformers"):
         validate_exports(first.run_id, store=store, cluster=cluster)
+
+
+@pytest.mark.parametrize("model_format", ["native", "onnx"])
+def test_no_inference_takes_it_for_trained_models(first, store, cluster, model_format):
+    rows = pa.table({"name": ["bert-sequence-classification"], "x": [1.0]})
+    with pytest.raises(InputError, match="'hub' is of the kind 'export-transformers'; training_"):
+        run_inference(
+            rows, "name", first.run_id, model_format=model_format, store=store, cluster=cluster
+        )
 
 
 def test_a_refusal_comes_before_any_work(folder, store, cluster):

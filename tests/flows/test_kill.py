@@ -21,7 +21,7 @@ from partwise.engine.options import ExecutionOptions
 from partwise.flows import map_partitions
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
-from partwise.runs.committed import read_generation
+from partwise.runs.contents import read_generation
 from partwise.runs.run import Run
 
 PARTITIONS = 60

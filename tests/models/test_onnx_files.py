@@ -157,7 +157,7 @@ def test_names_that_lead_out_of_the_folder_are_refused(path, location, reader):
     shutil.copy(secret, path.parent / "sub" / "secret")
     change(path, location=location)
 
-    with pytest.raises(IntegrityError, match="only the name of a file beside the model"):
+    with pytest.raises(IntegrityError, match="only a file in the model's own folder is read"):
         reader(str(path))
 
 

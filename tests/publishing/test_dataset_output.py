@@ -8,7 +8,7 @@ import pytest
 
 from partwise.datasets.dataset import Dataset, list_versions
 from partwise.datasets.garbage import collect_dataset_garbage
-from partwise.datasets.parts import PartWriter
+from partwise.datasets.parts import DatasetWriter
 from partwise.errors import InputError, IntegrityError
 from partwise.publishing.dataset_output import register_output
 from partwise.publishing.sql_output import Table, publish
@@ -97,14 +97,14 @@ def test_publishing_from_several_processes_at_once_makes_one_version(make_run, m
     values = {"a": 1.0, "b": 2.0, "c": 3.0}
     run = finished(make_run, values)
     together = threading.Barrier(4)
-    finish = PartWriter.finish
+    finish = DatasetWriter.finish
 
     def finish_together(self):
         found = finish(self)
         together.wait(20)
         return found
 
-    monkeypatch.setattr(PartWriter, "finish", finish_together)
+    monkeypatch.setattr(DatasetWriter, "finish", finish_together)
     with ThreadPoolExecutor(4) as threads:
         done = list(threads.map(lambda _: register_output("forecasts", run), range(4)))
     assert sorted(one.is_new for one in done) == [False, False, False, True]

@@ -9,10 +9,9 @@ import pyarrow.dataset
 import pytest
 
 from partwise.outcomes import RunStatus
-from partwise.runs.committed import read_committed
 from partwise.runs.completion import settle_unchanged
+from partwise.runs.contents import are_there, files_there, read_committed
 from partwise.runs.outputs import rewrite_partial_files
-from partwise.runs.presence import are_there, files_there
 from partwise.runs.run import Run
 from partwise.store.store import Store
 

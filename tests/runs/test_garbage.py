@@ -86,7 +86,7 @@ def test_of_an_unfinished_run_only_scratch_goes(call) -> None:
     run = call(1)
     run.store.delete("runs/run/summary.json")
     run.store.write("runs/run/scratch/token/rows", b"rows of shards")
-    assert collect_garbage(run.store, "run", dry_run=False) == [("runs/run/scratch/token/rows", 7)]
+    assert collect_garbage(run.store, "run", dry_run=False) == [("runs/run/scratch/token/rows", 14)]
 
 
 def test_an_unknown_run_is_named(tmp_path) -> None:

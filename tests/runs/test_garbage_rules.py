@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import IntegrityError, RunBusyError, RunNotFoundError
-from partwise.runs.committed import read_committed
+from partwise.runs.contents import read_committed
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
 

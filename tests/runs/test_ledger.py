@@ -19,8 +19,8 @@ from partwise.runs.ledger import (
     LedgerRow,
     merge,
     read_table,
+    readable_ledger,
     segment_table,
-    show,
     write_table,
 )
 
@@ -101,7 +101,7 @@ def test_keys_of_every_class_are_kept_and_sorted(name) -> None:
     assert merged is not None
     assert merged["partition_id"].to_pylist() == [row.partition_id for row in rows]
     assert merged["key.key"].combine_chunks() == keys["key"].combine_chunks()
-    assert show(merged)["key"].type == kind
+    assert readable_ledger(merged)["key"].type == kind
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_metrics_are_columns_and_no_name_hides_another() -> None:
         row("c", "FAILED"),
     ]
     keys = pa.table({"rows": [1, 2, 3], "rmse": ["x", "y", "z"]})
-    shown = show(segment_table(keys, rows))
+    shown = readable_ledger(segment_table(keys, rows))
     assert shown["key.rows"].to_pylist() == [1, 2, 3]
     assert shown["rmse"].to_pylist() == ["x", "y", "z"]
     assert shown["metric.status"].to_pylist() == [2.0, None, None]
@@ -200,7 +200,7 @@ def test_metrics_are_columns_and_no_name_hides_another() -> None:
     assert second != second
     assert shown["status"].to_pylist() == ["DONE", "DONE", "FAILED"]
     # A part of a table is shown like a whole one.
-    assert show(segment_table(keys, rows).slice(1, 1))["status"].to_pylist() == ["DONE"]
+    assert readable_ledger(segment_table(keys, rows).slice(1, 1))["status"].to_pylist() == ["DONE"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from partwise.errors import (
     RunNotFoundError,
 )
 from partwise.outcomes import RunStatus
-from partwise.runs.listing import list_runs
+from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 
 DONE = [("a", "DONE", 1.0), ("b", "DONE", 2.0), ("c", "FAILED", 3.0)]

@@ -14,12 +14,12 @@ import pytest
 
 from partwise.errors import NullKeyError, SourceError
 from partwise.shuffle import load as loading
-from partwise.shuffle import skew
+from partwise.shuffle import size_warnings
 from partwise.shuffle.load import load_shards, read_keys
 from partwise.shuffle.plan import ShardedRows, shard_rows
 from partwise.shuffle.shard_cache import collect_shards, open_cache
 from partwise.shuffle.shared_folder import SharedFolder, fetch_shard
-from partwise.shuffle.skew import warnings_of
+from partwise.shuffle.size_warnings import warnings_of
 from partwise.shuffle.sorted_shards import ShardReader, sort_shard
 from partwise.shuffle.write import Division
 from partwise.sources.files import parts as parts_module
@@ -376,7 +376,7 @@ def test_a_giant_is_named_beforehand(dask_client, tmp_path, scratch, s3_store_ur
 
 
 def test_a_column_of_ids_is_pointed_out(dask_client, tmp_path, scratch, monkeypatch):
-    monkeypatch.setattr(skew, "MANY_PARTITIONS", 50)
+    monkeypatch.setattr(size_warnings, "MANY_PARTITIONS", 50)
     for column, expected in (("row", 1), ("store", 0)):
         loaded = Loaded(table_of(300), [column], dask_client, tmp_path)
         said = list(warnings_of(loaded.shard, loaded.shared_folder, slots=2, memory_bytes=2**40))

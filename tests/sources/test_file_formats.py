@@ -106,7 +106,7 @@ def test_unreadable_files_are_named(tmp_path, name, content, message):
 
 def test_a_file_whose_name_says_nothing_is_read_as_told(tmp_path):
     (tmp_path / "part-0").write_text("a\n1\n")
-    with pytest.raises(SourceError, match=r"cannot be told by its name.*format="):
+    with pytest.raises(SourceError, match=r"cannot be determined from its name.*format="):
         open_source(tmp_path / "part-0")
     assert rows(Files(tmp_path / "part-0", format="csv")) == [{"a": 1}]
     (tmp_path / "part-1.gz").write_bytes(gzip.compress(b"a\n2\n"))

@@ -101,7 +101,7 @@ def mood(postgres_server):
         ("ROW(1, 'a')", "type record.*text"),
         ("CAST('infinity' AS timestamp)", "'x' holds a time that is infinite.*NULLIF"),
         ("CAST('-infinity' AS date)", "'x' holds a time that is infinite"),
-        ("TIMESTAMP '294276-12-31'", "or later than Arrow can say"),
+        ("TIMESTAMP '294276-12-31'", "or later than Arrow can hold"),
         ("CAST('NaN' AS numeric(5, 2))", "'x' holds a value that does not fit decimal"),
         ("CAST('{{1,2},{3,4}}' AS int[])", "2 dimensions in one array"),
     ],

@@ -347,7 +347,7 @@ def test_mixed_formats_and_unknown_suffixes_are_refused(tmp_path):
     with pytest.raises(SourceError, match=r"several formats \(csv, parquet\)"):
         open_source([tmp_path / "x.csv", tmp_path / "x.parquet"])
     (tmp_path / "x.txt").write_text("a")
-    with pytest.raises(SourceError, match=r"'.*x\.txt' cannot be told by its name"):
+    with pytest.raises(SourceError, match=r"'.*x\.txt' cannot be determined from its name"):
         open_source(tmp_path / "x.txt")
     (tmp_path / "none").mkdir()
     with pytest.raises(SourceError, match=r"Directory '.*none' holds no file that ends in"):

@@ -570,24 +570,24 @@ class TestUrls:
         [
             ("", "is empty"),
             ("  ", "is empty"),
-            ("http://169.254.169.254/latest", "of no known kind"),
-            ("https://host/x", "of no known kind"),
-            ("ftp://host/x", "of no known kind"),
-            ("memory://x", "of no known kind"),
-            ("ssh://host/x", "of no known kind"),
-            ("github://owner:repo@main/x", "of no known kind"),
-            ("s3a://bucket/x", "of no known kind"),
-            ("s3:/bucket/x", "of no known kind"),
+            ("http://169.254.169.254/latest", "of an unknown kind"),
+            ("https://host/x", "of an unknown kind"),
+            ("ftp://host/x", "of an unknown kind"),
+            ("memory://x", "of an unknown kind"),
+            ("ssh://host/x", "of an unknown kind"),
+            ("github://owner:repo@main/x", "of an unknown kind"),
+            ("s3a://bucket/x", "of an unknown kind"),
+            ("s3:/bucket/x", "of an unknown kind"),
             ("simplecache::s3://bucket/x", "chain of URLs"),
             ("zip://x::s3://bucket/x.zip", "chain of URLs"),
             ("reference::/etc/passwd", "chain of URLs"),
-            ("s3://", "no address of the form"),
-            ("s3:///key", "no address of the form"),
-            ("s3://bucket/../other", "no address of the form"),
-            ("s3://bucket//x", "no address of the form"),
-            ("s3://bucket/x?versionId=1", "no address of the form"),
-            ("s3://bucket/x#y", "no address of the form"),
-            ("s3://bucket/\n", "no address of the form"),
+            ("s3://", "not an address of the form"),
+            ("s3:///key", "not an address of the form"),
+            ("s3://bucket/../other", "not an address of the form"),
+            ("s3://bucket//x", "not an address of the form"),
+            ("s3://bucket/x?versionId=1", "not an address of the form"),
+            ("s3://bucket/x#y", "not an address of the form"),
+            ("s3://bucket/\n", "not an address of the form"),
             ("file://otherhost/x", "not on this machine"),
             ("file://../x", "not on this machine"),
             ("/data/\0", "control character"),
@@ -613,7 +613,9 @@ class TestUrls:
         "endpoint", ["127.0.0.1:9000", "ftp://host", "https://user:hunter2@host", "http://"]
     )
     def test_refuses_endpoints(self, endpoint):
-        with pytest.raises(InputError, match="is no address of the form https://host:port") as got:
+        with pytest.raises(
+            InputError, match="is not an address of the form https://host:port"
+        ) as got:
             Store.parse("s3://bucket", endpoint_url=endpoint)
         assert "hunter2" not in str(got.value)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.tables.row_hash import hash_rows, hash_schema, lay_out
+from partwise.tables.row_hash import hash_rows, hash_schema, lay_out_batch
 
 TYPES = {
     "int64": (pa.int64(), st.integers(-5, 5)),
@@ -40,13 +40,13 @@ TYPES = {
 
 def hash_of(*parts: pa.RecordBatch) -> str:
     digest = hash_schema(parts[0].schema)
-    hash_rows(digest, [(lay_out(part), 0, part.num_rows) for part in parts])
+    hash_rows(digest, [(lay_out_batch(part), 0, part.num_rows) for part in parts])
     return digest.hexdigest()
 
 
 def hash_within(batch: pa.RecordBatch, start: int, stop: int) -> str:
     digest = hash_schema(batch.schema)
-    hash_rows(digest, [(lay_out(batch), start, stop)])
+    hash_rows(digest, [(lay_out_batch(batch), start, stop)])
     return digest.hexdigest()
 
 

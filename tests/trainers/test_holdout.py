@@ -106,7 +106,7 @@ def test_a_time_column_has_to_be_there_with_values():
     ("settings_", "message"),
     [
         ({"start": "2026-01-01", "fraction": 0.1}, "give start or fraction, not both"),
-        ({"start": "soon"}, "start 'soon' is no ISO 8601 date or time"),
+        ({"start": "soon"}, "start 'soon' is not an ISO 8601 date or time"),
         ({"fraction": 1.0}, "less than 1"),
         ({"cutoff": 3}, "Extra inputs"),
     ],

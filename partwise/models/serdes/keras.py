@@ -60,7 +60,7 @@ class KerasSerde:
             raise SerdeError(
                 f"Keras {keras.__version__} cannot read models safely: install keras>={needed}."
             )
-        known = {keras.saving.get_registered_name(given): given for given in self.classes}
+        known = {keras.saving.get_registered_name(kind): kind for kind in self.classes}
         try:
             model = keras.saving.load_model(file_path, custom_objects=known, safe_mode=True)
         except (TypeError, ValueError) as error:

@@ -28,7 +28,7 @@ class ModelSerde(Protocol):
         """The flat file name under which a model stands among its partition's artifacts."""
 
     def write(self, model: Any, file_path: str) -> None:
-        """Write one file at this path, and nothing beside it."""
+        """Write one file at this path, and no other."""
 
     def read(self, file_path: str) -> Any:
         """Return the model that `write` put there, ready for prediction."""

@@ -39,10 +39,10 @@ class TorchSerde:
             raise SerdeError(
                 'TorchSerde needs factory= with mode="state", and takes none with mode="module".'
             )
-        for given in self.classes:
+        for kind in self.classes:
             # A function such as getattr, once allowed, would let a file do anything.
-            if not isinstance(given, type):
-                raise SerdeError(f"TorchSerde(classes=...) takes classes only, not {given!r}.")
+            if not isinstance(kind, type):
+                raise SerdeError(f"TorchSerde(classes=...) takes classes only, not {kind!r}.")
 
     def write(self, model: Any, file_path: str) -> None:
         """Write a module, and make sure that it can be read again.

@@ -42,7 +42,7 @@ class FoundFile:
     """An absolute path, or a URL."""
 
     format: Format
-    """By its suffix, or as the caller said."""
+    """By its suffix, or as the caller chose."""
 
     base: str
     """The directory that the caller named: `key=value` parts below it are columns."""
@@ -115,9 +115,9 @@ def _hidden(relative: str) -> bool:
     return any(part.startswith((".", "_")) and "=" not in part for part in parts)
 
 
-def _in_directory(base: str, found: list[str], shown: str, form: Format | None) -> list[str]:
+def _in_directory(base: str, paths: list[str], shown: str, form: Format | None) -> list[str]:
     """The data files among those below a directory, sorted; they must be of one format."""
-    visible = [path for path in found if not _hidden(path[len(base) :].lstrip("/"))]
+    visible = [path for path in paths if not _hidden(path[len(base) :].lstrip("/"))]
     if form is not None and visible:
         return sorted(visible)
     files = sorted(path for path in visible if _format(path))
@@ -144,7 +144,7 @@ def _walk_error(error: OSError) -> None:
 
 def _walk(path: str) -> list[str]:
     """All files below a directory; links to directories are followed, each directory once."""
-    found: list[str] = []
+    paths: list[str] = []
     seen: set[str] = set()
     for folder, folders, names in os.walk(path, onerror=_walk_error, followlinks=True):
         real = os.path.realpath(folder)
@@ -153,8 +153,8 @@ def _walk(path: str) -> list[str]:
             continue
         seen.add(real)
         folders.sort()
-        found += [os.path.join(folder, name) for name in names]
-    return found
+        paths += [os.path.join(folder, name) for name in names]
+    return paths
 
 
 def _each_once(paths: list[str]) -> list[str]:
@@ -191,9 +191,9 @@ def _remote_files(url: str, access: Access, form: Format | None) -> tuple[Any, s
     try:
         path = str(filesystem._strip_protocol(url))
         if _GLOB.intersection(path):
-            found = sorted(filesystem.glob(path))
+            paths = sorted(filesystem.glob(path))
             base = _glob_base(path)
-            files = [file for file in found if not _hidden(file[len(base) :].lstrip("/"))]
+            files = [file for file in paths if not _hidden(file[len(base) :].lstrip("/"))]
         elif filesystem.isfile(path):
             base, files = path.rpartition("/")[0], [path]
         else:
@@ -247,11 +247,11 @@ def find_files(
             base, names = _local_files(path, form)
         for name in names:
             shown = name if filesystem is None else str(filesystem.unstrip_protocol(name))
-            told = form or _format(name)
-            if told is None:
+            file_format = form or _format(name)
+            if file_format is None:
                 raise SourceError(
-                    f"The format of file {shown!r} cannot be told by its name: it must end in one "
-                    f"of {', '.join(_SUFFIXES)}; else say it with Files(..., format=...)."
+                    f"The format of file {shown!r} cannot be determined from its name: it must end "
+                    f"in one of {', '.join(_SUFFIXES)}; else say it with Files(..., format=...)."
                 )
             real = os.path.realpath(name) if filesystem is None else shown
             if real in seen:
@@ -262,7 +262,7 @@ def find_files(
             size, version = _version(filesystem, name, shown)
             found[shown] = FoundFile(
                 path=shown,
-                format=told,
+                format=file_format,
                 base=base,
                 size_bytes=size,
                 version=version,

@@ -58,12 +58,12 @@ class Files:
     profile: str | None = None
 
     def __post_init__(self) -> None:
-        given = [self.paths] if isinstance(self.paths, str | os.PathLike) else self.paths
-        if not given:
+        paths = [self.paths] if isinstance(self.paths, str | os.PathLike) else self.paths
+        if not paths:
             raise SourceError("Files() has no path: name a file, folder, glob or URL.")
-        object.__setattr__(self, "paths", tuple(absolute_path(path) for path in given))
+        object.__setattr__(self, "paths", tuple(absolute_path(path) for path in paths))
         for name in ("format", "file_column", "endpoint_url", "region", "profile"):
-            # Forms send an empty text where nothing was said.
+            # Forms send an empty text where nothing was chosen.
             object.__setattr__(self, name, getattr(self, name) or None)
         for what, value, known in (
             ("format", self.format or "csv", get_args(Format)),
@@ -81,7 +81,7 @@ class Files:
 
     @property
     def access(self) -> Access:
-        """What opens buckets, beside their keys."""
+        """What opens buckets, apart from their keys."""
         return Access(endpoint_url=self.endpoint_url, region=self.region, profile=self.profile)
 
     def arrow_types(self) -> dict[str, pa.DataType]:
@@ -90,25 +90,25 @@ class Files:
         Raises:
             InputError: Arrow has no such type.
         """
-        found = {}
+        types = {}
         for name, alias in self.types.items():
             try:
-                found[name] = pa.type_for_alias(alias)
+                types[name] = pa.type_for_alias(alias)
             except (ValueError, TypeError) as exc:
                 raise InputError(
                     f"Files(types=...) declares column {name!r} as {alias!r}, which is no type: "
                     "use a name of Arrow's, such as int64, double, string, date32 or timestamp[us]."
                 ) from exc
-        return found
+        return types
 
     def recipe(self) -> dict[str, Any]:
         """The value as JSON: the paths, and what is not as by default."""
-        said = {
+        options = {
             part.name: getattr(self, part.name)
             for part in dataclasses.fields(self)
             if part.name != "paths" and getattr(self, part.name) not in (None, {}, "cast")
         }
-        return {"paths": self.names, **said}
+        return {"paths": self.names, **options}
 
     @classmethod
     def from_recipe(cls, recipe: Mapping[str, Any]) -> "Files":

@@ -142,9 +142,9 @@ def _json_type(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     if alike:
         return wanted
     if kind.is_null(found) and not kind.is_null(wanted):
-        told = number(wanted) or text(wanted) or kind.is_boolean(wanted)
-        told = told or kind.is_nested(wanted)
-        return wanted if told else pa.string()
+        is_one_kind = number(wanted) or text(wanted) or kind.is_boolean(wanted)
+        is_one_kind = is_one_kind or kind.is_nested(wanted)
+        return wanted if is_one_kind else pa.string()
     return found
 
 

@@ -1,4 +1,4 @@
-"""The parts in which a file is read: of a fair size, and of one key where its footer tells so."""
+"""The parts in which a file is read: of a fair size, and of one key where its footer shows that."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions, filter_expression
 
 _PART_BYTES = 64 * 2**20
-_TOLD_BY_STATISTICS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
+_EXACT_IN_STATISTICS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
 """Types of which equal bounds are equal values in every writer's footers."""
 
 
@@ -43,8 +43,8 @@ def divide_file(
         head: What its head or footer says.
         schema: Of all files, with the types that known keys are given in.
         conditions: A normalized filter on columns of the file itself; row groups of which the
-            footer tells that none of their rows passes are left out.
-        keys: Columns of the file whose value is told where a part has only one.
+            footer shows that none of their rows passes are left out.
+        keys: Columns of the file whose value is stated where a part has only one.
     """
     if head.metadata is None:
         return _even_parts(head)
@@ -57,7 +57,7 @@ def divide_file(
 
 
 def _even_parts(head: FileHead) -> list[FilePart]:
-    """Divide a file of stripes or record batches, whose sizes are not told, by their number."""
+    """Divide a file of stripes or record batches, whose sizes are unknown, by their number."""
     size = sum(head.column_bytes.values())
     step = max(1, head.pieces * _PART_BYTES // max(1, size))
     if head.pieces <= step:
@@ -123,11 +123,14 @@ def _single_values(
     known = {}
     for key in keys:
         kind = plain_storage(schema.field(key).type)
-        if key not in places or not any(tells(kind) for tells in _TOLD_BY_STATISTICS):
+        if key not in places or not any(is_kind(kind) for is_kind in _EXACT_IN_STATISTICS):
             continue
-        found = group.column(places[key]).statistics
-        if found is None or not found.has_min_max or found.null_count or not found.has_null_count:
+        statistics = group.column(places[key]).statistics
+        if statistics is None or not statistics.has_min_max:
             continue
-        if found.min == found.max:
-            known[key] = pa.scalar(found.min, kind)
+        # Without a count of nulls there may be some, and a null is a key of its own.
+        if statistics.null_count or not statistics.has_null_count:
+            continue
+        if statistics.min == statistics.max:
+            known[key] = pa.scalar(statistics.min, kind)
     return known

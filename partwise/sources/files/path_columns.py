@@ -86,8 +86,8 @@ def relative_paths(files: Sequence[FoundFile]) -> list[str]:
     """The path of each file below the folder that holds all that the caller named.
 
     With one path named that is the folder itself, or the part of a glob before its first wildcard;
-    with several it is the deepest folder that they share. Files of several buckets are told apart
-    by their URLs.
+    with several it is the deepest folder that they share. In several buckets files keep their
+    URLs.
     """
     places = {None if file.access is None else bucket_of(file.path) for file in files}
     if len(places) > 1:

@@ -15,7 +15,7 @@ from partwise.store.url_secrets import without_secrets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """What opens a bucket beside its keys; None: what the environment says."""
+    """What opens a bucket, apart from its keys; None: what the environment says."""
 
     endpoint_url: str | None = None
     """Of a service that speaks S3 but is not Amazon's own."""

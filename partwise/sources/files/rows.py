@@ -88,7 +88,7 @@ def _check_stated(column: pa.Array, value: Any, name: str, what: str) -> None:
     if len(differing):
         raise ColumnError(
             f"Column {name!r} of {what} holds {differing[0].as_py()!r}, but its path says "
-            f"{value!r}: move the file, or name its folder otherwise."
+            f"{value!r}: move the file, or rename its folder."
         )
 
 
@@ -99,7 +99,7 @@ class FileRows:
     same.
 
     Args:
-        given: What the caller said of the files.
+        requested: The files, and how the caller wants them read.
         found: The files, where they were found already.
 
     Raises:
@@ -107,29 +107,29 @@ class FileRows:
         ColumnError: A file's columns are not as the policy allows, or stand there twice.
     """
 
-    def __init__(self, given: Files, found: Sequence[FoundFile] = ()) -> None:
-        self._given = given
-        files = list(found) or find_files(given.names, given.format, given.access)
+    def __init__(self, requested: Files, found: Sequence[FoundFile] = ()) -> None:
+        self._requested = requested
+        files = list(found) or find_files(requested.names, requested.format, requested.access)
         self._files = files
-        declared = given.arrow_types()
-        in_path = {*hive_names(files[0]), given.file_column}
+        declared = requested.arrow_types()
+        in_path = {*hive_names(files[0]), requested.file_column}
         late = [name for name in declared if name not in in_path]
         self._heads = _heads(files, late)
         heads = zip(self._heads, files, strict=True)
         named = [(head.schema, f"file {file.path!r}") for head, file in heads]
-        own = common_schema(named, given.schema, declared)
-        told = {field.name: plain_storage(field.type) for field in own}
-        hive, self._path_values = hive_columns(files, {**declared, **told})
+        own = common_schema(named, requested.schema, declared)
+        own_types = {field.name: plain_storage(field.type) for field in own}
+        hive, self._path_values = hive_columns(files, {**declared, **own_types})
         extra = [field for field in hive if field.name not in own.names]
-        if given.file_column is not None:
-            if given.file_column in {*own.names, *hive.names}:
+        if requested.file_column is not None:
+            if requested.file_column in {*own.names, *hive.names}:
                 raise ColumnError(
-                    f"The files have a column {given.file_column!r} of their own: choose another "
-                    "name for file_column."
+                    f"The files have a column {requested.file_column!r} of their own: choose "
+                    "another name for file_column."
                 )
-            extra.append(pa.field(given.file_column, pa.string()))
+            extra.append(pa.field(requested.file_column, pa.string()))
             for values, path in zip(self._path_values, relative_paths(files), strict=True):
-                values[given.file_column] = path
+                values[requested.file_column] = path
         self.schema = pa.schema([*own, *extra], metadata=own.metadata)
         if unknown := sorted(declared.keys() - set(self.schema.names)):
             raise ColumnError(
@@ -151,13 +151,13 @@ class FileRows:
     def identity(self) -> bytes:
         """What changes when a file is added, removed or written again."""
         files = [[file.path, file.size_bytes, file.version] for file in self._files]
-        said = self._given.recipe()
-        del said["paths"]
-        return json.dumps([files, said] if said else files).encode()
+        options = self._requested.recipe()
+        del options["paths"]
+        return json.dumps([files, options] if options else files).encode()
 
     def recipe(self) -> dict[str, Any] | None:
         """What finds the files again from another process."""
-        return self._given.recipe()
+        return self._requested.recipe()
 
     def buckets(self) -> frozenset[str]:
         """The buckets of those files that lie in one."""
@@ -171,14 +171,14 @@ class FileRows:
         Args:
             names: The columns to read.
             conditions: A normalized filter.
-            keys: Columns whose value is told where a fragment has only one.
+            keys: Columns whose value is stated where a fragment has only one.
         """
         schema = pa.schema([self.schema.field(name) for name in names])
         fragments: list[Fragment] = []
-        for file, head, told in zip(self._files, self._heads, self._path_values, strict=True):
+        for file, head, in_path in zip(self._files, self._heads, self._path_values, strict=True):
             there = set(head.schema.names)
             own = tuple(name for name in names if name in there)
-            constants = {name: told.get(name) for name in names if name not in own}
+            constants = {name: in_path.get(name) for name in names if name not in own}
             left = self._without_constants(constants, conditions)
             if left == []:
                 continue
@@ -190,7 +190,7 @@ class FileRows:
             asked = [key for key in keys if key in own]
             row_bytes = head.row_bytes(own)
             file_schema = reading_schema(file, head.schema, self._own_schema)
-            stated = {name: told[name] for name in own if name in told}
+            stated = {name: in_path[name] for name in own if name in in_path}
             whole = sum(head.column_bytes.get(name, 0) for name in own)
             fragments += [
                 FileFragment(

@@ -95,7 +95,7 @@ class DaskRows(OpaqueRows):
         frame: A dask.dataframe.DataFrame.
 
     Raises:
-        ColumnError: The type of a column is not told before it is computed.
+        ColumnError: The type of a column is unknown before it is computed.
     """
 
     def __init__(self, frame: Any) -> None:

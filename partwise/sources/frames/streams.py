@@ -30,7 +30,7 @@ class StreamRows(OpaqueRows):
         schema: Of the rows.
         parts: Called with the names of columns and a filter, for a list of functions that each
             read a part of the rows.
-        rows: How many there are, where that is told.
+        rows: How many there are, where that is known.
     """
 
     def __init__(
@@ -205,8 +205,8 @@ def _dataset_rows(dataset: Any) -> StreamRows:
             ).to_batches()
             return lambda: _each(what, scanner)
 
-        found = _reading(what, lambda: list(dataset.get_fragments(filter=expression)))
-        return [reader(fragment) for fragment in found]
+        fragments = _reading(what, lambda: list(dataset.get_fragments(filter=expression)))
+        return [reader(fragment) for fragment in fragments]
 
     return StreamRows(dataset.schema, parts)
 

@@ -1,6 +1,10 @@
 """Databases that ADBC reaches: how one is named, opened and spoken to without telling its password.
 
 A driver is a package of its own (`adbc_driver_postgresql`), imported when it is used.
+
+Names and texts are quoted here, not by SQLAlchemy's compiler (looked at on 2026-11-22, release
+2.0.58): without a connection of its own it doubles "%" and, for PostgreSQL, each backslash, writes
+NaN bare and lets a null character pass. ADBC, which fetches Arrow, takes the statement as it is.
 """
 
 import importlib
@@ -16,11 +20,11 @@ import pyarrow as pa
 
 from partwise.errors import InputError, PartwiseError, SourceError
 
-Driver = Literal["postgresql", "sqlite", "snowflake", "bigquery"]
+DatabaseKind = Literal["postgresql", "sqlite", "snowflake", "bigquery"]
 
 Mode = Literal["read", "write"]
 
-_SCHEMES: dict[str, Driver] = {
+_SCHEMES: dict[str, DatabaseKind] = {
     "postgresql": "postgresql",
     "postgres": "postgresql",
     "sqlite": "sqlite",
@@ -62,14 +66,14 @@ class Database:
     """Where a database is, and what opens it.
 
     Raises:
-        InputError: The URI is of no known kind, or malformed; it is not repeated, as a piece of a
+        InputError: The URI is of an unknown kind, or malformed; it is not repeated, as a piece of a
             password could stand anywhere in it.
     """
 
     uri: str = field(repr=False)
     """`postgresql://user@host:5432/name`, or the path of an SQLite file (`sqlite:///sales.db`)."""
 
-    driver: Driver | None = None
+    driver: DatabaseKind | None = None
     """The kind of database; None: as the URI says."""
 
     password: str | None = field(default=None, repr=False)
@@ -97,21 +101,21 @@ class Database:
             )
 
     @property
-    def kind(self) -> Driver:
+    def kind(self) -> DatabaseKind:
         """The driver that opens it."""
         if self.driver is not None:
             return self.driver
         scheme, colon, _ = self.uri.partition(":")
-        found = _SCHEMES.get(scheme) if colon else None
-        if found is None and not colon and _SQLITE_FILE.search(self.uri):
-            found = "sqlite"
-        if found is None:
+        kind = _SCHEMES.get(scheme) if colon else None
+        if kind is None and not colon and _SQLITE_FILE.search(self.uri):
+            kind = "sqlite"
+        if kind is None:
             raise InputError(
                 "The URI of the database does not say which kind it is: begin it with "
                 "postgresql:// or sqlite:///, or name the driver "
                 f"({', '.join(_drivers())})."
             )
-        return found
+        return kind
 
     @property
     def has_secret(self) -> bool:
@@ -124,17 +128,17 @@ class Database:
         return self.redact(self.uri.partition("?")[0]) or self.kind
 
     def _secrets(self) -> list[str]:
-        found = [self.password or "", *self.options.values()]
+        secrets = [self.password or "", *self.options.values()]
         if "://" in self.uri:
             # As written, since `urlsplit` fails where the password breaks the form of the URI.
             authority = self.uri.partition("://")[2]
             user, at, _ = authority.rpartition("@")
             if at and ":" in user:
-                found.append(user.partition(":")[2])
+                secrets.append(user.partition(":")[2])
         for name, value in parse_qsl(self.uri.partition("?")[2]):
             if any(word in name.lower() for word in _SECRET_WORDS):
-                found += [value, quote(value, safe="")]
-        return [text for secret in found if secret for text in (secret, unquote(secret))]
+                secrets += [value, quote(value, safe="")]
+        return [text for secret in secrets if secret for text in (secret, unquote(secret))]
 
     def redact(self, text: str) -> str:
         """Return a text with every secret of this database left out."""
@@ -144,11 +148,11 @@ class Database:
 
     def _target(self, mode: Mode) -> str:
         if self.kind == "postgresql":
-            given = {name for name, _ in parse_qsl(urlsplit(self.uri).query)}
+            in_uri = {name for name, _ in parse_qsl(urlsplit(self.uri).query)}
             more = {"connect_timeout": str(_CONNECT_TIMEOUT_S), "application_name": "partwise"}
             if self.password is not None:
                 more["password"] = self.password
-            extra = [f"{k}={quote(v, safe='')}" for k, v in more.items() if k not in given]
+            extra = [f"{k}={quote(v, safe='')}" for k, v in more.items() if k not in in_uri]
             return self.uri + ("&" if "?" in self.uri else "?") + "&".join(extra)
         if self.kind != "sqlite":
             return self.uri
@@ -218,11 +222,11 @@ class Database:
         except (adbc_driver_manager.Error, pa.ArrowException, OSError) as exc:
             if isinstance(exc, PartwiseError):
                 raise
-            told = error(f"{what}: {self.redact(_server_words(str(exc)))}.")
+            redacted = error(f"{what}: {self.redact(_server_words(str(exc)))}.")
             if self.redact(text := f"{exc!r} {exc}") != text:
                 # A traceback would show the words of the driver.
-                raise told from None
-            raise told from exc
+                raise redacted from None
+            raise redacted from exc
 
 
 def _server_words(text: str) -> str:
@@ -236,7 +240,7 @@ def _drivers() -> list[str]:
     return sorted(set(_SCHEMES.values()))
 
 
-def import_driver(kind: Driver) -> Any:
+def import_driver(kind: DatabaseKind) -> Any:
     """Return the ADBC package of a kind of database.
 
     Raises:
@@ -254,19 +258,19 @@ def import_driver(kind: Driver) -> Any:
         ) from error
 
 
-def quoted_name(name: str, kind: Driver = "postgresql") -> str:
+def quoted_name(name: str, kind: DatabaseKind = "postgresql") -> str:
     """Return a column or table name as SQL has it, whatever signs are in it.
 
     Raises:
         InputError: There is a null character in it, which no database takes.
     """
     if "\0" in name:
-        raise InputError(f"The name {name!r} has a null character in it, which SQL cannot say.")
+        raise InputError(f"The name {name!r} has a null character in it, which SQL cannot express.")
     sign = "`" if kind == "bigquery" else '"'
     return sign + name.replace(sign, sign * 2) + sign
 
 
-def quoted_text(text: str, kind: Driver = "postgresql") -> str:
+def quoted_text(text: str, kind: DatabaseKind = "postgresql") -> str:
     r"""Return a text as PostgreSQL or SQLite has it.
 
     With a backslash in it the text becomes `E'...'`, which PostgreSQL reads alike whatever
@@ -277,7 +281,7 @@ def quoted_text(text: str, kind: Driver = "postgresql") -> str:
         InputError: There is a null character in it, which ends a statement.
     """
     if "\0" in text:
-        raise InputError(f"The text {text!r} has a null character in it, which SQL cannot say.")
+        raise InputError(f"The text {text!r} has a null character in it, which SQL cannot express.")
     doubled = text.replace("'", "''")
     if kind == "sqlite" or "\\" not in text:
         return f"'{doubled}'"
@@ -289,17 +293,17 @@ def is_table_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-def table_parts(name: str, kind: Driver) -> tuple[str, str]:
+def table_parts(name: str, kind: DatabaseKind) -> tuple[str, str]:
     """Return schema ("" where there is none) and name of a table, as the database knows them.
 
     Args:
         name: What `is_table_name` holds for.
         kind: PostgreSQL makes what is not quoted lower case.
     """
-    found = re.findall(r'"((?:[^"]|"")+)"|([^."]+)', name)
+    quoted_or_bare = re.findall(r'"((?:[^"]|"")+)"|([^."]+)', name)
     parts = [
         quoted.replace('""', '"') or (bare.lower() if kind == "postgresql" else bare)
-        for quoted, bare in found
+        for quoted, bare in quoted_or_bare
     ]
     return (parts[-2] if len(parts) > 1 else ""), parts[-1]
 

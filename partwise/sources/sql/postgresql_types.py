@@ -60,50 +60,50 @@ def _type_names(cursor: Any, oids: list[str]) -> dict[str, tuple[bool, bool, str
 
 
 def _column(field: pa.Field, names: dict[str, tuple[bool, bool, str]]) -> TypedColumn:
-    name, quoted, found = field.name, quoted_name(field.name), _postgres_type(field)
+    name, quoted, type_name = field.name, quoted_name(field.name), _postgres_type(field)
     if (oid := _oid(field)) is not None:
-        enum, array, found = names.get(oid, (False, False, f"type {oid}"))
+        enum, array, type_name = names.get(oid, (False, False, f"type {oid}"))
         if enum:
             return TypedColumn(name, pa.string(), f"CAST({quoted} AS text)")
-        return _refused(name, found, f"CAST({{}} AS text{'[]' if array else ''})")
-    if found in _AS_TEXT:
+        return _refused(name, type_name, f"CAST({{}} AS text{'[]' if array else ''})")
+    if type_name in _AS_TEXT:
         return TypedColumn(name, pa.string(), f"CAST({quoted} AS text)")
-    if found == "numeric":
+    if type_name == "numeric":
         exact = numeric_type(field)
         if exact is not None:
             return TypedColumn(name, exact, quoted)
         return TypedColumn(name, pa.float64(), f"CAST({quoted} AS double precision)")
     if pa.types.is_list(field.type):
-        return _list_column(name, found, field.type.value_type)
-    if pa.types.is_string(field.type) and found not in _TEXTS:
+        return _list_column(name, type_name, field.type.value_type)
+    if pa.types.is_string(field.type) and type_name not in _TEXTS:
         # An enum, whose values have an order of their own.
         return TypedColumn(name, pa.string(), f"CAST({quoted} AS text)")
     odd = isinstance(field.type, pa.BaseExtensionType) or pa.types.is_nested(field.type)
-    if found in _REFUSED or odd:
-        return _refused(name, found, _REFUSED.get(found, "CAST({} AS text)"))
+    if type_name in _REFUSED or odd:
+        return _refused(name, type_name, _REFUSED.get(type_name, "CAST({} AS text)"))
     return TypedColumn(name, field.type, quoted)
 
 
-def _list_column(name: str, found: str, item: pa.DataType) -> TypedColumn:
-    quoted, found = quoted_name(name), found.removeprefix("_")
-    if found == "numeric":
-        item, found, quoted = pa.float64(), "float8", f"CAST({quoted} AS double precision[])"
-    elif found in _AS_TEXT or (pa.types.is_string(item) and found not in _TEXTS):
-        item, found, quoted = pa.string(), "text", f"CAST({quoted} AS text[])"
-    elif found not in _LISTED:
-        return _refused(name, f"{found}[]", "CAST({} AS text[])")
+def _list_column(name: str, type_name: str, item: pa.DataType) -> TypedColumn:
+    quoted, type_name = quoted_name(name), type_name.removeprefix("_")
+    if type_name == "numeric":
+        item, type_name, quoted = pa.float64(), "float8", f"CAST({quoted} AS double precision[])"
+    elif type_name in _AS_TEXT or (pa.types.is_string(item) and type_name not in _TEXTS):
+        item, type_name, quoted = pa.string(), "text", f"CAST({quoted} AS text[])"
+    elif type_name not in _LISTED:
+        return _refused(name, f"{type_name}[]", "CAST({} AS text[])")
     # The driver would lay out arrays of several dimensions as one list, without a word.
-    told = f"array_ndims({quoted_name(name)}) || ' dimensions in one array'"
+    dimensions = f"array_ndims({quoted_name(name)}) || ' dimensions in one array'"
     expression = (
         f"CASE WHEN array_ndims({quoted_name(name)}) > 1 "
-        f"THEN CAST({told} AS pg_catalog._{found}) ELSE {quoted} END"
+        f"THEN CAST({dimensions} AS pg_catalog._{type_name}) ELSE {quoted} END"
     )
     return TypedColumn(name, pa.list_(item), expression)
 
 
-def _refused(name: str, found: str, cast: str) -> TypedColumn:
+def _refused(name: str, type_name: str, cast: str) -> TypedColumn:
     written = f"{cast.format(quoted_name(name))} AS {quoted_name(name)}"
-    refusal = f"is of PostgreSQL's type {found}, which has no Arrow type: write {written}."
+    refusal = f"is of PostgreSQL's type {type_name}, which has no Arrow type: write {written}."
     return TypedColumn(name, pa.binary(), quoted_name(name), refusal)
 
 
@@ -141,6 +141,6 @@ def check_finite(array: pa.Array, name: str) -> None:
     lowest = pc.min(numbers).as_py()
     if lowest is not None and lowest < first:
         raise ColumnError(
-            f"Column {name!r} holds a time that is infinite, or later than Arrow can say: leave it "
-            f"out with WHERE, or write NULLIF({quoted_name(name)}, 'infinity')."
+            f"Column {name!r} holds a time that is infinite, or later than Arrow can hold: leave "
+            f"it out with WHERE, or write NULLIF({quoted_name(name)}, 'infinity')."
         )

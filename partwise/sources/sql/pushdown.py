@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.sources.sql.databases import Driver, quoted_name, quoted_text
+from partwise.sources.sql.databases import DatabaseKind, quoted_name, quoted_text
 from partwise.tables.filters import Conditions, filter_value
 
 _MOST_VALUES = 10_000
@@ -16,7 +16,7 @@ _ALL = "TRUE"
 
 
 def where_clause(
-    conjunctions: Conditions | None, types: Mapping[str, pa.DataType], kind: Driver
+    conjunctions: Conditions | None, types: Mapping[str, pa.DataType], kind: DatabaseKind
 ) -> tuple[str, list[Any]]:
     """Return a normalized filter as SQL.
 

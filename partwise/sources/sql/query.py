@@ -21,7 +21,13 @@ import pyarrow as pa
 
 from partwise.errors import ColumnError, InputError, SourceError
 from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows
-from partwise.sources.sql.databases import Database, Driver, TypedColumn, quoted_name, subquery
+from partwise.sources.sql.databases import (
+    Database,
+    DatabaseKind,
+    TypedColumn,
+    quoted_name,
+    subquery,
+)
 from partwise.sources.sql.postgresql_types import check_finite, postgresql_columns
 from partwise.sources.sql.pushdown import where_clause
 from partwise.sources.sql.sqlite_types import first_row, sqlite_columns
@@ -57,7 +63,7 @@ class Query:
 
     query: str
     uri: str
-    driver: Driver | None = None
+    driver: DatabaseKind | None = None
     order_by: Sequence[str] = ()
     password: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
@@ -93,7 +99,7 @@ class QueryRows(OpaqueRows):
     """
 
     rows: int | None = None
-    """Only reading would tell."""
+    """None: unknown before the rows are read."""
 
     def __init__(self, query: Query) -> None:
         self._query = query
@@ -265,8 +271,8 @@ def _estimate(cursor: Any, source: str) -> int:
 
     cursor.adbc_statement.set_options(**{"adbc.postgresql.use_copy": "false"})
     cursor.execute(f"EXPLAIN (FORMAT JSON) SELECT * FROM {source} AS q")
-    found = cursor.fetchall()[0][0]
-    plan = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    plans = cursor.fetchall()[0][0]
+    plan = (json.loads(plans) if isinstance(plans, str) else plans)[0]["Plan"]
     return int(plan["Plan Rows"] * plan["Plan Width"])
 
 

@@ -29,7 +29,7 @@ def sqlite_columns(cursor: Any, source: str) -> tuple[list[TypedColumn], int, in
     not change its type.
 
     Raises:
-        ColumnError: A column holds text beside numbers, or bytes beside either.
+        ColumnError: A column holds text and numbers, or bytes and either.
     """
     # A view gives names and declarations without a row being read, and is of one SELECT only.
     cursor.execute(f"CREATE TEMP VIEW {_VIEW.partition('.')[2]} AS SELECT * FROM {source}")

@@ -53,6 +53,7 @@ def _hash_instants(array: pa.Array, salt: np.uint64) -> np.ndarray:
     micros = values // 1000
     nanos = (values - micros * 1000).astype(np.uint64)
     hashes = _hash_words(micros, salt)
+    # Only instants between microseconds, which the other column cannot hold, hash differently.
     finer = np.flatnonzero(nanos)
     hashes[finer] = mix(hashes[finer] ^ nanos[finer])
     return hashes
@@ -68,12 +69,15 @@ def hash_bytes(array: pa.Array, salt: np.uint64) -> np.ndarray:
     offsets = np.frombuffer(offset_buffer, "<i8" if wide else "<i4")
     offsets = offsets[array.offset : array.offset + count + 1].astype(np.int64)
     start, stop = int(offsets[0]), int(offsets[-1])
+    # Eight zeros at the end, so that the last word of the last text can be read whole.
     padded = np.zeros(stop - start + 8, np.uint8)
     if stop > start:
         padded[:-8] = np.frombuffer(data, np.uint8)[start:stop]
+    # Strides of one byte: the word that begins at any byte, as no text begins at a multiple of 8.
     words = np.ndarray((stop - start + 1,), "<u8", buffer=padded, strides=(1,))
     offsets -= start
     lengths = np.diff(offsets)
+    # The length goes in first: otherwise "a" and "a\0" would be the same padded words.
     hashes = _hash_words(lengths, salt)
     long = lengths > _LONG_TEXT
     for row in np.flatnonzero(long):
@@ -82,9 +86,11 @@ def hash_bytes(array: pa.Array, salt: np.uint64) -> np.ndarray:
             int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
         )
     active = np.flatnonzero((lengths > 0) & ~long)
+    # One round for each 8 bytes of the longest text, over the texts that are still as long.
     position = 0
     while len(active):
         rest = lengths[active] - position
+        # The mask takes away what belongs to the next text.
         word = words[offsets[active] + position] & _MASKS[np.minimum(rest, 8)]
         hashes[active] = mix(hashes[active] ^ word)
         active = active[rest > 8]

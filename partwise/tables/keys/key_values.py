@@ -62,9 +62,9 @@ def check_python_years(data: pa.Array | pa.ChunkedArray) -> None:
         first, last = pa.scalar(_FIRST_YEAR, kind), pa.scalar(_LAST_YEAR, kind)
     else:
         return
-    found = pc.min_max(data)
-    if found["min"].is_valid and (
-        pc.less(found["min"], first).as_py() or pc.greater(found["max"], last).as_py()
+    bounds = pc.min_max(data)
+    if bounds["min"].is_valid and (
+        pc.less(bounds["min"], first).as_py() or pc.greater(bounds["max"], last).as_py()
     ):
         raise pa.ArrowInvalid("a year is not from 1 to 9999")
 
@@ -192,7 +192,7 @@ _TEXTS: dict[KeyClass, Callable[[Any], str]] = {
 }
 
 
-def value_text(value: Any, key_class: KeyClass) -> str:
+def plain_text(value: Any, key_class: KeyClass) -> str:
     """A plain value as a person would read it."""
     return "null" if value is None else _TEXTS.get(key_class, str)(value)
 

@@ -32,9 +32,9 @@ from partwise.tables.keys.key_values import (
     TO_NS,
     check_python_years,
     encode_value,
+    plain_text,
     plain_value,
     slug,
-    value_text,
 )
 
 __all__ = [
@@ -105,13 +105,13 @@ def _one_zero_one_nan(array: pa.Array) -> pa.Array:
 
 
 def _normalize_column(column: KeyColumn, data: pa.Array | pa.ChunkedArray) -> Any:
-    found = key_class_of(column.name, data.type)
-    if found != column.key_class:
+    key_class = key_class_of(column.name, data.type)
+    if key_class != column.key_class:
         raise KeyClassError(
             f"Key column {column.name!r} is of class {column.key_class}, but this part of the "
-            f"source holds {data.type} (class {found}): cast it to one type."
+            f"source holds {data.type} (class {key_class}): cast it to one type."
         )
-    given, plain = data.type, plain_type(data.type)
+    data_type, plain = data.type, plain_type(data.type)
     if pa.types.is_run_end_encoded(data.type):
         data = pc.run_end_decode(data)
     try:
@@ -121,7 +121,8 @@ def _normalize_column(column: KeyColumn, data: pa.Array | pa.ChunkedArray) -> An
         check_python_years(data)
     except pa.ArrowInvalid as exc:
         raise ColumnError(
-            f"Key column {column.name!r} of type {given} holds a value that cannot be a key: {exc}."
+            f"Key column {column.name!r} of type {data_type} holds a value that cannot be a key: "
+            f"{exc}."
         ) from exc
     if column.key_class is not KeyClass.FLOAT:
         return data
@@ -271,7 +272,7 @@ def partition_id(key: Key, columns: Sequence[KeyColumn]) -> str:
     """
     plain = _plain_key(key, columns)
     pairs = zip(plain, columns, strict=True)
-    texts = [value_text(value, column.key_class) for value, column in pairs]
+    texts = [plain_text(value, column.key_class) for value, column in pairs]
     return _named(texts, _encoded(plain, columns))
 
 
@@ -316,7 +317,7 @@ def partition_ids(normalized: pa.RecordBatch | pa.Table, columns: Sequence[KeyCo
         n partition IDs.
     """
     texts = [
-        [value_text(value, column.key_class) for value in _plain_list(data, column)]
+        [plain_text(value, column.key_class) for value in _plain_list(data, column)]
         for data, column in zip(normalized.columns, columns, strict=True)
     ]
     rows = zip(zip(*texts, strict=True), encode_keys(normalized, columns), strict=True)

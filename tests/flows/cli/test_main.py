@@ -294,7 +294,7 @@ BAD_INPUT = {
     "malformed run ID": ({"--run-id": "../x"}, "The run_id '../x' is not a safe name", 2),
     "unknown parameter": ({"--param": "leafs=3"}, "LightGBM has no parameter 'leafs'", 2),
     "unwritable store": ({"--store": "/proc/nowhere"}, "/proc/nowhere", 1),
-    "unknown kind of store": ({"--store": "ftp://x/y"}, "'ftp://x/y' is of no known kind", 2),
+    "unknown kind of store": ({"--store": "ftp://x/y"}, "'ftp://x/y' is of an unknown kind", 2),
     "no cluster": (
         {"--address": "tcp://127.0.0.1:9", "--connect-timeout-s": "0.3"},
         "No Dask scheduler answered at tcp://127.0.0.1:9",

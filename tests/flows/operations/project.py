@@ -23,7 +23,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from partwise.flows.operations.services import Services
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PATIENCE_S = 120.0
 COMMAND = [sys.executable, "-m", "partwise.flows.cli.main"]
 

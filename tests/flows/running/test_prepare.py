@@ -159,6 +159,16 @@ class TestModels:
         with pytest.raises(InputError, match="'mapped' is of the kind 'map'"):
             check_exports(mapped)
 
+    def test_a_collection_is_neither_trained_nor_exports_of_what_was(self, local_store):
+        maker = RunMaker(local_store, "hub", "export-transformers", "onnx")
+        maker.begin()
+        maker.commit(("a", "DONE", 1.0))
+        hub = maker.end(1)
+        with pytest.raises(InputError, match="'hub' is of the kind 'export-transformers'; train"):
+            prepare_inference(open_source(ROWS), "key", hub, REQUEST)
+        with pytest.raises(InputError, match="'hub' is one of export_transformers"):
+            check_exports(hub)
+
     def test_validation_wants_something_published(self, run):
         with pytest.raises(ModelNotFound, match="has published nothing"):
             prepare_validation(
@@ -185,6 +195,7 @@ def test_a_collection_can_be_repeated_although_its_rows_are_in_memory(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"")
     export = TransformersExport(model=str(tmp_path), feature="default")
     plan = prepare_collection([export], REQUEST)
+    assert plan.identity.kind == "export-transformers"
     assert plan.intent.call is not None
     assert plan.intent.call_obstacle is None
 

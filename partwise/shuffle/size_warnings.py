@@ -1,4 +1,4 @@
-"""What is odd about the sizes of partitions, said before any work is done on them."""
+"""Warnings about the sizes of partitions, before any work is done on them."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.runs.bundle import StoredArtifact
+from partwise.runs.contents import are_there, bundles_of, files_there
 from partwise.runs.ledger import LedgerRow, segment_table
-from partwise.runs.presence import are_there, bundles_of, files_there, is_whole
 
 BUNDLES = ["bundles/0.zip", "bundles/1.zip", "bundles/2.zip"]
 OUTPUTS = ["outputs/0.parquet", "outputs/1.parquet"]
@@ -60,10 +60,10 @@ def test_a_run_is_whole_until_one_of_its_files_is_gone(make_run) -> None:
     files = files_there(run.store, "run", "map")
     assert files == files_there(run.store, "run", "map", shard=0)
     assert files_there(run.store, "run", "map", shard=1) == set()
-    assert is_whole(run)
+    assert run.is_whole()
     for name in [*files, "ledger.parquet"]:
         content = run.store.read(f"runs/run/{name}")
         run.store.delete(f"runs/run/{name}")
-        assert not is_whole(run.refresh())
+        assert not run.refresh().is_whole()
         run.store.write(f"runs/run/{name}", content)
-    assert is_whole(run.refresh())
+    assert run.refresh().is_whole()

@@ -1,0 +1,36 @@
+"""The rows of a partition as a polars frame."""
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from partwise.errors import ColumnError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_NOT_IN_POLARS = (
+    *(pa.types.is_decimal256, pa.types.is_interval, pa.types.is_run_end_encoded),
+    *(pa.types.is_list_view, pa.types.is_large_list_view, pa.types.is_union),
+)
+
+
+def polars_frame(table: pa.Table) -> "pl.DataFrame":
+    """Return a table as a polars frame.
+
+    Raises:
+        ColumnError: Polars has no such type as a column's.
+    """
+    import polars as pl
+
+    for field in table.schema:
+        # It ends with a panic over some of these (2.1), which is no Exception.
+        if any(is_type(field.type) for is_type in _NOT_IN_POLARS):
+            raise ColumnError(
+                f"Column {field.name!r} of type {field.type} has no form in polars: leave it "
+                "out, or cast it."
+            )
+    frame = pl.from_arrow(table)
+    if not isinstance(frame, pl.DataFrame):
+        raise TypeError(f"polars made {type(frame).__name__} of a table.")
+    return frame
