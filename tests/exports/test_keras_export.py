@@ -14,6 +14,8 @@ import onnx
 import pyarrow as pa
 import pytest
 
+pytestmark = pytest.mark.slow  # TensorFlow
+
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 keras = pytest.importorskip("keras")
 pytest.importorskip("tf2onnx")
@@ -317,7 +319,6 @@ print(keras.backend.backend(), same, "tensorflow" in sys.modules)
 """
 
 
-@pytest.mark.slow  # three libraries are loaded anew
 def test_models_on_the_backend_torch_go_the_way_of_its_modules(tmp_path):
     ran = subprocess.run(
         [sys.executable, "-c", OF_TORCH, str(tmp_path / "model.onnx")],

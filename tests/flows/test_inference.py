@@ -486,6 +486,7 @@ def models_by_form(cluster, tmp_path_factory) -> dict[str, dict[str, str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_data_trains_the_same_models(models_by_form, form) -> None:
     assert models_by_form[form] == models_by_form["parquet"]

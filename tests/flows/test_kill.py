@@ -167,6 +167,7 @@ def scene(tmp_path: Path, prefect_server: str) -> Iterator[Scene]:
     scene.kill()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_what_was_committed(scene: Scene, cluster) -> None:
     address = cluster.address
     for already in (0, 1):
@@ -202,6 +203,7 @@ def test_a_killed_run_goes_on_from_what_was_committed(scene: Scene, cluster) -> 
         assert model == whole.read_artifact(name, PickleSerde().filename)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_is_cancelled_in_good_order(scene: Scene, cluster, how) -> None:
     process = scene.start("cancelled")

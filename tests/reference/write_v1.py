@@ -40,9 +40,14 @@ def described(run: Run) -> dict[str, Any]:
         ).to_pylist(),
         "artifacts": {key: sorted(run.artifacts(key)) for key in keys},
         "logs": {key: run.logs(key) for key in keys},
-        "documents": {key: json.loads(run.artifact(key, name)) for key in done for name in run.artifacts(key)
-                      if name.endswith(".json")},
-    }  # fmt: skip
+        "documents": {key: documents_of(run, key) for key in done},
+    }
+
+
+def documents_of(run: Run, key: str) -> dict[str, Any]:
+    """Read the JSON artifacts of a partition."""
+    names = [name for name in run.artifacts(key) if name.endswith(".json")]
+    return {name: json.loads(run.artifact(key, name)) for name in names}
 
 
 def predictions_of_models(run: Run) -> dict[str, list[float]]:
