@@ -30,7 +30,7 @@ from partwise.exports.protocol import ModelDescription  # noqa: E402
 from partwise.models.export_options import ExportOptions  # noqa: E402
 from partwise.models.onnx_model import OnnxModel  # noqa: E402
 from partwise.models.signature import Feeds  # noqa: E402
-from partwise.testing.exporter import ExporterContract  # noqa: E402
+from partwise.testing import ExporterContract  # noqa: E402
 from tests.exports import keras_models as models  # noqa: E402
 
 EXPORTER = KerasOnnxExporter()

@@ -19,7 +19,7 @@ from partwise.exports.torch.torchscript import TorchScriptExporter, TorchScriptM
 from partwise.models.export_options import ExportOptions
 from partwise.models.serdes import Pt2Serde, TorchScriptSerde
 from partwise.models.signature import Feeds, feeds_of_rows
-from partwise.testing.serde import SerdeContract
+from partwise.testing import SerdeContract
 from tests.exports import torch_models as models
 
 FULL = ExportOptions()
