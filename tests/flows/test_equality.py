@@ -76,8 +76,7 @@ def train(path: Path, case: Case, **options: Any) -> Run:
 
 
 @pytest.fixture(
-    scope="module",
-    params=["stations", *(pytest.param(name, marks=pytest.mark.slow) for name in [*CASES][1:])],
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in CASES]
 )
 def outcome(request, cluster, bike_trips, tmp_path_factory) -> Outcome:
     case = CASES[request.param]

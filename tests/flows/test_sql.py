@@ -64,7 +64,8 @@ def wanted(run: Run) -> Counter[Any]:
     return Counter(tuple(row.values()) for row in rows)
 
 
-@pytest.mark.parametrize("kind", [pytest.param("postgresql", marks=pytest.mark.slow), "sqlite"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_killed_at_any_statement_every_partition_is_there_once(
     mapped, store, postgres_server, tmp_path, kind
 ) -> None:
