@@ -211,6 +211,7 @@ def test_a_resume_exports_only_what_has_changed(exported, store, cluster):
     assert again.artifact("b", "model.onnx") == before
 
 
+@pytest.mark.slow
 def test_a_model_that_was_trained_anew_is_no_longer_what_was_exported(
     exported, data, store, tmp_path, cluster
 ):

@@ -233,6 +233,7 @@ def test_an_interrupted_run_is_cancelled_in_good_order(scene: Scene, cluster, ho
     assert set(ran.values()) == {1}
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_workers_start_reaches_only_the_driver(scene: Scene) -> None:
     process = scene.start("early")
     assert wait_for(scene.starts_workers), process.communicate()
@@ -262,7 +263,9 @@ def slow(calls: Path):
     return rows
 
 
-@pytest.mark.parametrize("whom", ["worker", "worker and nanny"])
+@pytest.mark.parametrize(
+    "whom", ["worker", pytest.param("worker and nanny", marks=pytest.mark.slow)]
+)
 def test_a_run_survives_the_death_of_a_worker(scene: Scene, cluster, dask_client, whom) -> None:
     workers = len(dask_client.scheduler_info()["workers"])
     command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address]

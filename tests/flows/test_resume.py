@@ -435,6 +435,7 @@ def test_what_is_gone_from_the_store_is_made_again_by_a_resume(map_rows, calls) 
     check_rows(run, VALUES | {"a": 7.0})
 
 
+@pytest.mark.slow
 def test_models_gone_from_the_store_are_trained_again_by_a_resume(train, calls) -> None:
     run = train(table_of(VALUES))
     calls.take()
