@@ -92,6 +92,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Operations go last; where processes share the tests they go first in one of them, lest the
     others should wait for them at the end.
     """
+    for item in items:
+        if item.get_closest_marker("alone") and not item.get_closest_marker("slow"):
+            raise pytest.UsageError(f"{item.nodeid} is marked alone: mark it slow as well.")
     rank = {"postgres_server": 1, "dask_client": 1, "s3_endpoint_url": 1, "prefect_server": 2}
     in_operations = 0 if hasattr(config, "workerinput") else 4
     ranks: dict[Path, int] = {}
