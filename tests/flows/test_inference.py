@@ -166,7 +166,6 @@ def test_a_predict_function_of_ones_own_sees_data_model_and_context(
         store=store,
         run_id="bounds",
         keep_columns=["row", "x"],
-        execution=ONE_SHARD,
         cluster=cluster,
     )
     assert run.counts == {"DONE": 3}
@@ -178,8 +177,7 @@ def test_a_predict_function_of_ones_own_sees_data_model_and_context(
 
 
 def test_predictions_of_every_form_become_rows(trained, cluster, store) -> None:
-    options = {"store": store, "execution": ONE_SHARD, "cluster": cluster}
-    run = run_inference(sales(5), "key", "trained", predict_oddly, **options)
+    run = run_inference(sales(5), "key", "trained", predict_oddly, store=store, cluster=cluster)
     assert run.counts == {"DONE": 3, "SKIPPED": 1, "FAILED": 1}
     rows = run.predictions().to_pandas()
     assert rows[rows.key == 0][["prediction_0", "prediction_1"]].eq(1).all(axis=None)
@@ -236,7 +234,6 @@ def test_a_column_to_keep_that_is_also_predicted_loses_nothing(trained, cluster,
             "trained",
             store=store,
             keep_columns=["prediction"],
-            execution=ONE_SHARD,
             cluster=cluster,
         )
 
