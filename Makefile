@@ -25,8 +25,8 @@ help:
 	@echo 'make demo         train 100 models on a made-up retail table, and use them'
 	@echo 'make up           start a Prefect server and a worker here, and deploy prefect.yaml (PORT=4200)'
 	@echo 'make down         end what make up started'
-	@echo 'make test         lint, then all tests'
-	@echo 'make test-slow    what takes minutes: PostgreSQL, a machine that dies, exports of 1,863 routes'
+	@echo 'make test         lint, then the tests of every module, in less than 8 minutes'
+	@echo 'make test-slow    what needs real servers, a browser, many kinds of models or much data'
 	@echo 'make test-architectures  export and prove tiny models of 50 architectures, 248 pairs'
 	@echo 'make lint         ruff, import contracts, mypy'
 	@echo 'make format       let ruff rewrite the code'
@@ -46,7 +46,8 @@ test: lint
 	@$(BIN)/python -m pytest -n $(JOBS)
 
 test-slow: $(VENV)/dev.stamp
-	@$(BIN)/python -m pytest -m slow -s -o faulthandler_timeout=900
+	@$(BIN)/python -m pytest -n $(JOBS) -m 'slow and not alone' -o faulthandler_timeout=900
+	@$(BIN)/python -m pytest -s -m 'slow and alone' -o faulthandler_timeout=900
 
 test-architectures: $(VENV)/dev.stamp
 	@$(BIN)/python -m tests.transformers.architecture_proof

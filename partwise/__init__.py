@@ -49,7 +49,7 @@ _MODULES = {
     "partwise.store.store": ("Store",),
     "partwise.runs.run": ("Run",),
     "partwise.runs.pipeline": ("Pipeline",),
-    "partwise.runs.listing": ("list_runs",),
+    "partwise.runs.contents": ("list_runs",),
     "partwise.runs.layout": ("lay_out",),
     "partwise.reports.report": ("write_report",),
     "partwise.errors": (

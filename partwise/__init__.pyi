@@ -72,8 +72,8 @@ from partwise.outcomes import PartitionStatus, Result, RunStatus, Skip
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
 from partwise.reports.report import write_report
+from partwise.runs.contents import list_runs
 from partwise.runs.layout import lay_out
-from partwise.runs.listing import list_runs
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.sources.files.file_set import Files

@@ -34,7 +34,7 @@ TEMP_DIR = Path(tempfile.mkdtemp(prefix="partwise-tests-"))
 SESSION_MARK = "PARTWISE_TEST_SESSION"
 SERVER_START_TIMEOUT_S = 120.0
 SERVERS = ExitStack()
-PRODUCTION = "tests/production/"
+OPERATIONS = "tests/flows/operations/"
 
 
 def _free_port() -> int:
@@ -89,16 +89,19 @@ settings.load_profile("partwise")
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run files without servers first, so that a plain mistake shows within seconds.
 
-    Production goes last; where processes share the tests it goes first in one of them, lest the
-    others should wait for it at the end.
+    Operations go last; where processes share the tests they go first in one of them, lest the
+    others should wait for them at the end.
     """
+    for item in items:
+        if item.get_closest_marker("alone") and not item.get_closest_marker("slow"):
+            raise pytest.UsageError(f"{item.nodeid} is marked alone: mark it slow as well.")
     rank = {"postgres_server": 1, "dask_client": 1, "s3_endpoint_url": 1, "prefect_server": 2}
-    in_production = 0 if hasattr(config, "workerinput") else 4
+    in_operations = 0 if hasattr(config, "workerinput") else 4
     ranks: dict[Path, int] = {}
     for item in items:
         names = getattr(item, "fixturenames", ())
         needed = max([1, *(1 + rank.get(name, 0) for name in names)])
-        needed = in_production if item.nodeid.startswith(PRODUCTION) else needed
+        needed = in_operations if item.nodeid.startswith(OPERATIONS) else needed
         ranks[item.path] = max(ranks.get(item.path, 0), needed)
     # What stands at the top takes long as well.
     items.sort(key=lambda item: (ranks[item.path], len(item.path.parts)))
@@ -107,12 +110,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
-    """Give each process whole files, and all of production, which shares a server, to one."""
+    """Give each process whole files, and all of operations, which share a server, to one."""
     from xdist.scheduler import LoadFileScheduling
 
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return PRODUCTION if nodeid.startswith(PRODUCTION) else super()._split_scope(nodeid)
+            return OPERATIONS if nodeid.startswith(OPERATIONS) else super()._split_scope(nodeid)
 
     # Else it would put files with many tests first.
     config.option.loadscopereorder = False

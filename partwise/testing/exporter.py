@@ -40,6 +40,7 @@ class ExporterContract:
     """For the format "native": the serde that reads the file."""
 
     def model(self) -> Any:
+        """Make a trained model."""
         raise NotImplementedError
 
     def rows(self) -> pa.Table:
@@ -52,15 +53,18 @@ class ExporterContract:
 
     @property
     def file_name(self) -> str:
+        """The name that the file has in a run."""
         return SERDES[self.serde or self.form]().filename
 
     @pytest.fixture(scope="class", autouse=True)
     @classmethod
     def judges(cls) -> Iterator[None]:
+        """End the processes that load files, after the last test."""
         yield
         close_judges()
 
     def described(self, model: Any) -> tuple[ModelDescription, Feeds]:
+        """Describe a model, and make its inputs of the rows."""
         description = self.exporter.describe(model, self.rows(), self.feeds(), ExportOptions())
         feeds = self.feeds()
         if feeds is None:
@@ -68,11 +72,12 @@ class ExporterContract:
         return description, feeds
 
     def write(self, model: Any, path: Path) -> tuple[ModelDescription, Feeds]:
+        """Describe a model and write it."""
         description, feeds = self.described(model)
         self.exporter.write(model, description, feeds, ExportOptions(), str(path))
         return description, feeds
 
-    def test_the_judge_finds_nothing_wrong(self, tmp_path):
+    def test_the_judge_finds_nothing_wrong(self, tmp_path: Path) -> None:
         model = self.model()
         description, feeds = self.write(model, tmp_path / self.file_name)
         signature = description.signature
@@ -99,7 +104,7 @@ class ExporterContract:
         assert not found, found
         assert verdict.metrics["export_values"] > 0
 
-    def test_predictions_are_what_the_signature_says(self):
+    def test_predictions_are_what_the_signature_says(self) -> None:
         model = self.model()
         description, feeds = self.described(model)
         signature = description.signature
@@ -115,7 +120,7 @@ class ExporterContract:
         predictions = signature.predictions(self.exporter.predict(model, signature, feeds))
         assert len(np.unique(predictions)) > 1, "predictions that do not vary prove nothing"
 
-    def test_one_file_is_written_and_the_model_left_as_it_was(self, tmp_path):
+    def test_one_file_is_written_and_the_model_left_as_it_was(self, tmp_path: Path) -> None:
         model = self.model()
         description, feeds = self.described(model)
         signature = description.signature
@@ -126,7 +131,7 @@ class ExporterContract:
         for name, values in before.items():
             np.testing.assert_array_equal(values, after[name])
 
-    def test_describing_twice_says_the_same(self):
+    def test_describing_twice_says_the_same(self) -> None:
         model = self.model()
         first, second = self.described(model)[0], self.described(model)[0]
         assert first.signature == second.signature
@@ -134,7 +139,7 @@ class ExporterContract:
         plain = [replace(description, thresholds=()) for description in (first, second)]
         assert plain[0] == plain[1]
 
-    def test_the_exporter_travels_between_processes(self):
+    def test_the_exporter_travels_between_processes(self) -> None:
         copy = pickle.loads(pickle.dumps(self.exporter))
         assert isinstance(copy, Exporter)
         assert type(copy) is type(self.exporter)

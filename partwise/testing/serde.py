@@ -28,16 +28,19 @@ class SerdeContract:
     serde: ClassVar[ModelSerde]
 
     def model(self) -> Any:
+        """Make a trained model."""
         raise NotImplementedError
 
     def predictions(self, model: Any) -> np.ndarray:
+        """Predict a few rows with a model; the values vary."""
         raise NotImplementedError
 
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
+        """Return where the model is written."""
         return tmp_path / self.serde.filename
 
-    def test_predictions_are_equal_to_the_last_bit(self, path):
+    def test_predictions_are_equal_to_the_last_bit(self, path: Path) -> None:
         model = self.model()
         before = np.asarray(self.predictions(model))
         self.serde.write(model, str(path))
@@ -46,7 +49,7 @@ class SerdeContract:
         np.testing.assert_array_equal(before, after)
         assert len(np.unique(before)) > 1, "predictions that do not vary prove nothing"
 
-    def test_a_model_that_was_read_can_be_written_and_read_again(self, path):
+    def test_a_model_that_was_read_can_be_written_and_read_again(self, path: Path) -> None:
         model = self.model()
         self.serde.write(model, str(path))
         again = path.with_name(f"again-{path.name}")
@@ -56,7 +59,7 @@ class SerdeContract:
         assert type(first) is type(second) is type(model)
         np.testing.assert_array_equal(self.predictions(first), self.predictions(second))
 
-    def test_writing_leaves_the_model_as_it_was(self, path):
+    def test_writing_leaves_the_model_as_it_was(self, path: Path) -> None:
         model = self.model()
         before = np.asarray(self.predictions(model)).copy()
         self.serde.write(model, str(path))
@@ -65,19 +68,19 @@ class SerdeContract:
         self.serde.write(model, str(path))
         assert len(path.read_bytes()) == len(content)
 
-    def test_one_flat_file_is_written_and_nothing_beside_it(self, path):
+    def test_one_flat_file_is_written_and_nothing_beside_it(self, path: Path) -> None:
         check_filename(self.serde.filename)
         self.serde.write(self.model(), str(path))
         assert [entry.name for entry in path.parent.iterdir()] == [self.serde.filename]
         assert path.stat().st_size > 0
 
-    def test_the_serde_travels_between_processes(self):
+    def test_the_serde_travels_between_processes(self) -> None:
         copy = pickle.loads(pickle.dumps(self.serde))
         assert copy == self.serde
         assert copy.filename == self.serde.filename
 
     @pytest.mark.parametrize("content", [b"", b"not a model"])
-    def test_what_is_no_model_is_refused(self, path, content):
+    def test_what_is_no_model_is_refused(self, path: Path, content: bytes) -> None:
         path.write_bytes(content)
         with pytest.raises(Exception, match=r"\w"):
             self.serde.read(str(path))

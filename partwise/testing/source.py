@@ -11,6 +11,7 @@ import json
 import pickle
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,6 +56,7 @@ class SourceContract:
     """Whether fragments are read on a cluster's workers."""
 
     def data(self, table: pa.Table, folder: Path) -> Any:
+        """Make what `open_source` takes of the table; the folder is empty."""
         raise NotImplementedError
 
     def expected(self, table: pa.Table) -> pa.Table:
@@ -62,25 +64,28 @@ class SourceContract:
         return table
 
     def opened(self, folder: Path, **options: Any) -> Source:
+        """Open the table as a source; the options are those of `open_source`."""
         folder.mkdir(exist_ok=True)
         return open_source(self.data(TABLE, folder), **options)
 
     def read(self, source: Source) -> list[dict[str, Any]]:
+        """Read all rows, each batch with the schema that was promised."""
         batches = list(source.batches())
         assert all(batch.schema.equals(source.schema) for batch in batches)
         found: list[dict[str, Any]] = pa.Table.from_batches(batches, source.schema).to_pylist()
         return found
 
     def rows(self) -> list[dict[str, Any]]:
+        """The rows that are expected."""
         expected: list[dict[str, Any]] = self.expected(TABLE).to_pylist()
         return expected
 
-    def test_all_rows_come_in_their_order_with_the_schema_promised(self, tmp_path):
+    def test_all_rows_come_in_their_order_with_the_schema_promised(self, tmp_path: Path) -> None:
         source = self.opened(tmp_path / "x")
         assert source.schema.names == TABLE.column_names
         assert self.read(source) == self.rows()
 
-    def test_it_reads_the_same_again_or_says_that_it_cannot(self, tmp_path):
+    def test_it_reads_the_same_again_or_says_that_it_cannot(self, tmp_path: Path) -> None:
         source = self.opened(tmp_path / "x")
         first = self.read(source)
         if self.once:
@@ -89,7 +94,7 @@ class SourceContract:
         else:
             assert self.read(source) == first
 
-    def test_its_fragments_are_its_rows(self, tmp_path):
+    def test_its_fragments_are_its_rows(self, tmp_path: Path) -> None:
         source = self.opened(tmp_path / "x")
         found = []
         for fragment in source.fragments():
@@ -101,7 +106,7 @@ class SourceContract:
             found += [row for batch in batches for row in batch.to_pylist()]
         assert found == self.rows()
 
-    def test_what_it_says_of_itself_is_true(self, tmp_path):
+    def test_what_it_says_of_itself_is_true(self, tmp_path: Path) -> None:
         data = self.data(TABLE, tmp_path)
         source = open_source(data)
         about = source.description()
@@ -113,7 +118,7 @@ class SourceContract:
             assert (again == about.fingerprint) is about.recurs
         assert about.size_bytes >= 0
 
-    def test_fragments_are_read_where_they_say(self, tmp_path):
+    def test_fragments_are_read_where_they_say(self, tmp_path: Path) -> None:
         source = self.opened(tmp_path / "x", columns=["text", "number"])
         fragments = source.fragments()
         places = {fragment.place for fragment in fragments}
@@ -127,7 +132,7 @@ class SourceContract:
         assert found.to_pylist() == self.expected(TABLE).select(["text", "number"]).to_pylist()
 
     @pytest.mark.parametrize("columns", [["text"], ["share", "number"], ["flag"]])
-    def test_columns_are_chosen_and_ordered(self, tmp_path, columns):
+    def test_columns_are_chosen_and_ordered(self, tmp_path: Path, columns: list[str]) -> None:
         source = self.opened(tmp_path / "x", columns=columns)
         assert source.schema.names == columns
         assert self.read(source) == self.expected(TABLE).select(columns).to_pylist()
@@ -147,8 +152,8 @@ class SourceContract:
         ids=["more", "text", "not-in", "or", "flag"],
     )
     def test_filters_keep_what_passes_also_by_columns_that_are_not_read(
-        self, tmp_path, filter_, passes
-    ):
+        self, tmp_path: Path, filter_: Any, passes: Callable[[dict[str, Any]], bool]
+    ) -> None:
         source = self.opened(tmp_path / "x", filter=filter_, columns=["share"])
         expected = [{"share": row["share"]} for row in self.rows() if passes(row)]
         assert 0 < len(expected) < TABLE.num_rows

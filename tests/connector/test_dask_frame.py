@@ -13,7 +13,7 @@ from distributed import Client, wait
 
 from partwise.errors import ColumnError
 from partwise.sources.opening import open_source
-from partwise.testing.source import SourceContract
+from partwise.testing import SourceContract
 
 
 class TestDask(SourceContract):

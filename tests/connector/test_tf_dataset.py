@@ -7,6 +7,8 @@ import pytest
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError
 
+pytestmark = pytest.mark.slow  # TensorFlow
+
 tf = pytest.importorskip("tensorflow")
 
 ROWS = 100

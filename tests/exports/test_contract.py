@@ -10,7 +10,7 @@ from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.exports.torch.pt2 import Pt2Exporter
 from partwise.exports.torch.torchscript import TorchScriptExporter
 from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
-from partwise.testing.exporter import ExporterContract
+from partwise.testing import ExporterContract
 from tests.exports.ridge_exporter import RidgeExporter
 
 CHANCE = np.random.default_rng(11)

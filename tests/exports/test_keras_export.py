@@ -14,6 +14,8 @@ import onnx
 import pyarrow as pa
 import pytest
 
+pytestmark = pytest.mark.slow  # TensorFlow
+
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 keras = pytest.importorskip("keras")
 pytest.importorskip("tf2onnx")
@@ -27,7 +29,7 @@ from partwise.exports.protocol import ModelDescription  # noqa: E402
 from partwise.models.export_options import ExportOptions  # noqa: E402
 from partwise.models.onnx_model import OnnxModel  # noqa: E402
 from partwise.models.signature import Feeds, take_rows  # noqa: E402
-from partwise.testing.exporter import ExporterContract  # noqa: E402
+from partwise.testing import ExporterContract  # noqa: E402
 from tests.exports import keras_models as models  # noqa: E402
 
 EXPORTER = KerasOnnxExporter()
@@ -316,7 +318,6 @@ print(keras.backend.backend(), same, "tensorflow" in sys.modules)
 """
 
 
-@pytest.mark.slow  # three libraries are loaded anew
 def test_models_on_the_backend_torch_go_the_way_of_its_modules(tmp_path):
     ran = subprocess.run(
         [sys.executable, "-c", OF_TORCH, str(tmp_path / "model.onnx")],

@@ -19,7 +19,7 @@ from partwise.models.export_options import ExportOptions
 from partwise.models.serdes import Pt2Serde, TorchScriptSerde
 from partwise.models.signature import Feeds, feeds_of_rows, take_rows
 from partwise.models.torch_programs import Pt2Model, TorchScriptModel
-from partwise.testing.serde import SerdeContract
+from partwise.testing import SerdeContract
 from tests.exports import torch_models as models
 
 FULL = ExportOptions()

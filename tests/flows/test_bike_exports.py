@@ -11,6 +11,8 @@ from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 
+pytestmark = pytest.mark.slow  # real data at size
+
 FEATURES = ("end_station", "subscription_type", "bike_id", "end_terminal", "trip_id")
 TEXT = ("end_station", "subscription_type")
 SETTINGS = {"label": "duration", "features": FEATURES, "categorical": TEXT, "rounds": 10}
@@ -48,7 +50,7 @@ def test_each_station_is_exported_and_predicts_alike(kind, bike_trips, tmp_path,
     assert pc.sum(exported.partitions["export_rows"]).as_py() > 74 * 500
 
 
-@pytest.mark.slow
+@pytest.mark.alone
 @pytest.mark.parametrize("kind", TRAINERS)
 def test_each_route_is_exported_constants_too(kind, bike_trips, tmp_path, cluster):
     keys = ["start_station", "end_station"]

@@ -58,6 +58,7 @@ def test_forecast_errors_are_shares_of_sales():
     assert errors == [{"store": "a", "model": 10 / 200, "naive": 40 / 200}]
 
 
+@pytest.mark.slow
 def test_a_second_demo_trains_nothing(prefect_server, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo_data, "STORES", 3)
 

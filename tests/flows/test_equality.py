@@ -75,7 +75,9 @@ def train(path: Path, case: Case, **options: Any) -> Run:
     )
 
 
-@pytest.fixture(scope="module", params=CASES)
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=pytest.mark.slow) for name in CASES]
+)
 def outcome(request, cluster, bike_trips, tmp_path_factory) -> Outcome:
     case = CASES[request.param]
     store = tmp_path_factory.mktemp("equality")

@@ -29,6 +29,8 @@ from partwise.transformers.options import TransformersOptions
 from partwise.transformers.works import REPORT_FILE
 from tests.transformers.tiny_models import tiny_model
 
+pytestmark = pytest.mark.slow  # many models
+
 # All in one process, as each one has to load the libraries first.
 ONE = ExecutionOptions(n_shards=1, max_retries=0)
 FEATURES = {

@@ -211,6 +211,7 @@ def test_a_resume_exports_only_what_has_changed(exported, store, cluster):
     assert again.artifact("b", "model.onnx") == before
 
 
+@pytest.mark.slow
 def test_a_model_that_was_trained_anew_is_no_longer_what_was_exported(
     exported, data, store, tmp_path, cluster
 ):
@@ -235,6 +236,7 @@ def test_what_no_one_exported_is_not_inferred_with(trained, data, store, cluster
         run_inference(data, "store", "lightgbm", model_format="pt2", store=store, cluster=cluster)
 
 
+@pytest.mark.slow
 def test_a_model_that_would_come_out_wrong_is_refused_by_name(store, data, cluster):
     settings = {"store": store, "cluster": cluster}
 
@@ -256,6 +258,7 @@ def test_a_model_that_would_come_out_wrong_is_refused_by_name(store, data, clust
     assert native.status is RunStatus.SUCCESS
 
 
+@pytest.mark.slow
 def test_models_of_ones_own_kind_take_ones_own_exporter(store, data, cluster):
     settings = {"serde": PickleSerde(), "store": store, "cluster": cluster}
     few = {"run_id": "ridge", "filter": [("store", "in", ["a", "b"])], "execution": ONE}
@@ -304,6 +307,7 @@ def infer_with_nets(run_id: str, form: str, store: Path, cluster) -> pa.Table:
     return run.predictions().sort_by("day")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["onnx", "torchscript", "pt2"])
 def test_torch_modules_are_exported_with_their_inputs(form, store, cluster, net, of_net):
     settings = {"inputs": net_inputs, "store": store, "cluster": cluster}
@@ -315,6 +319,7 @@ def test_torch_modules_are_exported_with_their_inputs(form, store, cluster, net,
     )
 
 
+@pytest.mark.slow
 def test_less_precision_is_judged_by_how_well_it_predicts(store, cluster, net):
     settings = {"inputs": net_inputs, "store": store, "cluster": cluster}
     settings |= {"options": ExportOptions(precision="int8")}
@@ -328,6 +333,7 @@ def test_less_precision_is_judged_by_how_well_it_predicts(store, cluster, net):
     assert run.model("a").signature.options.precision == "int8"
 
 
+@pytest.mark.slow
 def test_weights_may_stand_beside_the_model(store, cluster, net, of_net):
     settings = {"inputs": net_inputs, "store": store, "cluster": cluster}
     options = ExportOptions(embedded_bytes=0)

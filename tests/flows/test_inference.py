@@ -266,6 +266,7 @@ def test_partitions_without_model_are_skipped_on_request(pickled, cluster, store
         serde=PickleSerde(),
         null_keys="keep",
         on_missing_model="skip",
+        execution=ONE_SHARD,
         cluster=cluster,
     )
     assert run.counts == {"DONE": 3, "SKIPPED": 3}
@@ -486,6 +487,7 @@ def models_by_form(cluster, tmp_path_factory) -> dict[str, dict[str, str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_of_data_trains_the_same_models(models_by_form, form) -> None:
     assert models_by_form[form] == models_by_form["parquet"]

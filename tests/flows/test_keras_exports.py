@@ -17,6 +17,8 @@ from partwise.flows import export_models, run_inference, train_models
 from partwise.outcomes import RunStatus
 from tests.flows.export_functions import fit_keras, predict_keras
 
+pytestmark = pytest.mark.slow  # TensorFlow
+
 ONE = ExecutionOptions(n_shards=1)
 """All on one worker, as each one has to load TensorFlow first."""
 

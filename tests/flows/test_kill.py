@@ -167,6 +167,7 @@ def scene(tmp_path: Path, prefect_server: str) -> Iterator[Scene]:
     scene.kill()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_what_was_committed(scene: Scene, cluster) -> None:
     address = cluster.address
     for already in (0, 1):
@@ -202,6 +203,7 @@ def test_a_killed_run_goes_on_from_what_was_committed(scene: Scene, cluster) -> 
         assert model == whole.read_artifact(name, PickleSerde().filename)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_is_cancelled_in_good_order(scene: Scene, cluster, how) -> None:
     process = scene.start("cancelled")
@@ -231,6 +233,7 @@ def test_an_interrupted_run_is_cancelled_in_good_order(scene: Scene, cluster, ho
     assert set(ran.values()) == {1}
 
 
+@pytest.mark.slow
 def test_an_interrupt_while_workers_start_reaches_only_the_driver(scene: Scene) -> None:
     process = scene.start("early")
     assert wait_for(scene.starts_workers), process.communicate()
@@ -260,7 +263,9 @@ def slow(calls: Path):
     return rows
 
 
-@pytest.mark.parametrize("whom", ["worker", "worker and nanny"])
+@pytest.mark.parametrize(
+    "whom", ["worker", pytest.param("worker and nanny", marks=pytest.mark.slow)]
+)
 def test_a_run_survives_the_death_of_a_worker(scene: Scene, cluster, dask_client, whom) -> None:
     workers = len(dask_client.scheduler_info()["workers"])
     command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address]

@@ -37,6 +37,7 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "rows.parquet"
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_four_runs_and_a_resume_runs_what_changed(data, tmp_path, cluster):
     settings = {"run_id": "p", "store": tmp_path, "cluster": cluster, "keep_columns": ["row"]}
     settings |= {"execution": ExecutionOptions(n_shards=1)}
@@ -62,6 +63,7 @@ def test_a_pipeline_is_four_runs_and_a_resume_runs_what_changed(data, tmp_path, 
     assert changed.status is RunStatus.SUCCESS
 
 
+@pytest.mark.slow
 def test_the_failure_budget_is_a_gate_between_stages(data, tmp_path, cluster):
     settings = {"run_id": "p", "store": tmp_path, "cluster": cluster}
     strict = ExecutionOptions(max_failed=0, max_retries=0, n_shards=1)
@@ -85,7 +87,9 @@ def test_the_failure_budget_is_a_gate_between_stages(data, tmp_path, cluster):
     assert "1 FAILED, 2 SKIPPED on the way" in done.message
 
 
-@pytest.mark.parametrize(("null_keys", "partitions"), [("keep", 2), ("drop", 1)])
+@pytest.mark.parametrize(
+    ("null_keys", "partitions"), [("keep", 2), pytest.param("drop", 1, marks=pytest.mark.slow)]
+)
 def test_a_frame_in_memory_goes_all_the_way(null_keys, partitions, tmp_path, cluster):
     rows = table(2)
     rows = rows.set_column(0, "k", pc.if_else(pc.equal(rows["k"], 1), None, rows["k"]))

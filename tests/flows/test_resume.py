@@ -172,6 +172,7 @@ def test_only_changed_and_new_partitions_run_and_vanished_ones_are_gone(train, c
     assert calls.take() == "a"
 
 
+@pytest.mark.slow
 def test_changed_code_runs_all_again_and_the_log_says_why(train, calls, flow_log) -> None:
     data = table_of({"a": 1.0, "b": 2.0})
     path, unknown = calls.path, random.Random(1)
@@ -202,6 +203,7 @@ def test_changed_code_runs_all_again_and_the_log_says_why(train, calls, flow_log
         assert "version=" in line
 
 
+@pytest.mark.slow
 def test_changed_params_run_their_partitions_again(train, calls, tmp_path) -> None:
     path = write(tmp_path / "rows.parquet", table_of(VALUES))
     train(path, params={"a": {"depth": 1}, "b": {"depth": 2}})
@@ -219,6 +221,7 @@ def test_changed_params_run_their_partitions_again(train, calls, tmp_path) -> No
     assert (run.executed, run.kept) == (1, 7)
 
 
+@pytest.mark.slow
 def test_a_changed_policy_for_null_keys_is_no_unchanged_run(train, calls, tmp_path) -> None:
     table = pa.table({"key": ["a", None, "b"], "y": [1.0, 2.0, 3.0]})
     path = write(tmp_path / "rows.parquet", table)
@@ -254,6 +257,7 @@ def test_failed_and_skipped_partitions_run_again(train, calls, tmp_path) -> None
     assert train(data, fit, cluster=NOWHERE).kept == 8
 
 
+@pytest.mark.slow
 def test_a_run_of_failures_only_can_be_resumed(train, calls, tmp_path) -> None:
     cure = str(tmp_path / "cure")
 
@@ -347,6 +351,7 @@ def test_output_files_hold_exactly_the_current_rows_through_many_resumes(map_row
     check_rows(run, values)
 
 
+@pytest.mark.slow
 def test_rows_come_back_with_the_code_or_data_that_made_them(map_rows, calls) -> None:
     path = calls.path
 
@@ -364,6 +369,7 @@ def test_rows_come_back_with_the_code_or_data_that_made_them(map_rows, calls) ->
     check_rows(run, VALUES | {"a": 99.0})
 
 
+@pytest.mark.slow
 def test_inference_follows_the_models_that_were_trained_again(
     train, cluster, tmp_path, calls
 ) -> None:
@@ -403,6 +409,7 @@ def test_inference_follows_the_models_that_were_trained_again(
     assert infer(cluster=NOWHERE).executed == 0
 
 
+@pytest.mark.slow
 def test_a_damaged_ledger_is_written_anew_by_a_resume(train, calls, tmp_path) -> None:
     path = write(tmp_path / "rows.parquet", table_of(VALUES))
     run = train(path)
@@ -416,6 +423,7 @@ def test_a_damaged_ledger_is_written_anew_by_a_resume(train, calls, tmp_path) ->
     assert means(run) == {key: value + 1 for key, value in VALUES.items()}
 
 
+@pytest.mark.slow
 def test_what_is_gone_from_the_store_is_made_again_by_a_resume(map_rows, calls) -> None:
     run = map_rows(table_of(VALUES))
     calls.take()
@@ -427,6 +435,7 @@ def test_what_is_gone_from_the_store_is_made_again_by_a_resume(map_rows, calls) 
     check_rows(run, VALUES | {"a": 7.0})
 
 
+@pytest.mark.slow
 def test_models_gone_from_the_store_are_trained_again_by_a_resume(train, calls) -> None:
     run = train(table_of(VALUES))
     calls.take()

@@ -89,6 +89,7 @@ def test_a_sample_that_is_called_by_its_own_name_keeps_it(rows, cluster, tmp_pat
     assert (run.run_id, run.counts) == ("day-sample", {"DONE": 3})
 
 
+@pytest.mark.slow
 def test_a_sample_publishes_nothing(rows, cluster, tmp_path) -> None:
     def count(data, context):
         return {"n": [data.num_rows]}

@@ -64,6 +64,7 @@ def wanted(run: Run) -> Counter[Any]:
     return Counter(tuple(row.values()) for row in rows)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
 def test_killed_at_any_statement_every_partition_is_there_once(
     mapped, store, postgres_server, tmp_path, kind
@@ -87,6 +88,7 @@ def test_killed_at_any_statement_every_partition_is_there_once(
     )
 
 
+@pytest.mark.slow
 def test_a_server_that_drops_the_connection_loses_and_doubles_nothing(
     mapped, postgres_server, monkeypatch
 ) -> None:
@@ -115,6 +117,7 @@ def test_a_server_that_drops_the_connection_loses_and_doubles_nothing(
     assert Counter(rows) == wanted(mapped)
 
 
+@pytest.mark.slow
 def test_a_resume_appends_what_is_new_and_replaces_what_changed(
     cluster, store, postgres_server
 ) -> None:
@@ -148,6 +151,7 @@ def test_a_resume_appends_what_is_new_and_replaces_what_changed(
     assert (again.partitions, again.unchanged) == (0, 2)
 
 
+@pytest.mark.slow
 def test_an_older_generation_does_not_replace_a_newer_one(cluster, store, tmp_path) -> None:
     table = Table("t", str(tmp_path / "t.db"))
     common = {"run_id": "aged", "store": store, "execution": THREE_SHARDS, "cluster": cluster}
@@ -182,6 +186,7 @@ def publish_of_old(old: Run, rows: list[pa.Table], table: Table) -> list[Any]:
     return [("a", "new")]
 
 
+@pytest.mark.slow
 def test_a_run_whose_rows_do_not_fit_stays_complete(cluster, store, postgres_server) -> None:
     postgres_server.execute(
         "CREATE TABLE narrow (run_id text, partition_id text, store text, twice real)"
@@ -244,6 +249,7 @@ def test_an_output_that_leads_nowhere_is_refused(cluster, tmp_path, output, matc
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_columns_of_every_type_arrive(postgres_server, tmp_path) -> None:
     import datetime as dt
     from decimal import Decimal

@@ -6,7 +6,7 @@ import xgboost
 
 from partwise.errors import SerdeError
 from partwise.models.serdes import LightGBMSerde, XGBoostSerde
-from partwise.testing.serde import SerdeContract
+from partwise.testing import SerdeContract
 
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(0, 3, 120)

@@ -8,7 +8,7 @@ keras = pytest.importorskip("keras")
 
 from partwise.errors import SerdeError  # noqa: E402
 from partwise.models.serdes import KerasSerde, serde_for  # noqa: E402
-from partwise.testing.serde import SerdeContract  # noqa: E402
+from partwise.testing import SerdeContract  # noqa: E402
 
 ROWS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 # Keras' own, when it takes NumPy 2 arrays of tensors.

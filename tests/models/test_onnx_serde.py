@@ -5,7 +5,7 @@ import pytest
 from partwise.errors import SerdeError
 from partwise.models.onnx_model import OnnxModel
 from partwise.models.serdes import OnnxSerde
-from partwise.testing.serde import SerdeContract
+from partwise.testing import SerdeContract
 from tests.exports.proof.onnx_examples import ROWS, linear, wide
 
 

@@ -1,7 +1,7 @@
 import numpy as np
 
 from partwise.models.serdes import PickleSerde
-from partwise.testing.serde import SerdeContract
+from partwise.testing import SerdeContract
 
 
 class TestPickleSerde(SerdeContract):

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 from partwise.errors import SerdeError  # noqa: E402
 from partwise.models.serdes import TorchSerde  # noqa: E402
-from partwise.testing.serde import SerdeContract  # noqa: E402
+from partwise.testing import SerdeContract  # noqa: E402
 
 torch.set_num_threads(1)
 ROWS = torch.linspace(-1, 1, 12).reshape(4, 3)

@@ -22,9 +22,12 @@ ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 VIEWS = [(width, scheme) for width in (1280, 400) for scheme in ("light", "dark")]
 LONG = "a_key_without_any_blank_" * 12
 
-pytestmark = pytest.mark.skipif(
-    shutil.which(CHROMIUM) is None, reason="there is no chromium: apt-get install chromium"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        shutil.which(CHROMIUM) is None, reason="there is no chromium: apt-get install chromium"
+    ),
+]
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ import pyarrow.orc as paorc
 import pyarrow.parquet as pq
 
 from partwise.sources.files.file_set import Files
-from partwise.testing.source import SourceContract
+from partwise.testing import SourceContract
 
 
 def json_lines(table: pa.Table) -> bytes:

@@ -29,9 +29,17 @@ ONE_OF_EACH_FAMILY = [
     ("bart", "sequence-classification"),
     ("marian", "causal-lm-with-past"),
 ]
+QUICK = [("bert", "multiple-choice"), ("gpt2", "causal-lm-with-past")]
+"""An encoder and a decoder; the others are slow."""
 
 
-@pytest.mark.parametrize(("model_type", "feature"), ONE_OF_EACH_FAMILY)
+@pytest.mark.parametrize(
+    ("model_type", "feature"),
+    [
+        pytest.param(*pair, marks=[pytest.mark.slow] * (pair not in QUICK))
+        for pair in ONE_OF_EACH_FAMILY
+    ],
+)
 def test_a_tiny_model_of_each_family_is_exported_and_proved(model_type, feature):
     proof = prove(model_type, feature)
 

@@ -37,6 +37,7 @@ def traced_for_its_own_sizes(*_):
     return "On longer rows it fails."
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("neuron_sdk")
 @pytest.mark.parametrize(("form", "atol"), [("torchscript", 1e-5), ("neuron", 1e-2)])
 def test_what_is_fixed_to_its_sizes_is_compared_on_these(bert, tmp_path, monkeypatch, form, atol):

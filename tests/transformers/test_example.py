@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow  # a model that is trained
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NO_TORCH = (
     "import runpy, sys; sys.modules |= dict.fromkeys(['torch', 'transformers', 'partwise']);"

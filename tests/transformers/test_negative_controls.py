@@ -18,6 +18,8 @@ from partwise.transformers.options import TransformersOptions
 from partwise.transformers.proof import expect
 from tests.transformers.tiny_models import tiny_model
 
+pytestmark = pytest.mark.slow  # many exports
+
 
 @pytest.fixture(scope="module")
 def right(tmp_path_factory):

@@ -22,6 +22,8 @@ from partwise.transformers import (
 )
 from partwise.transformers.patches import patched, shift_tokens_right
 
+pytestmark = pytest.mark.slow  # many models
+
 TOKENS = {0: "batch", 1: "sequence"}
 
 

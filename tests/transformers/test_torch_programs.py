@@ -27,6 +27,8 @@ from partwise.transformers.sizes import Sizes
 from partwise.transformers.torch_programs import write_pt2, write_torchscript
 from tests.transformers.tiny_models import TINY, tiny_model
 
+pytestmark = pytest.mark.slow  # many models
+
 MODELS = {"torchscript": TorchScriptModel, "pt2": Pt2Model, "neuron": NeuronModel}
 FILES = {"torchscript": "model.ts.pt", "pt2": "model.pt2", "neuron": "model.neuron.pt"}
 STAND_IN = """

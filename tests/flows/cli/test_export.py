@@ -15,6 +15,8 @@ import pytest
 from partwise.flows.cli.main import main
 from partwise.runs.pipeline import Pipeline
 
+pytestmark = pytest.mark.slow  # a pipeline of four runs
+
 
 class Ended(NamedTuple):
     code: int

@@ -57,6 +57,7 @@ def test_what_needs_no_prefect_does_not_import_it(words, environment) -> None:
     assert ended.stderr.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 def test_elsewhere_than_in_a_terminal_there_are_plain_lines(
     prefect_server, words, environment, tmp_path
 ) -> None:
@@ -73,6 +74,7 @@ def test_elsewhere_than_in_a_terminal_there_are_plain_lines(
     assert "\x1b" not in ended.stdout
 
 
+@pytest.mark.slow
 def test_in_a_terminal_there_is_a_bar(prefect_server, words, environment, tmp_path) -> None:
     terminal, theirs = pty.openpty()
     with subprocess.Popen(
@@ -92,6 +94,7 @@ def test_in_a_terminal_there_is_a_bar(prefect_server, words, environment, tmp_pa
     assert out.splitlines()[-1].startswith("next: partwise runs show r --failures")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_a_run_in_order_also_with_an_embedded_server(
     words, environment, tmp_path
 ) -> None:

@@ -291,6 +291,7 @@ def test_a_config_of_ones_own_says_what_a_model_takes(folder, model, tmp_path):
     assert "where ['input_ids', 'attention_mask'] are expected" in ended.err
 
 
+@pytest.mark.slow
 def test_an_interrupt_leaves_nothing(folder, tmp_path):
     shutil.copytree(folder / "bert", tmp_path / "bert")
     words = ["transformers", "export", "bert", "made/onnx", "--feature", CLASSIFIER]

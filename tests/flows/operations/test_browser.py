@@ -23,7 +23,10 @@ from tests.flows.operations.project import Production, wait_until
 CHROMIUM = shutil.which("chromium")
 TIMEOUT_MS = 60_000
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
+]
 
 Show = Callable[[Page, str], None]
 

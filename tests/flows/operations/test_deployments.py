@@ -25,6 +25,8 @@ from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.run import Run
 from tests.flows.operations.project import Production, processes_of, wait_until
 
+pytestmark = pytest.mark.slow  # a Prefect server and a worker
+
 DEPLOYMENTS = (
     "train-models/on-demand",
     "run-inference/on-demand",

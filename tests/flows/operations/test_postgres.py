@@ -16,6 +16,7 @@ TRAINER = {"kind": "lightgbm", "label": "y", "features": ["x"], "rounds": 2, "mi
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_twenty_flow_runs_at_once_on_postgresql(tmp_path: Path) -> None:
     with postgres(auth="trust") as server:
         url = server.bare_uri.replace("postgresql", "postgresql+asyncpg")

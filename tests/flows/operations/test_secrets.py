@@ -25,6 +25,8 @@ from partwise.outcomes import RunStatus
 from tests.flows.operations.locked_bucket import LockedBucket
 from tests.flows.operations.project import Production, wait_until
 
+pytestmark = pytest.mark.slow  # a Prefect server and a worker
+
 MARK = "a-word-that-has-to-be-found"
 WRONG = "canary-of-a-secret-that-opens-nothing"
 TOLD = (

@@ -7,11 +7,14 @@ import subprocess
 import time
 
 import psutil
+import pytest
 
 from partwise.flows.operations.services import Services
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 from tests.flows.operations.project import COMMAND, Production, Project, wait_until
+
+pytestmark = pytest.mark.slow  # Prefect servers that start and end
 
 
 def test_down_does_no_harm_where_nothing_runs(project: Project) -> None:

@@ -236,6 +236,7 @@ def script_environment(home: Path) -> dict[str, str]:
     return environment | {"PREFECT_HOME": str(home)}
 
 
+@pytest.mark.slow
 def test_a_plain_script_runs_with_an_embedded_server(tmp_path) -> None:
     """It has no guard against being imported, as short scripts have none."""
     script = tmp_path / "script.py"
@@ -287,6 +288,7 @@ def way_to(port: int) -> Iterator[tuple[int, Callable[[], None]]]:
             close(opened)
 
 
+@pytest.mark.slow
 def test_a_run_outlives_the_server(prefect_server, dask_client, tmp_path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
