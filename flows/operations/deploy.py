@@ -18,6 +18,7 @@ from uuid import UUID
 
 import httpx
 import yaml
+from prefect.blocks.core import Block
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
@@ -31,18 +32,12 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
-from partwise.blocks import (
-    ArtifactStore,
-    CudaCluster,
-    LocalCluster,
-    RemoteCluster,
-    SqlSource,
-    SqlTable,
-)
+from partwise import blocks
 from partwise.errors import InputError, ServiceError
 
 PROJECT_FILE = "prefect.yaml"
-BLOCKS = (ArtifactStore, LocalCluster, CudaCluster, RemoteCluster, SqlSource, SqlTable)
+BLOCKS: tuple[type[Block], ...] = tuple(getattr(blocks, name) for name in blocks.__all__)
+"""All that partwise has: what is not registered cannot be created in the UI."""
 TAG = "partwise"
 CRASH_AUTOMATION = "partwise: flow runs without a heartbeat have crashed"
 SILENCE_S = 90
