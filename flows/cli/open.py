@@ -4,7 +4,7 @@ import tempfile
 import webbrowser
 from pathlib import Path
 
-from partwise.flows.cli.report import console
+from partwise.flows.cli.output import console
 from partwise.reports.report import read_report, render_report
 from partwise.runs.documents import REPORT_FILE, run_path
 from partwise.runs.run import Run

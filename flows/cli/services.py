@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from cyclopts import Parameter
 
 from partwise.errors import InputError, PartwiseError, ServiceError
-from partwise.flows.cli import report
+from partwise.flows.cli import output
 from partwise.flows.operations import services as local
-from partwise.flows.operations.services import Services
+from partwise.flows.operations.services import Services, answers
 
 if TYPE_CHECKING:
     from partwise.flows.operations.deploy import ProjectFile
@@ -35,7 +35,7 @@ def deploy(*, pool: str | None = None, pool_type: str = "process") -> int:
             process.
     """
     folder = Path.cwd()
-    from partwise.flows.cli.calls import answers, quieten
+    from partwise.flows.cli.flow_calls import quieten
     from partwise.flows.operations.deploy import read_project
 
     quieten()
@@ -64,7 +64,7 @@ def up(*, port: Port = None) -> int:
         port: Where the server listens, on 127.0.0.1. Default: 4200, or that of PREFECT_API_URL.
     """
     folder = Path.cwd()
-    from partwise.flows.cli.calls import quieten
+    from partwise.flows.cli.flow_calls import quieten
     from partwise.flows.operations.deploy import read_project
 
     quieten()
@@ -97,7 +97,7 @@ def down() -> int:
     Flow runs at work are cancelled: what they have committed stays, and a later one resumes it.
     """
     folder = Path.cwd()
-    out = report.console()
+    out = output.console()
     if not (folder / local.FOLDER).is_dir():
         out.print(f"Nothing was started in {folder}.", markup=False)
         return 0
@@ -131,8 +131,6 @@ def _still_running(before: Services | None, port: int | None) -> Services | None
 
 def _plan(port: int | None) -> Services:
     """Decide which server to use: that of PREFECT_API_URL, or one of our own."""
-    from partwise.flows.cli.calls import answers
-
     named = _named_server()
     if named is not None and port is None:
         if answers(named):
@@ -151,8 +149,6 @@ def _plan(port: int | None) -> Services:
 
 
 def _start_server(folder: Path, services: Services) -> Services:
-    from partwise.flows.cli.calls import answers
-
     if not services.owns_server or services.is_alive("server"):
         return services
     port = urlsplit(services.api_url).port or local.DEFAULT_PORT
@@ -211,11 +207,11 @@ def _undo(folder: Path, running: Services | None) -> None:
 
 
 def _end(folder: Path, services: Services, *, tells: bool = True) -> None:
-    from partwise.flows.cli.calls import quieten
+    from partwise.flows.cli.flow_calls import quieten
     from partwise.flows.operations.deploy import end_flow_runs
 
     quieten()
-    out = report.console()
+    out = output.console()
     was_alive = {role: services.is_alive(role) for role in services.pids}
     flow_run_ids = local.end_worker(services)
     if flow_run_ids:
@@ -237,13 +233,13 @@ def _deploy(project: "ProjectFile", api_url: str, pool_type: str, *, keeps_sched
     _news(f"deploying {len(project.deployments)} deployments to {api_url}")
     done = deploy(project, api_url, pool_type, keeps_schedules=keeps_schedules)
     rows = [(one.name, "; ".join(one.started_by) or "on demand") for one in done]
-    report.print_table(("deployment", "started by"), rows)
-    report.console().print(f"automation  {CRASH_AUTOMATION}", markup=False)
+    output.print_table(("deployment", "started by"), rows)
+    output.console().print(f"automation  {CRASH_AUTOMATION}", markup=False)
 
 
 def _tell(services: Services, *, was_there: bool) -> None:
     """Say where things are, and what to do next."""
-    out = report.console()
+    out = output.console()
     ui = services.api_url.removesuffix("/api")
     state = "runs already" if was_there else "is up"
     owner = "" if services.owns_server else " (not ours: `partwise down` leaves it)"

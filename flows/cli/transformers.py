@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from partwise.flows.cli import report
-from partwise.flows.cli.options import built, given
+from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
+from partwise.flows.cli.output import console, print_json, print_table
+from partwise.flows.cli.parsing import COMMON, build_settings, given_options
 from partwise.flows.cli.transformers_log import (
     print_log,
     print_mismatch,
@@ -22,12 +23,10 @@ if TYPE_CHECKING:
     from partwise.transformers.options import TransformersOptions
     from partwise.transformers.report import ExportReport
 
-SUCCESS, FAILURE = 0, 1
-
 transformers = App(
     name="transformers",
     help="Export models of Hugging Face's transformers, and check such exports.",
-    default_parameter=Parameter(negative=(), show_default=False),
+    default_parameter=COMMON,
 )
 
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object on stdout.")]
@@ -179,7 +178,7 @@ def export(
         print_log(done, options)
     file = _file_of(output, done)
     if as_json:
-        report.print_json({**done.model_dump(mode="json"), "saved": str(file)})
+        print_json({**done.model_dump(mode="json"), "saved": str(file)})
     sys.stderr.write(f"All good, model saved at: {file}\n")
     return SUCCESS
 
@@ -208,13 +207,13 @@ def features(
                     }
                     for name, row in ARCHITECTURES.items()
                 ]
-                report.print_json({"architectures": found})
+                print_json({"architectures": found})
             else:
                 rows = [
                     (name, row.name, f"{row.atol:g}", ", ".join(row.features))
                     for name, row in ARCHITECTURES.items()
                 ]
-                report.print_table(("model type", "name", "atol", "features"), rows)
+                print_table(("model type", "name", "atol", "features"), rows)
             return SUCCESS
 
         from partwise.transformers.feature_table import describe_features
@@ -223,9 +222,9 @@ def features(
         check_installed()
         table = describe_features(model_type)
         if as_json:
-            report.print_json(table.model_dump(mode="json"))
+            print_json(table.model_dump(mode="json"))
         else:
-            report.console().print(table_of(table), markup=False, end="")
+            console().print(table_of(table), markup=False, end="")
     return SUCCESS
 
 
@@ -281,7 +280,7 @@ def check(
     sys.stderr.write(f"Feature: {found.feature}\n")
     print_log(found, options)
     if as_json:
-        report.print_json(
+        print_json(
             {**found.model_dump(mode="json"), "is_right": found.is_right, "checked": str(file)}
         )
     if found.is_right:
@@ -307,13 +306,13 @@ def _print_error(error: Exception) -> None:
     found = getattr(error, "report", None)
     if found is not None:
         told["report"] = found.model_dump(mode="json")
-    report.print_json({"error": told})
+    print_json({"error": told})
 
 
-def _options(**said: Any) -> "TransformersOptions":
+def _options(**options: Any) -> "TransformersOptions":
     from partwise.transformers.options import TransformersOptions
 
-    return built(TransformersOptions, **given(said))
+    return build_settings(TransformersOptions, **given_options(options))
 
 
 def _own_config(name: str) -> "OwnConfig | None":

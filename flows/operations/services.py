@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, Self
 
+import httpx
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -35,6 +36,7 @@ WORKER_START_S = 120.0
 SERVICE_STOP_S = 10.0
 WORKER_STOP_S = 25.0
 """To cancel a run takes up to ten seconds, and then its Dask cluster is closed."""
+ANSWER_TIMEOUT_S = 3.0
 POLL_S = 0.1
 TAIL_LINES = 20
 
@@ -227,6 +229,15 @@ def tail(folder: Path, role: Role) -> str:
     except OSError:
         return ""
     return "\n".join(lines[-TAIL_LINES:])
+
+
+def answers(api_url: str) -> bool:
+    """Whether anything answers at the URL of a Prefect API, be it a refusal."""
+    try:
+        httpx.get(f"{api_url.rstrip('/')}/health", timeout=ANSWER_TIMEOUT_S)
+    except httpx.HTTPError:
+        return False
+    return True
 
 
 def check_port(port: int) -> None:

@@ -74,7 +74,7 @@ def print_fields(fields: Mapping[str, Text | str]) -> None:
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     """Print rows in aligned columns, numbers to the right."""
-    texts = [[shown(value) for value in row] for row in rows]
+    texts = [[cell_text(value) for value in row] for row in rows]
     widths = [
         max([len(name), *(len(row[i]) for row in texts)], default=0) for i, name in enumerate(names)
     ]
@@ -276,7 +276,7 @@ def row_key(run: Run, row: Mapping[str, Any]) -> str:
     return key_text([row[f"{KEY_PREFIX}{column.name}"] for column in run.key_columns])
 
 
-def shown(value: Any) -> str:
+def cell_text(value: Any) -> str:
     """Return a cell's text."""
     match value:
         case None:
