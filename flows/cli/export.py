@@ -81,7 +81,7 @@ Predict = Annotated[
 ]
 KeepColumns = Annotated[
     Names,
-    Parameter(group=ROWS, help="Columns to keep beside the predictions, such as a date."),
+    Parameter(group=ROWS, help="Columns of the rows to keep with the predictions, such as a date."),
 ]
 _RUN, _FOLLOWING = RunOptions(), FollowingRunOptions()
 _EXECUTION, _CLUSTER = ExecutionOptions(), ClusterOptions()

@@ -30,10 +30,11 @@ class FileOptions:
     column, each file is a partition."""
 
     def of(self, data: Sequence[str]) -> "list[str] | Files":
-        """Return the data of a flow: the paths, and how they are read where that was said.
+        """Return the data of a flow: the paths, and with options how they are read.
 
         Raises:
-            InputError: A type is unknown, or the data is the name of a block, which says it itself.
+            InputError: A type is unknown, or the data is the name of a block, which has its own
+                options.
         """
         if self == FileOptions() or not data:
             return list(data)

@@ -4,8 +4,8 @@ Exit codes: 0 success, 1 failure, 2 a call that cannot be carried out as it stan
 partitions failed, 130 interrupted. Results go to stdout; news, warnings and errors to stderr, an
 error as one line. PARTWISE_DEBUG=1 (or --debug) shows where it came from.
 
-Each command is imported when it is called or its own help is asked for: `partwise --help` stays
-fast, and no help imports Prefect or pyarrow.
+A command is imported when it is called, or when its own help is printed, so that `partwise --help`
+is fast.
 """
 
 import logging
@@ -97,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Carry out a command, and return its exit code.
 
     Args:
-        arguments: The words after `partwise`; None: those that this process was started with.
+        arguments: The words after `partwise`; None: those of this process.
 
     Example:
         >>> main(["runs", "list", "--store", "/data/models"])  # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Showing the report of a run in a browser."""
+"""Opening the report of a run in a browser (`partwise runs show RUN --open`)."""
 
 import tempfile
 import webbrowser
@@ -11,10 +11,10 @@ from partwise.runs.run import Run
 
 
 def open_report(run: Run) -> None:
-    """Open the report of a run in a browser, and print where it lies.
+    """Open the report of a run in a browser, and print its path.
 
-    A report in a local store is opened as it lies there. Of one in a remote store, or where there
-    is none of the run as it stands now, a temporary file is made, which stays for the browser.
+    A report in a local store is opened in its place. Where the store is remote, or the report is
+    missing or older than the run, a temporary file is written, which stays for the browser.
     """
     path = _report_file(run)
     try:

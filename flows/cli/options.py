@@ -73,7 +73,7 @@ class RowOptions:
 @Parameter(name="*", group=RUN)
 @dataclass(frozen=True, kw_only=True)
 class FollowingRunOptions:
-    """Which run it is, and where it lies; its seed is that of the run that it follows."""
+    """The run's name and place; its seed is that of the run that it follows."""
 
     run_id: str = ""
     """A name for the run: letters, digits, "-" and "_". Default: one is made up."""
@@ -94,7 +94,7 @@ class FollowingRunOptions:
 @Parameter(name="*", group=RUN)
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(FollowingRunOptions):
-    """Which run it is, where it lies, and its seed."""
+    """The run's name, place and seed."""
 
     seed: int = 0
     """Every partition's own seed is derived from this one and its key."""
@@ -241,7 +241,7 @@ class InferenceOptions:
     """Your own function of (data, model, context): package.module:function. Default: the model's
     own prediction."""
     keep_columns: Names = ()
-    """Columns of the rows to keep beside the predictions, such as a date."""
+    """Columns of the rows to keep with the predictions, such as a date."""
     on_missing_model: Literal["fail", "skip"] = "fail"
     """What becomes of a partition without a model."""
 

@@ -58,7 +58,7 @@ class _Console(Console):
 
 
 def console() -> Console:
-    """Return a console on stdout that breaks no lines and colours only what it is told to."""
+    """Return a console on stdout that breaks no lines and colours nothing by itself."""
     return _Console(highlight=False, soft_wrap=True)
 
 

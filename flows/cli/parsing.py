@@ -91,7 +91,7 @@ def _describe_first(error: "ValidationError", flags: Mapping[str, str]) -> str:
 
 
 def split_names(values: Iterable[str]) -> list[str]:
-    """Return names that were given one by one, with commas between them, or both.
+    """Return names that were typed one by one, with commas between them, or both.
 
     Example:
         >>> split_names(["store,date", '"a,b"'])
