@@ -26,7 +26,7 @@ from partwise.datasets.dataset import resolve_references
 from partwise.errors import RunCancelled, RunFailed
 from partwise.flows.cli.exit_codes import PARTIAL_FAILURE, SUCCESS
 from partwise.flows.cli.input_files import names_block
-from partwise.flows.cli.output import print_run
+from partwise.flows.cli.run_output import print_run
 from partwise.flows.operations.services import answers
 from partwise.models.serdes import PickleSerde
 from partwise.runs.documents import check_run_id

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from partwise.errors import InputError, PartitionNotFoundError, PartwiseError
-from partwise.flows.cli import output
+from partwise.flows.cli import output, run_output
 from partwise.flows.cli.options import ClusterOptions, StoreUrl
 from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import size
@@ -102,7 +102,7 @@ def show_run(
     elif failures:
         _show_failures(run, as_json)
     elif as_json:
-        output.print_json(output.run_record(run))
+        output.print_json(run_output.run_record(run))
     else:
         _print_run(run)
     return 0
@@ -167,7 +167,7 @@ def collect_run_garbage(
 def _record(run_id: str, store: Store) -> dict[str, Any]:
     """Return a run as a JSON line has it, also where its documents cannot be read."""
     try:
-        return output.run_record(Run.open(run_id, store))
+        return run_output.run_record(Run.open(run_id, store))
     except PartwiseError as error:
         return {"run_id": run_id, "status": "UNREADABLE", "created_at": None, "error": str(error)}
 
@@ -194,21 +194,21 @@ def _print_run(run: Run) -> None:
         fields["with"] = ", ".join(f"{name} {value}" for name, value in newest.environment.items())
     if run.status is RunStatus.IN_PROGRESS:
         fields["note"] = "it is at work, or its process died: a resume finds out"
-    output.print_run(run, fields)
+    run_output.print_run(run, fields)
 
 
 def _show_failures(run: Run, as_json: bool) -> None:
     if as_json:
-        for row in output.failed_rows(run):
+        for row in run_output.failed_rows(run):
             output.print_json(row)
         return
-    groups = output.failure_groups(run, most=1000, samples=20)
+    groups = run_output.failure_groups(run, most=1000, samples=20)
     if not groups:
         output.console().print(f"Nothing failed in the run {run.run_id}.", markup=False)
         return
     for text in groups:
         output.console().print(text)
-    option = output.store_option(run)
+    option = run_output.store_option(run)
     output.console().print(
         f"next: partwise runs show {run.run_id} --key KEY --logs{option}  (what one wrote)",
         markup=False,

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from packaging.requirements import Requirement
 
 from partwise.errors import PartwiseError
-from partwise.flows.operations.services import ANSWER_TIMEOUT_S, answers
 from partwise.formatting import duration, shortened, size
 from partwise.store.store import Store
 
@@ -223,6 +222,8 @@ def _compare(name: str, answers: dict[str, Any], ours: str) -> Finding:
 
 def _prefect() -> Finding:
     from prefect.settings import PREFECT_API_URL
+
+    from partwise.flows.operations.services import ANSWER_TIMEOUT_S, answers
 
     url = PREFECT_API_URL.value()
     if url is None:

@@ -23,7 +23,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, Self
 
-import httpx
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -238,6 +237,8 @@ def tail(folder: Path, role: Role) -> str:
 
 def answers(api_url: str) -> bool:
     """Whether anything answers at the URL of a Prefect API; a refusal is an answer."""
+    import httpx  # here, since `partwise up --help` can do without
+
     try:
         httpx.get(f"{api_url.rstrip('/')}/health", timeout=ANSWER_TIMEOUT_S)
     except httpx.HTTPError:
