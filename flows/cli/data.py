@@ -16,8 +16,9 @@ from partwise.datasets.comparison import (
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.manifest import DATASETS, ColumnDocument
 from partwise.errors import PartwiseError
-from partwise.flows.cli import report
-from partwise.flows.cli.options import Names, StoreUrl, parse_condition, split_names
+from partwise.flows.cli import output
+from partwise.flows.cli.options import Names, StoreUrl
+from partwise.flows.cli.parsing import COMMON, parse_condition, split_names
 from partwise.formatting import key_text, shortened, size
 from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
@@ -28,15 +29,15 @@ READERS = 8
 data = App(
     name="data",
     help="Register rows as versions of a dataset, list, show and compare them.",
-    default_parameter=Parameter(negative=(), show_default=False),
+    default_parameter=COMMON,
 )
 
 Json = Annotated[bool, Parameter(name="--json")]
 Reference = Annotated[str, Parameter(name="NAME[@VERSION]")]
 
 
-@data.command
-def register(
+@data.command(name="register")
+def register_dataset(
     name: str,
     source: Annotated[tuple[str, ...], Parameter(name="SOURCE")],
     /,
@@ -59,7 +60,7 @@ def register(
         where: Rows to keep, such as "price > 0". Given several times, all must hold.
         columns: Columns to keep. Default: all.
         description: A sentence for people.
-        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object.
     """
     from partwise.datasets import registration
@@ -77,9 +78,9 @@ def register(
     )
     dataset = done.dataset
     if as_json:
-        report.print_json({**_record(dataset), "is_new": done.is_new})
+        output.print_json({**_record(dataset), "is_new": done.is_new})
         return 0
-    out = report.console()
+    out = output.console()
     if done.is_new:
         out.print(f"{dataset.reference}  {_extent(dataset)}", markup=False)
     else:
@@ -88,21 +89,21 @@ def register(
 
 
 @data.command(name="list")
-def list_(*, store: StoreUrl = "artifacts", as_json: Json = False) -> int:
+def print_datasets(*, store: StoreUrl = "artifacts", as_json: Json = False) -> int:
     """List the datasets in a store, each with its newest version.
 
     Args:
-        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object per dataset.
     """
     opened = Store.parse(store)
     found = list_datasets(opened)
     if as_json:
         for dataset in found:
-            report.print_json(_record(dataset))
+            output.print_json(_record(dataset))
         return 0
     if not found:
-        report.console().print(f"There are no datasets in {opened.url}.", markup=False)
+        output.console().print(f"There are no datasets in {opened.url}.", markup=False)
         return 0
     rows = [
         (
@@ -117,12 +118,12 @@ def list_(*, store: StoreUrl = "artifacts", as_json: Json = False) -> int:
         for dataset in found
     ]
     names = ("dataset", "version", "rows", "columns", "size", "registered (UTC)", "description")
-    report.print_table(names, rows)
+    output.print_table(names, rows)
     return 0
 
 
-@data.command
-def show(
+@data.command(name="show")
+def show_dataset(
     name: Reference,
     /,
     *,
@@ -135,7 +136,7 @@ def show(
     Args:
         name: The dataset, such as sales@3; without a version the newest.
         runs: Look through all runs of the store for those that read this version.
-        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object.
     """
     dataset = Dataset.of(name, Store.parse(store))
@@ -143,26 +144,26 @@ def show(
     if as_json:
         columns = [column.model_dump(mode="json") for column in dataset.manifest.columns]
         used = {} if users is None else {"runs": users}
-        report.print_json({**_record(dataset), "columns": columns, **used})
+        output.print_json({**_record(dataset), "columns": columns, **used})
         return 0
     manifest = dataset.manifest
     fields = {"rows": _extent(dataset)}
     if manifest.description:
         fields["description"] = manifest.description
     fields["from"] = _origin(dataset)
-    fields["registered"] = f"{report.shown(manifest.created_at)} UTC"
+    fields["registered"] = f"{output.cell_text(manifest.created_at)} UTC"
     fields["fingerprint"] = manifest.fingerprint
     if users is not None:
         fields["runs"] = "\n".join(users) or "none"
-    report.console().print(dataset.reference, style="bold", markup=False)
-    report.print_fields(fields)
+    output.console().print(dataset.reference, style="bold", markup=False)
+    output.print_fields(fields)
     header = ("column", "type", "mark", "nulls", "min", "max", "mean", "distinct")
-    report.print_table(header, [_column_row(dataset, column) for column in manifest.columns])
+    output.print_table(header, [_column_row(dataset, column) for column in manifest.columns])
     return 0
 
 
-@data.command
-def diff(
+@data.command(name="diff")
+def compare_versions(
     before: Reference,
     after: Reference,
     /,
@@ -178,8 +179,8 @@ def diff(
         before: The earlier version, such as sales@1.
         after: The later version, such as sales@2.
         partition_by: The key column, or several: count the partitions added, removed and changed.
-        examples: The most keys to print of each. Default: 5.
-        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        examples: The most keys to print of each.
+        store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object.
     """
     opened = Store.parse(store)
@@ -188,23 +189,23 @@ def diff(
     keys = split_names(partition_by)
     partitions = compare_partitions(old, new, keys, examples=examples) if keys else None
     if as_json:
-        report.print_json(_diff_record(old, new, changes, partitions))
+        output.print_json(_diff_record(old, new, changes, partitions))
         return 0
-    out = report.console()
+    out = output.console()
     out.print(f"{old.reference} -> {new.reference}", style="bold", markup=False)
     equal = " (the very same)" if old.fingerprint == new.fingerprint else ""
     fields = {"rows": f"{old.rows:,} -> {new.rows:,}{equal}"}
     if partitions is not None:
         fields["partitions"] = _partition_text(partitions)
-    report.print_fields(fields)
+    output.print_fields(fields)
     rows = [row for change in changes for row in _change_rows(old, new, change)]
     if rows:
-        report.print_table(("column", "what", "before", "after"), rows)
+        output.print_table(("column", "what", "before", "after"), rows)
     return 0
 
 
-@data.command
-def gc(
+@data.command(name="gc")
+def collect_data_garbage(
     name: str = "",
     /,
     *,
@@ -218,9 +219,9 @@ def gc(
     Args:
         name: The dataset. Default: all of them, and the rows that runs handed to workers by way of
             the store, which later runs on the same rows use again.
-        older_than_days: How old such rows have to be: a run may be at work on them. Default: 7.
+        older_than_days: How old such rows have to be: a run may be at work on them.
         dry_run: Only list them.
-        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object per file.
     """
     from partwise.datasets.garbage import collect_dataset_garbage
@@ -232,7 +233,7 @@ def gc(
         found += collect_dataset_garbage(opened, each, dry_run=dry_run)
     if not name:
         found += collect_shards(opened, timedelta(days=older_than_days), dry_run=dry_run)
-    report.print_garbage(found, name or opened.url, dry_run=dry_run, as_json=as_json)
+    output.print_garbage(found, name or opened.url, dry_run=dry_run, as_json=as_json)
     return 0
 
 
@@ -302,7 +303,7 @@ def _change_rows(old: Dataset, new: Dataset, change: ColumnChange) -> list[tuple
             values = [dataset.manifest.mark_of(change.name) or "none" for dataset in (old, new)]
         else:
             values = [_bound(getattr(side, what)) for side in (change.before, change.after)]
-        rows.append((change.name, what, *(report.shown(value) for value in values)))
+        rows.append((change.name, what, *(output.cell_text(value) for value in values)))
     return rows
 
 

@@ -1,35 +1,38 @@
 """`partwise export`, `validate` and `pipeline`: from trained models to proved files."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, default_name_transform
 
+from partwise.engine.options import ExecutionOptions
 from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.options import (
     ROWS,
     RUN,
     ClusterOptions,
+    Execution,
     FollowingRunOptions,
-    LimitOptions,
     Names,
     RowOptions,
     RunOptions,
     TrainerOptions,
-    built,
-    given,
-    parse_condition,
-    split_names,
 )
-
-if TYPE_CHECKING:
-    from partwise.models.export_options import ExportOptions, ValidationOptions
+from partwise.flows.cli.parsing import parse_condition, split_names
+from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 
 EXPORT = Group("Export", sort_key=0)
 
+
+def _option_name(field: str) -> str:
+    """Return the option of a field: `--inputs` is a function here, as it is in the flows."""
+    return default_name_transform("model_inputs" if field == "inputs" else field)
+
+
+Export = Annotated[ExportOptions, Parameter(name="*", group=EXPORT, name_transform=_option_name)]
+Validation = Annotated[ValidationOptions, Parameter(name="*", group=EXPORT)]
 Format = Annotated[
-    Literal["onnx", "torchscript", "pt2", "native", "neuron"],
-    Parameter(group=EXPORT, help="What models become. Default: onnx."),
+    ModelFormat, Parameter(name="--format", group=EXPORT, help="What models become.")
 ]
 Inputs = Annotated[
     str,
@@ -78,61 +81,10 @@ Predict = Annotated[
 ]
 KeepColumns = Annotated[
     Names,
-    Parameter(group=ROWS, help="Columns to keep beside the predictions, such as a date."),
+    Parameter(group=ROWS, help="Columns of the rows to keep with the predictions, such as a date."),
 ]
 _RUN, _FOLLOWING = RunOptions(), FollowingRunOptions()
-_LIMITS, _CLUSTER = LimitOptions(), ClusterOptions()
-
-
-@Parameter(name="*", group=EXPORT)
-@dataclass(frozen=True, kw_only=True)
-class ExportSettings:
-    """How models are exported."""
-
-    opset: int | None = None
-    """The version of ONNX' operators. Default: what the writer was tested with."""
-    layout: Annotated[Literal["tensor", "columns"], Parameter(name="--model-inputs")] = "tensor"
-    """One matrix of all features, or an input for each column. Default: tensor."""
-    precision: Literal["full", "float16", "int8"] = "full"
-    """That of the model, or less, judged by a metric (PyTorch modules as ONNX). Default: full."""
-    optimization: Literal["none", "basic", "extended", "all"] = "none"
-    """How far onnxruntime rewrites the graph before it is stored. Default: none."""
-
-    def build(self) -> "ExportOptions":
-        """Return the options of a flow.
-
-        Raises:
-            InputError: A number is out of bounds.
-        """
-        from partwise.models.export_options import ExportOptions
-
-        said = given(vars(self))
-        return built(ExportOptions, inputs=said.pop("layout"), **said)
-
-
-@Parameter(name="*", group=EXPORT)
-@dataclass(frozen=True, kw_only=True)
-class ValidationSettings:
-    """How exports are compared with their models."""
-
-    atol: float | None = None
-    """Values may differ by atol + rtol * |expected|. Default: what the arithmetic allows for."""
-    rtol: float | None = None
-    """See --atol."""
-    most_rows: int | None = None
-    """Of a partition's rows, so many are compared at most. Default: 1000."""
-    max_metric_loss: float | None = None
-    """With less precision: how much worse the metric may be, as a fraction. Default: 0.01."""
-
-    def build(self) -> "ValidationOptions":
-        """Return the options of a flow.
-
-        Raises:
-            InputError: A number is out of bounds.
-        """
-        from partwise.models.export_options import ValidationOptions
-
-        return built(ValidationOptions, **given(vars(self)))
+_EXECUTION, _CLUSTER = ExecutionOptions(), ClusterOptions()
 
 
 @Parameter(name="*", group=ROWS)
@@ -146,7 +98,7 @@ class ComparedRowOptions:
     """Columns to read. Default: all."""
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of a flow that say the same.
+        """Return them as arguments of a flow.
 
         Raises:
             InputError: A condition cannot be read.
@@ -157,8 +109,8 @@ class ComparedRowOptions:
         }
 
 
-_EXPORT, _VALIDATION, _ROWS = ExportSettings(), ValidationSettings(), ComparedRowOptions()
-_FILES = FileOptions()
+_EXPORT, _VALIDATION = ExportOptions(), ValidationOptions()
+_ROWS, _FILES = ComparedRowOptions(), FileOptions()
 
 
 def export(
@@ -166,21 +118,21 @@ def export(
     data: Rows = (),
     /,
     *,
-    form: Annotated[Format, Parameter(name="--format")] = "onnx",
+    form: Format = "onnx",
     to: Target = "",
     inputs: Inputs = "",
     exporter: ExporterName = "",
-    settings: ExportSettings = _EXPORT,
-    validation: ValidationSettings = _VALIDATION,
+    options: Export = _EXPORT,
+    validation: Validation = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
     files: FileOptions = _FILES,
     run: FollowingRunOptions = _FOLLOWING,
-    limits: LimitOptions = _LIMITS,
+    execution: Execution = _EXECUTION,
     cluster: ClusterOptions = _CLUSTER,
     pickle: Pickle = False,
 ) -> int:
     """Export every model of a training run, each proved before it is published."""
-    from partwise.flows.cli.main import pickle_serde, run_flow
+    from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
     from partwise.runs.layout import check_target
     from partwise.store.store import Store
 
@@ -190,17 +142,17 @@ def export(
         "data": files.of(data),
         "inputs": inputs,
         "exporter": exporter,
-        "options": settings.build(),
-        "validation": validation.build(),
+        "options": options,
+        "validation": validation,
         "serde": pickle_serde(pickle),
         **rows.arguments(),
         **run.arguments("export"),
-        "execution": limits.build(),
+        "execution": execution,
         "cluster": cluster.build(),
     }
     if to:
         check_target(Store.parse(to))
-    code = run_flow("export_models", arguments)
+    code = call_and_print("export_models", arguments)
     if to:
         _lay_out(arguments["run_id"], run.store, to)
     return code
@@ -213,30 +165,30 @@ def validate(
     *,
     inputs: Inputs = "",
     exporter: ExporterName = "",
-    validation: ValidationSettings = _VALIDATION,
+    validation: Validation = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
     files: FileOptions = _FILES,
     run: FollowingRunOptions = _FOLLOWING,
-    limits: LimitOptions = _LIMITS,
+    execution: Execution = _EXECUTION,
     cluster: ClusterOptions = _CLUSTER,
     pickle: Pickle = False,
 ) -> int:
     """Prove the files of an export run again: on new rows, or with another onnxruntime."""
-    from partwise.flows.cli.main import pickle_serde, run_flow
+    from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
     arguments = {
         "export_run_id": export_run_id,
         "data": files.of(data),
         "inputs": inputs,
         "exporter": exporter,
-        "validation": validation.build(),
+        "validation": validation,
         "serde": pickle_serde(pickle),
         **rows.arguments(),
         **run.arguments("validate"),
-        "execution": limits.build(),
+        "execution": execution,
         "cluster": cluster.build(),
     }
-    return run_flow("validate_exports", arguments)
+    return call_and_print("validate_exports", arguments)
 
 
 def pipeline(
@@ -247,20 +199,20 @@ def pipeline(
     rows: RowOptions,
     files: FileOptions = _FILES,
     infer_on: InferOn = (),
-    form: Annotated[Format, Parameter(name="--format")] = "onnx",
+    form: Format = "onnx",
     inputs: Inputs = "",
     exporter: ExporterName = "",
     predict: Predict = "",
     keep_columns: KeepColumns = (),
-    settings: ExportSettings = _EXPORT,
-    validation: ValidationSettings = _VALIDATION,
+    options: Export = _EXPORT,
+    validation: Validation = _VALIDATION,
     run: RunOptions = _RUN,
-    limits: LimitOptions = _LIMITS,
+    execution: Execution = _EXECUTION,
     cluster: ClusterOptions = _CLUSTER,
     pickle: Pickle = False,
 ) -> int:
     """Train, export, validate and infer: four runs under one name."""
-    from partwise.flows.cli.main import pickle_serde, run_flow
+    from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
     arguments = {
         "data": files.of(data),
@@ -272,18 +224,18 @@ def pipeline(
         "predict": predict,
         "serde": pickle_serde(pickle),
         "keep_columns": split_names(keep_columns),
-        "options": settings.build(),
-        "validation": validation.build(),
+        "options": options,
+        "validation": validation,
         **rows.arguments(),
         **run.arguments("pipeline"),
-        "execution": limits.build(),
+        "execution": execution,
         "cluster": cluster.build(),
     }
-    return run_flow("model_pipeline", arguments)
+    return call_and_print("model_pipeline", arguments)
 
 
 def _lay_out(run_id: str, store: str, to: str) -> None:
-    from partwise.flows.cli.report import console
+    from partwise.flows.cli.output import console
     from partwise.runs.layout import INDEX_FILE, lay_out
     from partwise.runs.run import Run
     from partwise.store.store import Store

@@ -1,4 +1,4 @@
-"""What the command line says about files of rows."""
+"""Options of how files of rows are read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from cyclopts import Parameter
 
 from partwise.errors import InputError
-from partwise.flows.cli.options import ROWS, Names, split_names
+from partwise.flows.cli.options import ROWS, Names
+from partwise.flows.cli.parsing import split_names
 
 if TYPE_CHECKING:
     from partwise.sources.files.file_set import Files
@@ -21,8 +22,7 @@ class FileOptions:
     file_format: Literal["", "parquet", "csv", "json", "orc", "ipc"] = ""
     """The format of the files, where their names do not say; json: an object on each line."""
     schema: Literal["cast", "strict", "union"] = "cast"
-    """Files whose columns differ: cast to those of the first, refused, or the columns of all.
-    Default: cast."""
+    """Files whose columns differ: cast to those of the first, refused, or the columns of all."""
     types: Names = ()
     """Types of columns, such as zip=string or day=date32; may be repeated."""
     file_column: str = ""
@@ -30,10 +30,11 @@ class FileOptions:
     column, each file is a partition."""
 
     def of(self, data: Sequence[str]) -> "list[str] | Files":
-        """Return the data of a flow: the paths, and how they are read where that was said.
+        """Return the data of a flow: the paths, and with options how they are read.
 
         Raises:
-            InputError: A type is unknown, or the data is the name of a block, which says it itself.
+            InputError: A type is unknown, or the data is the name of a block, which has its own
+                options.
         """
         if self == FileOptions() or not data:
             return list(data)

@@ -1,20 +1,20 @@
-"""Showing the report of a run in a browser."""
+"""Opening the report of a run in a browser (`partwise runs show RUN --open`)."""
 
 import tempfile
 import webbrowser
 from pathlib import Path
 
-from partwise.flows.cli.report import console
+from partwise.flows.cli.output import console
 from partwise.reports.report import read_report, render_report
 from partwise.runs.documents import REPORT_FILE, run_path
 from partwise.runs.run import Run
 
 
 def open_report(run: Run) -> None:
-    """Open the report of a run in a browser, and print where it lies.
+    """Open the report of a run in a browser, and print its path.
 
-    A report in a local store is opened as it lies there. Of one in a remote store, or where there
-    is none of the run as it stands now, a temporary file is made, which stays for the browser.
+    A report in a local store is opened in its place. Where the store is remote, or the report is
+    missing or older than the run, a temporary file is written, which stays for the browser.
     """
     path = _report_file(run)
     try:

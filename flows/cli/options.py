@@ -1,26 +1,35 @@
-"""What the command line says about rows, runs, trainers and clusters, and what becomes of it.
+"""The options that several commands share: rows, run, execution, cluster, trainer, inference.
 
-Light to import: what needs Prefect, Dask or a library is imported by the methods that use it.
+Settings that are a model without heavy imports are options themselves, such as `Execution`. The
+classes here are for the others: a trainer is one of three kinds (its models need pyarrow), a
+cluster one of three Prefect blocks, and rows, run and inference are parameters of flows, no models.
+What needs Prefect, Dask or pyarrow is imported by the methods that use it, so that help is fast.
 """
 
-import csv
-import json
-import re
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
+from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
+from partwise.flows.cli.parsing import (
+    build_settings,
+    flag,
+    given_options,
+    parse_condition,
+    parse_parameter,
+    parse_value,
+    split_names,
+)
 
 if TYPE_CHECKING:
-    from partwise.engine.options import ExecutionOptions
+    from collections.abc import Callable
+
     from partwise.flows.orchestration.run_flow import FlowKind
     from partwise.flows.running.parameters import Cluster
     from partwise.trainers import HoldoutByTime, HoldoutFraction, LightGBMTrainer, XGBoostTrainer
 
-T = TypeVar("T")
 Names = tuple[str, ...]
 StoreUrl = Annotated[str, Parameter(env_var="PARTWISE_STORE")]
 
@@ -29,20 +38,7 @@ TRAINER, INFERENCE, ROWS, RUN, EXECUTION, CLUSTER = (
     for place, name in enumerate(("Trainer", "Inference", "Rows", "Run", "Execution", "Cluster"))
 )
 
-_SAID_AS = {
-    "fraction": "holdout_fraction",
-    "column": "holdout_by_time",
-    "start": "holdout_start",
-    "params": "param",
-    "devices": "gpus",
-}
-"""Options that have another name than the field they fill."""
-
-_CONDITION = re.compile(
-    r"""\s*(?:"(?P<quoted>[^"]+)"|(?P<column>[^\s"=!<>]+))\s*"""
-    r"""(?P<operator>==|!=|<=|>=|=|<|>|\bnot\s+in\b|\bin\b)\s*(?P<value>.*?)\s*""",
-    re.DOTALL,
-)
+Execution = Annotated[ExecutionOptions, Parameter(name="*", group=EXECUTION)]
 
 
 @Parameter(name="*", group=ROWS)
@@ -58,10 +54,10 @@ class RowOptions:
     columns: Names = ()
     """Columns to read. Default: all."""
     null_keys: Literal["error", "drop", "keep"] = "error"
-    """What becomes of rows with a null key. Default: error."""
+    """What becomes of rows with a null key."""
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of a flow that say the same.
+        """Return them as arguments of a flow.
 
         Raises:
             InputError: A condition cannot be read.
@@ -77,20 +73,19 @@ class RowOptions:
 @Parameter(name="*", group=RUN)
 @dataclass(frozen=True, kw_only=True)
 class FollowingRunOptions:
-    """Which run it is, and where it lies; its seed is that of the run that it follows."""
+    """The run's name and place; its seed is that of the run that it follows."""
 
     run_id: str = ""
     """A name for the run: letters, digits, "-" and "_". Default: one is made up."""
     store: StoreUrl = "artifacts"
-    """The artifact store: a folder, or a URL such as s3://bucket/folder. Default: artifacts."""
+    """The artifact store: a folder, or a URL such as s3://bucket/folder."""
     on_existing_artifacts: Literal["error", "overwrite", "resume"] = "error"
-    """When the run exists: refuse, begin anew, or run only what changed or is not done.
-    Default: error."""
+    """When the run exists: refuse, begin anew, or run only what changed or is not done."""
     version: str | None = None
     """Your own word for the version of your code, compared by a resume in place of the code."""
 
     def arguments(self, kind: "FlowKind") -> dict[str, Any]:
-        """Return the arguments of a flow that say the same; a run of this kind has its name now."""
+        """Return them as arguments of a flow; a run without a name gets one, by its kind."""
         from partwise.flows.orchestration.run_ids import new_run_id
 
         return {**vars(self), "run_id": self.run_id or new_run_id(kind)}
@@ -99,44 +94,10 @@ class FollowingRunOptions:
 @Parameter(name="*", group=RUN)
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(FollowingRunOptions):
-    """Which run it is, where it lies, and its seed."""
+    """The run's name, place and seed."""
 
     seed: int = 0
-    """Every partition's own seed is derived from this one and its key. Default: 0."""
-
-
-@Parameter(name="*", group=EXECUTION)
-@dataclass(frozen=True, kw_only=True)
-class LimitOptions:
-    """Retries, limits and the failure budget."""
-
-    max_retries: int | None = None
-    """How often a failed partition is tried again. Default: once."""
-    partition_timeout_s: float | None = None
-    """Seconds after which a partition is stopped. Default: no limit."""
-    partition_memory_bytes: int | None = None
-    """Memory at which a partition is stopped. Default: the worker's share of the machine."""
-    max_failed: int | None = None
-    """Stop the run when more partitions than this have failed."""
-    max_failed_fraction: float | None = None
-    """Stop the run when more than this fraction of all partitions has failed."""
-    fail_fast: bool = False
-    """Stop the run at the first partition that failed for good."""
-    n_shards: int | None = None
-    """Shards to divide the partitions into. Default: chosen from rows, bytes and workers."""
-    sample: int | None = None
-    """A dry run on so many partitions, the smallest, the largest and others between, as the run
-    <run-id>-sample: what would all of them take? Default: no dry run."""
-
-    def build(self) -> "ExecutionOptions":
-        """Return the options of a flow.
-
-        Raises:
-            InputError: A number is out of bounds.
-        """
-        from partwise.engine.options import ExecutionOptions
-
-        return built(ExecutionOptions, **given(vars(self)))
+    """Every partition's own seed is derived from this one and its key."""
 
 
 @Parameter(name="*", group=CLUSTER)
@@ -169,21 +130,21 @@ class ClusterOptions:
         Raises:
             InputError: The options contradict each other, or the address is refused.
         """
-        said = given(vars(self))
-        chosen = [flag(name) for name in ("workers", "gpus", "address") if name in said]
+        options = given_options(vars(self))
+        chosen = [flag(name) for name in ("workers", "gpus", "address") if name in options]
         if len(chosen) > 1:
             raise InputError(f"{' and '.join(chosen)} name different clusters: give one of them.")
-        remote = {name: said[name] for name in said if name not in ("workers", "gpus")}
+        remote = {name: options[name] for name in options if name not in ("workers", "gpus")}
         if remote and self.address is None:
             option = flag(next(iter(remote)))
             raise InputError(f"{option} goes with --address: give the scheduler's address.")
         from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster
 
         if self.address is not None:
-            return built(RemoteCluster, **remote)
+            return build_settings(RemoteCluster, **remote)
         if self.gpus is not None:
-            return built(CudaCluster, devices="" if self.gpus == "all" else self.gpus)
-        return built(LocalCluster, **said)
+            return build_settings(CudaCluster, devices="" if self.gpus == "all" else self.gpus)
+        return build_settings(LocalCluster, **options)
 
 
 @Parameter(name="*", group=TRAINER)
@@ -224,7 +185,7 @@ class TrainerOptions:
         Raises:
             InputError: A setting is wrong, or does not go with the trainer.
         """
-        settings = given(vars(self))
+        settings = given_options(vars(self))
         del settings["trainer"]
         if ":" in self.trainer:
             if settings:
@@ -246,7 +207,7 @@ class TrainerOptions:
             settings[name] = tuple(split_names(getattr(self, name)))
         settings["params"] = dict(parse_parameter(text) for text in settings.pop("param", ()))
         kind: Callable[..., LightGBMTrainer | XGBoostTrainer] = TRAINERS[self.trainer]
-        return built(kind, **settings, **self._holdout())
+        return build_settings(kind, **settings, **self._holdout())
 
     def _holdout(self) -> "dict[str, HoldoutFraction | HoldoutByTime | None]":
         from partwise.trainers import HoldoutByTime, HoldoutFraction
@@ -255,14 +216,16 @@ class TrainerOptions:
             if self.holdout_fraction is not None or self.holdout_by_time is not None:
                 raise InputError("--no-holdout does not go with other options of the holdout.")
             return {"holdout": None}
-        fraction = given({"fraction": self.holdout_fraction})
+        fraction = given_options({"fraction": self.holdout_fraction})
         if self.holdout_by_time is not None:
             start = None if self.holdout_start is None else parse_value(self.holdout_start)
             column = self.holdout_by_time
-            return {"holdout": built(HoldoutByTime, column=column, start=start, **fraction)}
+            return {
+                "holdout": build_settings(HoldoutByTime, column=column, start=start, **fraction)
+            }
         if self.holdout_start is not None:
             raise InputError("--holdout-start goes with --holdout-by-time: name the time column.")
-        return {"holdout": built(HoldoutFraction, **fraction)} if fraction else {}
+        return {"holdout": build_settings(HoldoutFraction, **fraction)} if fraction else {}
 
 
 @Parameter(name="*", group=INFERENCE)
@@ -273,118 +236,15 @@ class InferenceOptions:
     training_run_id: str
     """The run, in the same store, whose models are used."""
     model_format: Literal["native", "onnx", "torchscript", "pt2", "neuron"] = "native"
-    """The trained models, or their exports to a format. Default: native."""
+    """The trained models, or their exports to a format."""
     predict: str | None = None
     """Your own function of (data, model, context): package.module:function. Default: the model's
     own prediction."""
     keep_columns: Names = ()
-    """Columns of the rows to keep beside the predictions, such as a date."""
+    """Columns of the rows to keep with the predictions, such as a date."""
     on_missing_model: Literal["fail", "skip"] = "fail"
-    """What becomes of a partition without a model. Default: fail."""
+    """What becomes of a partition without a model."""
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of the flow that say the same."""
+        """Return them as arguments of the flow."""
         return {**vars(self), "keep_columns": split_names(self.keep_columns) or None}
-
-
-def flag(name: str) -> str:
-    """Return how an option is written: max_retries becomes --max-retries."""
-    return f"--{name.replace('_', '-')}"
-
-
-def given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return those options that were said: neither None, nor empty, nor an unset flag; 0 was."""
-    return {
-        name: value
-        for name, value in options.items()
-        if value is not None and value is not False and value not in ((), "")
-    }
-
-
-def built(kind: Callable[..., T], **settings: Any) -> T:
-    """Return a pydantic model, its first complaint as one line.
-
-    Raises:
-        InputError: A setting is refused.
-    """
-    from pydantic import ValidationError
-
-    try:
-        return kind(**settings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-        # For a union, pydantic puts the branches' own names between those of the fields.
-        place = [str(part) for part in first["loc"] if str(part).isidentifier()]
-        if not place:
-            raise InputError(f"{reason}.") from error
-        seen = f" (it is {first['input']!r})" if first["type"] != "missing" else ""
-        place[0] = _SAID_AS.get(place[0], place[0])
-        raise InputError(f"{flag('.'.join(place))}: {reason}{seen}.") from error
-
-
-def split_names(values: Iterable[str]) -> list[str]:
-    """Return names that were given one by one, with commas between them, or both.
-
-    Example:
-        >>> split_names(["store,date", '"a,b"'])
-        ['store', 'date', 'a,b']
-    """
-    rows = csv.reader(values, skipinitialspace=True)
-    return [name.strip() for row in rows for name in row if name.strip()]
-
-
-def parse_value(text: str) -> Any:
-    """Return a number, truth value, list or quoted text as JSON has it; anything else is text.
-
-    Example:
-        >>> [parse_value(text) for text in ("15", "0.1", "true", "gbdt", '"15"', "2026-01-01")]
-        [15, 0.1, True, 'gbdt', '15', '2026-01-01']
-    """
-    try:
-        return json.loads(text, parse_constant=str)
-    except ValueError:
-        return text
-
-
-def parse_parameter(text: str) -> tuple[str, Any]:
-    """Return the name and value of "name=value".
-
-    Raises:
-        InputError: There is no name, or no "=".
-    """
-    name, equals, value = text.partition("=")
-    if not equals or not name.strip():
-        raise InputError(f"--param {text!r} is not of the form name=value, such as num_leaves=15.")
-    return name.strip(), parse_value(value.strip())
-
-
-def parse_condition(text: str) -> tuple[str, str, Any]:
-    """Return a condition on rows: column, operator, value.
-
-    Raises:
-        InputError: It cannot be read as one.
-
-    Example:
-        >>> parse_condition("price >= 1.5"), parse_condition('"unit price" in 1, 2')
-        (('price', '>=', 1.5), ('unit price', 'in', [1, 2]))
-    """
-    found = _CONDITION.fullmatch(text)
-    if found is None or not found["value"]:
-        raise InputError(
-            f"--where {text!r} is not of the form 'column operator value', with an operator of "
-            "=, !=, <, <=, >, >=, in, not in."
-        )
-    column = found["quoted"] or found["column"]
-    operator = " ".join(found["operator"].split())
-    if operator.endswith("in"):
-        values = parse_value(found["value"])
-        if not isinstance(values, list):
-            values = [parse_value(name) for name in _split_values(found["value"])]
-        return column, operator, values
-    return column, operator, parse_value(found["value"])
-
-
-def _split_values(text: str) -> list[str]:
-    """Split at commas outside quotes, and leave the quotes."""
-    return [part.strip() for part in re.findall(r'\s*("(?:[^"\\]|\\.)*"|[^,]+)\s*(?:,|$)', text)]

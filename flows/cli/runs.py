@@ -11,8 +11,9 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from partwise.errors import InputError, PartitionNotFoundError, PartwiseError
-from partwise.flows.cli import report
+from partwise.flows.cli import output, run_output
 from partwise.flows.cli.options import ClusterOptions, StoreUrl
+from partwise.flows.cli.parsing import COMMON
 from partwise.formatting import size
 from partwise.outcomes import RunStatus
 from partwise.runs.bundle import LOG_FILENAME
@@ -26,7 +27,7 @@ READERS = 8
 runs = App(
     name="runs",
     help="List runs, look into one, go on with it, tidy it.",
-    default_parameter=Parameter(negative=(), show_default=False),
+    default_parameter=COMMON,
 )
 
 Json = Annotated[bool, Parameter(name="--json")]
@@ -35,12 +36,12 @@ _CLUSTER = ClusterOptions()
 
 
 @runs.command(name="list")
-def list_(*, store: StoreUrl = "artifacts", limit: int = 50, as_json: Json = False) -> int:
+def print_runs(*, store: StoreUrl = "artifacts", limit: int = 50, as_json: Json = False) -> int:
     """List the runs in a store, newest first.
 
     Args:
-        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
-        limit: The most runs to list. Default: 50.
+        store: A folder, or a URL such as s3://bucket/folder.
+        limit: The most runs to list.
         as_json: Print a JSON object per run.
     """
     opened = Store.parse(store)
@@ -50,20 +51,20 @@ def list_(*, store: StoreUrl = "artifacts", limit: int = 50, as_json: Json = Fal
     records.sort(key=lambda record: str(record["created_at"] or ""), reverse=True)
     if as_json:
         for record in records[:limit]:
-            report.print_json(record)
+            output.print_json(record)
         return 0
     if not records:
-        report.console().print(f"There are no runs in {opened.url}.", markup=False)
+        output.console().print(f"There are no runs in {opened.url}.", markup=False)
         return 0
     columns = ("run", "kind", "status", "partitions", "done", "failed", "began (UTC)")
-    report.print_table(columns, [_list_row(record) for record in records[:limit]])
+    output.print_table(columns, [_list_row(record) for record in records[:limit]])
     if len(records) > limit:
-        report.console().print(f"and {len(records) - limit} older ones (--limit)")
+        output.console().print(f"and {len(records) - limit} older ones (--limit)")
     return 0
 
 
-@runs.command
-def show(
+@runs.command(name="show")
+def show_run(
     run_id: RunId,
     /,
     *,
@@ -82,7 +83,7 @@ def show(
         key: One partition: its key, with commas between several columns, or its partition_id.
         logs: With --key: print what the partition wrote while it ran.
         in_browser: Open the run's report in a browser.
-        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object: of the run, the partition, or each failed partition.
     """
     if logs and key is None:
@@ -101,21 +102,21 @@ def show(
     elif failures:
         _show_failures(run, as_json)
     elif as_json:
-        report.print_json(report.run_record(run))
+        output.print_json(run_output.run_record(run))
     else:
-        _show_run(run)
+        _print_run(run)
     return 0
 
 
-@runs.command
-def resume(
+@runs.command(name="resume")
+def resume_run(
     run_id: RunId, /, *, store: StoreUrl = "artifacts", cluster: ClusterOptions = _CLUSTER
 ) -> int:
     """Repeat the call that a run was begun with, and run only what is not done.
 
     Args:
         run_id: The run's ID.
-        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        store: A folder, or a URL such as s3://bucket/folder.
         cluster: Where the work is done, as it need not be where it was begun.
     """
     run = Run.open(run_id, store)
@@ -130,7 +131,7 @@ def resume(
             f"The run {run_id!r} cannot be resumed from here: {document.call_obstacle}. Repeat the "
             f"call itself: {_python_call(run)}"
         )
-    from partwise.flows.cli.main import run_flow
+    from partwise.flows.cli.flow_calls import call_and_print
     from partwise.flows.running.calls import read_call
 
     flow, arguments = read_call(document.call)
@@ -140,11 +141,11 @@ def resume(
         "on_existing_artifacts": "resume",
         "cluster": cluster.build(),
     }
-    return run_flow(flow, arguments)
+    return call_and_print(flow, arguments)
 
 
-@runs.command
-def gc(
+@runs.command(name="gc")
+def collect_run_garbage(
     run_id: RunId, /, *, dry_run: bool = False, store: StoreUrl = "artifacts", as_json: Json = False
 ) -> int:
     """Delete the files of a run that nothing refers to any more.
@@ -152,21 +153,21 @@ def gc(
     Args:
         run_id: The run's ID.
         dry_run: Only list them.
-        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
+        store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object per file.
     """
     run = Run.open(run_id, store)
     from partwise.runs.garbage import collect_garbage
 
     found = collect_garbage(run.store, run_id, dry_run=dry_run)
-    report.print_garbage(found, run_id, dry_run=dry_run, as_json=as_json)
+    output.print_garbage(found, run_id, dry_run=dry_run, as_json=as_json)
     return 0
 
 
 def _record(run_id: str, store: Store) -> dict[str, Any]:
     """Return a run as a JSON line has it, also where its documents cannot be read."""
     try:
-        return report.run_record(Run.open(run_id, store))
+        return run_output.run_record(Run.open(run_id, store))
     except PartwiseError as error:
         return {"run_id": run_id, "status": "UNREADABLE", "created_at": None, "error": str(error)}
 
@@ -179,7 +180,7 @@ def _list_row(record: Mapping[str, Any]) -> tuple[Any, ...]:
     return record["run_id"], record.get("kind"), record["status"], total, done, wrong, began
 
 
-def _show_run(run: Run) -> None:
+def _print_run(run: Run) -> None:
     document = run.document
     keys = ", ".join(f"{column.name} ({column.key_class})" for column in run.key_columns)
     fields: dict[str, str] = {"kind": document.kind, "keys": keys}
@@ -188,27 +189,27 @@ def _show_run(run: Run) -> None:
     fields["shards"] = str(document.n_shards)
     if run.generation:
         newest = run.read_generation_document()
-        began = f"begun {report.shown(newest.started_at)} UTC by {newest.owner}"
+        began = f"begun {output.cell_text(newest.started_at)} UTC by {newest.owner}"
         fields["generation"] = f"{run.generation}, {began}"
         fields["with"] = ", ".join(f"{name} {value}" for name, value in newest.environment.items())
     if run.status is RunStatus.IN_PROGRESS:
         fields["note"] = "it is at work, or its process died: a resume finds out"
-    report.print_run(run, fields)
+    run_output.print_run(run, fields)
 
 
 def _show_failures(run: Run, as_json: bool) -> None:
     if as_json:
-        for row in report.failed_rows(run):
-            report.print_json(row)
+        for row in run_output.failed_rows(run):
+            output.print_json(row)
         return
-    groups = report.failure_groups(run, most=1000, samples=20)
+    groups = run_output.failure_groups(run, most=1000, samples=20)
     if not groups:
-        report.console().print(f"Nothing failed in the run {run.run_id}.", markup=False)
+        output.console().print(f"Nothing failed in the run {run.run_id}.", markup=False)
         return
     for text in groups:
-        report.console().print(text)
-    option = report.store_option(run)
-    report.console().print(
+        output.console().print(text)
+    option = run_output.store_option(run)
+    output.console().print(
         f"next: partwise runs show {run.run_id} --key KEY --logs{option}  (what one wrote)",
         markup=False,
     )
@@ -227,14 +228,14 @@ def _show_partition(run: Run, text: str, logs: bool, as_json: bool) -> None:
     row = run.partitions.slice(place, 1).to_pylist()[0]
     if as_json:
         files = [{"filename": a.filename, "size_bytes": a.size_bytes} for a in artifacts]
-        report.print_json({**row, "artifacts": files})
+        output.print_json({**row, "artifacts": files})
         return
-    fields = {name: report.shown(value) for name, value in row.items() if value is not None}
+    fields = {name: output.cell_text(value) for name, value in row.items() if value is not None}
     if artifacts:
         fields["artifacts"] = "\n".join(f"{a.filename} ({size(a.size_bytes)})" for a in artifacts)
-    report.print_fields(fields)
+    output.print_fields(fields)
     if has_log:
-        report.console().print("--logs prints what it wrote")
+        output.console().print("--logs prints what it wrote")
 
 
 def find_partition(run: Run, text: str) -> str:

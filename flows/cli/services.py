@@ -1,4 +1,4 @@
-"""`partwise up`, `down` and `deploy`: Prefect on this machine, and what it is told of us."""
+"""`partwise up`, `down` and `deploy`: a Prefect server and worker here, and deployments."""
 
 import os
 import re
@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from cyclopts import Parameter
 
 from partwise.errors import InputError, PartwiseError, ServiceError
-from partwise.flows.cli import report
-from partwise.flows.operations import services as local
-from partwise.flows.operations.services import Services
+from partwise.flows.cli import output
+from partwise.flows.operations import services as local_services
+from partwise.flows.operations.services import Services, answers
 
 if TYPE_CHECKING:
     from partwise.flows.operations.deploy import ProjectFile
@@ -24,7 +24,7 @@ Port = Annotated[int | None, Parameter(env_var="PARTWISE_PORT")]
 
 
 def deploy(*, pool: str | None = None, pool_type: str = "process") -> int:
-    """Tell a Prefect server of this folder's prefect.yaml, and keep it up to date.
+    """Deploy this folder's prefect.yaml to a Prefect server, or update what was deployed.
 
     Registers partwise's blocks, creates work pools that are missing, deploys everything, and keeps
     the automation that marks dead flow runs as crashed. Twice does no harm.
@@ -35,7 +35,7 @@ def deploy(*, pool: str | None = None, pool_type: str = "process") -> int:
             process.
     """
     folder = Path.cwd()
-    from partwise.flows.cli.calls import answers, quieten
+    from partwise.flows.cli.flow_calls import quieten
     from partwise.flows.operations.deploy import read_project
 
     quieten()
@@ -64,7 +64,7 @@ def up(*, port: Port = None) -> int:
         port: Where the server listens, on 127.0.0.1. Default: 4200, or that of PREFECT_API_URL.
     """
     folder = Path.cwd()
-    from partwise.flows.cli.calls import quieten
+    from partwise.flows.cli.flow_calls import quieten
     from partwise.flows.operations.deploy import read_project
 
     quieten()
@@ -74,7 +74,7 @@ def up(*, port: Port = None) -> int:
             f"prefect.yaml names {len(project.pools)} work pools: {', '.join(project.pools)}. "
             "`partwise up` starts one worker; start yours with `prefect worker start`."
         )
-    with local.locked(folder):
+    with local_services.locked(folder):
         before = Services.read(folder)
         running = _still_running(before, port)
         services = running or _plan(port)
@@ -87,7 +87,7 @@ def up(*, port: Port = None) -> int:
             for note in getattr(error, "__notes__", []):
                 sys.stderr.write(f"{note}\n")
             raise
-    _tell(services, was_there=running is not None and running.pids == services.pids)
+    _print_where(services, was_there=running is not None and running.pids == services.pids)
     return 0
 
 
@@ -97,11 +97,11 @@ def down() -> int:
     Flow runs at work are cancelled: what they have committed stays, and a later one resumes it.
     """
     folder = Path.cwd()
-    out = report.console()
-    if not (folder / local.FOLDER).is_dir():
+    out = output.console()
+    if not (folder / local_services.FOLDER).is_dir():
         out.print(f"Nothing was started in {folder}.", markup=False)
         return 0
-    with local.locked(folder):
+    with local_services.locked(folder):
         services = Services.read(folder)
         if services is None:
             out.print("Nothing is running that `partwise up` started here.", markup=False)
@@ -131,8 +131,6 @@ def _still_running(before: Services | None, port: int | None) -> Services | None
 
 def _plan(port: int | None) -> Services:
     """Decide which server to use: that of PREFECT_API_URL, or one of our own."""
-    from partwise.flows.cli.calls import answers
-
     named = _named_server()
     if named is not None and port is None:
         if answers(named):
@@ -143,29 +141,27 @@ def _plan(port: int | None) -> Services:
                 f"No answer from the Prefect server at {named}, which PREFECT_API_URL or the "
                 "profile names: start it, or unset the setting to have a server here."
             )
-        # Whoever has set the address of our own server for other commands means this one.
+        # The user has set the address of our own server, so that other commands find it.
         port = parts.port
-    port = port or local.DEFAULT_PORT
-    local.check_port(port)
-    return Services.plan(f"http://{local.LOOPBACK}:{port}/api", owns_server=True)
+    port = port or local_services.DEFAULT_PORT
+    local_services.check_port(port)
+    return Services.plan(f"http://{local_services.LOOPBACK}:{port}/api", owns_server=True)
 
 
 def _start_server(folder: Path, services: Services) -> Services:
-    from partwise.flows.cli.calls import answers
-
     if not services.owns_server or services.is_alive("server"):
         return services
-    port = urlsplit(services.api_url).port or local.DEFAULT_PORT
-    local.end_server(services)
-    local.check_port(port)
-    _news(f"starting Prefect's server at http://{local.LOOPBACK}:{port}")
-    words = ["server", "start", "--host", local.LOOPBACK, "--port", str(port)]
-    services = local.start(folder, services, "server", words)
+    port = urlsplit(services.api_url).port or local_services.DEFAULT_PORT
+    local_services.end_server(services)
+    local_services.check_port(port)
+    _progress(f"starting Prefect's server at http://{local_services.LOOPBACK}:{port}")
+    words = ["server", "start", "--host", local_services.LOOPBACK, "--port", str(port)]
+    services = local_services.start(folder, services, "server", words)
 
     def healthy() -> bool:
         return answers(services.api_url)
 
-    local.await_health(folder, services, "server", healthy, local.SERVER_START_S)
+    local_services.await_health(folder, services, "server", healthy, local_services.SERVER_START_S)
     return services
 
 
@@ -180,16 +176,16 @@ def _start_worker(folder: Path, services: Services, pool: str) -> Services:
             f"The work pool {pool!r} is of type {kind}, and `partwise up` starts a worker for "
             f"processes: start yours with `prefect worker start --pool {pool}`."
         )
-    _news(f"starting a worker for the work pool {pool}")
+    _progress(f"starting a worker for the work pool {pool}")
     name = re.sub(r"[^\w.-]", "-", f"{socket.gethostname()}-{folder.resolve().name}")
     before = last_heartbeat(services.api_url, pool, name)
     words = ["worker", "start", "--pool", pool, "--type", "process", "--name", name]
-    services = local.start(folder, services, "worker", words)
+    services = local_services.start(folder, services, "worker", words)
 
     def healthy() -> bool:
         return last_heartbeat(services.api_url, pool, name) not in (None, before)
 
-    local.await_health(folder, services, "worker", healthy, local.WORKER_START_S)
+    local_services.await_health(folder, services, "worker", healthy, local_services.WORKER_START_S)
     return services
 
 
@@ -200,54 +196,54 @@ def _undo(folder: Path, running: Services | None) -> None:
         if started is None:
             return
         if running is None:
-            _news("ending what was started")
-            _end(folder, started, tells=False)
+            _progress("ending what was started")
+            _end(folder, started, prints=False)
             return
         for role, pid in started.pids.items():
             if running.pids.get(role) != pid:
-                ended = local.end_server if role == "server" else local.end_worker
+                ended = local_services.end_server if role == "server" else local_services.end_worker
                 ended(started)
         running.write(folder)
 
 
-def _end(folder: Path, services: Services, *, tells: bool = True) -> None:
-    from partwise.flows.cli.calls import quieten
+def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
+    from partwise.flows.cli.flow_calls import quieten
     from partwise.flows.operations.deploy import end_flow_runs
 
     quieten()
-    out = report.console()
+    out = output.console()
     was_alive = {role: services.is_alive(role) for role in services.pids}
-    flow_run_ids = local.end_worker(services)
+    flow_run_ids = local_services.end_worker(services)
     if flow_run_ids:
         try:
             for line in end_flow_runs(services.api_url, flow_run_ids):
                 out.print(f"flow run {line}", markup=False)
         except ServiceError as error:
-            _news(f"warning: {error}")
-    local.end_server(services)
-    (folder / local.FOLDER / "services.json").unlink(missing_ok=True)
+            _progress(f"warning: {error}")
+    local_services.end_server(services)
+    (folder / local_services.FOLDER / "services.json").unlink(missing_ok=True)
     for role, alive in was_alive.items():
-        if tells:
+        if prints:
             out.print(f"{role}: {'ended' if alive else 'was gone already'}", markup=False)
 
 
 def _deploy(project: "ProjectFile", api_url: str, pool_type: str, *, keeps_schedules: bool) -> None:
     from partwise.flows.operations.deploy import CRASH_AUTOMATION, deploy
 
-    _news(f"deploying {len(project.deployments)} deployments to {api_url}")
+    _progress(f"deploying {len(project.deployments)} deployments to {api_url}")
     done = deploy(project, api_url, pool_type, keeps_schedules=keeps_schedules)
     rows = [(one.name, "; ".join(one.started_by) or "on demand") for one in done]
-    report.print_table(("deployment", "started by"), rows)
-    report.console().print(f"automation  {CRASH_AUTOMATION}", markup=False)
+    output.print_table(("deployment", "started by"), rows)
+    output.console().print(f"automation  {CRASH_AUTOMATION}", markup=False)
 
 
-def _tell(services: Services, *, was_there: bool) -> None:
-    """Say where things are, and what to do next."""
-    out = report.console()
+def _print_where(services: Services, *, was_there: bool) -> None:
+    """Print where server and logs are, and what to do next."""
+    out = output.console()
     ui = services.api_url.removesuffix("/api")
     state = "runs already" if was_there else "is up"
     owner = "" if services.owns_server else " (not ours: `partwise down` leaves it)"
-    out.print(f"\nPrefect {state} at {ui}{owner}; logs in {local.FOLDER}/", markup=False)
+    out.print(f"\nPrefect {state} at {ui}{owner}; logs in {local_services.FOLDER}/", markup=False)
     hints = [
         ("prefect deployment run train-models/nightly", "or Quick run in the UI"),
         ("partwise down", "ends it; or make down"),
@@ -259,6 +255,6 @@ def _tell(services: Services, *, was_there: bool) -> None:
         out.print(f"  {command:<{width}}  ({why})", markup=False)
 
 
-def _news(text: str) -> None:
+def _progress(text: str) -> None:
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()

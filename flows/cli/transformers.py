@@ -3,13 +3,15 @@
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
-from partwise.flows.cli import report
-from partwise.flows.cli.options import built, given
+from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
+from partwise.flows.cli.output import console, print_json, print_table
+from partwise.flows.cli.parsing import COMMON, build_settings, given_options
 from partwise.flows.cli.transformers_log import (
     print_log,
     print_mismatch,
@@ -22,12 +24,10 @@ if TYPE_CHECKING:
     from partwise.transformers.options import TransformersOptions
     from partwise.transformers.report import ExportReport
 
-SUCCESS, FAILURE = 0, 1
-
 transformers = App(
     name="transformers",
     help="Export models of Hugging Face's transformers, and check such exports.",
-    default_parameter=Parameter(negative=(), show_default=False),
+    default_parameter=COMMON,
 )
 
 Json = Annotated[bool, Parameter(name="--json", help="Print one JSON object on stdout.")]
@@ -39,59 +39,77 @@ Model = Annotated[
         "there is a network, the ID of a model on the hub.",
     ),
 ]
-Atol = Annotated[
-    float | None,
-    Parameter(
-        help="Values may differ by atol + rtol * |expected|. Default: the architecture's own."
-    ),
-]
-Rtol = Annotated[
-    float | None, Parameter(help="See --atol. Default: 0.0001, or that of your --config.")
-]
-Inputs = Annotated[
-    Literal["auto", "none", "tokenizer", "feature_extractor", "image_processor", "processor"]
-    | None,
-    Parameter(
-        help="What makes real inputs to compare on, besides random ones: auto takes what lies "
-        "beside the model and works, none takes random ones only. Default: auto."
-    ),
-]
-Config = Annotated[
-    str,
-    Parameter(
-        name="--config",
-        help="An OnnxConfig of your own, for an architecture that is not in the table or is "
-        "wanted differently: package.module:Class.",
-    ),
-]
-TrustRemoteCode = Annotated[
-    bool,
-    Parameter(help="Run Python code that comes with the model. Off unless you trust its author."),
-]
-Format = Annotated[
-    Literal["onnx", "torchscript", "pt2", "neuron"] | None,
-    Parameter(
-        help="onnx runs anywhere; torchscript and pt2 where torch is installed; neuron on AWS "
-        "Neuron. Default: onnx."
-    ),
-]
-Precision = Annotated[
-    Literal["int8", "none"] | None,
-    Parameter(
-        help="int8: weights of matrix products have 8 bits (onnx only); such a file is judged by "
-        "how far its outputs move. Default: none."
-    ),
-]
-Loss = Annotated[
-    float | None,
-    Parameter(
-        help="By how much int8 may move each output, as a fraction of its own spread. Default: 0.1."
-    ),
-]
 
 
-@transformers.command
-def export(
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class ComparisonOptions:
+    """How an export is compared with its model.
+
+    The fields of `TransformersOptions` are written again here: to import that class takes a second
+    and brings pyarrow along, which help can do without.
+    """
+
+    atol: float | None = None
+    """Values may differ by atol + rtol * |expected|. Default: the architecture's own."""
+    rtol: float | None = None
+    """See --atol. Default: 0.0001, or that of your --config."""
+    preprocessor: (
+        Literal["auto", "none", "tokenizer", "feature_extractor", "image_processor", "processor"]
+        | None
+    ) = None
+    """What makes real inputs to compare on, besides random ones: auto takes what lies beside the
+    model and works, none takes random ones only. Default: auto."""
+    quantize: Literal["int8", "none"] | None = None
+    """int8: weights of matrix products have 8 bits (onnx only); such a file is judged by how far
+    its outputs move. Default: none."""
+    max_metric_loss: float | None = None
+    """By how much int8 may move each output, as a fraction of its own spread. Default: 0.1."""
+    config: str = ""
+    """An OnnxConfig of your own, for an architecture that is not in the table or is wanted
+    differently: package.module:Class."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with the model. Off unless you trust its author."""
+
+    def build(self) -> "TransformersOptions":
+        """Return the options that an export or a check takes.
+
+        Raises:
+            InputError: A number is out of bounds.
+        """
+        from partwise.transformers.options import TransformersOptions
+
+        options = given_options(vars(self))
+        options.pop("config", None)
+        if "external_data" in options:
+            options["external_data"] = "always"
+        return build_settings(TransformersOptions, **options)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CheckpointOptions(ComparisonOptions):
+    """How a model becomes a file."""
+
+    format: Literal["onnx", "torchscript", "pt2", "neuron"] | None = None
+    """onnx runs anywhere; torchscript and pt2 where torch is installed; neuron on AWS Neuron.
+    Default: onnx."""
+    opset: int | None = None
+    """The version of ONNX' operators. Default: the architecture's own."""
+    external_data: bool = False
+    """Put the weights into a file beside the model, model.onnx.data, even if they are small."""
+    batch_size: int | None = None
+    """Rows of a call that torchscript is traced with, and that neuron is fixed to. Default: 1."""
+    sequence_length: int | None = None
+    """Tokens of a row that torchscript is traced with, and that neuron is fixed to.
+    Default: 128."""
+
+
+_CHECKPOINT, _COMPARISON = CheckpointOptions(), ComparisonOptions()
+
+
+@transformers.command(name="export")
+def export_model(
     model: Model,
     output: Annotated[
         Path,
@@ -107,61 +125,17 @@ def export(
         str,
         Parameter(
             help="What it is exported to do, such as sequence-classification or "
-            "causal-lm-with-past; see `partwise transformers features`. Default: default, the "
+            "causal-lm-with-past; see `partwise transformers features`. default is the "
             "model without a head."
         ),
     ] = "default",
-    opset: Annotated[
-        int | None,
-        Parameter(help="The version of ONNX' operators. Default: the architecture's own."),
-    ] = None,
-    atol: Atol = None,
-    rtol: Rtol = None,
-    format: Format = None,  # noqa: A002
-    preprocessor: Inputs = None,
-    quantize: Precision = None,
-    max_metric_loss: Loss = None,
-    external_data: Annotated[
-        bool,
-        Parameter(
-            help="Put the weights into a file beside the model, model.onnx.data, even if they are "
-            "small."
-        ),
-    ] = False,
-    config: Config = "",
-    batch_size: Annotated[
-        int | None,
-        Parameter(
-            help="Rows of a call that torchscript is traced with, and that neuron is fixed to. "
-            "Default: 1."
-        ),
-    ] = None,
-    sequence_length: Annotated[
-        int | None,
-        Parameter(
-            help="Tokens of a row that torchscript is traced with, and that neuron is fixed to. "
-            "Default: 128."
-        ),
-    ] = None,
-    trust_remote_code: TrustRemoteCode = False,
+    settings: CheckpointOptions = _CHECKPOINT,
     as_json: Json = False,
 ) -> int:
     """Export a model, and keep the files only if they give what the model gives."""
-    with _telling(as_json):
-        options = _options(
-            format=format,
-            opset=opset,
-            atol=atol,
-            rtol=rtol,
-            preprocessor=preprocessor,
-            quantize=quantize,
-            max_metric_loss=max_metric_loss,
-            external_data="always" if external_data else None,
-            batch_size=batch_size,
-            sequence_length=sequence_length,
-            trust_remote_code=trust_remote_code,
-        )
-        own = _own_config(config)
+    with _errors_as_json(as_json):
+        options = settings.build()
+        own = _own_config(settings.config)
         print_start(model, feature, options)
 
         from partwise.transformers.checkpoint_export import export_checkpoint
@@ -179,13 +153,13 @@ def export(
         print_log(done, options)
     file = _file_of(output, done)
     if as_json:
-        report.print_json({**done.model_dump(mode="json"), "saved": str(file)})
+        print_json({**done.model_dump(mode="json"), "saved": str(file)})
     sys.stderr.write(f"All good, model saved at: {file}\n")
     return SUCCESS
 
 
-@transformers.command
-def features(
+@transformers.command(name="features")
+def print_features(
     model_type: Annotated[
         str, Parameter(name="MODEL_TYPE", help="Such as bert. Default: a table of all.")
     ] = "",
@@ -194,7 +168,7 @@ def features(
     as_json: Json = False,
 ) -> int:
     """Show which architectures can be exported, and what each feature takes and gives."""
-    with _telling(as_json):
+    with _errors_as_json(as_json):
         if not model_type:
             from partwise.transformers.architectures import ARCHITECTURES
 
@@ -208,13 +182,13 @@ def features(
                     }
                     for name, row in ARCHITECTURES.items()
                 ]
-                report.print_json({"architectures": found})
+                print_json({"architectures": found})
             else:
                 rows = [
                     (name, row.name, f"{row.atol:g}", ", ".join(row.features))
                     for name, row in ARCHITECTURES.items()
                 ]
-                report.print_table(("model type", "name", "atol", "features"), rows)
+                print_table(("model type", "name", "atol", "features"), rows)
             return SUCCESS
 
         from partwise.transformers.feature_table import describe_features
@@ -223,14 +197,14 @@ def features(
         check_installed()
         table = describe_features(model_type)
         if as_json:
-            report.print_json(table.model_dump(mode="json"))
+            print_json(table.model_dump(mode="json"))
         else:
-            report.console().print(table_of(table), markup=False, end="")
+            console().print(table_of(table), markup=False, end="")
     return SUCCESS
 
 
-@transformers.command
-def check(
+@transformers.command(name="check")
+def check_file(
     file: Annotated[
         Path,
         Parameter(
@@ -249,13 +223,7 @@ def check(
             "that fits several features, the model's class in config.json; with --config, default."
         ),
     ] = "",
-    atol: Atol = None,
-    rtol: Rtol = None,
-    preprocessor: Inputs = None,
-    quantize: Precision = None,
-    max_metric_loss: Loss = None,
-    config: Config = "",
-    trust_remote_code: TrustRemoteCode = False,
+    settings: ComparisonOptions = _COMPARISON,
     as_json: Json = False,
 ) -> int:
     """Compare an export that exists with its model: names, shapes, values, and generated text.
@@ -263,16 +231,9 @@ def check(
     Of an encoder and a decoder with past, the file that reads the prompt, such as prefill.onnx, has
     to lie beside it and is checked too.
     """
-    with _telling(as_json):
-        options = _options(
-            atol=atol,
-            rtol=rtol,
-            preprocessor=preprocessor,
-            quantize=quantize,
-            max_metric_loss=max_metric_loss,
-            trust_remote_code=trust_remote_code,
-        )
-        own = _own_config(config)
+    with _errors_as_json(as_json):
+        options = settings.build()
+        own = _own_config(settings.config)
 
         from partwise.transformers.check import check_export
 
@@ -281,7 +242,7 @@ def check(
     sys.stderr.write(f"Feature: {found.feature}\n")
     print_log(found, options)
     if as_json:
-        report.print_json(
+        print_json(
             {**found.model_dump(mode="json"), "is_right": found.is_right, "checked": str(file)}
         )
     if found.is_right:
@@ -292,8 +253,8 @@ def check(
 
 
 @contextmanager
-def _telling(as_json: bool) -> Iterator[None]:
-    """With --json, print an error as an object as well; it is raised on, for the exit code."""
+def _errors_as_json(as_json: bool) -> Iterator[None]:
+    """With --json, print an error as an object too; it is raised again, for the exit code."""
     try:
         yield
     except Exception as error:
@@ -303,17 +264,11 @@ def _telling(as_json: bool) -> Iterator[None]:
 
 
 def _print_error(error: Exception) -> None:
-    told: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+    described: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
     found = getattr(error, "report", None)
     if found is not None:
-        told["report"] = found.model_dump(mode="json")
-    report.print_json({"error": told})
-
-
-def _options(**said: Any) -> "TransformersOptions":
-    from partwise.transformers.options import TransformersOptions
-
-    return built(TransformersOptions, **given(said))
+        described["report"] = found.model_dump(mode="json")
+    print_json({"error": described})
 
 
 def _own_config(name: str) -> "OwnConfig | None":

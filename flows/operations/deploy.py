@@ -1,6 +1,6 @@
-"""What a Prefect server is told of partwise: block types, a work pool, deployments, an automation.
+"""Registering partwise on a Prefect server: block types, work pools, deployments, an automation.
 
-All of it may be repeated: what is there already is updated, and nothing is ever there twice.
+All of it may be repeated: what is there already is updated, and nothing is there twice.
 """
 
 import asyncio
@@ -18,6 +18,7 @@ from uuid import UUID
 
 import httpx
 import yaml
+from prefect.blocks.core import Block
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
@@ -31,18 +32,12 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
-from partwise.blocks import (
-    ArtifactStore,
-    CudaCluster,
-    LocalCluster,
-    RemoteCluster,
-    SqlSource,
-    SqlTable,
-)
+from partwise import blocks
 from partwise.errors import InputError, ServiceError
 
 PROJECT_FILE = "prefect.yaml"
-BLOCKS = (ArtifactStore, LocalCluster, CudaCluster, RemoteCluster, SqlSource, SqlTable)
+BLOCKS: tuple[type[Block], ...] = tuple(getattr(blocks, name) for name in blocks.__all__)
+"""All that partwise has: what is not registered cannot be created in the UI."""
 TAG = "partwise"
 CRASH_AUTOMATION = "partwise: flow runs without a heartbeat have crashed"
 SILENCE_S = 90
@@ -53,7 +48,7 @@ HAS_NO_END = (StateType.PENDING, StateType.RUNNING, StateType.CANCELLING)
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectFile:
-    """What a folder's prefect.yaml deploys, as far as we have to know it."""
+    """The part of a folder's prefect.yaml that partwise reads."""
 
     folder: Path
     document: Mapping[str, Any] = field(repr=False)
@@ -68,7 +63,7 @@ class ProjectFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Deployed:
-    """What a person wants to know of a deployment."""
+    """A deployment, as it is printed."""
 
     name: str
     """Flow and deployment, such as train-models/nightly."""
@@ -113,7 +108,7 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
 def deploy(
     project: ProjectFile, api_url: str, pool_type: str, *, keeps_schedules: bool
 ) -> list[Deployed]:
-    """Tell a server of everything.
+    """Register everything on a server.
 
     Args:
         project: What is deployed.
@@ -130,7 +125,7 @@ def deploy(
             return _deploy(project, api_url, pool_type, keeps_schedules)
         except (httpx.HTTPError, PrefectHTTPStatusError) as error:
             raise ServiceError(
-                f"The Prefect server at {api_url} did not take it: {error}"
+                f"The Prefect server at {api_url} refused the deployment: {error}"
             ) from error
 
 
@@ -185,13 +180,13 @@ def pool_type(api_url: str, name: str) -> str:
 
 
 def _run_prefect_deploy(project: ProjectFile, api_url: str) -> None:
-    """Have Prefect's own command read the file, whose language it knows better than we."""
+    """Have Prefect's own command read the file: its syntax is larger than what we read of it."""
     with ExitStack() as stack:
         file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".yaml"))
         yaml.safe_dump(dict(project.document), file)  # type: ignore[no-untyped-call]
         file.flush()
         words = ["--no-prompt", "deploy", "--all", "--prefect-file", file.name]
-        done = subprocess.run(  # noqa: S603 (words of ours)
+        done = subprocess.run(  # noqa: S603 (our own arguments)
             [sys.executable, "-m", "prefect", *words],
             cwd=project.folder,
             env={**os.environ, "PREFECT_API_URL": api_url, "NO_COLOR": "1", "COLUMNS": "200"},
@@ -320,7 +315,7 @@ def save_crash_automation(client: SyncPrefectClient) -> UUID:
         return client.create_automation(wanted)
     for one in found[1:]:
         client.delete_automation(one.id)
-    # Whoever has switched it off had a reason.
+    # A user who has switched it off had a reason.
     wanted = wanted.model_copy(update={"enabled": found[0].enabled})
     client.update_automation(found[0].id, wanted)
     return found[0].id
@@ -354,14 +349,14 @@ def end_flow_runs(api_url: str, flow_run_ids: set[str]) -> list[str]:
                     ended.append(f"{run.name}: {state.name if state is not None else 'unknown'}")
         except (httpx.HTTPError, PrefectHTTPStatusError) as error:
             raise ServiceError(
-                f"The Prefect server at {api_url} was not told of flow runs that were ended: "
+                f"The Prefect server at {api_url} could not mark the flow runs that were ended: "
                 f"{error}"
             ) from error
     return ended
 
 
 def last_heartbeat(api_url: str, pool: str, worker: str) -> Any:
-    """Return when a worker of this name was last heard of; None: never, or nobody can say."""
+    """Return when a worker of this name last sent a heartbeat; None: never, or not known."""
     with temporary_settings(updates={PREFECT_API_URL: api_url}):
         try:
             with get_client(sync_client=True) as client:

@@ -1,4 +1,4 @@
-"""`partwise doctor`: is this machine fit, can the store be written, does the cluster answer."""
+"""Checks of a machine, a store, a cluster and Prefect's server: are they fit for work?"""
 
 import importlib
 import os
@@ -11,15 +11,16 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from packaging.requirements import Requirement
 
 from partwise.errors import PartwiseError
-from partwise.flows.cli import report
-from partwise.flows.cli.options import ClusterOptions, StoreUrl
 from partwise.formatting import duration, shortened, size
 from partwise.store.store import Store
+
+if TYPE_CHECKING:
+    from partwise.flows.running.parameters import Cluster
 
 CONNECT_TIMEOUT_S = 5.0
 FEWEST_FILES = 1024
@@ -39,42 +40,29 @@ WHAT_OTHERS_DO: dict[str, str] = {
 }
 """What versions that partwise does not allow are known to do."""
 
-_CLUSTER = ClusterOptions()
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a look at one thing showed."""
+    """The result of one check."""
 
     what: str
     verdict: Literal["good", "bad", "neutral"]
     text: str
     remedy: str = ""
-    """What to do where it is bad."""
+    """What to do where the verdict is bad."""
 
 
-def doctor(*, store: StoreUrl = "artifacts", cluster: ClusterOptions = _CLUSTER) -> int:
-    """See whether this machine, a store and a cluster are fit for work.
+def check_installation(store: str, cluster: "Cluster") -> Iterator[Finding]:
+    """Check packages, machine, GPUs, store, cluster and Prefect's server, in this order.
 
     Args:
-        store: A folder, or a URL such as s3://bucket/folder. Default: artifacts.
-        cluster: The cluster to look at.
+        store: A folder, or a URL such as s3://bucket/folder.
+        cluster: The cluster to reach. Of a local one, a single worker is started.
+
+    Example:
+        >>> [finding.what for finding in check_installation("artifacts", LocalCluster())][:1]
+        ['python']
     """
-    findings = []
-    for finding in look(store, cluster):
-        _print(finding)
-        findings.append(finding)
-    bad = sum(finding.verdict == "bad" for finding in findings)
-    out = report.console()
-    if bad:
-        out.print(f"{bad} of {len(findings)} things need attention", style="red")
-        return 1
-    out.print("all is well", style="green")
-    return 0
-
-
-def look(store: str, cluster: ClusterOptions) -> Iterator[Finding]:
-    """Yield what is found, one thing after the other."""
     yield from _versions()
     yield from _machine()
     yield _gpus()
@@ -82,18 +70,6 @@ def look(store: str, cluster: ClusterOptions) -> Iterator[Finding]:
     yield finding
     yield from _cluster(cluster, opened)
     yield _prefect()
-
-
-def _print(finding: Finding) -> None:
-    out = report.console()
-    marks = {"good": "✓", "bad": "✗", "neutral": "-"}
-    if not out.encoding.lower().startswith("utf"):
-        marks = {"good": "ok", "bad": "!!", "neutral": "--"}
-    style = {"good": "green", "bad": "red", "neutral": "dim"}[finding.verdict]
-    out.print(f"{marks[finding.verdict]} ", style=style, end="")
-    out.print(f"{finding.what:<14} {finding.text}", markup=False)
-    if finding.remedy:
-        out.print(f"  {'':<14} {finding.remedy}", markup=False)
 
 
 def _versions() -> Iterator[Finding]:
@@ -186,14 +162,14 @@ def _store(url: str) -> tuple[Store | None, Finding]:
     return store, Finding(what="store", verdict="good", text=f"{store.url} can be written")
 
 
-def _cluster(options: ClusterOptions, store: Store | None) -> Iterator[Finding]:
+def _cluster(cluster: "Cluster", store: Store | None) -> Iterator[Finding]:
     from partwise.blocks import LocalCluster, RemoteCluster
     from partwise.flows.running.connections import connect
 
-    cluster = options.build()
     if isinstance(cluster, LocalCluster):
         cluster = LocalCluster(workers=1)
-    elif isinstance(cluster, RemoteCluster) and options.connect_timeout_s is None:
+    is_remote = isinstance(cluster, RemoteCluster)
+    if is_remote and "connect_timeout_s" not in cluster.model_fields_set:
         cluster = cluster.model_copy(update={"connect_timeout_s": CONNECT_TIMEOUT_S})
     began = time.monotonic()
     try:
@@ -247,7 +223,7 @@ def _compare(name: str, answers: dict[str, Any], ours: str) -> Finding:
 def _prefect() -> Finding:
     from prefect.settings import PREFECT_API_URL
 
-    from partwise.flows.cli.calls import ANSWER_TIMEOUT_S, answers
+    from partwise.flows.operations.services import ANSWER_TIMEOUT_S, answers
 
     url = PREFECT_API_URL.value()
     if url is None:

@@ -1,8 +1,13 @@
 """A Prefect server and a worker on this machine: started, found again, and ended for certain.
 
-What is started carries a mark in its environment, which every process below it inherits, also one
-whose parent has died or that has a session of its own. A process is ours when it has the mark: its
-ID alone says nothing once the machine was booted again, or the ID was given to another.
+Each process that is started has a mark in its environment. All its children inherit the mark, also
+one whose parent has died or that has a session of its own. A process is ours when it has the mark:
+its ID alone is no proof, as the machine may have been booted, or the ID been used again.
+
+`prefect server start --background` is not used (Prefect 3.8): it keeps one PID file for all of
+PREFECT_HOME, so that two projects cannot each have a server; it connects the server's output to a
+pipe that nobody reads, so that there is no log; and `prefect server stop` ends whatever process has
+the PID by then, without waiting for its end.
 """
 
 import fcntl
@@ -35,6 +40,7 @@ WORKER_START_S = 120.0
 SERVICE_STOP_S = 10.0
 WORKER_STOP_S = 25.0
 """To cancel a run takes up to ten seconds, and then its Dask cluster is closed."""
+ANSWER_TIMEOUT_S = 3.0
 POLL_S = 0.1
 TAIL_LINES = 20
 
@@ -143,13 +149,13 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def start(folder: Path, services: Services, role: Role, words: list[str]) -> Services:
-    """Start a Prefect command away from this terminal, its words in `.partwise/<role>.log`.
+    """Start a Prefect command away from this terminal, its output in `.partwise/<role>.log`.
 
     Args:
         folder: The project folder, in which it works.
-        services: Written down before and after, so that nothing is ever started unknown.
+        services: Written down before and after, so that no process is started without a record.
         role: Which of the two it is.
-        words: The words after `prefect`.
+        words: The arguments after `prefect`.
 
     Returns:
         The services with the new one.
@@ -159,17 +165,17 @@ def start(folder: Path, services: Services, role: Role, words: list[str]) -> Ser
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
     with log.open("wb") as out:
-        process = subprocess.Popen(  # noqa: S603 (words of ours)
+        process = subprocess.Popen(  # noqa: S603 (our own arguments)
             [sys.executable, "-m", "prefect", "--no-prompt", *words],
             cwd=folder,
             env=_environment(folder, services, role),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
-            # Ctrl-C in this terminal, and its end, are none of their business.
+            # Neither Ctrl-C in this terminal nor its end may reach the service.
             start_new_session=True,
         )
-    # It outlives us, and its end is seen by its mark: nothing is left to wait for.
+    # It outlives this process, and is found by its mark: there is nothing to wait for.
     process.returncode = 0
     started = services.model_copy(update={"pids": {**services.pids, role: process.pid}})
     started.write(folder)
@@ -209,14 +215,14 @@ def await_health(
 
 
 def _is_there(pid: int) -> bool:
-    # Ours for as long as we are its parent: its ID is not given away before we look.
+    # While we are its parent, its ID is not used again before we wait for it.
     with suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG) == (0, 0)
     return bool(psutil.pid_exists(pid))
 
 
 def log_path(folder: Path, role: Role) -> Path:
-    """Return where the words of a service go."""
+    """Return the log file of a service."""
     return folder / FOLDER / f"{role}.log"
 
 
@@ -227,6 +233,17 @@ def tail(folder: Path, role: Role) -> str:
     except OSError:
         return ""
     return "\n".join(lines[-TAIL_LINES:])
+
+
+def answers(api_url: str) -> bool:
+    """Whether anything answers at the URL of a Prefect API; a refusal is an answer."""
+    import httpx  # here, since `partwise up --help` can do without
+
+    try:
+        httpx.get(f"{api_url.rstrip('/')}/health", timeout=ANSWER_TIMEOUT_S)
+    except httpx.HTTPError:
+        return False
+    return True
 
 
 def check_port(port: int) -> None:
@@ -279,7 +296,7 @@ def end_worker(services: Services, timeout_s: float = WORKER_STOP_S) -> set[str]
     """End the worker and its flow runs: they may cancel their work first, then they are killed.
 
     Returns:
-        The IDs of the flow runs that were at work, be it that they ended in order or not.
+        The IDs of the flow runs that were at work, whether they ended in order or not.
     """
     first = _first(services, "worker")
     for process in first:

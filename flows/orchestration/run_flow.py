@@ -39,6 +39,7 @@ from partwise.flows.orchestration.states import (
 from partwise.runs.documents import RunKind
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
+from partwise.sources.opening import OpenedData
 from partwise.store.url_secrets import masked
 
 TASK_THREADS = 16
@@ -214,6 +215,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def _stored(value: Any) -> Any:
+    if isinstance(value, _Opaque) and isinstance(value.value, OpenedData):
+        name = value.value.name
+        value = name if _is_plain(name) else _Opaque(name)
     if isinstance(value, _Opaque):
         return f"<{type(value.value).__name__}>"
     if isinstance(value, BaseModel):

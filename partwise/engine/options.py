@@ -38,13 +38,13 @@ class ExecutionOptions(BaseModel):
     partition_timeout_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
         title="Time limit of a partition (s)",
         default=None,
-        description="Seconds after which a partition is stopped from outside. None: no limit.",
+        description="Seconds after which a partition is stopped from outside. Default: no limit.",
     )
     partition_memory_bytes: Annotated[int, Field(gt=0)] | SkipJsonSchema[None] = Field(
         title="Memory limit of a partition (bytes)",
         default=None,
         description="Anonymous memory at which a partition is stopped from outside. "
-        "None: its share of four fifths of the machine.",
+        "Default: its share of four fifths of the machine.",
     )
     fail_fast: bool = Field(
         title="Stop at the first failure",
@@ -65,7 +65,7 @@ class ExecutionOptions(BaseModel):
         title="Shards",
         default=None,
         description="Shards to divide the partitions into. "
-        "None: chosen from rows, bytes and workers.",
+        "Default: chosen from rows, bytes and workers.",
     )
     sample: Annotated[int, Field(ge=1, le=1000)] | SkipJsonSchema[None] = Field(
         title="Dry run on a sample of",

@@ -43,7 +43,7 @@ class ExportOptions(BaseModel):
     opset: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         title="Opset",
         default=None,
-        description="The version of ONNX' operators. None: what the writer was tested with.",
+        description="The version of ONNX' operators. Default: what the writer was tested with.",
     )
     inputs: Literal["tensor", "columns"] = Field(
         title="Inputs",
@@ -87,7 +87,7 @@ class ValidationOptions(BaseModel):
     atol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
         title="Absolute tolerance",
         default=None,
-        description="Values may differ by atol + rtol * |expected|. None: what follows from the "
+        description="Values may differ by atol + rtol * |expected|. Default: what follows from the "
         "model's own arithmetic.",
     )
     rtol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(

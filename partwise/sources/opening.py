@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
@@ -34,6 +35,26 @@ class RowsOwner(Protocol):
 
     def open_rows(self) -> Rows:
         """Return the rows; none is read yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedData:
+    """Data whose rows are opened: `open_source` reads no heads and footers of it again."""
+
+    name: Any
+    """How the caller named the data: paths, or dataset://NAME."""
+    rows: Rows
+    default_columns: list[str] | None
+
+    @classmethod
+    def of(cls, name: Any, data: Any) -> "OpenedData":
+        """Open data that a caller named so; takes and raises what `open_source` does."""
+        data = _without_list(data)
+        return cls(name, _rows_of(data), _default_columns(data))
+
+    def open_rows(self) -> Rows:
+        """Return the rows as they were found when they were opened."""
+        return self.rows
 
 
 class _SelectedSource:
@@ -105,9 +126,9 @@ def open_source(
             database; a pyarrow table, a pandas or polars frame; a polars LazyFrame, DuckDB
             relation, pyarrow dataset, Arrow stream or Dask DataFrame, which are computed as they
             are read; a list of any of these, read one after the other, with the columns of the
-            first; or a `Dataset`, which stands alone. Files of a directory are read in the order of
-            their paths; `key=value` directories are columns. A named index of a pandas or Dask
-            frame is kept, one without a name is not.
+            first; or a `Dataset` or `OpenedData`, which stand alone. Files of a directory are read
+            in the order of their paths; `key=value` directories are columns. A named index of a
+            pandas or Dask frame is kept, one without a name is not.
         columns: The columns to read, None for all.
         filter: Conditions as in pyarrow.parquet: `[("price", ">", 0), ...]` must all hold; a list
             of such lists: one of them must hold. Dates and times may be ISO text.
@@ -125,11 +146,10 @@ def open_source(
         >>> source = open_source("sales/*.parquet", filter=[("date", "<", "2016-01-01")])
         >>> source.description().rows
     """
-    if isinstance(data, list | tuple) and len(data) == 1 and isinstance(data[0], RowsOwner):
-        data = data[0]
+    data = _without_list(data)
     rows = _rows_of(data)
-    if columns is None and isinstance(data, RowsOwner):
-        columns = data.default_columns
+    if columns is None:
+        columns = _default_columns(data)
     check_unique_names(rows.schema.names)
     conditions = normalize_filter(filter)
     if columns is not None:
@@ -170,6 +190,16 @@ def data_of_recipe(recipe: Mapping[str, Any]) -> Any:
     if options.keys() == {"paths"}:
         return options["paths"]
     return Files.from_recipe(options)
+
+
+def _without_list(data: Any) -> Any:
+    """Return the only item of a list where it opens its own rows, as the command line gives it."""
+    is_single = isinstance(data, list | tuple) and len(data) == 1
+    return data[0] if is_single and isinstance(data[0], RowsOwner) else data
+
+
+def _default_columns(data: Any) -> list[str] | None:
+    return data.default_columns if isinstance(data, RowsOwner) else None
 
 
 def _rows_of(data: Any) -> Rows:

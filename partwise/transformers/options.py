@@ -39,12 +39,13 @@ class TransformersOptions(BaseModel):
     opset: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         title="Opset",
         default=None,
-        description="The version of ONNX' operators. None: the architecture's own.",
+        description="The version of ONNX' operators. Default: the architecture's own.",
     )
     atol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
         title="Absolute tolerance",
         default=None,
-        description="Values may differ by atol + rtol * |expected|. None: the architecture's own.",
+        description="Values may differ by atol + rtol * |expected|. Default: the architecture's "
+        "own.",
     )
     rtol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
         title="Relative tolerance",

@@ -19,6 +19,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 
 from partwise.blocks import RemoteCluster
 from partwise.flows import train_models
@@ -26,6 +28,8 @@ from partwise.flows.cli.main import main
 from partwise.outcomes import Skip
 from partwise.reports.report import write_report
 from partwise.runs.run import Run
+from partwise.sources.files import formats
+from partwise.sources.files import rows as file_rows
 
 STORES = [f"s{i}" for i in range(8)]
 DAYS = 30
@@ -170,6 +174,43 @@ def test_map_keeps_what_a_function_returns(sales, tmp_path, functions, address) 
     )
     assert (shown.code, other.code) == (0 if found.num_rows else 2, 2)
     assert other.error == "The run 'm' has no partition 's0,2025-01-01'."
+
+
+def test_a_command_reads_each_footer_once(sales, tmp_path, functions, address, monkeypatch) -> None:
+    folder = tmp_path / "sales"
+    folder.mkdir()
+    for i in range(3):
+        shutil.copy(sales, folder / f"{i}.parquet")
+    read: list[str] = []
+
+    def read_head(file):
+        read.append(Path(file.path).name)
+        return formats.read_head(file)
+
+    monkeypatch.setattr(file_rows, "read_head", read_head)
+    words = ["map", folder, "-p", "store", "--function", f"{functions}:first_days"]
+    words += ["--store", tmp_path / "store", "--where", "x > 0", "--run-id", "once"]
+    ended = partwise(*words, *address)
+    assert ended.code == 0, ended
+    assert sorted(read) == ["0.parquet", "1.parquet", "2.parquet"]
+
+    # The call is written down, and shown in the UI, as if the paths had been passed.
+    run = Run.open("once", tmp_path / "store")
+    assert run.read_generation_document().call["data"] == {
+        "paths": [str(folder)],
+        "columns": None,
+        "filter": [[["x", ">", 0]]],
+    }
+    with get_client(sync_client=True) as client:
+        named = FlowRunFilter(name=FlowRunFilterName(any_=["once"]))
+        (flow_run,) = client.read_flow_runs(flow_run_filter=named)
+    assert flow_run.parameters["data"] == [str(folder)]
+
+    read.clear()
+    resumed = partwise("runs", "resume", "once", "--store", tmp_path / "store", *address)
+    assert resumed.code == 0, resumed
+    assert sorted(read) == ["0.parquet", "1.parquet", "2.parquet"]
+    assert "8 kept from before" in resumed.out
 
 
 def test_a_partial_failure_ends_with_3_and_says_what_failed(store, mixed_run) -> None:

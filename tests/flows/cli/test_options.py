@@ -1,24 +1,32 @@
-"""What words on the command line become, before anything is started."""
+"""What the words of a command line become, before anything is started."""
 
 import datetime as dt
 from decimal import Decimal
 from typing import get_args, get_type_hints
 
 import pytest
+from cyclopts import App, CycloptsError
+from rich.console import Console
 
 from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
+from partwise.flows.cli.export import Export, Validation
 from partwise.flows.cli.options import (
     ClusterOptions,
-    LimitOptions,
+    Execution,
     RowOptions,
     TrainerOptions,
+)
+from partwise.flows.cli.parsing import (
+    COMMON,
+    describe_wrong_option,
     parse_condition,
     parse_parameter,
     split_names,
 )
 from partwise.flows.cli.runs import parse_key
+from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.shuffle.write import NullKeys
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 from partwise.trainers import HoldoutByTime, HoldoutFraction, LightGBMTrainer, XGBoostTrainer
@@ -156,13 +164,67 @@ def test_settings_that_do_not_fit_are_refused_in_one_line(options, message) -> N
     assert "\n" not in str(error.value)
 
 
-def test_limits_that_were_not_said_are_the_defaults_and_zero_was_said() -> None:
-    assert LimitOptions().build() == ExecutionOptions()
-    assert LimitOptions(max_retries=0, max_failed=0, fail_fast=True).build() == ExecutionOptions(
-        max_retries=0, max_failed=0, fail_fast=True
+DEFAULTS, EXPORT, VALIDATION = ExecutionOptions(), ExportOptions(), ValidationOptions()
+app = App(name="partwise", default_parameter=COMMON, result_action="return_value")
+
+
+@app.default
+def command(
+    *,
+    inputs: str = "",
+    execution: Execution = DEFAULTS,
+    export: Export = EXPORT,
+    validation: Validation = VALIDATION,
+):
+    return execution, export, validation
+
+
+def options_of(*words: str):
+    return app(words, exit_on_error=False, print_error=False)
+
+
+def test_options_that_were_not_typed_are_the_defaults_and_zero_is_a_value() -> None:
+    assert options_of() == (DEFAULTS, EXPORT, VALIDATION)
+    words = ["--max-retries", "0", "--max-failed", "0", "--fail-fast", "--atol", "0"]
+    assert options_of(*words, "--model-inputs", "columns", "--inputs", "mine:inputs") == (
+        ExecutionOptions(max_retries=0, max_failed=0, fail_fast=True),
+        ExportOptions(inputs="columns"),
+        ValidationOptions(atol=0),
     )
-    with pytest.raises(InputError, match=r"^--max-failed-fraction: .*\(it is 2\.0\)"):
-        LimitOptions(max_failed_fraction=2.0).build()
+
+
+def test_each_field_of_an_option_model_is_an_option_with_its_description(capsys) -> None:
+    app("--help", console=Console(width=1000))
+    out = capsys.readouterr().out
+    for model in (ExecutionOptions, ExportOptions, ValidationOptions):
+        for name, field in model.model_fields.items():
+            option = "--model-inputs" if name == "inputs" else f"--{name.replace('_', '-')}"
+            (line,) = (line for line in out.splitlines() if f" {option} " in line)
+            assert field.description in line
+            shown = f"[default: {field.default}]"
+            assert (shown in line) == (field.default is not None and field.default is not False)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--max-failed-fraction", "2"], "--max-failed-fraction: Input should be less than or "),
+        (["--max-retries", "two"], "--max-retries: Input should be a valid integer, "),
+        (["--sample", "none"], "--sample: Input should be a valid integer, "),
+        (["--model-inputs", "x"], "--model-inputs: Input should be 'tensor' or 'columns'"),
+    ],
+)
+def test_a_value_that_a_model_refuses_is_named_with_its_option(words, message) -> None:
+    with pytest.raises(CycloptsError) as error:
+        options_of(*words)
+    described = describe_wrong_option(error.value)
+    assert described is not None
+    assert described.startswith(message)
+    assert described.endswith(f" (it is {words[1]!r}).")
+    assert "\n" not in described
+    with pytest.raises(CycloptsError, match="Did you mean --max-retries") as error:
+        options_of("--max-retry", "2")
+    assert describe_wrong_option(error.value) is None
 
 
 def test_a_cluster_is_local_or_gpus_or_an_address() -> None:

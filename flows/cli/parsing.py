@@ -1,0 +1,157 @@
+"""Reading what was typed: option names, text that stands for values, and what is wrong with it."""
+
+import csv
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cyclopts import CycloptsError, Parameter, default_name_transform
+
+from partwise.errors import InputError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+T = TypeVar("T")
+
+_FLAGS = {
+    "fraction": "--holdout-fraction",
+    "column": "--holdout-by-time",
+    "start": "--holdout-start",
+    "params": "--param",
+    "devices": "--gpus",
+}
+"""Options that have another name than the field that they fill."""
+
+_CONDITION = re.compile(
+    r"""\s*(?:"(?P<quoted>[^"]+)"|(?P<column>[^\s"=!<>]+))\s*"""
+    r"""(?P<operator>==|!=|<=|>=|=|<|>|\bnot\s+in\b|\bin\b)\s*(?P<value>.*?)\s*""",
+    re.DOTALL,
+)
+
+
+def _shown_default(value: Any) -> Any:
+    """Return a default as help shows it; None: the help text itself says what happens."""
+    return None if value is None or value is False or value in ((), "") else value
+
+
+COMMON = Parameter(negative=(), show_default=_shown_default)
+"""What holds for the options of all commands."""
+
+
+def flag(name: str) -> str:
+    """Return how an option is written: max_retries becomes --max-retries."""
+    return f"--{default_name_transform(name)}"
+
+
+def given_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that were typed: not None, not empty, no flag that is off; 0 counts."""
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None and value is not False and value not in ((), "")
+    }
+
+
+def build_settings(kind: Callable[..., T], **settings: Any) -> T:
+    """Return a pydantic model of these settings.
+
+    Raises:
+        InputError: A setting is refused; says in one line which option, and why.
+    """
+    from pydantic import ValidationError
+
+    try:
+        return kind(**settings)
+    except ValidationError as error:
+        raise InputError(_describe_first(error, _FLAGS)) from error
+
+
+def describe_wrong_option(error: CycloptsError) -> str | None:
+    """Return in one line what a model refused; None: the error comes from no model."""
+    from pydantic import ValidationError
+
+    cause, argument = error.__cause__, error.argument
+    if not isinstance(cause, ValidationError) or argument is None:
+        return None
+    return _describe_first(cause, {child.keys[-1]: child.name for child in argument.children})
+
+
+def _describe_first(error: "ValidationError", flags: Mapping[str, str]) -> str:
+    first = error.errors()[0]
+    reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+    # For a union, pydantic puts the branches' own names between those of the fields.
+    place = [str(part) for part in first["loc"] if str(part).isidentifier()]
+    if not place:
+        return f"{reason}."
+    value = f" (it is {first['input']!r})" if first["type"] != "missing" else ""
+    option = flags.get(place[0]) or flag(place[0])
+    return f"{'.'.join([option, *place[1:]])}: {reason}{value}."
+
+
+def split_names(values: Iterable[str]) -> list[str]:
+    """Return names that were typed one by one, with commas between them, or both.
+
+    Example:
+        >>> split_names(["store,date", '"a,b"'])
+        ['store', 'date', 'a,b']
+    """
+    rows = csv.reader(values, skipinitialspace=True)
+    return [name.strip() for row in rows for name in row if name.strip()]
+
+
+def parse_value(text: str) -> Any:
+    """Return a number, truth value, list or quoted text as JSON has it; anything else is text.
+
+    Example:
+        >>> [parse_value(text) for text in ("15", "0.1", "true", "gbdt", '"15"', "2026-01-01")]
+        [15, 0.1, True, 'gbdt', '15', '2026-01-01']
+    """
+    try:
+        return json.loads(text, parse_constant=str)
+    except ValueError:
+        return text
+
+
+def parse_parameter(text: str) -> tuple[str, Any]:
+    """Return the name and value of "name=value".
+
+    Raises:
+        InputError: There is no name, or no "=".
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise InputError(f"--param {text!r} is not of the form name=value, such as num_leaves=15.")
+    return name.strip(), parse_value(value.strip())
+
+
+def parse_condition(text: str) -> tuple[str, str, Any]:
+    """Return a condition on rows: column, operator, value.
+
+    Raises:
+        InputError: It cannot be read as one.
+
+    Example:
+        >>> parse_condition("price >= 1.5"), parse_condition('"unit price" in 1, 2')
+        (('price', '>=', 1.5), ('unit price', 'in', [1, 2]))
+    """
+    found = _CONDITION.fullmatch(text)
+    if found is None or not found["value"]:
+        raise InputError(
+            f"--where {text!r} is not of the form 'column operator value', with an operator of "
+            "=, !=, <, <=, >, >=, in, not in."
+        )
+    column = found["quoted"] or found["column"]
+    operator = " ".join(found["operator"].split())
+    if operator.endswith("in"):
+        values = parse_value(found["value"])
+        if not isinstance(values, list):
+            values = [parse_value(name) for name in _split_values(found["value"])]
+        return column, operator, values
+    return column, operator, parse_value(found["value"])
+
+
+def _split_values(text: str) -> list[str]:
+    """Split at commas outside quotes, and leave the quotes."""
+    return [part.strip() for part in re.findall(r'\s*("(?:[^"\\]|\\.)*"|[^,]+)\s*(?:,|$)', text)]

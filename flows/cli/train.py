@@ -1,0 +1,131 @@
+"""`partwise train`, `infer` and `map`: one call of a function per partition."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from partwise.engine.options import ExecutionOptions
+from partwise.flows.cli.input_files import FileOptions
+from partwise.flows.cli.options import (
+    RUN,
+    ClusterOptions,
+    Execution,
+    InferenceOptions,
+    RowOptions,
+    RunOptions,
+    TrainerOptions,
+)
+
+Data = Annotated[
+    tuple[str, ...],
+    Parameter(
+        help="Parquet, CSV, JSON lines, ORC or Arrow files, globs, folders, URLs; "
+        "dataset://NAME@VERSION; or a block, file-source/NAME or sql-source/NAME."
+    ),
+]
+Output = Annotated[
+    str,
+    Parameter(
+        group=RUN,
+        help="Where the rows go as well: a table by its block, sql-table/NAME; or dataset://NAME.",
+    ),
+]
+Pickle = Annotated[
+    bool,
+    Parameter(
+        group=RUN,
+        help="Let models be pickles where no native format fits. Reading one runs the code in it.",
+    ),
+]
+_RUN, _EXECUTION, _CLUSTER, _FILES = (
+    RunOptions(),
+    ExecutionOptions(),
+    ClusterOptions(),
+    FileOptions(),
+)
+
+
+def train(
+    data: Data,
+    /,
+    *,
+    trainer: TrainerOptions,
+    rows: RowOptions,
+    files: FileOptions = _FILES,
+    run: RunOptions = _RUN,
+    execution: Execution = _EXECUTION,
+    cluster: ClusterOptions = _CLUSTER,
+    pickle: Pickle = False,
+) -> int:
+    """Train one model per partition, and keep them as a run."""
+    from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
+
+    arguments = {
+        "data": files.of(data),
+        "trainer": trainer.build(),
+        "serde": pickle_serde(pickle),
+        **rows.arguments(),
+        **run.arguments("train"),
+        "execution": execution,
+        "cluster": cluster.build(),
+    }
+    return call_and_print("train_models", arguments)
+
+
+def infer(
+    data: Data,
+    /,
+    *,
+    inference: InferenceOptions,
+    rows: RowOptions,
+    files: FileOptions = _FILES,
+    run: RunOptions = _RUN,
+    execution: Execution = _EXECUTION,
+    cluster: ClusterOptions = _CLUSTER,
+    pickle: Pickle = False,
+    output: Output = "",
+) -> int:
+    """Infer every partition with its own model of a training run."""
+    from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
+
+    arguments = {
+        "data": files.of(data),
+        **inference.arguments(),
+        "serde": pickle_serde(pickle),
+        **rows.arguments(),
+        **run.arguments("infer"),
+        "execution": execution,
+        "cluster": cluster.build(),
+        "output": output,
+    }
+    return call_and_print("run_inference", arguments)
+
+
+def map_(
+    data: Data,
+    /,
+    *,
+    function: Annotated[
+        str,
+        Parameter(help="A function of (data, context): package.module:function."),
+    ],
+    rows: RowOptions,
+    files: FileOptions = _FILES,
+    run: RunOptions = _RUN,
+    execution: Execution = _EXECUTION,
+    cluster: ClusterOptions = _CLUSTER,
+    output: Output = "",
+) -> int:
+    """Call a function for every partition, and keep what it returns and uploads."""
+    from partwise.flows.cli.flow_calls import call_and_print
+
+    arguments = {
+        "data": files.of(data),
+        "function": function,
+        **rows.arguments(),
+        **run.arguments("map"),
+        "execution": execution,
+        "cluster": cluster.build(),
+        "output": output,
+    }
+    return call_and_print("map_partitions", arguments)

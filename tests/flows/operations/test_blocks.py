@@ -1,0 +1,27 @@
+"""What a server is given to register."""
+
+import importlib
+import pkgutil
+
+from prefect.blocks.core import Block
+
+from partwise import blocks
+from partwise.flows.operations.deploy import BLOCKS
+
+
+def test_every_block_of_partwise_is_registered() -> None:
+    modules = [
+        importlib.import_module(f"partwise.blocks.{module.name}")
+        for module in pkgutil.iter_modules(blocks.__path__)
+    ]
+    defined = {
+        value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, Block)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    }
+    assert set(BLOCKS) == defined
+    assert "file-source" in {block.get_block_type_slug() for block in BLOCKS}
