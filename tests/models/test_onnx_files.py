@@ -277,5 +277,7 @@ def test_a_model_of_others_has_no_signature():
     with pytest.raises(IntegrityError, match="export_models did not write it"):
         read_signature(model.SerializeToString())
     model.metadata_props.add(key="partwise.signature", value="{}")
-    with pytest.raises(IntegrityError, match="none that this release knows: Field required"):
+    with pytest.raises(
+        IntegrityError, match="has a form that this release does not know: Field required"
+    ):
         read_signature(model.SerializeToString())

@@ -267,7 +267,7 @@ with Lease.acquire(store, "runs/nightly") as lease:
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"format_version": 2}', b"\xff"])
 def test_an_unreadable_claim_is_named(local_store, content):
     local_store.write(f"{RUN}/lease/0001.json", content)
-    with pytest.raises(RunFormatError, match=r"runs/nightly/lease/0001\.json .* is no claim"):
+    with pytest.raises(RunFormatError, match=r"runs/nightly/lease/0001\.json .* is not a claim"):
         Lease.acquire(local_store, RUN)
 
 

@@ -158,7 +158,7 @@ def test_metadata_of_another_form_are_told(path):
     onnx.save(model, path)
     found = judge(str(path), example.expectation, example.cases)
     assert checks(found) == {"signature"}
-    assert "none that this release knows" in found.findings[0].message
+    assert "has a form that this release does not know" in found.findings[0].message
 
 
 def test_a_wrong_dtype_is_told(path):
