@@ -46,6 +46,7 @@ def read_aloud(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_first_model_of_ones_own(prefect_server, folder) -> None:
     (folder / "first.py").write_text(CODE["python"])
     printed = read_aloud([sys.executable, "first.py"], folder)
@@ -54,6 +55,7 @@ def test_the_first_model_of_ones_own(prefect_server, folder) -> None:
     assert "prediction" in printed
 
 
+@pytest.mark.slow
 def test_the_commands(prefect_server, folder) -> None:
     printed = [read_aloud(command.split(), folder) for command in COMMANDS]
     assert "second-used" in printed[3]
@@ -63,6 +65,7 @@ def test_the_commands(prefect_server, folder) -> None:
     assert "next: the same without --sample  (run all partitions)" in sample
 
 
+@pytest.mark.slow
 def test_the_commands_for_models_of_hugging_face(folder) -> None:
     save_checkpoint(folder / "my-bert", "distilbert", "sequence-classification")
     commands = re.findall(r"^    (partwise transformers [^#\n]*)", README, re.MULTILINE)
