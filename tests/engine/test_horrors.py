@@ -16,6 +16,8 @@ from partwise.flows import map_partitions
 from partwise.outcomes import Result, RunStatus
 from tests.engine.horrors import MIB, misbehave
 
+pytestmark = pytest.mark.slow  # 200 partitions, of which 13 die, hang or take all memory
+
 PARTITIONS = 200
 CULPRITS = {10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120, 160}
 

@@ -68,6 +68,7 @@ def by_folder(names: list[str], run_id: str) -> Counter[str]:
     return Counter(name.rpartition("/")[0] or name for name in inside)
 
 
+@pytest.mark.slow
 def test_train_resume_and_infer_in_a_bucket(
     cluster, s3_store_url, s3_endpoint_url, bucket, workers_without_keys
 ) -> None:
