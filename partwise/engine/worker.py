@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -23,6 +22,7 @@ from partwise.engine.child_process import close_idle_children, discard_child
 from partwise.engine.params import params_fingerprints
 from partwise.engine.reporter import Reporter
 from partwise.engine.segments import SegmentWriter
+from partwise.engine.shard_plan import ShardPlan, plan_shard
 from partwise.engine.supervisor import AttemptOutcome, ChildLimits, Supervisor
 from partwise.engine.trained_models import locate_models, model_checksums
 from partwise.errors import ArtifactNotFoundError, PartitionNotFoundError
@@ -32,7 +32,7 @@ from partwise.runs.committed import read_committed
 from partwise.runs.documents import OUTPUT_FOLDERS, execution_token, segment_file
 from partwise.runs.ledger import LedgerRow
 from partwise.runs.outputs import rewrite_partial_files
-from partwise.runs.presence import are_there, files_there
+from partwise.runs.presence import files_there
 from partwise.runs.run import Run
 from partwise.shuffle.shared_folder import StagedFile, fetch, fetch_shard
 from partwise.shuffle.sorted_shards import ShardReader, SortedShard, sort_shard
@@ -83,16 +83,6 @@ def end_execution(token: str, dask_worker: Worker) -> None:
     _stopped.discard(token)
 
 
-@dataclass(slots=True)
-class _Plan:
-    """What is to be done in a shard."""
-
-    waiting: list[int]
-    fingerprints: list[str]
-    committed: Counter[str]
-    kept: pa.Table | None
-
-
 class _ShardRun:
     """One execution of one shard."""
 
@@ -124,7 +114,6 @@ class _ShardRun:
         token = execution_token(execution.generation, secrets.token_hex(4))
         self._writer = SegmentWriter(execution, self._assignment.number, token, self._shard.keys)
         plan = self._plan()
-        self._fingerprints = plan.fingerprints
         counts = Counter(plan.committed)
         kept = 0
         if plan.kept is not None:
@@ -133,7 +122,7 @@ class _ShardRun:
             self._writer.carry(self._take_over(plan.kept, token))
         self._reporter.keep(counts, kept)
         if plan.waiting:
-            for row in self._run_all(plan.waiting):
+            for row in self._run_all([self._chosen[place] for place in plan.waiting]):
                 counts[row.status] += 1
                 self._reporter.add(row)
                 if self._writer.is_due:
@@ -150,21 +139,19 @@ class _ShardRun:
             complete=counts.total() == partitions,
         )
 
-    def _plan(self) -> _Plan:
+    def _plan(self) -> ShardPlan:
         """Compare the shard with what is committed of it."""
         execution, shard = self._execution, self._shard
         params = {} if self._params is None else params_fingerprints(self._params)
         models = {} if self._models is None else model_checksums(self._models)
-        fingerprints = [
-            combine(
-                self._reader.fingerprint(start, stop),
-                params.get(partition_id),
-                models.get(partition_id),
+        self._fingerprints = {
+            i: combine(
+                self._reader.fingerprint(int(shard.offsets[i]), int(shard.offsets[i + 1])),
+                params.get(shard.partition_ids[i]),
+                models.get(shard.partition_ids[i]),
             )
-            for partition_id, start, stop in zip(
-                shard.partition_ids, shard.offsets[:-1], shard.offsets[1:], strict=True
-            )
-        ]
+            for i in self._chosen
+        }
         current, earlier = read_committed(
             execution.store,
             execution.run_id,
@@ -173,33 +160,13 @@ class _ShardRun:
             execution.compatible,
         )
         self._earlier = earlier
-        committed: Counter[str] = Counter()
-        settled: set[str] = set()
-        if current is not None:
-            committed.update(current["status"].to_pylist())
-            settled.update(current["partition_id"].to_pylist())
-        kept = None
-        if earlier is not None:
-            place = {name: i for i, name in enumerate(shard.partition_ids)}
-            same = [
-                status == PartitionStatus.DONE
-                and name not in settled
-                and name in place
-                and fingerprint == fingerprints[place[name]]
-                and there
-                for name, status, fingerprint, there in zip(
-                    earlier["partition_id"].to_pylist(),
-                    earlier["status"].to_pylist(),
-                    earlier["fingerprint"].to_pylist(),
-                    are_there(earlier, self._files_there()).to_pylist(),
-                    strict=True,
-                )
-            ]
-            kept = earlier.filter(pa.array(same, pa.bool_()))
-            settled.update(kept["partition_id"].to_pylist())
-            kept = kept if kept.num_rows else None
-        waiting = [i for i in self._chosen if shard.partition_ids[i] not in settled]
-        return _Plan(waiting, fingerprints, committed, kept)
+        return plan_shard(
+            [shard.partition_ids[i] for i in self._chosen],
+            list(self._fingerprints.values()),
+            current,
+            earlier,
+            set() if earlier is None else self._files_there(),
+        )
 
     def _files_there(self) -> set[str]:
         execution = self._execution
