@@ -34,14 +34,7 @@ from partwise.engine.messages import Connection
 from partwise.engine.params import read_params
 from partwise.engine.seeding import Seeding
 from partwise.engine.works import Produced, StoredModel, Work
-from partwise.errors import (
-    ArtifactNotFoundError,
-    CheckpointError,
-    ExportMismatch,
-    ExportRefused,
-    ModelNotFound,
-    OpsetError,
-)
+from partwise.errors import ArtifactNotFoundError, PartwiseError
 from partwise.runs.bundle import artifact_from_row
 from partwise.shuffle.sorted_shards import ShardReader
 from partwise.tables.keys.partition_keys import Key
@@ -58,8 +51,6 @@ LOG_TAIL_BYTES = 768 << 10
 LOST_CONNECTION = 70
 RECYCLE_AFTER_S = 0.05
 PR_SET_PDEATHSIG = 1
-
-_FINAL = (ModelNotFound, ExportRefused, ExportMismatch, CheckpointError, OpsetError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,9 +252,9 @@ class Child:
             "error_type": described["type"],
             "error_message": described["message"],
             "error_fingerprint": described["fingerprint"],
-            "metrics": error.metrics if isinstance(error, ExportMismatch) else {},
-            # A second try would come to the same.
-            "final": isinstance(error, _FINAL),
+            "metrics": dict(error.metrics) if isinstance(error, PartwiseError) else {},
+            # Of an exception that is not ours nothing is known: it may be gone at the next attempt.
+            "final": isinstance(error, PartwiseError) and error.final,
         }
 
     def _restore(self) -> None:

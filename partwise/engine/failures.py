@@ -4,7 +4,7 @@ import hashlib
 import traceback
 from pathlib import Path
 
-from partwise.errors import ExportMismatch
+from partwise.errors import PartwiseError
 
 MESSAGE_CHARS = 2_000
 TRACEBACK_CHARS = 20_000
@@ -41,8 +41,8 @@ def describe_error(error: BaseException) -> dict[str, str]:
         f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
     ]
-    # All mismatches are raised in one place, and what did not hold tells them apart.
-    check = [error.check] if isinstance(error, ExportMismatch) else []
+    # Some errors are raised by one line of code for all reasons: what did not hold tells them apart.
+    check = [error.check] if isinstance(error, PartwiseError) and error.check else []
     digest = fingerprint_failure(name, *check, *where[-3:])
     try:
         # Formatting the exception itself would copy a message of any length several times.

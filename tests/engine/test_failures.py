@@ -1,6 +1,8 @@
 """Failures as text."""
 
+from partwise import errors
 from partwise.engine.failures import describe_error
+from partwise.errors import ExportMismatch
 
 
 def raise_and_describe(error: BaseException) -> dict[str, str]:
@@ -38,3 +40,21 @@ def test_a_cause_is_in_the_traceback() -> None:
     error = ValueError("outer")
     error.__cause__ = KeyError("inner")
     assert "KeyError: 'inner'" in raise_and_describe(error)["traceback"]
+
+
+def test_what_did_not_hold_tells_errors_of_one_line_apart() -> None:
+    shape, values, again = (
+        raise_and_describe(ExportMismatch("m", check, {})) for check in ("shape", "values", "shape")
+    )
+    assert shape["fingerprint"] == again["fingerprint"] != values["fingerprint"]
+
+
+def test_which_errors_a_second_attempt_cannot_change() -> None:
+    final = {
+        error.__name__
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, errors.PartwiseError) and error.final
+    }
+    assert final == {
+        *("ModelNotFound", "ExportRefused", "ExportMismatch", "CheckpointError", "OpsetError")
+    }
