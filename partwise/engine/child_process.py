@@ -25,7 +25,8 @@ from pathlib import Path
 import psutil
 
 from partwise.engine.child import MARK, ChildSettings, anonymous_bytes, read_log
-from partwise.engine.messages import Connection
+from partwise.engine.failures import Failure
+from partwise.engine.messages import Connection, OpenWork, WorkUnusable
 from partwise.errors import ClusterError
 
 ENVIRONMENT_MARK = "PARTWISE_CHILD"
@@ -86,13 +87,13 @@ class ChildProcess:
         self.connection = Connection(ours)
         _alive.add(self)
 
-    def open_work(self, path: str) -> dict[str, str] | None:
-        """Load the work from its file; return the error when the user's code cannot be loaded.
+    def open_work(self, path: str) -> Failure | None:
+        """Load the work from its file; return the failure when the user's code cannot be loaded.
 
         Raises:
             ClusterError: The child died, or did not answer in time.
         """
-        self.connection.send(["work", path])
+        self.connection.send(OpenWork(path=path))
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             try:
@@ -101,7 +102,7 @@ class ChildProcess:
                 break
             if message is not None:
                 self.work_path = path
-                return message[1] if message[0] == "unusable" else None
+                return message.failure if isinstance(message, WorkUnusable) else None
         log = self.read_log().decode(errors="replace")[-2000:]
         raise ClusterError(
             f"A child process on {socket.gethostname()} did not start within "

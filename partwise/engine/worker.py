@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 import psutil
 import pyarrow as pa
@@ -19,12 +18,14 @@ from distributed import Worker, get_worker
 
 from partwise.engine.assignment import ShardAssignment, ShardReceipt, work_file
 from partwise.engine.child_process import close_idle_children, discard_child
+from partwise.engine.messages import OpenShard
 from partwise.engine.params import params_fingerprints
 from partwise.engine.reporter import Reporter
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.shard_plan import ShardPlan, plan_shard
 from partwise.engine.supervisor import AttemptOutcome, ChildLimits, Supervisor
 from partwise.engine.trained_models import locate_models, model_checksums
+from partwise.engine.works import StoredModel
 from partwise.errors import ArtifactNotFoundError, PartitionNotFoundError
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import LOG_FILENAME
@@ -206,10 +207,9 @@ class _ShardRun:
             failed: list[int] = []
             failed_at = 0.0
             for outcome in self._supervisor.run(waiting, attempt):
-                values = outcome.values
-                last = attempt > options.max_retries or values.get("final", False)
-                if values["status"] == PartitionStatus.FAILED and not last:
-                    self._earlier_logs[outcome.index] = values["log"][-EARLIER_LOG_BYTES:]
+                failure = outcome.failure
+                if failure is not None and not failure.final and attempt <= options.max_retries:
+                    self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
                     failed.append(outcome.index)
                     failed_at = time.monotonic()
                     continue
@@ -229,35 +229,36 @@ class _ShardRun:
 
     def _settle(self, outcome: AttemptOutcome, attempt: int) -> LedgerRow:
         """Put an outcome and its files into the segment."""
-        values, index = outcome.values, outcome.index
+        index, model, failure = outcome.index, outcome.model, outcome.failure
         partition_id = self._shard.partition_ids[index]
         artifacts = [
             self._writer.add_artifact(partition_id, filename, content)
             for filename, content in outcome.artifacts.items()
-            if outcome.model is None or filename != outcome.model[0]
+            if model is None or filename != model.filename
         ]
-        if outcome.model is not None:
-            filename, content, serde = outcome.model
-            artifacts.append(self._writer.add_artifact(partition_id, filename, content, serde))
-        log = self._earlier_logs.pop(index, b"") + values["log"]
+        if model is not None:
+            artifacts.append(
+                self._writer.add_artifact(partition_id, model.filename, model.content, model.serde)
+            )
+        log = self._earlier_logs.pop(index, b"") + outcome.log
         if log:
             artifacts.append(self._writer.add_artifact(partition_id, LOG_FILENAME, log))
         row = LedgerRow(
             partition_id=partition_id,
             shard=self._assignment.number,
             generation=self._execution.generation,
-            status=values["status"],
+            status=outcome.status,
             attempts=attempt,
             rows=int(self._shard.offsets[index + 1] - self._shard.offsets[index]),
-            seconds=values["seconds"],
+            seconds=outcome.seconds,
             peak_memory_bytes=outcome.peak_memory_bytes,
             host=self._host,
-            reason=values["reason"] or None,
-            error_type=values.get("error_type"),
-            error_message=values.get("error_message"),
-            error_fingerprint=values.get("error_fingerprint"),
+            reason=outcome.reason or None,
+            error_type=failure.error_type if failure else None,
+            error_message=failure.message if failure else None,
+            error_fingerprint=failure.fingerprint if failure else None,
             fingerprint=self._fingerprints[index],
-            metrics=values.get("metrics", {}),
+            metrics=outcome.metrics,
             artifacts=tuple(artifacts),
         )
         output = None
@@ -267,37 +268,39 @@ class _ShardRun:
         self._writer.add(index, row, output)
         return row
 
-    def _describe_shard(self, waiting: list[int]) -> dict[str, Any]:
+    def _describe_shard(self, waiting: list[int]) -> OpenShard:
         """Return what a child needs to know of the shard."""
         execution, shard = self._execution, self._shard
         columns = execution.key_columns
         keys = pa.BufferOutputStream()
         with pa.ipc.new_stream(keys, shard.keys.schema) as stream:
             stream.write_table(shard.keys)
-        models = []
-        if self._models is not None:
-            names = [shard.partition_ids[i] for i in waiting]
-            models = locate_models(
-                self._models,
-                execution.store,
-                execution.training_run_id or "",
-                names,
-                self._directory,
-            )
-        place = {name: i for i, name in enumerate(shard.partition_ids)}
-        return {
-            "path": shard.path,
-            "keys": keys.getvalue().to_pybytes(),
-            "key_columns": [column.name for column in columns],
-            "partition_ids": shard.partition_ids,
-            "offsets": shard.offsets.tolist(),
-            "seeds": [
-                partition_seed(execution.seed, key) for key in encode_keys(shard.keys, columns)
-            ],
-            "params": self._params,
-            "models": [[place[name], *where] for name, *where in models],
-            "run_id": execution.run_id,
-        }
+        models = {} if self._models is None else self._locate_models(waiting, self._models)
+        return OpenShard(
+            path=shard.path,
+            keys=keys.getvalue().to_pybytes(),
+            key_columns=[column.name for column in columns],
+            partition_ids=shard.partition_ids,
+            offsets=shard.offsets.tolist(),
+            seeds=[partition_seed(execution.seed, key) for key in encode_keys(shard.keys, columns)],
+            params=self._params,
+            models={
+                place: models[name]
+                for place, name in enumerate(shard.partition_ids)
+                if name in models
+            },
+            run_id=execution.run_id,
+        )
+
+    def _locate_models(self, waiting: list[int], table_path: str) -> dict[str, StoredModel]:
+        execution = self._execution
+        return locate_models(
+            table_path,
+            execution.store,
+            execution.training_run_id or "",
+            [self._shard.partition_ids[i] for i in waiting],
+            self._directory,
+        )
 
     def _download(self, index: int, filename: str, run_id: str | None) -> bytes:
         """Return an artifact that some run has of a partition, for its function."""
