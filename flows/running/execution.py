@@ -21,11 +21,11 @@ from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt,
 from partwise.engine.child_process import end_marked
 from partwise.engine.credentials import SourceCredentials, StoreCredentials
 from partwise.engine.driver import CANCELLED, Driver, Logger
+from partwise.engine.limits import Limits, smallest_memory_limit
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.params import shard_params
 from partwise.engine.payload import name_of, pack_work
 from partwise.engine.sample import SampleWork, predict, sample_of
-from partwise.engine.worker import memory_share
 from partwise.engine.works import Work
 from partwise.errors import InputError, RunExistsError, RunNotFoundError
 from partwise.flows.orchestration.progress import listeners
@@ -145,7 +145,8 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
                 plan.source, division, client, cache, shared_folder
             )
             check_rows(plan, sharded, partial(read_keys, shared_folder, division.key_columns))
-        announce(plan, sharded, shared_folder, client, logger)
+        limits = plan.options.limits(slots_per_host(client))
+        announce(plan, sharded, shared_folder, client, limits, logger)
         sharded, remark = take_sample(plan, sharded, client)
         params = shard_params(
             plan.params, plan.identity.key_columns, n_shards, directory / "shared"
@@ -164,7 +165,7 @@ def execute(plan: Plan, step: Task[..., list[ShardReceipt]]) -> Run:
             training_run_id=plan.identity.training_run_id,
             compatible=claim.compatible,
             options=plan.options,
-            slots_per_host=slots_per_host(client),
+            limits=limits,
             work=shared_folder.write(work_file(token), payload),
         )
         assignments = assign(plan, execution, sharded, shared_folder, params)
@@ -264,7 +265,12 @@ def divide(plan: Plan, n_shards: int) -> Division:
 
 
 def announce(
-    plan: Plan, sharded: ShardedRows, shared_folder: SharedFolder, client: Client, logger: Logger
+    plan: Plan,
+    sharded: ShardedRows,
+    shared_folder: SharedFolder,
+    client: Client,
+    limits: Limits,
+    logger: Logger,
 ) -> None:
     """Say how many rows, partitions and shards there are, and what is odd about them."""
     logger.info(
@@ -274,7 +280,7 @@ def announce(
         f"{sharded.partitions:,}",
         len(sharded.shards),
     )
-    memory = plan.options.partition_memory_bytes or memory_share(slots_per_host(client))
+    memory = smallest_memory_limit(client, limits)
     for warning in warnings_of(sharded, shared_folder, sum(client.nthreads().values()), memory):
         logger.warning("Run %s: %s", plan.identity.run_id, warning)
 

@@ -1,32 +1,35 @@
-"""The worker's side of a shard: sort it, decide what to run, run it in a child, commit segments."""
+"""The work on a shard: sort it, decide what to run, run it in a child, commit segments.
+
+It knows its worker only as a `Host`, so that a test can run a shard in its own process.
+"""
 
 import hashlib
 import itertools
 import os
 import secrets
-import shutil
 import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
+from typing import Any
 
-import psutil
 import pyarrow as pa
-from distributed import Worker, get_worker
 
-from partwise.engine.assignment import ShardAssignment, ShardReceipt, work_file
-from partwise.engine.child_process import close_idle_children, discard_child
+from partwise.engine.assignment import ShardAssignment, ShardReceipt
+from partwise.engine.child_process import discard_child
+from partwise.engine.host import Host
+from partwise.engine.limits import memory_limit
 from partwise.engine.messages import OpenShard
 from partwise.engine.params import params_fingerprints
 from partwise.engine.reporter import Reporter
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.shard_plan import ShardPlan, plan_shard
-from partwise.engine.supervisor import AttemptOutcome, ChildLimits, Supervisor
+from partwise.engine.supervisor import AttemptOutcome, Supervisor
 from partwise.engine.trained_models import locate_models, model_checksums
 from partwise.engine.works import StoredModel
-from partwise.errors import ArtifactNotFoundError, PartitionNotFoundError
+from partwise.errors import ArtifactNotFoundError
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import LOG_FILENAME
 from partwise.runs.committed import read_committed
@@ -43,59 +46,43 @@ from partwise.tables.keys.partition_keys import chosen_keys, encode_keys, partit
 EARLIER_LOG_BYTES = 16 << 10
 """What is kept of the log of an attempt that was not the last."""
 
-_stopped: set[str] = set()
 
-
-def run_shard(assignment: ShardAssignment) -> ShardReceipt:
-    """Work on one shard until every partition of it has a committed row, or the run is stopped.
-
-    Executing it twice, even at the same time, is safe: each execution writes under a token of its
-    own, and goes on from what is committed.
-
-    Raises:
-        StoreError: The store refused to take a segment.
-        RunBusyError: The run ended without this execution.
-        ClusterError: Child processes die here without running anything.
-    """
-    worker = get_worker()
-    with tempfile.TemporaryDirectory(prefix="shard-", dir=worker.local_directory) as directory:
+def run_on(host: Host, assignment: ShardAssignment, is_stopped: Callable[[], bool]) -> ShardReceipt:
+    """Work on one shard on a host."""
+    with tempfile.TemporaryDirectory(prefix="shard-", dir=host.folder) as directory:
         try:
-            return _ShardRun(assignment, worker, directory).run()
+            return ShardRun(assignment, host, directory, is_stopped).run()
         except BaseException:
             # The child may be in the midst of this shard; the next one must not hear of that.
             discard_child()
             raise
 
 
-def request_stop(token: str) -> None:
-    """Have the shards of an execution, on this worker, commit what they have and return."""
-    _stopped.add(token)
-
-
-def end_execution(token: str, dask_worker: Worker) -> None:
-    """Forget an execution on this worker: its children, its files, its stop.
+class ShardRun:
+    """One execution of one shard.
 
     Args:
-        token: The execution's.
-        dask_worker: Given by Dask, by this name.
+        assignment: The shard.
+        host: Where it runs.
+        directory: A folder for what only this execution needs.
+        is_stopped: Whether the run is being stopped; asked a few times a second.
     """
-    close_idle_children(work_file(token))
-    shutil.rmtree(_directory(dask_worker, token), ignore_errors=True)
-    _stopped.discard(token)
 
-
-class _ShardRun:
-    """One execution of one shard."""
-
-    def __init__(self, assignment: ShardAssignment, worker: Worker, directory: str) -> None:
+    def __init__(
+        self,
+        assignment: ShardAssignment,
+        host: Host,
+        directory: str,
+        is_stopped: Callable[[], bool],
+    ) -> None:
         self._assignment = assignment
         self._execution = assignment.execution
-        self._worker = worker
+        self._is_stopped = is_stopped
         self._directory = directory
         self._began = time.monotonic()
-        self._host = f"{socket.gethostname()}/{worker.name}"
+        self._host_name = f"{socket.gethostname()}/{host.name}"
         self._earlier_logs: dict[int, bytes] = {}
-        self._shared = _directory(worker, self._execution.token)
+        self._shared = execution_folder(host, self._execution.token)
         os.makedirs(self._shared, exist_ok=True)
         sharded = fetch_shard(
             assignment.shard, assignment.where, self._execution.store, self._shared, directory
@@ -105,7 +92,7 @@ class _ShardRun:
         if assignment.only is not None:
             self._chosen = chosen_keys(self._shard.keys, assignment.only)
         self._reader = ShardReader(self._shard.path)
-        self._reporter = Reporter(worker, assignment)
+        self._reporter = Reporter(host, assignment)
         self._params = None if assignment.params is None else self._fetch(assignment.params)
         self._models = None if assignment.models is None else self._fetch(assignment.models)
 
@@ -129,7 +116,7 @@ class _ShardRun:
                 if self._writer.is_due:
                     self._writer.commit()
         self._writer.commit()
-        self._reporter.tell()
+        self._reporter.report()
         partitions = len(self._chosen)
         return ShardReceipt(
             shard=self._assignment.number,
@@ -189,24 +176,21 @@ class _ShardRun:
     def _run_all(self, waiting: list[int]) -> Iterator[LedgerRow]:
         """Run partitions, then those that failed again, and write a row of each that is settled."""
         execution, options = self._execution, self._execution.options
-        limits = ChildLimits(
-            timeout_s=options.partition_timeout_s,
-            memory_bytes=options.partition_memory_bytes or memory_share(execution.slots_per_host),
-        )
-        self._supervisor = Supervisor(
+        supervisor = Supervisor(
             owner=execution.token,
             directory=self._shared,
             work_path=self._fetch(execution.work),
             shard=self._describe_shard(waiting),
-            limits=limits,
+            timeout_s=execution.limits.timeout_s,
+            memory_bytes=memory_limit(execution.limits),
             download=self._download,
-            is_stopped=lambda: execution.token in _stopped,
+            is_stopped=self._is_stopped,
         )
         attempt = 1
         while waiting:
             failed: list[int] = []
             failed_at = 0.0
-            for outcome in self._supervisor.run(waiting, attempt):
+            for outcome in supervisor.run(waiting, attempt):
                 failure = outcome.failure
                 if failure is not None and not failure.final and attempt <= options.max_retries:
                     self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
@@ -214,6 +198,8 @@ class _ShardRun:
                     failed_at = time.monotonic()
                     continue
                 yield self._settle(outcome, attempt)
+            # Failures wait until all others of the shard have run: what failed for want of a
+            # service or of memory has the best chance then, and no neighbour waits for it.
             if failed and not self._pause(failed_at, attempt):
                 return
             waiting, attempt = failed, attempt + 1
@@ -222,10 +208,10 @@ class _ShardRun:
         """Wait until the retries are due; False when the run is stopped meanwhile."""
         due = failed_at + self._execution.options.retry_backoff_s * 2 ** (attempt - 1)
         while (now := time.monotonic()) < due:
-            if self._execution.token in _stopped:
+            if self._is_stopped():
                 return False
             time.sleep(min(0.05, due - now))
-        return self._execution.token not in _stopped
+        return not self._is_stopped()
 
     def _settle(self, outcome: AttemptOutcome, attempt: int) -> LedgerRow:
         """Put an outcome and its files into the segment."""
@@ -252,7 +238,7 @@ class _ShardRun:
             rows=int(self._shard.offsets[index + 1] - self._shard.offsets[index]),
             seconds=outcome.seconds,
             peak_memory_bytes=outcome.peak_memory_bytes,
-            host=self._host,
+            host=self._host_name,
             reason=outcome.reason or None,
             error_type=failure.error_type if failure else None,
             error_message=failure.message if failure else None,
@@ -308,15 +294,23 @@ class _ShardRun:
         name = self._shard.partition_ids[index]
         if run_id is not None and run_id != execution.run_id:
             return open_run(execution.store, run_id, execution.token).read_artifact(name, filename)
-        own = Run.open(execution.run_id, execution.store)
-        own.ledger = self._earlier if self._earlier is not None else own.no_ledger()
-        try:
-            return own.read_artifact(name, filename)
-        except PartitionNotFoundError:
+        # Of this run, what an earlier generation committed: a ledger of this one is only written.
+        row = self._earlier_rows.get(name)
+        if row is None:
             raise ArtifactNotFoundError(
                 f"The partition {name} has no artifact {filename!r} yet in the run "
                 f"{execution.run_id!r}; pass run_id= for that of another run."
-            ) from None
+            )
+        return self._run_handle.read_artifact_of(row, filename)
+
+    @cached_property
+    def _run_handle(self) -> Run:
+        return Run.open(self._execution.run_id, self._execution.store)
+
+    @cached_property
+    def _earlier_rows(self) -> dict[str, dict[str, Any]]:
+        rows = [] if self._earlier is None else self._earlier.to_pylist()
+        return {row["partition_id"]: row for row in rows}
 
     def _fetch(self, staged: StagedFile) -> str:
         return fetch(staged, self._execution.store, self._shared)
@@ -335,11 +329,6 @@ def open_run(store: Store, run_id: str, token: str) -> Run:  # noqa: ARG001 (wha
     return Run.open(run_id, store)
 
 
-def memory_share(slots: int) -> int:
-    """Return one slot's share of this machine's memory, in bytes; a fifth is left to the rest."""
-    return int(0.8 * psutil.virtual_memory().total / slots)
-
-
-def _directory(worker: Worker, token: str) -> str:
-    """Return the folder of an execution on this worker."""
-    return os.path.join(worker.local_directory, f"partwise-{token}")
+def execution_folder(host: Host, token: str) -> str:
+    """Return the folder that the shards of an execution share on a worker."""
+    return os.path.join(host.folder, f"partwise-{token}")

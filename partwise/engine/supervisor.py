@@ -38,14 +38,6 @@ Download = Callable[[int, str, str | None], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildLimits:
-    """What one partition may use."""
-
-    timeout_s: float | None
-    memory_bytes: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFile:
     """The model that an attempt wrote."""
 
@@ -91,7 +83,8 @@ class Supervisor:
     directory: str
     work_path: str
     shard: OpenShard
-    limits: ChildLimits
+    timeout_s: float | None
+    memory_bytes: int
     download: Download
     is_stopped: Callable[[], bool]
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
@@ -126,8 +119,7 @@ class Supervisor:
                 )
 
     def _ready_child(self) -> tuple[ChildProcess, Failure | None]:
-        recycle_bytes = (self.limits.memory_bytes or 1 << 40) // 2
-        child = borrow_child(self.owner, self.directory, recycle_bytes)
+        child = borrow_child(self.owner, self.directory, self.memory_bytes // 2)
         if child.work_path != self.work_path:
             obstacle = child.open_work(self.work_path)
             if obstacle is not None:
@@ -226,9 +218,9 @@ class Supervisor:
             return None
         memory = child.memory_bytes()
         self._peaks[index] = max(memory, self._peaks.get(index, 0))
-        timeout_s, memory_bytes = self.limits.timeout_s, self.limits.memory_bytes
+        timeout_s, memory_bytes = self.timeout_s, self.memory_bytes
         late = timeout_s is not None and seconds > timeout_s
-        large = memory_bytes is not None and memory > memory_bytes
+        large = memory > memory_bytes
         if not (late or large):
             return None
         # It may have gone on to the next partition since: hold it still and read again.
@@ -241,7 +233,7 @@ class Supervisor:
             return _Verdict(
                 "MemoryLimitExceeded",
                 f"It used {memory >> 20} MiB of memory; the limit (partition_memory_bytes) is "
-                f"{(memory_bytes or 0) >> 20} MiB.",
+                f"{memory_bytes >> 20} MiB.",
                 "memory limit",
                 final=True,
             )
