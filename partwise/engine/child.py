@@ -52,6 +52,7 @@ from partwise.engine.seeding import Seeding
 from partwise.engine.works import Produced, StoredModel, Work
 from partwise.errors import ArtifactNotFoundError, PartwiseError
 from partwise.outcomes import PartitionStatus
+from partwise.processes import LOST_PARENT, become_child
 from partwise.shuffle.sorted_shards import ShardReader
 from partwise.tables.keys.partition_keys import Key
 
@@ -64,9 +65,7 @@ INLINE_BYTES = 1 << 20
 
 LOG_HEAD_BYTES = 256 << 10
 LOG_TAIL_BYTES = 768 << 10
-LOST_CONNECTION = 70
 RECYCLE_AFTER_S = 0.05
-PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +84,7 @@ class ChildSettings:
 
 @dataclass(frozen=True, slots=True)
 class _ShardAtWork:
-    """The shard at work: what a message told of it, opened."""
+    """The shard at work: the message about it, with its files opened."""
 
     reader: ShardReader
     keys: list[Key]
@@ -210,6 +209,8 @@ class Child:
         if shard is None or work is None:
             raise RuntimeError("a child was told to run before it was given work and a shard")
         start, stop = shard.offsets[index], shard.offsets[index + 1]
+        # From here on a death of this process is this partition's, until its outcome is sent: the
+        # worker reads the mark, in memory that outlives us, and needs no answer from here.
         MARK.pack_into(self._mark, 0, index, time.monotonic_ns())
         began = time.perf_counter()
         try:
@@ -237,6 +238,8 @@ class Child:
         if os.getpid() != self.pid:
             os._exit(0)
         seconds = time.perf_counter() - began
+        # Its time is no longer measured, but it is still to blame: a thread or an extension that it
+        # left behind may crash while the outcome is written.
         MARK.pack_into(self._mark, 0, index, 0)
         self._restore()
         outcome = Outcome(
@@ -254,7 +257,7 @@ class Child:
         try:
             self.connection.send(outcome)
         except OSError:
-            os._exit(LOST_CONNECTION)
+            os._exit(LOST_PARENT)
         return not outcome.retired
 
     def _success(self, produced: Produced) -> _Ended:
@@ -391,18 +394,10 @@ def _raise_descriptor(descriptor: int) -> int:
     return raised
 
 
-def _die_with(parent_pid: int) -> None:
-    """Have the kernel end this process when the worker's thread that started it ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(LOST_CONNECTION)
-
-
 def main(settings: str) -> None:
     """Run a child with these settings, as JSON of `ChildSettings`."""
     parsed = ChildSettings(**json.loads(settings))
-    _die_with(parsed.parent_pid)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    become_child(parsed.parent_pid)
     with contextlib.suppress(OSError):
         # Should the machine run out of memory, the kernel takes this process, not the worker.
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -1,7 +1,7 @@
 """Runs the partitions of a shard in a child process and sees to it that each gets one outcome.
 
 Limits are enforced from here, outside the process that runs the user's code. When the child dies or
-is killed, the partition that its mark names is the culprit; those before it have been heard of,
+is killed, the partition that its mark names is the culprit; those before it have sent outcomes, and
 those after it go to the next child.
 """
 
@@ -131,6 +131,9 @@ class Supervisor:
 
     def _listen(self, child: ChildProcess, waiting: deque[int]) -> Iterator[AttemptOutcome]:
         """Take what the child sends until it is idle or gone; what is finished leaves `waiting`."""
+        # Messages first, limits second: an outcome that is on its way settles its partition,
+        # even if the child dies, or is found too late or too large, a moment later. The look at the
+        # process costs reads in /proc, so it is taken by the clock and not after each message.
         next_look = time.monotonic() + POLL_S
         while True:
             verdict = None
@@ -256,6 +259,9 @@ class Supervisor:
         self, child: ChildProcess, waiting: deque[int], verdict: _Verdict
     ) -> Iterator[AttemptOutcome]:
         """End a child; take what it had still sent, then blame the partition at work, if any."""
+        # In this order. The mark and the log before the kill, as they are of the partition at work.
+        # The kill before the rest of the messages: afterwards nothing can be added, so what is
+        # received is all there is, and the end of the connection is sure to come.
         index, seconds = child.running()
         log = child.read_log()
         child.kill()
@@ -272,6 +278,8 @@ class Supervisor:
             else:
                 self._serve(child, message)
         discard_child()
+        # The mark may name a partition whose outcome has just been received, and then nobody is to
+        # blame. Nobody is either when the child died between two partitions, or before the first.
         if waiting and waiting[0] == index:
             waiting.popleft()
             yield AttemptOutcome(
