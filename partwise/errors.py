@@ -35,11 +35,20 @@ A message is one sentence or two: what failed, which run or partition, the value
 """
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 
 class PartwiseError(Exception):
     """Base of every error that partwise raises."""
+
+    final: ClassVar[bool] = False
+    """Whether a second attempt at the same partition would come to the same."""
+    check: str = ""
+    """Which of several conditions did not hold, where one line of code raises for all of them: it
+    tells groups of equal failures apart."""
+    metrics: Mapping[str, float] = MappingProxyType({})
+    """Numbers that the ledger keeps of a partition that failed so."""
 
 
 class InputError(PartwiseError, ValueError):
@@ -85,9 +94,13 @@ class UnknownModelTypeError(InputError):
 class OpsetError(InputError):
     """A version of ONNX' operators that does not suffice, or that cannot be written."""
 
+    final = True
+
 
 class CheckpointError(InputError):
     """A model cannot be read from its directory: files are missing, broken, or of another kind."""
+
+    final = True
 
 
 class StoreError(PartwiseError, OSError):
@@ -128,9 +141,13 @@ class ArtifactNotFoundError(PartwiseError, LookupError):
 class ModelNotFound(PartwiseError, LookupError):  # noqa: N818 (the name users see in the ledger)
     """A partition of an inference run for which the training run has no model."""
 
+    final = True
+
 
 class ExportRefused(PartwiseError):  # noqa: N818 (the name users see in the ledger)
     """A model, or an option for it, that this release cannot export rightly."""
+
+    final = True
 
 
 class ExportMismatch(PartwiseError):  # noqa: N818 (the name users see in the ledger)
@@ -141,6 +158,8 @@ class ExportMismatch(PartwiseError):  # noqa: N818 (the name users see in the le
         check: What did not hold: "values", "shape", "names", "opset" and so on.
         metrics: The numbers of the comparison.
     """
+
+    final = True
 
     def __init__(self, message: str, check: str, metrics: Mapping[str, float]) -> None:
         super().__init__(message)

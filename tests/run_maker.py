@@ -17,6 +17,11 @@ from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import key_columns, partition_ids
 
 
+def fingerprint_of(key: str, value: float) -> str:
+    """Return the fingerprint that a partition's ledger row has."""
+    return f"of {key} {value}"
+
+
 class RunMaker:
     """Commits segments of a run as workers do, without any worker.
 
@@ -62,7 +67,7 @@ class RunMaker:
                 status=status,
                 attempts=1,
                 rows=1,
-                fingerprint=f"of {key}",
+                fingerprint=fingerprint_of(key, value),
                 error_type=None if status == "DONE" else "ValueError",
                 error_message=None if status == "DONE" else f"bad {key}",
                 error_fingerprint=None if status == "DONE" else "f",

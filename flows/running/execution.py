@@ -19,11 +19,11 @@ from partwise.engine.child_process import end_marked
 from partwise.engine.credentials import Credentials
 from partwise.engine.driver import Driver, Logger
 from partwise.engine.ending import describe_ending
+from partwise.engine.limits import Limits, smallest_memory_limit
 from partwise.engine.params import shard_params
 from partwise.engine.payload import name_of, pack_work
 from partwise.engine.plan import Plan
 from partwise.engine.sample import predict, sample_of
-from partwise.engine.worker import memory_share
 from partwise.flows.orchestration.progress import listeners
 from partwise.flows.running.connections import (
     connect,
@@ -116,7 +116,8 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         stack.callback(folder.close)
         with clock.stage("load"):
             sharded = _load(plan, n_shards, client, folder, stack)
-        _announce(plan, sharded, folder, client, logger)
+        limits = plan.options.limits(slots_per_host(client))
+        _announce(plan, sharded, folder, client, limits, logger)
         remark = None
         if plan.options.sample is not None:
             remark = partial(predict, sharded=sharded, slots=slots)
@@ -136,7 +137,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             training_run_id=identity.training_run_id,
             compatible=claim.compatible,
             options=plan.options,
-            slots_per_host=slots_per_host(client),
+            limits=limits,
             work=folder.write(work_file(token), payload),
         )
         assignments = plan.assign(execution, sharded, folder, params)
@@ -181,7 +182,12 @@ def _load(
 
 
 def _announce(
-    plan: Plan, sharded: ShardedRows, folder: SharedFolder, client: Client, logger: Logger
+    plan: Plan,
+    sharded: ShardedRows,
+    folder: SharedFolder,
+    client: Client,
+    limits: Limits,
+    logger: Logger,
 ) -> None:
     """Log how many rows, partitions and shards there are, and what is odd about them."""
     logger.info(
@@ -191,7 +197,7 @@ def _announce(
         f"{sharded.partitions:,}",
         len(sharded.shards),
     )
-    memory = plan.options.partition_memory_bytes or memory_share(slots_per_host(client))
+    memory = smallest_memory_limit(client, limits)
     for warning in warnings_of(sharded, folder, sum(client.nthreads().values()), memory):
         logger.warning("Run %s: %s", plan.identity.run_id, warning)
 

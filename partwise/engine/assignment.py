@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from partwise.engine.limits import Limits
 from partwise.engine.options import ExecutionOptions
 from partwise.runs.documents import RunKind
 from partwise.shuffle.plan import UnsortedShard
@@ -21,7 +22,7 @@ class Execution:
     """What all shards of one execution of a run have in common."""
 
     token: str
-    """Drawn by the driver; names this execution in events and to `request_stop`."""
+    """Chosen by the driver at random; names this execution in events and to `request_stop`."""
     run_id: str
     kind: RunKind
     generation: int
@@ -33,8 +34,7 @@ class Execution:
     compatible: tuple[int, ...]
     """Earlier generations whose DONE partitions may be kept."""
     options: ExecutionOptions
-    slots_per_host: int
-    """Partitions that run at once on one machine, at most: they share its memory."""
+    limits: Limits
     work: StagedFile
 
 

@@ -21,28 +21,38 @@ import struct
 import sys
 import time
 import warnings
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.failures import MESSAGE_CHARS, describe_error, printable
-from partwise.engine.messages import Connection
+from partwise.engine.failures import MESSAGE_CHARS, Failure, describe_error, printable
+from partwise.engine.messages import (
+    Artifact,
+    ArtifactFound,
+    ArtifactMissing,
+    ArtifactRequest,
+    Connection,
+    Content,
+    Idle,
+    OpenShard,
+    OpenWork,
+    Outcome,
+    RunPartitions,
+    WorkReady,
+    WorkUnusable,
+    WrittenModel,
+)
 from partwise.engine.params import read_params
 from partwise.engine.seeding import Seeding
 from partwise.engine.works import Produced, StoredModel, Work
-from partwise.errors import (
-    ArtifactNotFoundError,
-    CheckpointError,
-    ExportMismatch,
-    ExportRefused,
-    ModelNotFound,
-    OpsetError,
-)
-from partwise.runs.bundle import artifact_from_row
+from partwise.errors import ArtifactNotFoundError, PartwiseError
+from partwise.outcomes import PartitionStatus
+from partwise.processes import LOST_PARENT, become_child
 from partwise.shuffle.sorted_shards import ShardReader
 from partwise.tables.keys.partition_keys import Key
 
@@ -55,11 +65,7 @@ INLINE_BYTES = 1 << 20
 
 LOG_HEAD_BYTES = 256 << 10
 LOG_TAIL_BYTES = 768 << 10
-LOST_CONNECTION = 70
 RECYCLE_AFTER_S = 0.05
-PR_SET_PDEATHSIG = 1
-
-_FINAL = (ModelNotFound, ExportRefused, ExportMismatch, CheckpointError, OpsetError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +83,8 @@ class ChildSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenShard:
-    """The shard at work."""
+class _ShardAtWork:
+    """The shard at work: the message about it, with its files opened."""
 
     reader: ShardReader
     keys: list[Key]
@@ -91,6 +97,17 @@ class OpenShard:
     key_columns: tuple[str, ...]
 
 
+class _Ended(NamedTuple):
+    """How the work on a partition ended; the rest of its outcome is known a moment later."""
+
+    status: PartitionStatus
+    reason: str
+    metrics: Mapping[str, float]
+    failure: Failure | None = None
+    model: WrittenModel | None = None
+    rows: Content | None = None
+
+
 class ParentLink:
     """Artifacts of the partition at work, through the worker."""
 
@@ -100,8 +117,9 @@ class ParentLink:
 
     def upload(self, filename: str, content: bytes) -> None:
         """Hand an artifact over at once, so that it outlives this process."""
+        enclosed = self._child.enclose(content)
         self._child.connection.send(
-            ["artifact", self._index, filename, self._child.enclose(content)]
+            Artifact(index=self._index, filename=filename, content=enclosed)
         )
 
     def download(self, filename: str, run_id: str | None) -> bytes:
@@ -110,14 +128,18 @@ class ParentLink:
         Raises:
             ArtifactNotFoundError: There is none.
         """
-        self._child.connection.send(["download", self._index, filename, run_id])
-        reply = self._child.connection.receive()
-        if reply is None or reply[0] != "file":
-            raise ArtifactNotFoundError(reply[1] if reply else "The worker did not answer.")
-        path = Path(reply[1])
-        content = path.read_bytes()
-        path.unlink()
-        return content
+        self._child.connection.send(
+            ArtifactRequest(index=self._index, filename=filename, run_id=run_id)
+        )
+        match self._child.connection.receive():
+            case ArtifactFound(path=path):
+                content = Path(path).read_bytes()
+                os.unlink(path)
+                return content
+            case ArtifactMissing(message=message):
+                raise ArtifactNotFoundError(message)
+            case answer:
+                raise RuntimeError(f"a child asked for an artifact and was sent {answer!r}")
 
 
 class Child:
@@ -133,7 +155,7 @@ class Child:
         self._recursion_limit = sys.getrecursionlimit()
         self._files = 0
         self._work: Work | None = None
-        self._shard: OpenShard | None = None
+        self._shard: _ShardAtWork | None = None
         os.close(settings.mark_fd)
         os.dup2(self._log_fd, 1)
         os.dup2(self._log_fd, 2)
@@ -150,20 +172,19 @@ class Child:
     def serve(self) -> None:
         """Answer the worker until it closes the connection."""
         while True:
-            message = self.connection.receive()
-            match message:
-                case ["work", path]:
+            match self.connection.receive():
+                case OpenWork(path=path):
                     self._open_work(path)
-                case ["shard", shard]:
+                case OpenShard() as shard:
                     self._shard = _open_shard(shard)
-                case ["run", indices, attempt]:
+                case RunPartitions(indices=indices, attempt=attempt):
                     for index in indices:
                         if not self._run(index, attempt):
                             return
                     MARK.pack_into(self._mark, 0, -1, 0)
-                    self.connection.send(["idle"])
+                    self.connection.send(Idle())
 
-    def enclose(self, content: bytes) -> bytes | str:
+    def enclose(self, content: bytes) -> Content:
         """Return content for a message: itself, or the path of a file with it."""
         if len(content) <= INLINE_BYTES:
             return content
@@ -176,11 +197,11 @@ class Child:
         try:
             self._work = pickle.loads(Path(path).read_bytes())  # noqa: S301 (the caller's own code)
         except BaseException as error:
-            self.connection.send(["unusable", describe_error(error)])
+            self.connection.send(WorkUnusable(failure=describe_error(error)))
             return
         finally:
             self._take_log()
-        self.connection.send(["ready"])
+        self.connection.send(WorkReady())
 
     def _run(self, index: int, attempt: int) -> bool:
         """Work on one partition and send its outcome; False when the process should be replaced."""
@@ -188,9 +209,10 @@ class Child:
         if shard is None or work is None:
             raise RuntimeError("a child was told to run before it was given work and a shard")
         start, stop = shard.offsets[index], shard.offsets[index + 1]
+        # From here on a death of this process is this partition's, until its outcome is sent: the
+        # worker reads the mark, in memory that outlives us, and needs no answer from here.
         MARK.pack_into(self._mark, 0, index, time.monotonic_ns())
         began = time.perf_counter()
-        outcome: dict[str, Any]
         try:
             seed = shard.seeds[index]
             self._seeding.seed_all(seed)
@@ -209,41 +231,56 @@ class Child:
             # Also has each partition shown the warnings that another one has met already.
             with warnings.catch_warnings():
                 produced = work(data, context, shard.models.get(index), self.settings.directory)
-            outcome = self._outcome(produced)
+            ended = self._success(produced)
         except BaseException as error:
-            outcome = self._failure(error)
+            ended = self._failure(error)
         # A fork of the user's that came back out of the function is not this process.
         if os.getpid() != self.pid:
             os._exit(0)
         seconds = time.perf_counter() - began
+        # Its time is no longer measured, but it is still to blame: a thread or an extension that it
+        # left behind may crash while the outcome is written.
         MARK.pack_into(self._mark, 0, index, 0)
         self._restore()
-        outcome["seconds"] = seconds
-        outcome["log"] = self._take_log()
-        outcome["retired"] = seconds > RECYCLE_AFTER_S and self._is_bloated()
+        outcome = Outcome(
+            index=index,
+            status=ended.status,
+            reason=ended.reason,
+            metrics=ended.metrics,
+            failure=ended.failure,
+            model=ended.model,
+            rows=ended.rows,
+            seconds=seconds,
+            log=self._take_log(),
+            retired=seconds > RECYCLE_AFTER_S and self._is_bloated(),
+        )
         try:
-            self.connection.send(["outcome", index, outcome])
+            self.connection.send(outcome)
         except OSError:
-            os._exit(LOST_CONNECTION)
-        return not outcome["retired"]
+            os._exit(LOST_PARENT)
+        return not outcome.retired
 
-    def _outcome(self, produced: Produced) -> dict[str, Any]:
-        outcome: dict[str, Any] = {
-            "status": produced.status.value,
-            "reason": printable(produced.reason[:MESSAGE_CHARS]),
-            "metrics": dict(produced.metrics),
-        }
+    def _success(self, produced: Produced) -> _Ended:
+        model = rows = None
         if produced.model_file:
             path = Path(produced.model_file)
-            outcome["model"] = [path.name, self._hand_over(path), produced.serde]
+            model = WrittenModel(
+                filename=path.name, content=self._hand_over(path), serde=produced.serde
+            )
         if produced.rows is not None:
             sink = pa.BufferOutputStream()
             with pa.ipc.new_stream(sink, produced.rows.schema) as writer:
                 writer.write_table(produced.rows)
-            outcome["rows"] = self.enclose(sink.getvalue().to_pybytes())
-        return outcome
+            rows = self.enclose(sink.getvalue().to_pybytes())
+        return _Ended(
+            status=produced.status,
+            reason=printable(produced.reason[:MESSAGE_CHARS]),
+            metrics=dict(produced.metrics),
+            model=model,
+            rows=rows,
+        )
 
-    def _hand_over(self, path: Path) -> bytes | str:
+    def _hand_over(self, path: Path) -> Content:
         if path.stat().st_size <= INLINE_BYTES:
             content = path.read_bytes()
             path.unlink()
@@ -251,20 +288,16 @@ class Child:
         self._files += 1
         return str(path.rename(path.with_name(f"content-{self.pid}-{self._files}")))
 
-    def _failure(self, error: BaseException) -> dict[str, Any]:
-        described = describe_error(error)
+    def _failure(self, error: BaseException) -> _Ended:
+        failure = describe_error(error)
         with contextlib.suppress(OSError):
-            os.write(self._log_fd, (described["traceback"] + "\n").encode(errors="replace"))
-        return {
-            "status": "FAILED",
-            "reason": "exception",
-            "error_type": described["type"],
-            "error_message": described["message"],
-            "error_fingerprint": described["fingerprint"],
-            "metrics": error.metrics if isinstance(error, ExportMismatch) else {},
-            # A second try would come to the same.
-            "final": isinstance(error, _FINAL),
-        }
+            os.write(self._log_fd, (failure.traceback + "\n").encode(errors="replace"))
+        return _Ended(
+            status=PartitionStatus.FAILED,
+            reason="exception",
+            metrics=dict(error.metrics) if isinstance(error, PartwiseError) else {},
+            failure=replace(failure, traceback=""),
+        )
 
     def _restore(self) -> None:
         """Undo what a function may have done to the process."""
@@ -329,26 +362,20 @@ def anonymous_bytes(pid: int) -> int:
     return (int(fields[1]) - int(fields[2])) * mmap.PAGESIZE
 
 
-def _open_shard(shard: dict[str, Any]) -> OpenShard:
-    with pa.ipc.open_stream(shard["keys"]) as reader:
+def _open_shard(shard: OpenShard) -> _ShardAtWork:
+    with pa.ipc.open_stream(shard.keys) as reader:
         columns = [column.to_pylist() for column in reader.read_all().columns]
     keys: list[Key] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
-    models = {
-        index: StoredModel(
-            path=path, offset=offset, artifact=artifact_from_row(artifact), external_data=external
-        )
-        for index, path, offset, artifact, external in shard["models"]
-    }
-    return OpenShard(
-        reader=ShardReader(shard["path"]),
+    return _ShardAtWork(
+        reader=ShardReader(shard.path),
         keys=keys,
-        partition_ids=shard["partition_ids"],
-        offsets=shard["offsets"],
-        seeds=shard["seeds"],
-        params=read_params(shard["params"]) if shard["params"] else {},
-        models=models,
-        run_id=shard["run_id"],
-        key_columns=tuple(shard["key_columns"]),
+        partition_ids=shard.partition_ids,
+        offsets=shard.offsets,
+        seeds=shard.seeds,
+        params=read_params(shard.params) if shard.params else {},
+        models=shard.models,
+        run_id=shard.run_id,
+        key_columns=tuple(shard.key_columns),
     )
 
 
@@ -367,18 +394,10 @@ def _raise_descriptor(descriptor: int) -> int:
     return raised
 
 
-def _die_with(parent_pid: int) -> None:
-    """Have the kernel end this process when the worker's thread that started it ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent_pid:
-        os._exit(LOST_CONNECTION)
-
-
 def main(settings: str) -> None:
     """Run a child with these settings, as JSON of `ChildSettings`."""
     parsed = ChildSettings(**json.loads(settings))
-    _die_with(parsed.parent_pid)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    become_child(parsed.parent_pid)
     with contextlib.suppress(OSError):
         # Should the machine run out of memory, the kernel takes this process, not the worker.
         Path("/proc/self/oom_score_adj").write_text("1000")

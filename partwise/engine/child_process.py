@@ -1,7 +1,6 @@
 """The worker's side of a child process: start it, watch it from outside, end all of it.
 
-Linux only: the mark is a memfd, memory is read from /proc, and a child dies with its worker through
-PR_SET_PDEATHSIG.
+Linux only: the mark is a memfd, and memory is read from /proc.
 """
 
 import atexit
@@ -12,12 +11,10 @@ import secrets
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from mmap import mmap
 from pathlib import Path
@@ -25,19 +22,16 @@ from pathlib import Path
 import psutil
 
 from partwise.engine.child import MARK, ChildSettings, anonymous_bytes, read_log
-from partwise.engine.messages import Connection
+from partwise.engine.failures import Failure
+from partwise.engine.messages import Connection, OpenWork, WorkUnusable
 from partwise.errors import ClusterError
+from partwise.processes import Starter, describe_exit
 
 ENVIRONMENT_MARK = "PARTWISE_CHILD"
 START_TIMEOUT_S = 120.0
-_START = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from partwise.engine.child import main; main(sys.argv[2])"
-)
 
-# The kernel ends a child when the *thread* that started it ends, so one thread starts them all and
-# ends only with the process.
-_starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="partwise-start")
+# One for the whole process: children live on between the shards that different threads run.
+_starter = Starter("partwise-start")
 _local = threading.local()
 _alive: set["ChildProcess"] = set()
 
@@ -48,6 +42,7 @@ class ChildProcess:
     def __init__(self, owner: str, directory: str, recycle_bytes: int) -> None:
         os.makedirs(directory, exist_ok=True)
         self._directory = tempfile.mkdtemp(prefix="child-", dir=directory)
+        self.owner = owner
         self.mark = f"{owner}:{secrets.token_hex(8)}"
         self.work_path: str | None = None
         ours, theirs = socket.socketpair()
@@ -66,19 +61,20 @@ class ChildProcess:
             directory=self._directory,
             recycle_bytes=recycle_bytes,
         )
-        command = [sys.executable, "-P", "-c", _START]
-        command += [json.dumps(sys.path), json.dumps(asdict(settings))]
         try:
-            self._process = _starter.submit(
-                subprocess.Popen,
-                command,
+            self._process = _starter.start(
+                "partwise.engine.child",
+                json.dumps(asdict(settings)),
                 stdin=subprocess.DEVNULL,
                 stdout=self._log_fd,
                 stderr=self._log_fd,
                 pass_fds=(theirs.fileno(), mark_fd, self._log_fd),
+                # Of a session of its own: a Ctrl-C at the terminal is for the worker to handle, and
+                # `killpg` then takes along what the user's function started. What left the session
+                # is found by the mark in its environment, which it has inherited.
                 start_new_session=True,
                 env={**os.environ, ENVIRONMENT_MARK: self.mark},
-            ).result()
+            )
         finally:
             theirs.close()
             os.close(mark_fd)
@@ -86,13 +82,13 @@ class ChildProcess:
         self.connection = Connection(ours)
         _alive.add(self)
 
-    def open_work(self, path: str) -> dict[str, str] | None:
-        """Load the work from its file; return the error when the user's code cannot be loaded.
+    def open_work(self, path: str) -> Failure | None:
+        """Load the work from its file; return the failure when the user's code cannot be loaded.
 
         Raises:
             ClusterError: The child died, or did not answer in time.
         """
-        self.connection.send(["work", path])
+        self.connection.send(OpenWork(path=path))
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             try:
@@ -101,7 +97,7 @@ class ChildProcess:
                 break
             if message is not None:
                 self.work_path = path
-                return message[1] if message[0] == "unusable" else None
+                return message.failure if isinstance(message, WorkUnusable) else None
         log = self.read_log().decode(errors="replace")[-2000:]
         raise ClusterError(
             f"A child process on {socket.gethostname()} did not start within "
@@ -150,13 +146,7 @@ class ChildProcess:
     def describe_end(self) -> str:
         """Return how the process ended, in words."""
         code = self._process.poll()
-        if code is None:
-            return "it still runs"
-        if code < 0:
-            name = signal.Signals(-code).name
-            hint = "; the machine may have run out of memory" if code == -signal.SIGKILL else ""
-            return f"signal {-code} ({name}{hint})"
-        return f"exit status {code}"
+        return "it still runs" if code is None else describe_exit(code)
 
     def read_log(self) -> bytes:
         """Return what stands in the child's log: what the partition at work has written."""
@@ -186,7 +176,9 @@ def borrow_child(owner: str, directory: str, recycle_bytes: int) -> ChildProcess
         recycle_bytes: Anonymous memory that it may keep between partitions.
     """
     child: ChildProcess | None = getattr(_local, "child", None)
-    if child is None or child not in _alive or child.has_ended():
+    # A thread may run shards of two executions by turns. Each has children of its own: the one that
+    # ends first removes its folder and kills all that bear its mark.
+    if child is None or child not in _alive or child.has_ended() or child.owner != owner:
         discard_child()
         child = ChildProcess(owner, directory, recycle_bytes)
         _local.child = child

@@ -2,12 +2,26 @@
 
 import hashlib
 import traceback
+from dataclasses import dataclass
 from pathlib import Path
 
-from partwise.errors import ExportMismatch
+from partwise.errors import PartwiseError
 
 MESSAGE_CHARS = 2_000
 TRACEBACK_CHARS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an attempt at a partition failed."""
+
+    error_type: str
+    message: str
+    fingerprint: str
+    """Equal failures of different partitions have one."""
+    final: bool
+    """Whether a second attempt would come to the same."""
+    traceback: str = ""
 
 
 def fingerprint_failure(*parts: str) -> str:
@@ -20,8 +34,8 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
-def describe_error(error: BaseException) -> dict[str, str]:
-    """Return an exception as text: type, message, traceback and fingerprint.
+def describe_error(error: BaseException) -> Failure:
+    """Return what is known of an exception, as text.
 
     The fingerprint is of the type and of where it was raised (file name, function, line), so that
     equal failures of partitions with different values are one group.
@@ -41,8 +55,8 @@ def describe_error(error: BaseException) -> dict[str, str]:
         f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
     ]
-    # All mismatches are raised in one place, and what did not hold tells them apart.
-    check = [error.check] if isinstance(error, ExportMismatch) else []
+    # One line of code raises for all that may not hold, and `check` tells these apart.
+    check = [error.check] if isinstance(error, PartwiseError) and error.check else []
     digest = fingerprint_failure(name, *check, *where[-3:])
     try:
         # Formatting the exception itself would copy a message of any length several times.
@@ -54,9 +68,11 @@ def describe_error(error: BaseException) -> dict[str, str]:
     if len(text) > TRACEBACK_CHARS:
         half = TRACEBACK_CHARS // 2
         text = f"{text[:half]}\n[...]\n{text[-half:]}"
-    return {
-        "type": name,
-        "message": message,
-        "traceback": printable(text),
-        "fingerprint": digest,
-    }
+    return Failure(
+        error_type=name,
+        message=message,
+        fingerprint=digest,
+        # Of an exception that is not ours nothing is known: it may be gone at the next attempt.
+        final=isinstance(error, PartwiseError) and error.final,
+        traceback=printable(text),
+    )

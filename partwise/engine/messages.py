@@ -1,24 +1,225 @@
-"""Messages between a worker and its child process: msgpack over a socket pair.
+"""Messages between a worker and its child process: dataclasses, as msgpack, over a socket pair.
 
 msgpack holds plain values only, so whatever a user's function does, reading its messages runs no
-code. A message is a list whose first element names it:
-
-    worker -> child   ["work", path]  ["shard", {...}]  ["run", [index, ...], attempt]
-                      ["file", path]  ["missing", message]
-    child -> worker   ["ready"]  ["unusable", error]  ["artifact", index, filename, content]
-                      ["download", index, filename, run_id]  ["outcome", index, {...}]  ["idle"]
-
-Content is bytes, or the path of a file when it is large.
+code. On the wire a message is [name of its class, [value of each field, ...]]. Messages are not
+`kw_only` as other values are: one is made of the list of its values, for every partition of a run,
+and by keywords that takes twice as long.
 """
 
 import select
 import socket
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from enum import Enum
+from operator import attrgetter
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 import msgpack
 
+from partwise.engine.failures import Failure
+from partwise.engine.works import StoredModel
+from partwise.outcomes import PartitionStatus
+
 READ_BYTES = 1 << 18
 LARGEST_MESSAGE_BYTES = (1 << 31) - 1
+
+Content = bytes | str
+"""The content of a file: bytes, or the path of a file with them when they are many."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWork:
+    """To the child: load the user's function. It answers with WorkReady or WorkUnusable."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class OpenShard:
+    """To the child: all that it needs to know of the shard whose partitions come next."""
+
+    path: str
+    """Of the file with its rows, sorted by partition."""
+    keys: bytes
+    """The keys of its partitions, as an Arrow IPC stream."""
+    key_columns: list[str]
+    partition_ids: list[str]
+    offsets: list[int]
+    """Where each partition begins in the file, and where the last one ends."""
+    seeds: list[int]
+    params: str | None
+    """Path of the file with the params of its partitions."""
+    models: dict[int, StoredModel]
+    """The trained models, by the index of their partition."""
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunPartitions:
+    """To the child: run these. It sends an Outcome of each, in their order, and then Idle."""
+
+    indices: list[int]
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactFound:
+    """To the child: the artifact that it asked for."""
+
+    path: str
+    """Of a file that the child removes when it has read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactMissing:
+    """To the child: there is no artifact as it asked for."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReady:
+    """From the child: the user's function is loaded."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkUnusable:
+    """From the child: the user's function cannot be loaded."""
+
+    failure: Failure
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """From the child: a file that the function of a partition uploaded."""
+
+    index: int
+    filename: str
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRequest:
+    """From the child: the function of a partition wants an artifact of this run or of another."""
+
+    index: int
+    filename: str
+    run_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenModel:
+    """The model that a partition's function returned, as its serde wrote it."""
+
+    filename: str
+    content: Content
+    serde: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """From the child: what an attempt at a partition came to."""
+
+    index: int
+    status: PartitionStatus
+    reason: str
+    metrics: Mapping[str, float]
+    failure: Failure | None
+    """Of a FAILED one; its traceback is in the log."""
+    model: WrittenModel | None
+    rows: Content | None
+    """Output rows, as an Arrow IPC stream."""
+    seconds: float
+    log: bytes
+    retired: bool
+    """Whether the child should be replaced: it holds on to too much memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """From the child: all partitions that it was sent have run."""
+
+
+Message = (
+    OpenWork
+    | OpenShard
+    | RunPartitions
+    | ArtifactFound
+    | ArtifactMissing
+    | WorkReady
+    | WorkUnusable
+    | Artifact
+    | ArtifactRequest
+    | Outcome
+    | Idle
+)
+
+_Make = Callable[[Any], Any]
+
+
+def _maker(hint: Any) -> _Make | None:
+    """Return what makes a value of this type out of msgpack's; None where that is the value."""
+    if is_dataclass(hint):
+        return _dataclass_maker(hint)
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return hint
+    arguments = get_args(hint)
+    make = _maker(arguments[-1 if get_origin(hint) is dict else 0]) if arguments else None
+    if make is None:
+        return None
+    if isinstance(hint, UnionType):
+        return lambda value: None if value is None else make(value)
+    if get_origin(hint) is dict:
+        return lambda value: {key: make(item) for key, item in value.items()}
+    raise TypeError(f"No message can hold {hint}: add it to what _maker() knows.")
+
+
+def _dataclass_maker(kind: Any) -> _Make:
+    # Worked out once for each class, as an outcome of every partition comes this way.
+    hints = get_type_hints(kind)
+    names = _field_names(kind)
+    by_keyword = any(field.kw_only for field in fields(kind))
+    makers = [
+        (place, make)
+        for place, name in enumerate(names)
+        if (make := _maker(hints[name])) is not None
+    ]
+
+    def make_instance(values: list[Any]) -> Any:
+        if len(values) != len(names):
+            raise ValueError(f"{kind.__name__} has {len(names)} values, not {len(values)}")
+        for place, make in makers:
+            values[place] = make(values[place])
+        return kind(**dict(zip(names, values, strict=True))) if by_keyword else kind(*values)
+
+    return make_instance
+
+
+def _field_names(kind: Any) -> list[str]:
+    return [field.name for field in fields(kind)]
+
+
+def _reader(kind: Any) -> Callable[[Any], Sequence[Any]]:
+    """Return what gives the values of all fields of a dataclass."""
+    names = _field_names(kind)
+    if len(names) > 1:
+        return attrgetter(*names)
+    return lambda value: [getattr(value, name) for name in names]
+
+
+_MAKERS: dict[str, _Make] = {kind.__name__: _dataclass_maker(kind) for kind in get_args(Message)}
+
+
+_READERS: dict[type, Callable[[Any], Sequence[Any]]] = {}
+
+
+def _plain(value: Any) -> Sequence[Any]:
+    """Return the values of a dataclass: msgpack asks for what it does not know."""
+    kind = type(value)
+    if kind not in _READERS:
+        _READERS[kind] = _reader(kind)
+    return _READERS[kind](value)
 
 
 class Connection:
@@ -28,7 +229,7 @@ class Connection:
         self._socket = sock
         # A message may quote what a user's function made of bytes that are no text.
         self._packer: Any = msgpack.Packer(  # type: ignore[attr-defined, no-untyped-call]
-            unicode_errors="replace"
+            default=_plain, unicode_errors="replace"
         )
         self._unpacker: Any = msgpack.Unpacker(  # type: ignore[attr-defined, no-untyped-call]
             max_buffer_size=LARGEST_MESSAGE_BYTES, strict_map_key=False
@@ -36,24 +237,30 @@ class Connection:
         self._poll = select.poll()
         self._poll.register(sock, select.POLLIN | select.POLLHUP)
 
-    def send(self, message: list[Any]) -> None:
+    def send(self, message: Message) -> None:
         """Send a message.
 
         Raises:
             OSError: The other side is gone.
         """
-        self._socket.sendall(self._packer.pack(message))
+        self._socket.sendall(self._packer.pack((type(message).__name__, message)))
 
-    def receive(self, timeout_s: float | None = None) -> list[Any] | None:
+    def receive(self, timeout_s: float | None = None) -> Message | None:
         """Return the next message, or None when none came within `timeout_s`.
 
         Raises:
-            EOFError: The other side is gone, and all it sent has been received.
+            EOFError: The other side is gone, and all it sent has been received. Or it sent
+                something that is no message, and nothing can be made of what follows.
         """
         while True:
-            message: list[Any] | None = next(self._unpacker, None)
-            if message is not None:
-                return message
+            try:
+                received = next(self._unpacker, None)
+                if received is not None:
+                    name, values = received
+                    message: Message = _MAKERS[name](values)
+                    return message
+            except (ValueError, TypeError, KeyError) as error:
+                raise EOFError("the other side sent something that is no message") from error
             if not self._poll.poll(None if timeout_s is None else timeout_s * 1000):
                 return None
             try:

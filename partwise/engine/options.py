@@ -11,6 +11,7 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
+from partwise.engine.limits import Limits
 from partwise.form_schema import for_forms
 from partwise.shuffle.shard_count import MAX_SHARDS
 
@@ -92,6 +93,14 @@ class ExecutionOptions(BaseModel):
     def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what has no limit: a form would send a null that it cannot have."""
         return {name: value for name, value in write(self).items() if value is not None}
+
+    def limits(self, slots_per_host: int) -> Limits:
+        """Return what one partition may use, where so many run at once on one machine."""
+        return Limits(
+            timeout_s=self.partition_timeout_s,
+            memory_bytes=self.partition_memory_bytes,
+            slots_per_host=slots_per_host,
+        )
 
     def failure_budget(self, partitions: int) -> int | None:
         """Return how many of `partitions` may fail before the run is stopped; None: any number.

@@ -1,4 +1,4 @@
-"""What a worker tells the driver while it works."""
+"""Progress reports: what a worker sends the driver while it works on a shard."""
 
 import contextlib
 import secrets
@@ -7,21 +7,20 @@ import time
 from collections import Counter
 from dataclasses import replace
 
-from distributed import Worker
-
 from partwise.engine.assignment import FailureGroup, ShardAssignment, ShardProgress
+from partwise.engine.host import Host
 from partwise.outcomes import PartitionStatus
 from partwise.runs.ledger import LedgerRow
 
 PROGRESS_INTERVAL_S = 0.25
-"""At most this often a worker tells of its progress."""
+"""At most this often a worker reports its progress."""
 
 
 class Reporter:
-    """Tells the driver of progress, a few times a second at most."""
+    """Reports progress to the driver, a few times a second at most."""
 
-    def __init__(self, worker: Worker, assignment: ShardAssignment) -> None:
-        self._worker = worker
+    def __init__(self, host: Host, assignment: ShardAssignment) -> None:
+        self._host = host
         self._topic = assignment.execution.token
         self._shard = assignment.number
         self._execution = secrets.token_hex(4)
@@ -36,19 +35,18 @@ class Reporter:
         self._kept = 0
 
     def add(self, row: LedgerRow) -> None:
-        """Count an outcome, and tell of it now or soon."""
+        """Count an outcome, and report it now or soon."""
         with self._lock:
             self._counts[row.status] += 1
             if row.status == PartitionStatus.FAILED:
                 self._add_failure(row)
         wait_s = self._next - time.monotonic()
         if wait_s <= 0:
-            self.tell()
+            self.report()
         elif not self._is_awaited:
             # The next partition may take an hour, and a failure budget waits for this news.
             self._is_awaited = True
-            loop = self._worker.loop
-            loop.add_callback(loop.call_later, wait_s, self.tell)
+            self._host.call_later(wait_s, self.report)
 
     def _add_failure(self, row: LedgerRow) -> None:
         fingerprint = row.error_fingerprint or ""
@@ -71,8 +69,8 @@ class Reporter:
             self._counts.update(counts)
             self._kept += kept
 
-    def tell(self) -> None:
-        """Send what has come together; called by the shard's thread and by the worker's loop."""
+    def report(self) -> None:
+        """Send what has come together; called by the shard's thread and by the host's."""
         with self._lock:
             self._is_awaited = False
             if not self._counts and not self._failures:
@@ -88,4 +86,4 @@ class Reporter:
             self._next = time.monotonic() + PROGRESS_INTERVAL_S
         # Progress is a courtesy: what counts is on the store.
         with contextlib.suppress(Exception):
-            self._worker.log_event(self._topic, progress.to_message())
+            self._host.log_event(self._topic, progress.to_message())

@@ -8,10 +8,9 @@ import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.works import Produced, StoredModel, TrainWork, Work
+from partwise.engine.works import Produced, StoredModel, Work
 from partwise.errors import SerdeError
 from partwise.formatting import duration
-from partwise.models.serdes import serde_by_name
 from partwise.outcomes import PartitionStatus
 from partwise.shuffle.plan import ShardedRows
 
@@ -21,7 +20,7 @@ WARM_SECONDS = "warm_seconds"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleWork:
-    """Does the work on a partition twice: at first libraries are imported, and that tells nothing.
+    """Does the work on a partition twice: the first time includes the imports of libraries.
 
     A model that was trained is read back, too.
     """
@@ -44,13 +43,12 @@ class SampleWork:
         began = time.monotonic()
         produced = self.work(data, context, model, directory)
         seconds = time.monotonic() - began
-        if isinstance(self.work, TrainWork) and produced.model_file:
-            serde = serde_by_name(produced.serde, self.work.serde)
+        if produced.reader is not None:
             try:
-                serde.read(produced.model_file)
+                produced.reader.read(produced.model_file)
             except Exception as error:
                 raise SerdeError(
-                    f"{type(serde).__name__} cannot read the model that it wrote: "
+                    f"{type(produced.reader).__name__} cannot read the model that it wrote: "
                     f"{type(error).__name__}: {error}"
                 ) from error
         return replace(produced, metrics={**produced.metrics, WARM_SECONDS: seconds})
@@ -89,7 +87,7 @@ def predict(ledger: pa.Table, sharded: ShardedRows, slots: int) -> str:
         sharded: All partitions.
         slots: How many run at once.
     """
-    said = f"A sample of {ledger.num_rows} of the {sharded.partitions:,} partitions."
+    sentence = f"A sample of {ledger.num_rows} of the {sharded.partitions:,} partitions."
     rows, seconds, memory = [], [], []
     for status, count, metrics, peak in zip(
         *(ledger[name].to_pylist() for name in ("status", "rows", "metrics", "peak_memory_bytes")),
@@ -101,15 +99,15 @@ def predict(ledger: pa.Table, sharded: ShardedRows, slots: int) -> str:
             seconds.append(warm)
             memory.append(peak or 0)
     if not rows:
-        return f"{said} None of them is DONE, so nothing can be told of all."
+        return f"{sentence} None of them is DONE, so nothing can be said of all."
     fixed, each = _fit(np.array(rows, np.float64), np.array(seconds))
     every = fixed + each * sharded.key_rows
     total = max(float(every.sum()) / slots, float(every.max()))
     where = f"{slots} slot" + ("s" if slots > 1 else "")
-    said += f" All of them would take about {duration(total)} on {where}"
+    sentence += f" All of them would take about {duration(total)} on {where}"
     if max(memory):
-        said += f", and up to {max(memory) / 2**20:,.0f} MiB of memory each"
-    return f"{said}."
+        sentence += f", and up to {max(memory) / 2**20:,.0f} MiB of memory each"
+    return f"{sentence}."
 
 
 def _fit(rows: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:

@@ -86,13 +86,20 @@ class SegmentWriter:
         if not self._rows and not self._carried:
             return
         store, run_id = self._execution.store, self._execution.run_id
+        # An execution that was cut off may wake up when its run is complete, or when another
+        # generation is at work. What it writes then would change what readers have seen.
         if ended_generation(store, run_id) >= self._execution.generation:
             raise RunBusyError(
                 f"The run {run_id!r} ended without this execution of its shard {self._shard}, "
                 "which was out of reach for too long; it writes nothing more."
             )
+        # The order is the commit: bundle, output rows, and the ledger last. A crash before the
+        # ledger leaves files to which no row refers, and no reader looks at them. The other way
+        # round a row would promise files that never come.
         if not self._bundle.is_empty:
             store.create(run_path(run_id, self._bundle.path), self._bundle.close())
+        # A Parquet file has one schema. Functions mostly return the same for all partitions; each
+        # further schema gets a file of its own.
         for number, (schema, parts) in enumerate(self._outputs.items()):
             folder = OUTPUT_FOLDERS[self._execution.kind]
             path = self._name(folder, "parquet" if number == 0 else f"{number}.parquet")
@@ -115,5 +122,7 @@ class SegmentWriter:
             tables.insert(0, segment_table(keys, self._rows))
         ledger = pa.concat_tables(tables)
         store.create(run_path(run_id, self._name("ledger", "parquet")), write_table(ledger))
+        # Short at first, so that a crash soon after the start loses little; then longer and longer,
+        # so that a long run does not leave thousands of small files.
         self._interval_s = min(2 * self._interval_s, LONGEST_SEGMENT_S)
         self._open()

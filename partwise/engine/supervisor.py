@@ -1,7 +1,7 @@
 """Runs the partitions of a shard in a child process and sees to it that each gets one outcome.
 
 Limits are enforced from here, outside the process that runs the user's code. When the child dies or
-is killed, the partition that its mark names is the culprit; those before it have been heard of,
+is killed, the partition that its mark names is the culprit; those before it have sent outcomes, and
 those after it go to the next child.
 """
 
@@ -9,14 +9,26 @@ import contextlib
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from partwise.engine.child_process import ChildProcess, borrow_child, discard_child
-from partwise.engine.failures import fingerprint_failure
+from partwise.engine.failures import Failure, fingerprint_failure
+from partwise.engine.messages import (
+    Artifact,
+    ArtifactFound,
+    ArtifactMissing,
+    ArtifactRequest,
+    Content,
+    Idle,
+    Message,
+    OpenShard,
+    Outcome,
+    RunPartitions,
+)
 from partwise.errors import ClusterError, PartwiseError
+from partwise.outcomes import PartitionStatus
 
 POLL_S = 0.05
 BARREN_STARTS = 3
@@ -26,30 +38,34 @@ Download = Callable[[int, str, str | None], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChildLimits:
-    """What one partition may use."""
+class ModelFile:
+    """The model that an attempt wrote."""
 
-    timeout_s: float | None
-    memory_bytes: int | None
+    filename: str
+    content: bytes
+    serde: str
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOutcome:
-    """What one attempt at a partition came to."""
+    """What one attempt at a partition came to, with all files of it."""
 
     index: int
-    values: dict[str, Any]
-    """status, reason, seconds, metrics, log, and for failures error_type, error_message,
-    error_fingerprint, final (not worth a retry)."""
-    artifacts: dict[str, bytes]
-    model: tuple[str, bytes, str] | None = None
-    """File name, content and serde."""
+    status: PartitionStatus
+    reason: str
+    seconds: float
+    metrics: Mapping[str, float]
+    log: bytes
+    failure: Failure | None = None
+    """Of a FAILED one."""
+    artifacts: Mapping[str, bytes] = field(default_factory=dict)
+    model: ModelFile | None = None
     rows: bytes | None = None
     """Output rows as an Arrow IPC stream."""
     peak_memory_bytes: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Verdict:
     """Why a child is ended, or was found dead."""
 
@@ -66,8 +82,9 @@ class Supervisor:
     owner: str
     directory: str
     work_path: str
-    shard: dict[str, Any]
-    limits: ChildLimits
+    shard: OpenShard
+    timeout_s: float | None
+    memory_bytes: int
     download: Download
     is_stopped: Callable[[], bool]
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
@@ -88,7 +105,7 @@ class Supervisor:
                 return
             before = len(waiting)
             try:
-                child.connection.send(["run", list(waiting), attempt])
+                child.connection.send(RunPartitions(indices=list(waiting), attempt=attempt))
             except OSError:
                 discard_child()
             else:
@@ -101,20 +118,22 @@ class Supervisor:
                     f"({child.describe_end()})."
                 )
 
-    def _ready_child(self) -> tuple[ChildProcess, dict[str, str] | None]:
-        recycle_bytes = (self.limits.memory_bytes or 1 << 40) // 2
-        child = borrow_child(self.owner, self.directory, recycle_bytes)
+    def _ready_child(self) -> tuple[ChildProcess, Failure | None]:
+        child = borrow_child(self.owner, self.directory, self.memory_bytes // 2)
         if child.work_path != self.work_path:
             obstacle = child.open_work(self.work_path)
             if obstacle is not None:
                 discard_child()
                 return child, obstacle
         with contextlib.suppress(OSError):
-            child.connection.send(["shard", self.shard])
+            child.connection.send(self.shard)
         return child, None
 
     def _listen(self, child: ChildProcess, waiting: deque[int]) -> Iterator[AttemptOutcome]:
         """Take what the child sends until it is idle or gone; what is finished leaves `waiting`."""
+        # Messages first, limits second: an outcome that is on its way settles its partition,
+        # even if the child dies, or is found too late or too large, a moment later. The look at the
+        # process costs reads in /proc, so it is taken by the clock and not after each message.
         next_look = time.monotonic() + POLL_S
         while True:
             verdict = None
@@ -122,16 +141,17 @@ class Supervisor:
                 message = child.connection.receive(POLL_S)
             except EOFError:
                 verdict, message = self._describe_death(child), None
-            if message is not None:
-                outcome = self._take(child, message)
-                if outcome is not None:
+            match message:
+                case Outcome():
                     waiting.popleft()
-                    yield outcome
-                    if outcome.values["retired"]:
+                    yield self._complete(message)
+                    if message.retired:
                         discard_child()
                         return
-                elif message[0] == "idle":
+                case Idle():
                     return
+                case _:
+                    self._serve(child, message)
             now = time.monotonic()
             if verdict is None and now >= next_look:
                 next_look = now + POLL_S
@@ -143,39 +163,52 @@ class Supervisor:
                 yield from self._bury(child, waiting, verdict)
                 return
 
-    def _take(self, child: ChildProcess, message: list[Any]) -> AttemptOutcome | None:
+    def _serve(self, child: ChildProcess, message: Message | None) -> None:
+        """Keep what a function uploads, and answer what it asks for."""
         match message:
-            case ["artifact", index, filename, content]:
+            case Artifact(index=index, filename=filename, content=content):
                 self._artifacts.setdefault(index, {})[filename] = _open(content)
-            case ["download", index, filename, run_id]:
-                self._answer(child, index, filename, run_id)
-            case ["outcome", index, values]:
-                model, rows = values.pop("model", None), values.pop("rows", None)
-                artifacts = self._artifacts.get(index, {})
-                if values["status"] != "FAILED":
-                    # Only another attempt would ask for them again.
-                    self._artifacts.pop(index, None)
-                return AttemptOutcome(
-                    index=index,
-                    values=values,
-                    artifacts=artifacts,
-                    model=None if model is None else (model[0], _open(model[1]), model[2]),
-                    rows=None if rows is None else _open(rows),
-                    peak_memory_bytes=self._peaks.get(index),
-                )
-        return None
+            case ArtifactRequest():
+                self._answer(child, message)
 
-    def _answer(self, child: ChildProcess, index: int, filename: str, run_id: str | None) -> None:
+    def _complete(self, outcome: Outcome) -> AttemptOutcome:
+        """Put together what the child sent of an attempt, and what is known of it here."""
+        index, model = outcome.index, outcome.model
+        artifacts = self._artifacts.get(index, {})
+        if outcome.status != PartitionStatus.FAILED:
+            # Only another attempt would ask for them again.
+            self._artifacts.pop(index, None)
+        return AttemptOutcome(
+            index=index,
+            status=outcome.status,
+            reason=outcome.reason,
+            seconds=outcome.seconds,
+            metrics=outcome.metrics,
+            log=outcome.log,
+            failure=outcome.failure,
+            artifacts=artifacts,
+            model=None
+            if model is None
+            else ModelFile(
+                filename=model.filename, content=_open(model.content), serde=model.serde
+            ),
+            rows=None if outcome.rows is None else _open(outcome.rows),
+            peak_memory_bytes=self._peaks.get(index),
+        )
+
+    def _answer(self, child: ChildProcess, request: ArtifactRequest) -> None:
+        index, filename, run_id = request.index, request.filename, request.run_id
+        reply: ArtifactFound | ArtifactMissing
         try:
             content = self._artifacts.get(index, {}).get(filename) if run_id is None else None
             if content is None:
                 content = self.download(index, filename, run_id)
         except (PartwiseError, LookupError, OSError) as error:
-            reply = ["missing", str(error)]
+            reply = ArtifactMissing(message=str(error))
         else:
             path = Path(self.directory, f"download-{secrets.token_hex(6)}")
             path.write_bytes(content)
-            reply = ["file", str(path)]
+            reply = ArtifactFound(path=str(path))
         with contextlib.suppress(OSError):
             child.connection.send(reply)
 
@@ -188,9 +221,9 @@ class Supervisor:
             return None
         memory = child.memory_bytes()
         self._peaks[index] = max(memory, self._peaks.get(index, 0))
-        timeout_s, memory_bytes = self.limits.timeout_s, self.limits.memory_bytes
+        timeout_s, memory_bytes = self.timeout_s, self.memory_bytes
         late = timeout_s is not None and seconds > timeout_s
-        large = memory_bytes is not None and memory > memory_bytes
+        large = memory > memory_bytes
         if not (late or large):
             return None
         # It may have gone on to the next partition since: hold it still and read again.
@@ -203,7 +236,7 @@ class Supervisor:
             return _Verdict(
                 "MemoryLimitExceeded",
                 f"It used {memory >> 20} MiB of memory; the limit (partition_memory_bytes) is "
-                f"{(memory_bytes or 0) >> 20} MiB.",
+                f"{memory_bytes >> 20} MiB.",
                 "memory limit",
                 final=True,
             )
@@ -226,6 +259,9 @@ class Supervisor:
         self, child: ChildProcess, waiting: deque[int], verdict: _Verdict
     ) -> Iterator[AttemptOutcome]:
         """End a child; take what it had still sent, then blame the partition at work, if any."""
+        # In this order. The mark and the log before the kill, as they are of the partition at work.
+        # The kill before the rest of the messages: afterwards nothing can be added, so what is
+        # received is all there is, and the end of the connection is sure to come.
         index, seconds = child.running()
         log = child.read_log()
         child.kill()
@@ -236,52 +272,48 @@ class Supervisor:
                 break
             if message is None:
                 break
-            outcome = self._take(child, message)
-            if outcome is not None:
+            if isinstance(message, Outcome):
                 waiting.popleft()
-                yield outcome
+                yield self._complete(message)
+            else:
+                self._serve(child, message)
         discard_child()
+        # The mark may name a partition whose outcome has just been received, and then nobody is to
+        # blame. Nobody is either when the child died between two partitions, or before the first.
         if waiting and waiting[0] == index:
             waiting.popleft()
             yield AttemptOutcome(
                 index=index,
-                values={
-                    "status": "FAILED",
-                    "reason": verdict.reason,
-                    "error_type": verdict.error_type,
-                    "error_message": verdict.message,
-                    "error_fingerprint": fingerprint_failure(verdict.error_type, verdict.reason),
-                    "metrics": {},
-                    "seconds": seconds,
-                    "log": log + f"\n{verdict.message}\n".encode(),
-                    "final": verdict.final,
-                    "retired": True,
-                },
+                status=PartitionStatus.FAILED,
+                reason=verdict.reason,
+                seconds=seconds,
+                metrics={},
+                log=log + f"\n{verdict.message}\n".encode(),
+                failure=Failure(
+                    error_type=verdict.error_type,
+                    message=verdict.message,
+                    fingerprint=fingerprint_failure(verdict.error_type, verdict.reason),
+                    final=verdict.final,
+                ),
                 artifacts=self._artifacts.get(index, {}),
                 peak_memory_bytes=self._peaks.get(index),
             )
 
-    def _unusable(self, index: int, obstacle: dict[str, str]) -> AttemptOutcome:
-        message = f"The function could not be loaded on the worker: {obstacle['message']}"
+    def _unusable(self, index: int, failure: Failure) -> AttemptOutcome:
+        message = f"The function could not be loaded on the worker: {failure.message}"
         return AttemptOutcome(
             index=index,
-            values={
-                "status": "FAILED",
-                "reason": "not loadable",
-                "error_type": obstacle["type"],
-                "error_message": message,
-                "error_fingerprint": obstacle["fingerprint"],
-                "metrics": {},
-                "seconds": 0.0,
-                "log": obstacle["traceback"].encode(),
-                "final": True,
-                "retired": False,
-            },
-            artifacts={},
+            status=PartitionStatus.FAILED,
+            reason="not loadable",
+            seconds=0.0,
+            metrics={},
+            log=failure.traceback.encode(),
+            # Another attempt would load the same bytes.
+            failure=replace(failure, message=message, final=True, traceback=""),
         )
 
 
-def _open(content: bytes | str) -> bytes:
+def _open(content: Content) -> bytes:
     """Return content that a child enclosed: itself, or a file that is read and removed."""
     if isinstance(content, bytes):
         return content

@@ -4,14 +4,13 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.runs.bundle import artifact_from_row
+from partwise.engine.works import StoredModel
+from partwise.runs.bundle import StoredArtifact, artifact_from_row
 from partwise.runs.documents import run_path
 from partwise.shuffle.shared_folder import LARGEST_READ_BYTES
 from partwise.store.store import Store
@@ -77,39 +76,43 @@ def models_fingerprint(models: Mapping[int, pa.Table]) -> str:
 
 def locate_models(
     table_path: str, store: Store, training_run_id: str, partition_ids: list[str], directory: str
-) -> list[tuple[str, str, int, dict[str, Any], str]]:
-    """Give each partition the local file and offset where its model's bytes stand.
+) -> dict[str, StoredModel]:
+    """Return the local file and offset where the bytes of each partition's model stand.
 
     On a local store these are the bundles themselves. From a bucket they are read here, neighbours
     in one request, into one file.
 
     Returns:
-        (partition_id, path, offset, artifact, external_data) of those that have a model.
+        By partition_id, the models of those that have one.
     """
     wanted = set(partition_ids)
     rows = [row for row in _read(table_path).to_pylist() if row["partition_id"] in wanted]
     names = [row.pop("partition_id") for row in rows]
     external = [row.pop("external_data") for row in rows]
-    artifacts = [asdict(artifact_from_row(row)) for row in rows]
-    located: list[tuple[str, str, int, dict[str, Any], str]] = []
+    artifacts = [artifact_from_row(row) for row in rows]
+    located: dict[str, StoredModel] = {}
+
+    def locate(i: int, path: str, offset: int) -> None:
+        located[names[i]] = StoredModel(
+            path=path, offset=offset, artifact=artifacts[i], external_data=external[i]
+        )
+
     paths = {row["bundle"]: run_path(training_run_id, row["bundle"]) for row in rows}
-    if all(store.local_path(path) is not None for path in paths.values()):
-        for name, artifact, data in zip(names, artifacts, external, strict=True):
-            bundle = store.local_path(paths[artifact["bundle"]]) or ""
-            located.append((name, bundle, artifact["offset"], artifact, data))
+    local = {bundle: store.local_path(path) for bundle, path in paths.items()}
+    if all(path is not None for path in local.values()):
+        for i, artifact in enumerate(artifacts):
+            locate(i, local[artifact.bundle] or "", artifact.offset)
         return located
     target = os.path.join(directory, "models")
     with open(target, "wb") as file:
         for start, stop in _neighbours(artifacts):
             first, last = artifacts[start], artifacts[stop - 1]
-            size = last["offset"] + last["stored_bytes"] - first["offset"]
-            base = file.tell() - first["offset"]
+            size = last.offset + last.stored_bytes - first.offset
+            base = file.tell() - first.offset
             with contextlib.suppress(FileNotFoundError):
-                file.write(store.read_range(paths[first["bundle"]], first["offset"], size))
-            located += [
-                (names[i], target, base + artifacts[i]["offset"], artifacts[i], external[i])
-                for i in range(start, stop)
-            ]
+                file.write(store.read_range(paths[first.bundle], first.offset, size))
+            for i in range(start, stop):
+                locate(i, target, base + artifacts[i].offset)
     return located
 
 
@@ -125,18 +128,18 @@ def _read(table_path: str) -> pa.Table:
         return reader.read_all()
 
 
-def _neighbours(artifacts: list[dict[str, Any]]) -> list[tuple[int, int]]:
+def _neighbours(artifacts: list[StoredArtifact]) -> list[tuple[int, int]]:
     """Divide artifacts, sorted by bundle and offset, into spans that are read at once."""
     spans: list[tuple[int, int]] = []
     start = 0
     for i in range(1, len(artifacts) + 1):
         if i < len(artifacts):
             first, before, here = artifacts[start], artifacts[i - 1], artifacts[i]
-            end = before["offset"] + before["stored_bytes"]
+            end = before.offset + before.stored_bytes
             if (
-                here["bundle"] == first["bundle"]
-                and here["offset"] - end <= GAP_BYTES
-                and here["offset"] + here["stored_bytes"] - first["offset"] <= LARGEST_READ_BYTES
+                here.bundle == first.bundle
+                and here.offset - end <= GAP_BYTES
+                and here.offset + here.stored_bytes - first.offset <= LARGEST_READ_BYTES
             ):
                 continue
         spans.append((start, i))

@@ -1,47 +1,44 @@
-"""The worker's side of a shard: sort it, decide what to run, run it in a child, commit segments."""
+"""What the driver calls on a Dask worker: run a shard, stop an execution, forget it."""
 
-import hashlib
-import itertools
-import os
-import secrets
 import shutil
-import socket
-import tempfile
-import time
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-import psutil
-import pyarrow as pa
 from distributed import Worker, get_worker
 
 from partwise.engine.assignment import ShardAssignment, ShardReceipt, work_file
-from partwise.engine.child_process import close_idle_children, discard_child
-from partwise.engine.params import params_fingerprints
-from partwise.engine.reporter import Reporter
-from partwise.engine.segments import SegmentWriter
-from partwise.engine.supervisor import AttemptOutcome, ChildLimits, Supervisor
-from partwise.engine.trained_models import locate_models, model_checksums
-from partwise.errors import ArtifactNotFoundError, PartitionNotFoundError
-from partwise.outcomes import PartitionStatus
-from partwise.runs.bundle import LOG_FILENAME
-from partwise.runs.contents import are_there, files_there, read_committed
-from partwise.runs.documents import OUTPUT_FOLDERS, execution_token, segment_file
-from partwise.runs.ledger import LedgerRow
-from partwise.runs.outputs import rewrite_partial_files
-from partwise.runs.run import Run
-from partwise.shuffle.shared_folder import StagedFile, fetch, fetch_shard
-from partwise.shuffle.sorted_shards import ShardReader, SortedShard, sort_shard
-from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import chosen_keys, encode_keys, partition_seed
-
-EARLIER_LOG_BYTES = 16 << 10
-"""What is kept of the log of an attempt that was not the last."""
+from partwise.engine.child_process import close_idle_children
+from partwise.engine.shard_run import execution_folder, run_on
 
 _stopped: set[str] = set()
+
+
+@dataclass(frozen=True, slots=True)
+class DaskHost:
+    """A Dask worker as the host of shards."""
+
+    worker: Worker
+
+    @property
+    def folder(self) -> str:
+        """The worker's scratch folder."""
+        return str(self.worker.local_directory)
+
+    @property
+    def name(self) -> str:
+        """Its name on the cluster."""
+        return str(self.worker.name)
+
+    def log_event(self, topic: str, message: dict[str, Any]) -> None:
+        """Send the clients that follow the topic a message."""
+        self.worker.log_event(topic, message)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Have the worker's loop call a function."""
+        loop = self.worker.loop
+        # `call_later` alone is not safe on a thread that is not the loop's.
+        loop.add_callback(loop.call_later, seconds, function)
 
 
 def run_shard(assignment: ShardAssignment) -> ShardReceipt:
@@ -55,14 +52,8 @@ def run_shard(assignment: ShardAssignment) -> ShardReceipt:
         RunBusyError: The run ended without this execution.
         ClusterError: Child processes die here without running anything.
     """
-    worker = get_worker()
-    with tempfile.TemporaryDirectory(prefix="shard-", dir=worker.local_directory) as directory:
-        try:
-            return _ShardRun(assignment, worker, directory).run()
-        except BaseException:
-            # The child may be in the midst of this shard; the next one must not hear of that.
-            discard_child()
-            raise
+    token = assignment.execution.token
+    return run_on(DaskHost(get_worker()), assignment, lambda: token in _stopped)
 
 
 def request_stop(token: str) -> None:
@@ -78,297 +69,5 @@ def end_execution(token: str, dask_worker: Worker) -> None:
         dask_worker: Given by Dask, by this name.
     """
     close_idle_children(work_file(token))
-    shutil.rmtree(_directory(dask_worker, token), ignore_errors=True)
+    shutil.rmtree(execution_folder(DaskHost(dask_worker), token), ignore_errors=True)
     _stopped.discard(token)
-
-
-@dataclass(slots=True)
-class _Plan:
-    """What is to be done in a shard."""
-
-    waiting: list[int]
-    fingerprints: list[str]
-    committed: Counter[str]
-    kept: pa.Table | None
-
-
-class _ShardRun:
-    """One execution of one shard."""
-
-    def __init__(self, assignment: ShardAssignment, worker: Worker, directory: str) -> None:
-        self._assignment = assignment
-        self._execution = assignment.execution
-        self._worker = worker
-        self._directory = directory
-        self._began = time.monotonic()
-        self._host = f"{socket.gethostname()}/{worker.name}"
-        self._earlier_logs: dict[int, bytes] = {}
-        self._shared = _directory(worker, self._execution.token)
-        os.makedirs(self._shared, exist_ok=True)
-        sharded = fetch_shard(
-            assignment.shard, assignment.where, self._execution.store, self._shared, directory
-        )
-        self._shard: SortedShard = sort_shard(sharded, self._execution.key_columns, directory)
-        self._chosen = list(range(len(self._shard.partition_ids)))
-        if assignment.only is not None:
-            self._chosen = chosen_keys(self._shard.keys, assignment.only)
-        self._reader = ShardReader(self._shard.path)
-        self._reporter = Reporter(worker, assignment)
-        self._params = None if assignment.params is None else self._fetch(assignment.params)
-        self._models = None if assignment.models is None else self._fetch(assignment.models)
-
-    def run(self) -> ShardReceipt:
-        """Run it."""
-        execution = self._execution
-        token = execution_token(execution.generation, secrets.token_hex(4))
-        self._writer = SegmentWriter(execution, self._assignment.number, token, self._shard.keys)
-        plan = self._plan()
-        self._fingerprints = plan.fingerprints
-        counts = Counter(plan.committed)
-        kept = 0
-        if plan.kept is not None:
-            kept = plan.kept.num_rows
-            counts[PartitionStatus.DONE.value] += kept
-            self._writer.carry(self._take_over(plan.kept, token))
-        self._reporter.keep(counts, kept)
-        if plan.waiting:
-            for row in self._run_all(plan.waiting):
-                counts[row.status] += 1
-                self._reporter.add(row)
-                if self._writer.is_due:
-                    self._writer.commit()
-        self._writer.commit()
-        self._reporter.tell()
-        partitions = len(self._chosen)
-        return ShardReceipt(
-            shard=self._assignment.number,
-            partitions=partitions,
-            counts=dict(counts),
-            kept=kept,
-            seconds=time.monotonic() - self._began,
-            complete=counts.total() == partitions,
-        )
-
-    def _plan(self) -> _Plan:
-        """Compare the shard with what is committed of it."""
-        execution, shard = self._execution, self._shard
-        params = {} if self._params is None else params_fingerprints(self._params)
-        models = {} if self._models is None else model_checksums(self._models)
-        fingerprints = [
-            combine(
-                self._reader.fingerprint(start, stop),
-                params.get(partition_id),
-                models.get(partition_id),
-            )
-            for partition_id, start, stop in zip(
-                shard.partition_ids, shard.offsets[:-1], shard.offsets[1:], strict=True
-            )
-        ]
-        current, earlier = read_committed(
-            execution.store,
-            execution.run_id,
-            self._assignment.number,
-            execution.generation,
-            execution.compatible,
-        )
-        self._earlier = earlier
-        committed: Counter[str] = Counter()
-        settled: set[str] = set()
-        if current is not None:
-            committed.update(current["status"].to_pylist())
-            settled.update(current["partition_id"].to_pylist())
-        kept = None
-        if earlier is not None:
-            place = {name: i for i, name in enumerate(shard.partition_ids)}
-            same = [
-                status == PartitionStatus.DONE
-                and name not in settled
-                and name in place
-                and fingerprint == fingerprints[place[name]]
-                and there
-                for name, status, fingerprint, there in zip(
-                    earlier["partition_id"].to_pylist(),
-                    earlier["status"].to_pylist(),
-                    earlier["fingerprint"].to_pylist(),
-                    are_there(earlier, self._files_there()).to_pylist(),
-                    strict=True,
-                )
-            ]
-            kept = earlier.filter(pa.array(same, pa.bool_()))
-            settled.update(kept["partition_id"].to_pylist())
-            kept = kept if kept.num_rows else None
-        waiting = [i for i in self._chosen if shard.partition_ids[i] not in settled]
-        return _Plan(waiting, fingerprints, committed, kept)
-
-    def _files_there(self) -> set[str]:
-        execution = self._execution
-        return files_there(
-            execution.store, execution.run_id, execution.kind, self._assignment.number
-        )
-
-    def _take_over(self, kept: pa.Table, token: str) -> pa.Table:
-        """Take output rows out of files that hold others too: those files go when the run ends."""
-        execution = self._execution
-        numbers = itertools.count()
-        names = {
-            name: f"{OUTPUT_FOLDERS[execution.kind]}/"
-            + segment_file(self._assignment.number, token, 0, f"{next(numbers)}.parquet")
-            for name in kept["rows_file"].drop_null().unique().to_pylist()
-        }
-        return rewrite_partial_files(execution.store, execution.run_id, kept, names.__getitem__)
-
-    def _run_all(self, waiting: list[int]) -> Iterator[LedgerRow]:
-        """Run partitions, then those that failed again, and write a row of each that is settled."""
-        execution, options = self._execution, self._execution.options
-        limits = ChildLimits(
-            timeout_s=options.partition_timeout_s,
-            memory_bytes=options.partition_memory_bytes or memory_share(execution.slots_per_host),
-        )
-        self._supervisor = Supervisor(
-            owner=execution.token,
-            directory=self._shared,
-            work_path=self._fetch(execution.work),
-            shard=self._describe_shard(waiting),
-            limits=limits,
-            download=self._download,
-            is_stopped=lambda: execution.token in _stopped,
-        )
-        attempt = 1
-        while waiting:
-            failed: list[int] = []
-            failed_at = 0.0
-            for outcome in self._supervisor.run(waiting, attempt):
-                values = outcome.values
-                last = attempt > options.max_retries or values.get("final", False)
-                if values["status"] == PartitionStatus.FAILED and not last:
-                    self._earlier_logs[outcome.index] = values["log"][-EARLIER_LOG_BYTES:]
-                    failed.append(outcome.index)
-                    failed_at = time.monotonic()
-                    continue
-                yield self._settle(outcome, attempt)
-            if failed and not self._pause(failed_at, attempt):
-                return
-            waiting, attempt = failed, attempt + 1
-
-    def _pause(self, failed_at: float, attempt: int) -> bool:
-        """Wait until the retries are due; False when the run is stopped meanwhile."""
-        due = failed_at + self._execution.options.retry_backoff_s * 2 ** (attempt - 1)
-        while (now := time.monotonic()) < due:
-            if self._execution.token in _stopped:
-                return False
-            time.sleep(min(0.05, due - now))
-        return self._execution.token not in _stopped
-
-    def _settle(self, outcome: AttemptOutcome, attempt: int) -> LedgerRow:
-        """Put an outcome and its files into the segment."""
-        values, index = outcome.values, outcome.index
-        partition_id = self._shard.partition_ids[index]
-        artifacts = [
-            self._writer.add_artifact(partition_id, filename, content)
-            for filename, content in outcome.artifacts.items()
-            if outcome.model is None or filename != outcome.model[0]
-        ]
-        if outcome.model is not None:
-            filename, content, serde = outcome.model
-            artifacts.append(self._writer.add_artifact(partition_id, filename, content, serde))
-        log = self._earlier_logs.pop(index, b"") + values["log"]
-        if log:
-            artifacts.append(self._writer.add_artifact(partition_id, LOG_FILENAME, log))
-        row = LedgerRow(
-            partition_id=partition_id,
-            shard=self._assignment.number,
-            generation=self._execution.generation,
-            status=values["status"],
-            attempts=attempt,
-            rows=int(self._shard.offsets[index + 1] - self._shard.offsets[index]),
-            seconds=values["seconds"],
-            peak_memory_bytes=outcome.peak_memory_bytes,
-            host=self._host,
-            reason=values["reason"] or None,
-            error_type=values.get("error_type"),
-            error_message=values.get("error_message"),
-            error_fingerprint=values.get("error_fingerprint"),
-            fingerprint=self._fingerprints[index],
-            metrics=values.get("metrics", {}),
-            artifacts=tuple(artifacts),
-        )
-        output = None
-        if outcome.rows is not None:
-            with pa.ipc.open_stream(outcome.rows) as reader:
-                output = reader.read_all()
-        self._writer.add(index, row, output)
-        return row
-
-    def _describe_shard(self, waiting: list[int]) -> dict[str, Any]:
-        """Return what a child needs to know of the shard."""
-        execution, shard = self._execution, self._shard
-        columns = execution.key_columns
-        keys = pa.BufferOutputStream()
-        with pa.ipc.new_stream(keys, shard.keys.schema) as stream:
-            stream.write_table(shard.keys)
-        models = []
-        if self._models is not None:
-            names = [shard.partition_ids[i] for i in waiting]
-            models = locate_models(
-                self._models,
-                execution.store,
-                execution.training_run_id or "",
-                names,
-                self._directory,
-            )
-        place = {name: i for i, name in enumerate(shard.partition_ids)}
-        return {
-            "path": shard.path,
-            "keys": keys.getvalue().to_pybytes(),
-            "key_columns": [column.name for column in columns],
-            "partition_ids": shard.partition_ids,
-            "offsets": shard.offsets.tolist(),
-            "seeds": [
-                partition_seed(execution.seed, key) for key in encode_keys(shard.keys, columns)
-            ],
-            "params": self._params,
-            "models": [[place[name], *where] for name, *where in models],
-            "run_id": execution.run_id,
-        }
-
-    def _download(self, index: int, filename: str, run_id: str | None) -> bytes:
-        """Return an artifact that some run has of a partition, for its function."""
-        execution = self._execution
-        name = self._shard.partition_ids[index]
-        if run_id is not None and run_id != execution.run_id:
-            return open_run(execution.store, run_id, execution.token).read_artifact(name, filename)
-        own = Run.open(execution.run_id, execution.store)
-        own.ledger = self._earlier if self._earlier is not None else own.no_ledger()
-        try:
-            return own.read_artifact(name, filename)
-        except PartitionNotFoundError:
-            raise ArtifactNotFoundError(
-                f"The partition {name} has no artifact {filename!r} yet in the run "
-                f"{execution.run_id!r}; pass run_id= for that of another run."
-            ) from None
-
-    def _fetch(self, staged: StagedFile) -> str:
-        return fetch(staged, self._execution.store, self._shared)
-
-
-def combine(rows: str, params: str | None, model: str | None) -> str:
-    """Return the fingerprint of a partition: of its rows, its params and its trained model."""
-    if params is None and model is None:
-        return rows
-    return hashlib.sha256(f"{rows}:{params}:{model}".encode()).hexdigest()
-
-
-@lru_cache(maxsize=8)
-def open_run(store: Store, run_id: str, token: str) -> Run:  # noqa: ARG001 (what is cached)
-    """Open another run, once per execution: its ledger is read as it stood then."""
-    return Run.open(run_id, store)
-
-
-def memory_share(slots: int) -> int:
-    """Return one slot's share of this machine's memory, in bytes; a fifth is left to the rest."""
-    return int(0.8 * psutil.virtual_memory().total / slots)
-
-
-def _directory(worker: Worker, token: str) -> str:
-    """Return the folder of an execution on this worker."""
-    return os.path.join(worker.local_directory, f"partwise-{token}")

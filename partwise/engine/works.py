@@ -62,6 +62,8 @@ class Produced:
     model_file: str = ""
     """Path of the written model; empty where there is none."""
     serde: str = ""
+    reader: ModelSerde | None = None
+    """What reads the model back, to see in a dry run that it can be read; None: that is not due."""
     rows: pa.Table | None = None
     """Output rows, key columns first."""
 
@@ -114,11 +116,14 @@ class TrainWork:
             raise SerdeError(
                 f"{type(serde).__name__}.write() left no file at the path it was given."
             )
+        name = serde_name(serde)
         return Produced(
             status=PartitionStatus.DONE,
             metrics=metrics,
             model_file=str(path),
-            serde=serde_name(serde),
+            serde=name,
+            # As a run that uses the model will find it: by the name in the ledger.
+            reader=serde_by_name(name, self.serde),
         )
 
 

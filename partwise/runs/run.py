@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
@@ -286,8 +286,21 @@ class Run:
         Raises:
             ArtifactNotFoundError: The partition has no such artifact.
         """
-        shown = shown or name
-        artifacts = [artifact_from_row(row) for row in self._row(name, shown)["artifacts"]]
+        return self.read_artifact_of(self._row(name, shown or name), filename, shown)
+
+    def read_artifact_of(self, row: Mapping[str, Any], filename: str, shown: str = "") -> bytes:
+        """Return the bytes of an artifact as a row of any generation's ledger describes it.
+
+        Args:
+            row: Of the partition, as `ledger` has them.
+            filename: The artifact's name.
+            shown: How messages name the partition; its partition_id when empty.
+
+        Raises:
+            ArtifactNotFoundError: The partition has no such artifact.
+        """
+        shown = shown or row["partition_id"]
+        artifacts = [artifact_from_row(artifact) for artifact in row["artifacts"]]
         for artifact in artifacts:
             if artifact.filename == filename:
                 return self._read(artifact, shown)

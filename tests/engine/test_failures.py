@@ -1,9 +1,11 @@
 """Failures as text."""
 
-from partwise.engine.failures import describe_error
+from partwise import errors
+from partwise.engine.failures import Failure, describe_error
+from partwise.errors import ExportMismatch
 
 
-def raise_and_describe(error: BaseException) -> dict[str, str]:
+def raise_and_describe(error: BaseException) -> Failure:
     try:
         raise error
     except BaseException as raised:
@@ -12,10 +14,10 @@ def raise_and_describe(error: BaseException) -> dict[str, str]:
 
 def test_a_long_message_is_cut_wherever_it_stands() -> None:
     described = raise_and_describe(RuntimeError("x" * 50_000_000))
-    assert described["message"].endswith("... (50000000 characters)")
-    assert len(described["message"]) < 3_000
-    assert len(described["traceback"]) < 10_000
-    assert "raise_and_describe" in described["traceback"]
+    assert described.message.endswith("... (50000000 characters)")
+    assert len(described.message) < 3_000
+    assert len(described.traceback) < 10_000
+    assert "raise_and_describe" in described.traceback
 
 
 def test_a_message_that_cannot_be_had_is_no_obstacle() -> None:
@@ -24,17 +26,35 @@ def test_a_message_that_cannot_be_had_is_no_obstacle() -> None:
             raise KeyError("no words")
 
     described = raise_and_describe(Mute())
-    assert described["message"] == "<str() of the exception raised KeyError>"
-    assert described["type"].endswith("Mute")
+    assert described.message == "<str() of the exception raised KeyError>"
+    assert described.error_type.endswith("Mute")
 
 
 def test_equal_failures_have_one_fingerprint_whatever_their_message() -> None:
     first, second = raise_and_describe(ValueError("a")), raise_and_describe(ValueError("b"))
-    assert first["fingerprint"] == second["fingerprint"]
-    assert first["fingerprint"] != raise_and_describe(TypeError("a"))["fingerprint"]
+    assert first.fingerprint == second.fingerprint
+    assert first.fingerprint != raise_and_describe(TypeError("a")).fingerprint
 
 
 def test_a_cause_is_in_the_traceback() -> None:
     error = ValueError("outer")
     error.__cause__ = KeyError("inner")
-    assert "KeyError: 'inner'" in raise_and_describe(error)["traceback"]
+    assert "KeyError: 'inner'" in raise_and_describe(error).traceback
+
+
+def test_what_did_not_hold_tells_errors_of_one_line_apart() -> None:
+    shape, values, again = (
+        raise_and_describe(ExportMismatch("m", check, {})) for check in ("shape", "values", "shape")
+    )
+    assert shape.fingerprint == again.fingerprint != values.fingerprint
+
+
+def test_which_errors_a_second_attempt_cannot_change() -> None:
+    final = {
+        error.__name__
+        for error in vars(errors).values()
+        if isinstance(error, type) and issubclass(error, errors.PartwiseError) and error.final
+    }
+    assert final == {
+        *("ModelNotFound", "ExportRefused", "ExportMismatch", "CheckpointError", "OpsetError")
+    }

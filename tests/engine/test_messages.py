@@ -2,38 +2,145 @@
 
 import socket
 
+import msgpack
 import pytest
 
-from partwise.engine.messages import Connection
+from partwise.engine.failures import Failure
+from partwise.engine.messages import (
+    Artifact,
+    ArtifactFound,
+    ArtifactMissing,
+    ArtifactRequest,
+    Connection,
+    Idle,
+    OpenShard,
+    OpenWork,
+    Outcome,
+    RunPartitions,
+    WorkReady,
+    WorkUnusable,
+    WrittenModel,
+)
+from partwise.engine.works import StoredModel
+from partwise.outcomes import PartitionStatus
+from partwise.runs.bundle import StoredArtifact
+
+FAILURE = Failure(error_type="E", message="m", fingerprint="f", final=True, traceback="t")
+STORED = StoredModel(
+    path="/bundle.zip",
+    offset=7,
+    artifact=StoredArtifact(
+        filename="model.txt",
+        bundle="bundles/b.zip",
+        offset=7,
+        size_bytes=3,
+        stored_bytes=2,
+        compression="deflate",
+        sha256="0",
+        serde="lightgbm",
+    ),
+    external_data="model.txt.data",
+)
+MESSAGES = [
+    OpenWork(path="/work.pkl"),
+    OpenShard(
+        path="/rows.arrow",
+        keys=b"keys",
+        key_columns=["a", "b"],
+        partition_ids=["x", "é"],
+        offsets=[0, 1, 1 << 40],
+        seeds=[1, 2],
+        params=None,
+        models={1: STORED},
+        run_id="run",
+    ),
+    RunPartitions(indices=[0, 1], attempt=2),
+    ArtifactFound(path="/file"),
+    ArtifactMissing(message="none"),
+    WorkReady(),
+    WorkUnusable(failure=FAILURE),
+    Artifact(index=0, filename="a.txt", content=b"\x00"),
+    ArtifactRequest(index=0, filename="a.txt", run_id=None),
+    Outcome(
+        index=0,
+        status=PartitionStatus.FAILED,
+        reason="e",
+        metrics={},
+        failure=FAILURE,
+        model=None,
+        rows=None,
+        seconds=0.0,
+        log=b"",
+        retired=False,
+    ),
+    Outcome(
+        index=1,
+        status=PartitionStatus.DONE,
+        reason="",
+        metrics={"rmse": 0.5},
+        failure=None,
+        model=WrittenModel(filename="model.txt", content="/content-1", serde="lightgbm"),
+        rows=b"rows",
+        seconds=0.25,
+        log=b"x" * 1000,
+        retired=True,
+    ),
+    Idle(),
+]
 
 
 @pytest.fixture
-def ends():
-    one, other = map(Connection, socket.socketpair())
+def sockets():
+    one, other = socket.socketpair()
     yield one, other
     one.close()
     other.close()
 
 
+@pytest.fixture
+def ends(sockets):
+    return tuple(map(Connection, sockets))
+
+
 def test_messages_arrive_whole_and_in_order(ends) -> None:
     one, other = ends
-    messages = [["run", [1, 2], 1], ["outcome", 0, {"log": b"x" * 1000, "seconds": 0.5}], ["idle"]]
-    for message in messages:
+    for message in MESSAGES:
         one.send(message)
-    assert [other.receive(1) for _ in messages] == messages
+    received = [other.receive(1) for _ in MESSAGES]
+    assert received == MESSAGES
+    assert [type(message) for message in received] == [type(message) for message in MESSAGES]
+    assert isinstance(received[-2].status, PartitionStatus)
     assert other.receive(0) is None
 
 
 def test_text_that_is_no_unicode_arrives_readable(ends) -> None:
     one, other = ends
-    one.send(["outcome", 0, {"error_message": "no file \udcff.csv"}])
-    assert other.receive(1) == ["outcome", 0, {"error_message": "no file ?.csv"}]
+    one.send(ArtifactMissing(message="no file \udcff.csv"))
+    assert other.receive(1) == ArtifactMissing(message="no file ?.csv")
 
 
 def test_the_end_is_seen_after_all_that_was_sent(ends) -> None:
     one, other = ends
-    one.send(["idle"])
+    one.send(Idle())
     one.close()
-    assert other.receive(1) == ["idle"]
+    assert other.receive(1) == Idle()
     with pytest.raises(EOFError, match="gone"):
         other.receive(1)
+
+
+@pytest.mark.parametrize(
+    "wire",
+    [
+        msgpack.packb(["Popen", ["true"]]),
+        msgpack.packb(["Idle", ["one value too many"]]),
+        msgpack.packb(["OpenWork", []]),
+        msgpack.packb(["Outcome", 5]),
+        msgpack.packb(["Outcome", [0, "NO STATUS", "", {}, None, None, None, 0.0, b"", False]]),
+        msgpack.packb(42),
+        b"\xc1",
+    ],
+)
+def test_what_is_no_message_ends_the_connection_and_runs_nothing(sockets, wire) -> None:
+    sockets[0].sendall(wire)
+    with pytest.raises(EOFError, match="no message"):
+        Connection(sockets[1]).receive(1)

@@ -67,7 +67,7 @@ def test_a_sample_reads_the_models_back(rows, cluster, tmp_path) -> None:
     assert run.counts == {"FAILED": 2}
     (group,) = run.failures().to_pylist()
     assert "cannot read the model that it wrote: EOFError: ends early" in group["error_message"]
-    assert "nothing can be told of all" in run.summary.remark
+    assert "nothing can be said of all" in run.summary.remark
 
 
 def test_a_sample_of_more_than_there_are_is_all_of_them(rows, cluster, tmp_path) -> None:

@@ -94,6 +94,7 @@ def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
         (folder / "shared").mkdir(exist_ok=True)
         shared_folder = SharedFolder(folder / "shared", store, "run", token, shared=True)
         work = pack_work(MapWork(function=rows, key_columns=("key",)), "rows")
+        options = ExecutionOptions(first_segment_s=0.1)
         execution = Execution(
             token=token,
             run_id="run",
@@ -104,8 +105,8 @@ def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
             seed=0,
             training_run_id=None,
             compatible=claim.compatible,
-            options=ExecutionOptions(first_segment_s=0.1),
-            slots_per_host=2,
+            options=options,
+            limits=options.limits(slots_per_host=2),
             work=shared_folder.write(work_file(token), work),
         )
         assignments = [

@@ -4,16 +4,18 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset
 import pytest
 
+from partwise.engine.shard_plan import plan_shard
 from partwise.outcomes import RunStatus
 from partwise.runs.completion import settle_unchanged
-from partwise.runs.contents import are_there, files_there, read_committed
+from partwise.runs.contents import files_there, read_committed
 from partwise.runs.outputs import rewrite_partial_files
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import partition_ids
+from tests.run_maker import fingerprint_of
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
 SECOND = {"a": 1.0, "b": 20.0, "c": 3.0, "d": 4.0}
@@ -50,34 +52,32 @@ def work(make_run, values: dict[str, float], on_existing: str) -> Run:
     """Do as a driver and one worker do: keep what is the same, run the rest, one segment each."""
     claim = make_run.begin(on_existing)
     store, run_id = claim.store, claim.identity.run_id
+    keys = list(values)
+    names = partition_ids(pa.table({"key": keys}), make_run.columns)
     current, earlier = read_committed(store, run_id, 0, claim.generation, claim.compatible)
-    assert current is None
-    kept: set[str] = set()
-    if earlier is not None:
-        there = are_there(earlier, files_there(store, run_id, "map", 0))
-        wanted = [
-            values.get(key) == value
-            for key, value in zip(
-                earlier["key.key"].to_pylist(),
-                [dict(metrics)["value"] for metrics in earlier["metrics"].to_pylist()],
-                strict=True,
-            )
-        ]
-        earlier = earlier.filter(pc.and_(there, pa.array(wanted)))
-        earlier = rewrite_partial_files(
+    plan = plan_shard(
+        names,
+        [fingerprint_of(key, value) for key, value in values.items()],
+        current,
+        earlier,
+        files_there(store, run_id, "map", 0),
+    )
+    assert not plan.committed
+    kept = plan.kept
+    if kept is not None:
+        kept = rewrite_partial_files(
             store,
             run_id,
-            earlier,
+            kept,
             lambda name: name.replace(".parquet", f".{claim.generation}.parquet"),
         )
-        kept = set(earlier["key.key"].to_pylist())
-    rest = [(key, "DONE", value) for key, value in values.items() if key not in kept]
+    rest = [(keys[place], "DONE", values[keys[place]]) for place in plan.waiting]
     if rest:
-        make_run.commit(*rest[:2], carried=earlier)
+        make_run.commit(*rest[:2], carried=kept)
         if rest[2:]:
             make_run.commit(*rest[2:])
-    elif kept:
-        make_run.commit(carried=earlier)
+    elif kept is not None:
+        make_run.commit(carried=kept)
     return make_run.end(len(values))
 
 

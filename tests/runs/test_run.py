@@ -317,3 +317,18 @@ def test_every_error_is_one_line(run) -> None:
             assert "\n" not in str(refused.value)
             assert len(str(refused.value)) < 400
         (folder(run) / name).write_bytes(saved)
+
+
+def test_an_artifact_is_read_as_a_row_of_an_earlier_generation_describes_it(make_run) -> None:
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.0))
+    earlier = make_run.end(1)
+    (row,) = earlier.ledger.to_pylist()
+    make_run.begin()
+    make_run.commit(("a", "DONE", 2.0))
+    run = make_run.open()
+    assert run.read_artifact_of(row, "note.txt") == b"a 1.0"
+    assert run.artifact("a", "note.txt") == b"a 2.0", "what the handle shows is as it was"
+    with pytest.raises(ArtifactNotFoundError, match=r"has no artifact 'x'; it has note\.txt"):
+        run.read_artifact_of(row, "x")
+    make_run.leave()

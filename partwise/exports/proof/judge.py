@@ -7,24 +7,18 @@ import atexit
 import io
 import json
 import os
-import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 from partwise.errors import ClusterError
 from partwise.exports.proof.case_files import ArrayWriter, write_request
 from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
 from partwise.models.export_options import ModelFormat
+from partwise.processes import Starter, describe_exit
 
-_START = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from partwise.exports.proof.judge_process import main; main(sys.argv[2])"
-)
-_TOLD_BYTES = 2000
+_LOG_TAIL_BYTES = 2000
 _ANSWER_BYTES = 64 << 10
 
 
@@ -38,20 +32,18 @@ class JudgeProcess:
     def __init__(self) -> None:
         self._cases_fd = os.memfd_create("partwise-cases")
         self._log_fd = os.memfd_create("partwise-judge-log")
-        # The kernel ends a judge when the thread ends that started it, and a partition may run on
-        # any, so each judge is started by a thread of its own that ends with it.
-        self._starter = ThreadPoolExecutor(max_workers=1, thread_name_prefix="partwise-judge")
+        # A thread for each judge, which ends with it: a judge that is replaced leaves none behind.
+        self._starter = Starter("partwise-judge")
         self.at = ["start", ""]
-        command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(os.getpid())]
-        self._process = self._starter.submit(
-            subprocess.Popen,
-            command,
+        self._process = self._starter.start(
+            "partwise.exports.proof.judge_process",
+            str(os.getpid()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log_fd,
             pass_fds=(self._cases_fd,),
             bufsize=0,
-        ).result()
+        )
         self.pid = self._process.pid
         self._answers = io.BufferedReader(cast("io.FileIO", self._process.stdout))
         try:
@@ -94,16 +86,12 @@ class JudgeProcess:
 
     def describe_end(self) -> str:
         """Return how the process ended, in words."""
-        code = self._process.wait()
-        if code >= 0:
-            return f"exit status {code}"
-        hint = "; the machine may have run out of memory" if code == -signal.SIGKILL else ""
-        return f"signal {-code} ({signal.Signals(-code).name}{hint})"
+        return describe_exit(self._process.wait())
 
     def read_log(self) -> str:
         """Return the end of what the process wrote."""
         size = os.fstat(self._log_fd).st_size
-        tail = os.pread(self._log_fd, _TOLD_BYTES, max(0, size - _TOLD_BYTES))
+        tail = os.pread(self._log_fd, _LOG_TAIL_BYTES, max(0, size - _LOG_TAIL_BYTES))
         return tail.decode(errors="replace").strip()
 
     def close(self) -> None:
@@ -111,7 +99,7 @@ class JudgeProcess:
         self._process.kill()
         self._process.wait()
         self._close_files()
-        self._starter.shutdown()
+        self._starter.close()
 
     def abandon(self) -> None:
         """Let go of a judge that belongs to the process which this one was forked from."""

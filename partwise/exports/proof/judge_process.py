@@ -1,16 +1,14 @@
 """The process that judges exports: it runs them where nothing of their training is loaded.
 
-It is started by `judging.py`, lives on between files, and dies with its parent. A request is a line
+It is started by `judge.py`, lives on between files, and dies with its parent. A request is a line
 of JSON on its standard input, as `case_files` has it. It answers with lines of JSON: {"at": [what,
 case]} before each step, so that its parent knows what it died of, then {"verdict": ...}.
 """
 
-import ctypes
 import faulthandler
 import importlib
 import json
 import os
-import resource
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -28,13 +26,12 @@ from partwise.exports.proof.onnx_checks import (
 from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
 from partwise.models.export_options import ModelFormat
 from partwise.models.signature import Feeds, Outputs, Signature
+from partwise.processes import become_child
 
 TRAINING_LIBRARIES = (
     *("keras", "lightgbm", "onnxmltools", "sklearn", "skl2onnx", "tensorflow", "tf2onnx", "torch"),
     *("transformers", "xgboost"),
 )
-PR_SET_PDEATHSIG = 1
-_LOST_PARENT = 70
 
 _MODELS: dict[ModelFormat, tuple[str, str]] = {
     "onnx": ("partwise.models.onnx_model", "OnnxModel"),
@@ -166,10 +163,7 @@ def _answer(line: bytes, send: Callable[[dict[str, Any]], None]) -> None:
 
 def main(parent_pid: str) -> None:
     """Answer requests until the standard input ends."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != int(parent_pid):
-        os._exit(_LOST_PARENT)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    become_child(int(parent_pid))
     # An interrupt is for the caller, who ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     answers = os.fdopen(os.dup(1), "wb", 0)

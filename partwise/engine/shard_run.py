@@ -1,0 +1,333 @@
+"""The work on a shard: sort it, decide what to run, run it in a child, commit segments.
+
+It knows its worker only as a `Host`, so that a test can run a shard in its own process.
+"""
+
+import hashlib
+import itertools
+import os
+import secrets
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.engine.assignment import ShardAssignment, ShardReceipt
+from partwise.engine.child_process import discard_child
+from partwise.engine.host import Host
+from partwise.engine.limits import memory_limit
+from partwise.engine.messages import OpenShard
+from partwise.engine.params import params_fingerprints
+from partwise.engine.reporter import Reporter
+from partwise.engine.segments import SegmentWriter
+from partwise.engine.shard_plan import ShardPlan, plan_shard
+from partwise.engine.supervisor import AttemptOutcome, Supervisor
+from partwise.engine.trained_models import locate_models, model_checksums
+from partwise.engine.works import StoredModel
+from partwise.errors import ArtifactNotFoundError
+from partwise.outcomes import PartitionStatus
+from partwise.runs.bundle import LOG_FILENAME
+from partwise.runs.contents import files_there, read_committed
+from partwise.runs.documents import OUTPUT_FOLDERS, execution_token, segment_file
+from partwise.runs.ledger import LedgerRow
+from partwise.runs.outputs import rewrite_partial_files
+from partwise.runs.run import Run
+from partwise.shuffle.shared_folder import StagedFile, fetch, fetch_shard
+from partwise.shuffle.sorted_shards import ShardReader, SortedShard, sort_shard
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import chosen_keys, encode_keys, partition_seed
+
+EARLIER_LOG_BYTES = 16 << 10
+"""What is kept of the log of an attempt that was not the last."""
+
+
+def run_on(host: Host, assignment: ShardAssignment, is_stopped: Callable[[], bool]) -> ShardReceipt:
+    """Work on one shard on a host."""
+    with tempfile.TemporaryDirectory(prefix="shard-", dir=host.folder) as directory:
+        try:
+            return ShardRun(assignment, host, directory, is_stopped).run()
+        except BaseException:
+            # The child may be in the midst of this shard; the next one must not hear of that.
+            discard_child()
+            raise
+
+
+class ShardRun:
+    """One execution of one shard.
+
+    Args:
+        assignment: The shard.
+        host: Where it runs.
+        directory: A folder for what only this execution needs.
+        is_stopped: Whether the run is being stopped; asked a few times a second.
+    """
+
+    def __init__(
+        self,
+        assignment: ShardAssignment,
+        host: Host,
+        directory: str,
+        is_stopped: Callable[[], bool],
+    ) -> None:
+        self._assignment = assignment
+        self._execution = assignment.execution
+        self._is_stopped = is_stopped
+        self._directory = directory
+        self._began = time.monotonic()
+        self._host_name = f"{socket.gethostname()}/{host.name}"
+        self._earlier_logs: dict[int, bytes] = {}
+        self._shared = execution_folder(host, self._execution.token)
+        os.makedirs(self._shared, exist_ok=True)
+        sharded = fetch_shard(
+            assignment.shard, assignment.where, self._execution.store, self._shared, directory
+        )
+        self._shard: SortedShard = sort_shard(sharded, self._execution.key_columns, directory)
+        self._chosen = list(range(len(self._shard.partition_ids)))
+        if assignment.only is not None:
+            self._chosen = chosen_keys(self._shard.keys, assignment.only)
+        self._reader = ShardReader(self._shard.path)
+        self._reporter = Reporter(host, assignment)
+        self._params = None if assignment.params is None else self._fetch(assignment.params)
+        self._models = None if assignment.models is None else self._fetch(assignment.models)
+
+    def run(self) -> ShardReceipt:
+        """Run it."""
+        execution = self._execution
+        token = execution_token(execution.generation, secrets.token_hex(4))
+        self._writer = SegmentWriter(execution, self._assignment.number, token, self._shard.keys)
+        plan = self._plan()
+        counts = Counter(plan.committed)
+        kept = 0
+        if plan.kept is not None:
+            kept = plan.kept.num_rows
+            counts[PartitionStatus.DONE.value] += kept
+            self._writer.carry(self._take_over(plan.kept, token))
+        self._reporter.keep(counts, kept)
+        if plan.waiting:
+            for row in self._run_all([self._chosen[place] for place in plan.waiting]):
+                counts[row.status] += 1
+                self._reporter.add(row)
+                if self._writer.is_due:
+                    self._writer.commit()
+        self._writer.commit()
+        self._reporter.report()
+        partitions = len(self._chosen)
+        return ShardReceipt(
+            shard=self._assignment.number,
+            partitions=partitions,
+            counts=dict(counts),
+            kept=kept,
+            seconds=time.monotonic() - self._began,
+            complete=counts.total() == partitions,
+        )
+
+    def _plan(self) -> ShardPlan:
+        """Compare the shard with what is committed of it."""
+        execution, shard = self._execution, self._shard
+        params = {} if self._params is None else params_fingerprints(self._params)
+        models = {} if self._models is None else model_checksums(self._models)
+        self._fingerprints = {
+            i: combine(
+                self._reader.fingerprint(int(shard.offsets[i]), int(shard.offsets[i + 1])),
+                params.get(shard.partition_ids[i]),
+                models.get(shard.partition_ids[i]),
+            )
+            for i in self._chosen
+        }
+        current, earlier = read_committed(
+            execution.store,
+            execution.run_id,
+            self._assignment.number,
+            execution.generation,
+            execution.compatible,
+        )
+        self._earlier = earlier
+        return plan_shard(
+            [shard.partition_ids[i] for i in self._chosen],
+            list(self._fingerprints.values()),
+            current,
+            earlier,
+            set() if earlier is None else self._files_there(),
+        )
+
+    def _files_there(self) -> set[str]:
+        execution = self._execution
+        return files_there(
+            execution.store, execution.run_id, execution.kind, self._assignment.number
+        )
+
+    def _take_over(self, kept: pa.Table, token: str) -> pa.Table:
+        """Take output rows out of files that hold others too: those files go when the run ends."""
+        execution = self._execution
+        numbers = itertools.count()
+        names = {
+            name: f"{OUTPUT_FOLDERS[execution.kind]}/"
+            + segment_file(self._assignment.number, token, 0, f"{next(numbers)}.parquet")
+            for name in kept["rows_file"].drop_null().unique().to_pylist()
+        }
+        return rewrite_partial_files(execution.store, execution.run_id, kept, names.__getitem__)
+
+    def _run_all(self, waiting: list[int]) -> Iterator[LedgerRow]:
+        """Run partitions, then those that failed again, and write a row of each that is settled."""
+        execution, options = self._execution, self._execution.options
+        supervisor = Supervisor(
+            owner=execution.token,
+            directory=self._shared,
+            work_path=self._fetch(execution.work),
+            shard=self._describe_shard(waiting),
+            timeout_s=execution.limits.timeout_s,
+            memory_bytes=memory_limit(execution.limits),
+            download=self._download,
+            is_stopped=self._is_stopped,
+        )
+        attempt = 1
+        while waiting:
+            failed: list[int] = []
+            failed_at = 0.0
+            for outcome in supervisor.run(waiting, attempt):
+                failure = outcome.failure
+                if failure is not None and not failure.final and attempt <= options.max_retries:
+                    self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
+                    failed.append(outcome.index)
+                    failed_at = time.monotonic()
+                    continue
+                yield self._settle(outcome, attempt)
+            # Failures wait until all others of the shard have run: what failed for want of a
+            # service or of memory has the best chance then, and no neighbour waits for it.
+            if failed and not self._pause(failed_at, attempt):
+                return
+            waiting, attempt = failed, attempt + 1
+
+    def _pause(self, failed_at: float, attempt: int) -> bool:
+        """Wait until the retries are due; False when the run is stopped meanwhile."""
+        due = failed_at + self._execution.options.retry_backoff_s * 2 ** (attempt - 1)
+        while (now := time.monotonic()) < due:
+            if self._is_stopped():
+                return False
+            time.sleep(min(0.05, due - now))
+        return not self._is_stopped()
+
+    def _settle(self, outcome: AttemptOutcome, attempt: int) -> LedgerRow:
+        """Put an outcome and its files into the segment."""
+        index, model, failure = outcome.index, outcome.model, outcome.failure
+        partition_id = self._shard.partition_ids[index]
+        artifacts = [
+            self._writer.add_artifact(partition_id, filename, content)
+            for filename, content in outcome.artifacts.items()
+            if model is None or filename != model.filename
+        ]
+        if model is not None:
+            artifacts.append(
+                self._writer.add_artifact(partition_id, model.filename, model.content, model.serde)
+            )
+        log = self._earlier_logs.pop(index, b"") + outcome.log
+        if log:
+            artifacts.append(self._writer.add_artifact(partition_id, LOG_FILENAME, log))
+        row = LedgerRow(
+            partition_id=partition_id,
+            shard=self._assignment.number,
+            generation=self._execution.generation,
+            status=outcome.status,
+            attempts=attempt,
+            rows=int(self._shard.offsets[index + 1] - self._shard.offsets[index]),
+            seconds=outcome.seconds,
+            peak_memory_bytes=outcome.peak_memory_bytes,
+            host=self._host_name,
+            reason=outcome.reason or None,
+            error_type=failure.error_type if failure else None,
+            error_message=failure.message if failure else None,
+            error_fingerprint=failure.fingerprint if failure else None,
+            fingerprint=self._fingerprints[index],
+            metrics=outcome.metrics,
+            artifacts=tuple(artifacts),
+        )
+        output = None
+        if outcome.rows is not None:
+            with pa.ipc.open_stream(outcome.rows) as reader:
+                output = reader.read_all()
+        self._writer.add(index, row, output)
+        return row
+
+    def _describe_shard(self, waiting: list[int]) -> OpenShard:
+        """Return what a child needs to know of the shard."""
+        execution, shard = self._execution, self._shard
+        columns = execution.key_columns
+        keys = pa.BufferOutputStream()
+        with pa.ipc.new_stream(keys, shard.keys.schema) as stream:
+            stream.write_table(shard.keys)
+        models = {} if self._models is None else self._locate_models(waiting, self._models)
+        return OpenShard(
+            path=shard.path,
+            keys=keys.getvalue().to_pybytes(),
+            key_columns=[column.name for column in columns],
+            partition_ids=shard.partition_ids,
+            offsets=shard.offsets.tolist(),
+            seeds=[partition_seed(execution.seed, key) for key in encode_keys(shard.keys, columns)],
+            params=self._params,
+            models={
+                place: models[name]
+                for place, name in enumerate(shard.partition_ids)
+                if name in models
+            },
+            run_id=execution.run_id,
+        )
+
+    def _locate_models(self, waiting: list[int], table_path: str) -> dict[str, StoredModel]:
+        execution = self._execution
+        return locate_models(
+            table_path,
+            execution.store,
+            execution.training_run_id or "",
+            [self._shard.partition_ids[i] for i in waiting],
+            self._directory,
+        )
+
+    def _download(self, index: int, filename: str, run_id: str | None) -> bytes:
+        """Return an artifact that some run has of a partition, for its function."""
+        execution = self._execution
+        name = self._shard.partition_ids[index]
+        if run_id is not None and run_id != execution.run_id:
+            return open_run(execution.store, run_id, execution.token).read_artifact(name, filename)
+        # Of this run, what an earlier generation committed: a ledger of this one is only written.
+        row = self._earlier_rows.get(name)
+        if row is None:
+            raise ArtifactNotFoundError(
+                f"The partition {name} has no artifact {filename!r} yet in the run "
+                f"{execution.run_id!r}; pass run_id= for that of another run."
+            )
+        return self._run_handle.read_artifact_of(row, filename)
+
+    @cached_property
+    def _run_handle(self) -> Run:
+        return Run.open(self._execution.run_id, self._execution.store)
+
+    @cached_property
+    def _earlier_rows(self) -> dict[str, dict[str, Any]]:
+        rows = [] if self._earlier is None else self._earlier.to_pylist()
+        return {row["partition_id"]: row for row in rows}
+
+    def _fetch(self, staged: StagedFile) -> str:
+        return fetch(staged, self._execution.store, self._shared)
+
+
+def combine(rows: str, params: str | None, model: str | None) -> str:
+    """Return the fingerprint of a partition: of its rows, its params and its trained model."""
+    if params is None and model is None:
+        return rows
+    return hashlib.sha256(f"{rows}:{params}:{model}".encode()).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def open_run(store: Store, run_id: str, token: str) -> Run:  # noqa: ARG001 (what is cached)
+    """Open another run, once per execution: its ledger is read as it stood then."""
+    return Run.open(run_id, store)
+
+
+def execution_folder(host: Host, token: str) -> str:
+    """Return the folder that the shards of an execution share on a worker."""
+    return os.path.join(host.folder, f"partwise-{token}")

@@ -1,0 +1,77 @@
+"""Child processes that end with their parent: the craft that the engine and the judge share.
+
+Linux only: a child ends with its parent through PR_SET_PDEATHSIG.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+LOST_PARENT = 70
+"""The exit status of a child that finds its parent gone."""
+_PR_SET_PDEATHSIG = 1
+_START = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
+    "from importlib import import_module; import_module(sys.argv[2]).main(sys.argv[3])"
+)
+
+
+class Starter:
+    """Starts child processes, all on one thread of its own.
+
+    The kernel ends a child when the *thread* that started it ends, not the process. A caller's
+    thread may end at any time, so this one starts them, and lives until `close`, or until the
+    process ends.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+
+    def start(self, module: str, argument: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start Python on `main(argument)` of a module, with the import path of this process.
+
+        Args:
+            module: Its full name.
+            argument: What its `main` is called with.
+            options: Those of `subprocess.Popen`.
+        """
+        # -P: a file in the working directory must not take the place of a library.
+        command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), module, argument]
+        popen: Any = subprocess.Popen
+        process: subprocess.Popen[bytes] = self._threads.submit(popen, command, **options).result()
+        return process
+
+    def close(self) -> None:
+        """End the thread, and with it the children that still run."""
+        self._threads.shutdown()
+
+
+def become_child(parent_pid: int) -> None:
+    """Have this process end when its parent does, and leave no core file behind; called first."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # The parent may have ended before that call: then nothing would end this process.
+    if os.getppid() != parent_pid:
+        os._exit(LOST_PARENT)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def describe_exit(code: int) -> str:
+    """Return in words how a process ended.
+
+    Args:
+        code: Its `returncode`.
+
+    Example:
+        >>> describe_exit(-11)
+        'signal 11 (SIGSEGV)'
+    """
+    if code >= 0:
+        return f"exit status {code}"
+    hint = "; the machine may have run out of memory" if code == -signal.SIGKILL else ""
+    return f"signal {-code} ({signal.Signals(-code).name}{hint})"

@@ -1,0 +1,152 @@
+"""A child process seen from the worker: how it starts, is borrowed, is watched, and ends."""
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from partwise.engine.child_process import (
+    borrow_child,
+    close_idle_children,
+    discard_child,
+    end_marked,
+)
+from partwise.engine.messages import RunPartitions
+
+RECYCLE_BYTES = 1 << 30
+
+
+@pytest.fixture
+def borrow(tmp_path):
+    yield lambda owner="owner": borrow_child(owner, str(tmp_path), RECYCLE_BYTES)
+    discard_child()
+
+
+def wait_for(condition) -> bool:
+    deadline = time.monotonic() + 5
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def test_a_thread_has_one_child_until_it_ends(borrow) -> None:
+    child = borrow()
+    assert borrow() is child
+    child.kill()
+    assert borrow() is not child
+
+
+def test_each_thread_has_a_child_of_its_own(borrow, tmp_path) -> None:
+    pids = [borrow().pid]
+
+    def work() -> None:
+        pids.append(borrow().pid)
+        discard_child()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(set(pids)) == 2
+    assert psutil.pid_exists(pids[0])
+
+
+def test_two_executions_do_not_share_a_child(borrow) -> None:
+    """The one that ends first kills its children: a partition of the other would be blamed."""
+    first = borrow("one")
+    second = borrow("other")
+    assert first.pid != second.pid
+    end_marked("one")
+    assert not second.has_ended()
+
+
+def test_an_idle_child_is_ended_with_its_work(borrow, tmp_path) -> None:
+    work = tmp_path / "work-t.pkl"
+    work.write_bytes(pickle.dumps(len))
+    child = borrow()
+    assert child.open_work(str(work)) is None
+    close_idle_children("work-another.pkl")
+    assert not child.has_ended()
+    close_idle_children("work-t.pkl")
+    assert child.has_ended()
+    assert not list(tmp_path.glob("child-*"))
+
+
+def test_work_that_cannot_be_loaded_is_described(borrow, tmp_path) -> None:
+    work = tmp_path / "work.pkl"
+    work.write_bytes(b"cno_such_module\nfunction\n.")
+    failure = borrow().open_work(str(work))
+    assert failure is not None
+    assert failure.error_type == "ModuleNotFoundError"
+    assert "no_such_module" in failure.message
+    assert "Traceback" in failure.traceback
+
+
+def test_how_a_child_ended_is_told_in_words(borrow) -> None:
+    child = borrow()
+    assert child.describe_end() == "it still runs"
+    child.kill()
+    assert child.describe_end().startswith("signal 9 (SIGKILL")
+
+
+def test_an_end_takes_along_what_the_function_started(borrow, tmp_path) -> None:
+    script = "import subprocess; subprocess.Popen(['sleep', '300'], start_new_session=True)"
+    child = borrow()
+    environment = {**os.environ, "PARTWISE_CHILD": child.mark}
+    subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+
+    def left() -> list[int]:
+        return [
+            process.pid
+            for process in psutil.process_iter()
+            if f"PARTWISE_CHILD={child.mark}".encode() in environment_of(process.pid)
+            and process.status() != psutil.STATUS_ZOMBIE
+            and process.pid != child.pid
+        ]
+
+    assert left()
+    child.close()
+    assert wait_for(lambda: not left())
+
+
+def environment_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_child_dies_with_its_worker(tmp_path) -> None:
+    script = (
+        "import sys, time\n"
+        "from partwise.engine.child_process import borrow_child\n"
+        f"print(borrow_child('o', {str(tmp_path)!r}, 1 << 30).pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as worker:
+        pid = int(worker.stdout.readline())
+        assert psutil.pid_exists(pid)
+        worker.kill()
+    assert wait_for(lambda: not psutil.pid_exists(pid) or is_zombie(pid))
+
+
+def is_zombie(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_nothing_runs_before_a_partition_is_begun(borrow) -> None:
+    child = borrow()
+    assert child.running() == (-1, 0.0)
+    assert wait_for(lambda: child.memory_bytes() > 1 << 20)
+    # A child that was given no work ends, and says why in its log.
+    child.connection.send(RunPartitions(indices=[0], attempt=1))
+    assert wait_for(child.has_ended)
+    assert b"before it was given work" in child.read_log()

@@ -1,0 +1,60 @@
+"""What one partition may use, and whose memory that is a share of."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import psutil
+
+from partwise.engine.limits import Limits, memory_limit, smallest_memory_limit
+from partwise.engine.options import ExecutionOptions
+
+LIMITS = Limits(timeout_s=None, memory_bytes=None, slots_per_host=4)
+TOTAL = 100 << 30
+
+
+class TwoWorkers:
+    """A client whose workers stand on machines of other sizes than this one."""
+
+    def __init__(self, monkeypatch, *totals: int) -> None:
+        self.totals = totals
+        self._patch = monkeypatch
+
+    def run(self, function: Callable[..., Any], *args: Any, on_error: str) -> dict[str, Any]:
+        answers = {}
+        for total in self.totals:
+            with self._patch.context() as patch:
+                patch.setattr(psutil, "virtual_memory", lambda total=total: Memory(total))
+                answers[f"tcp://worker-{total}"] = function(*args)
+        return answers
+
+
+class Memory:
+    def __init__(self, total: int) -> None:
+        self.total = total
+
+
+def test_the_default_is_a_share_of_this_machine(monkeypatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(TOTAL))
+    assert memory_limit(LIMITS) == TOTAL * 0.8 / 4
+    assert memory_limit(replace(LIMITS, memory_bytes=5)) == 5
+
+
+def test_the_driver_goes_by_the_workers_memory_not_its_own(monkeypatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(TOTAL))
+    client = TwoWorkers(monkeypatch, 10 << 30, 5 << 30)
+    assert smallest_memory_limit(client, LIMITS) == 1 << 30
+
+
+def test_a_limit_of_the_caller_holds_everywhere(monkeypatch) -> None:
+    client = TwoWorkers(monkeypatch, 10 << 30)
+    assert smallest_memory_limit(client, replace(LIMITS, memory_bytes=7)) == 7
+
+
+def test_without_workers_no_partition_is_too_large(monkeypatch) -> None:
+    assert smallest_memory_limit(TwoWorkers(monkeypatch), LIMITS) > 1 << 60
+
+
+def test_options_name_the_limits() -> None:
+    options = ExecutionOptions(partition_timeout_s=2.5, partition_memory_bytes=9)
+    assert options.limits(3) == Limits(timeout_s=2.5, memory_bytes=9, slots_per_host=3)

@@ -1,0 +1,106 @@
+"""What a worker sends the driver while it works."""
+
+from collections import Counter
+
+import pytest
+
+from partwise.engine import reporter as reporter_module
+from partwise.engine.assignment import ShardProgress
+from partwise.engine.reporter import PROGRESS_INTERVAL_S, Reporter
+from partwise.runs.ledger import LedgerRow
+
+
+class Host:
+    """A host whose clock stands still, and which keeps what it is given."""
+
+    folder, name = "", "test"
+
+    def __init__(self) -> None:
+        self.sent: list[ShardProgress] = []
+        self.later: list[tuple[float, object]] = []
+
+    def log_event(self, topic, message) -> None:
+        assert topic == "token"
+        self.sent.append(ShardProgress.from_message(message))
+
+    def call_later(self, seconds, function) -> None:
+        self.later.append((seconds, function))
+
+
+class Assignment:
+    number = 3
+
+    class execution:
+        token = "token"
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(reporter_module.time, "monotonic", lambda: now[0])
+    return now
+
+
+@pytest.fixture
+def host() -> Host:
+    return Host()
+
+
+@pytest.fixture
+def reporter(clock, host) -> Reporter:
+    return Reporter(host, Assignment())
+
+
+def row(name: str, status: str = "DONE", **error: str) -> LedgerRow:
+    return LedgerRow(partition_id=name, shard=3, generation=1, status=status, rows=1, **error)
+
+
+def test_the_first_outcome_is_reported_at_once(reporter, host) -> None:
+    reporter.add(row("a"))
+    (progress,) = host.sent
+    assert (progress.shard, progress.counts) == (3, {"DONE": 1})
+
+
+def test_the_next_ones_wait_for_one_report_of_all(reporter, host, clock) -> None:
+    for name in "abc":
+        reporter.add(row(name))
+    assert len(host.sent) == 1
+    ((seconds, report),) = host.later
+    assert seconds == pytest.approx(PROGRESS_INTERVAL_S)
+    # No further outcome is needed for it: the next partition may take an hour.
+    report()
+    assert [progress.counts for progress in host.sent] == [{"DONE": 1}, {"DONE": 2}]
+    clock[0] += PROGRESS_INTERVAL_S
+    reporter.add(row("d"))
+    assert host.sent[-1].counts == {"DONE": 1}
+    assert len({progress.execution for progress in host.sent}) == 1
+
+
+def test_equal_failures_are_one_group_with_a_sample(reporter, host) -> None:
+    error = {"error_type": "E", "error_message": "m" * 1000}
+    reporter.add(row("a"))
+    for name, fingerprint in (("b", "x"), ("c", "x"), ("d", "y")):
+        reporter.add(row(name, "FAILED", error_fingerprint=fingerprint, **error))
+    reporter.report()
+    groups = host.sent[-1].failures
+    assert [(g.fingerprint, g.sample, g.count) for g in groups] == [("x", "b", 2), ("y", "d", 1)]
+    assert len(groups[0].message) == 300
+
+
+def test_what_needs_no_work_is_counted(reporter, host) -> None:
+    reporter.keep(Counter(DONE=5), 4)
+    reporter.report()
+    assert (host.sent[-1].counts, host.sent[-1].kept) == ({"DONE": 5}, 4)
+
+
+def test_nothing_new_is_not_reported(reporter, host) -> None:
+    reporter.report()
+    assert not host.sent
+
+
+def test_a_lost_connection_does_not_stop_the_work(reporter, host, monkeypatch) -> None:
+    def fail(topic, message) -> None:
+        raise OSError("the scheduler is gone")
+
+    monkeypatch.setattr(host, "log_event", fail)
+    reporter.add(row("a"))

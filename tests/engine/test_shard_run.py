@@ -1,0 +1,198 @@
+"""A whole shard in this process: a real child and a local store, no Dask, no Prefect."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from partwise.errors import ModelNotFound
+from partwise.outcomes import Skip
+from tests.engine.shards import ShardOfRun, table_of
+
+
+@pytest.fixture
+def shard(tmp_path):
+    shard = ShardOfRun(tmp_path)
+    yield shard
+    shard.host.close()
+
+
+def statuses(run) -> dict[str, str]:
+    return dict(zip(*run.partitions.select(["key", "status"]).to_pydict().values(), strict=True))
+
+
+def row_of(run, key: str) -> dict:
+    return run.ledger.filter(pa.compute.equal(run.ledger["key.key"], key)).to_pylist()[0]
+
+
+def double(data, context):
+    context.upload(f"note of {context.key}", "note.txt")
+    print(f"at work on {context.key}")
+    return {"double": data.to_arrow()["value"].to_numpy() * 2}
+
+
+def test_every_partition_has_its_rows_its_files_and_its_log(shard) -> None:
+    receipt, run = shard.run(double, table_of(a=1, b=2))
+    assert receipt.counts == {"DONE": 2}
+    assert (receipt.partitions, receipt.kept, receipt.complete) == (2, 0, True)
+    assert run.predictions().sort_by("key").to_pydict() == {"key": ["a", "b"], "double": [2.0, 4.0]}
+    assert run.artifact("b", "note.txt") == b"note of b"
+    assert "at work on b" in run.logs("b")
+    assert shard.host.counts == {"DONE": 2}
+    assert not list(Path(shard.host.folder).glob("shard-*")), "what only this shard needed is gone"
+
+
+def test_a_failure_is_tried_again_after_the_others(shard, tmp_path) -> None:
+    journal = str(tmp_path / "journal")
+
+    def function(data, context):
+        with open(journal, "a") as file:
+            file.write(context.key)
+        if context.key == "a" and context.attempt == 1:
+            context.upload(b"kept", "first.bin")
+            raise ValueError("not yet")
+        if context.key == "a":
+            assert context.download("first.bin") == b"kept"
+        if context.key == "c":
+            return Skip("no need")
+        return {"x": [1.0]}
+
+    receipt, run = shard.run(function, table_of(a=1, b=2, c=3))
+    assert receipt.counts == {"DONE": 2, "SKIPPED": 1}
+    order = Path(journal).read_text()
+    assert sorted(order[:3]) == ["a", "b", "c"]
+    assert order[3:] == "a"
+    row = row_of(run, "a")
+    assert (row["attempts"], row["status"]) == (2, "DONE")
+    assert "ValueError: not yet" in run.logs("a")
+    assert row_of(run, "c")["reason"] == "no need"
+
+
+def test_a_failure_for_good_has_its_error_in_the_ledger(shard) -> None:
+    def function(data, context):
+        raise KeyError("where") if context.key == "a" else ModelNotFound("none of it")
+
+    receipt, run = shard.run(function, table_of(a=1, b=2), max_retries=1)
+    assert receipt.counts == {"FAILED": 2}
+    row = row_of(run, "a")
+    assert (row["attempts"], row["reason"], row["error_type"]) == (2, "exception", "KeyError")
+    assert row["error_message"] == "'where'"
+    assert row_of(run, "b")["attempts"] == 1, "a second attempt would come to the same"
+    assert {group.error_type for group in shard.host.events[-1].failures} <= {
+        "KeyError",
+        "partwise.errors.ModelNotFound",
+    }
+
+
+def test_a_partition_that_takes_too_long_is_stopped_and_the_rest_goes_on(shard) -> None:
+    def function(data, context):
+        time.sleep(60 if context.key == "b" else 0)
+
+    _, run = shard.run(function, table_of(a=1, b=2, c=3), partition_timeout_s=0.3)
+    assert statuses(run) == {"a": "DONE", "b": "FAILED", "c": "DONE"}
+    row = row_of(run, "b")
+    assert (row["reason"], row["error_type"]) == ("timed out", "PartitionTimeout")
+    assert row["attempts"] == 1
+    assert 0.3 <= row["seconds"] < 10
+
+
+def test_a_child_that_is_killed_takes_only_its_partition_along(shard) -> None:
+    def function(data, context):
+        if context.key == "b":
+            print("this is the end")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _, run = shard.run(function, table_of(a=1, b=2, c=3), max_retries=1)
+    assert statuses(run) == {"a": "DONE", "b": "FAILED", "c": "DONE"}
+    row = row_of(run, "b")
+    assert row["error_type"] == "ProcessDied"
+    assert row["attempts"] == 2
+    assert "this is the end" in run.logs("b")
+
+
+def test_a_function_that_needs_too_much_memory_is_stopped(shard) -> None:
+    def function(data, context):
+        if context.key == "a":
+            block = bytearray(os.urandom(1 << 20)) * 400
+            time.sleep(30)
+            del block
+
+    _, run = shard.run(function, table_of(a=1, b=2), partition_memory_bytes=300 << 20)
+    assert statuses(run) == {"a": "FAILED", "b": "DONE"}
+    row = row_of(run, "a")
+    assert row["reason"] == "memory limit"
+    assert row["peak_memory_bytes"] > 300 << 20
+    assert "the limit (partition_memory_bytes) is 300 MiB" in row["error_message"]
+
+
+class Unloadable:
+    def __reduce__(self):
+        return exec, ("raise ImportError('no such library here')",)
+
+
+def test_a_function_that_cannot_be_loaded_fails_every_partition_once(shard) -> None:
+    unloadable = Unloadable()
+    receipt, run = shard.run(lambda data, context: unloadable, table_of(a=1, b=2))
+    assert receipt.counts == {"FAILED": 2}
+    row = row_of(run, "a")
+    assert (row["reason"], row["attempts"]) == ("not loadable", 1)
+    assert "no such library here" in row["error_message"]
+
+
+def test_a_stop_commits_what_is_finished(shard, tmp_path) -> None:
+    stop = tmp_path / "stop"
+
+    def function(data, context):
+        if context.key == "c":
+            stop.touch()
+            time.sleep(60)
+
+    # The rows of a shard are in the order of their keys.
+    receipt, run = shard.run(
+        function, table_of(a=1, b=2, c=3, d=4), is_stopped=stop.exists, complete=False
+    )
+    assert not receipt.complete
+    assert set(statuses(run).values()) == {"DONE"}
+    assert "c" not in statuses(run)
+    assert receipt.counts == {"DONE": len(statuses(run))}
+
+
+def test_a_resume_keeps_what_is_done_and_same_and_runs_the_rest(shard, tmp_path) -> None:
+    journal = tmp_path / "journal"
+    journal.touch()
+
+    def function(data, context):
+        with journal.open("a") as file:
+            file.write(context.key)
+        if context.key == "c" and journal.read_text().count("c") == 1:
+            raise ValueError("only at first")
+        return {"value": data.to_arrow()["value"]}
+
+    shard.run(function, table_of(a=1, b=2, c=3), max_retries=0)
+    assert sorted(journal.read_text()) == ["a", "b", "c"]
+    receipt, run = shard.run(function, table_of(a=1, b=20, c=3, d=4))
+    assert sorted(journal.read_text()) == ["a", "b", "b", "c", "c", "d"]
+    assert (receipt.kept, receipt.counts) == (1, {"DONE": 4})
+    assert run.predictions().sort_by("key")["value"].to_pylist() == [1.0, 20.0, 3.0, 4.0]
+    assert row_of(run, "a")["generation"] == 1
+    assert row_of(run, "b")["generation"] == 2
+
+
+def test_a_function_reads_what_an_earlier_generation_has_of_its_partition(shard) -> None:
+    def first(data, context):
+        context.upload(b"one", "state.bin")
+
+    def second(data, context):
+        try:
+            print("found", context.download("state.bin"))
+        except LookupError as error:
+            print("missing", error)
+
+    shard.run(first, table_of(a=1))
+    # Other rows, so that "a" runs again.
+    _, run = shard.run(second, table_of(a=10, b=2))
+    assert "found b'one'" in run.logs("a")
+    assert "has no artifact 'state.bin' yet in the run 'run'" in run.logs("b")
