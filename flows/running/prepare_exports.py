@@ -101,13 +101,11 @@ def prepare_export(
         "serde": chosen_serde,
         "execution": request.execution,
     }
+    identity = Identity(
+        run_id=request.run_id, kind="export", key_columns=keys, training_run_id=training.run_id
+    )
     return Plan(
-        identity=Identity(
-            run_id=request.run_id,
-            kind="export",
-            key_columns=keys,
-            training_run_id=training.run_id,
-        ),
+        identity=identity,
         source=source,
         work=work,
         function=function or work,

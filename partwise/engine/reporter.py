@@ -84,6 +84,6 @@ class Reporter:
             )
             self._clear()
             self._next = time.monotonic() + PROGRESS_INTERVAL_S
-        # Progress is a courtesy: what counts is on the store.
-        with contextlib.suppress(Exception):
+        # A driver out of reach is no reason to stop: what counts is on the store.
+        with contextlib.suppress(OSError):
             self._host.log_event(self._topic, progress.to_message())

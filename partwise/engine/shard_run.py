@@ -232,7 +232,7 @@ class ShardRun:
             partition_id=partition_id,
             shard=self._assignment.number,
             generation=self._execution.generation,
-            status=outcome.status,
+            status=outcome.status.value,
             attempts=attempt,
             rows=int(self._shard.offsets[index + 1] - self._shard.offsets[index]),
             seconds=outcome.seconds,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pyarrow as pa
 
 from partwise.engine.assignment import (
@@ -45,6 +46,8 @@ class TestHost:
         self.timers: list[threading.Timer] = []
 
     def log_event(self, topic: str, message: dict[str, Any]) -> None:
+        # Dask takes plain values only: a text of an Enum is none.
+        msgpack.packb(message, strict_types=True)
         self.events.append(ShardProgress.from_message(message))
 
     def call_later(self, seconds: float, function: Callable[[], None]) -> None:

@@ -163,7 +163,7 @@ def test_files_of_others_are_refused(made, tmp_path):
     with pytest.raises(IntegrityError, match="export_models did not write it"):
         made.model.from_file(str(_without_metadata(path)))
     path.write_bytes(b"no model")
-    with pytest.raises(IntegrityError, match=r"is no (TorchScript|\.pt2 file)"):
+    with pytest.raises(IntegrityError, match=r"is not a (TorchScript|\.pt2 file)"):
         made.model.from_file(str(path))
     with pytest.raises(SerdeError, match=r"not a Sequential.*export_models"):
         made.serde.write(models.make_mlp(), str(path))

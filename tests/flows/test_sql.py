@@ -376,7 +376,7 @@ def test_blocks_take_no_password_in_their_uri() -> None:
 def test_a_table_of_another_kind_is_refused() -> None:
     with pytest.raises(InputError, match="PostgreSQL and SQLite only, not to snowflake"):
         Table("t", "snowflake://u@account/db")
-    with pytest.raises(InputError, match="no name of a table"):
+    with pytest.raises(InputError, match="is not the name of a table"):
         Table("t; DROP TABLE x", "postgresql://h/db")
     with pytest.raises(InputError, match="names a schema"):
         Table("public.t", "out.db")

@@ -13,7 +13,7 @@ import pytest
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.models.signature import SIGNATURE_FILE, Signature
 from partwise.outcomes import RunStatus
-from partwise.runs.listing import list_runs
+from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import partition_id

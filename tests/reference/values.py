@@ -20,7 +20,7 @@ from partwise.tables.keys.partition_keys import (
     partition_id,
     partition_seed,
 )
-from partwise.tables.row_hash import hash_rows, hash_schema, lay_out
+from partwise.tables.row_hash import hash_rows, hash_schema, lay_out_batch
 from partwise.trainers import LightGBMTrainer
 
 MOMENT = dt.datetime(2026, 11, 21, 3, 25, 0, 123456)  # noqa: DTZ001 (a key without a zone)
@@ -98,7 +98,7 @@ def of_rows(array: pa.Array) -> dict[str, str]:
     """Compute the fingerprints of rows of one column, as a partition and as a dataset."""
     batch = pa.record_batch({"x": array})
     partition = hash_schema(batch.schema)
-    hash_rows(partition, [(lay_out(batch), 0, batch.num_rows)])
+    hash_rows(partition, [(lay_out_batch(batch), 0, batch.num_rows)])
     dataset = ContentFingerprint(batch.schema)
     dataset.add(batch)
     return {"partition": partition.hexdigest(), "dataset": dataset.hexdigest()}

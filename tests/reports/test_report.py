@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import InputError
+from partwise.outcomes import CANCELLED
 from partwise.reports.report import read_report, render_report, write_report
 from partwise.runs.documents import REPORT_FILE, run_path
 from partwise.runs.garbage import collect_garbage
@@ -96,7 +97,7 @@ ODD_RUNS = {
 
 @pytest.mark.parametrize("rows", ODD_RUNS.values(), ids=ODD_RUNS.keys())
 def test_odd_runs_have_a_report(make_ledger, rows) -> None:
-    run = make_ledger.complete(rows, "cancelled" if rows[-1].get("status") == "CANCELLED" else None)
+    run = make_ledger.complete(rows, CANCELLED if rows[-1].get("status") == "CANCELLED" else None)
     page = check(render_report(run))
     assert run.status.value.replace("_", " ") in page.text
     for row in rows:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import IntegrityError, RunBusyError, RunNotFoundError
+from partwise.outcomes import CANCELLED
 from partwise.runs.contents import read_committed
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
@@ -87,7 +88,7 @@ def test_a_resume_finds_all_that_it_found_before(make_run) -> None:
     assert len([name for name in files(run) if name.startswith("ledger/")]) == 1
 
 
-@pytest.mark.parametrize("stopped", [None, "cancelled"])
+@pytest.mark.parametrize("stopped", [None, CANCELLED])
 def test_of_an_unfinished_run_only_staged_files_go(make_run, stopped) -> None:
     make_run.begin()
     make_run.commit(*done(KEYS))

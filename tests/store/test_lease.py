@@ -260,8 +260,12 @@ with Lease.acquire(store, "runs/nightly") as lease:
         assert run_python(script, local_store.url) is False
 
     def test_stops_the_heartbeat(self, local_store):
-        Lease.acquire(local_store, RUN).release()
-        assert "lease-heartbeat" not in {thread.name for thread in threading.enumerate()}
+        before = set(threading.enumerate())
+        lease = Lease.acquire(local_store, RUN)
+        (heartbeat,) = set(threading.enumerate()) - before
+        assert heartbeat.name == "lease-heartbeat"
+        lease.release()
+        assert not heartbeat.is_alive()
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"format_version": 2}', b"\xff"])

@@ -17,6 +17,7 @@ import pytest
 import xgboost
 from onnx import helper, numpy_helper
 
+from partwise import processes
 from partwise.errors import ClusterError
 from partwise.exports.proof import judge as judging
 from partwise.exports.proof.judge import close_judges, judge
@@ -71,7 +72,8 @@ def children() -> list[psutil.Process]:
     return [
         child
         for child in psutil.Process().children(recursive=True)
-        if child.status() == psutil.STATUS_ZOMBIE or "validation.judge" in " ".join(child.cmdline())
+        if child.status() == psutil.STATUS_ZOMBIE
+        or "proof.judge_process" in " ".join(child.cmdline())
     ]
 
 
@@ -88,8 +90,8 @@ def started_with(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Have the next judge run this code first; `model` is the module that runs ONNX files."""
     close_judges()
     prepare = f"import os, signal, partwise.models.onnx_model as model; {code}; "
-    start = judging._START.replace("main(sys.argv[2])", prepare + "main(sys.argv[2])")
-    monkeypatch.setattr(judging, "_START", start)
+    start = processes._START.replace("from importlib", prepare + "from importlib")
+    monkeypatch.setattr(processes, "_START", start)
 
 
 def test_a_file_that_ends_the_process_while_it_loads_is_a_finding(path, monkeypatch):
@@ -180,7 +182,7 @@ def test_an_interrupted_question_is_not_answered_to_the_next(path, monkeypatch):
 
 def test_a_judge_that_does_not_start_is_an_error_with_what_it_wrote(path, monkeypatch):
     close_judges()
-    monkeypatch.setattr(judging, "_START", "raise SystemExit('no such module')")
+    monkeypatch.setattr(processes, "_START", "raise SystemExit('no such module')")
     example = linear()
     with pytest.raises(ClusterError, match=r"did not start \(exit status 1\).*no such module"):
         judge(example.save(path), example.expectation, example.cases)
@@ -190,7 +192,7 @@ FORK = """
 import os, sys, time
 import psutil
 from tests.exports.proof.onnx_examples import linear
-from partwise.exports.proof import judging
+from partwise.exports.proof import judge as judging
 from pathlib import Path
 example = linear()
 path = example.save(Path(sys.argv[1]))
