@@ -1,1 +1,1 @@
-"""The work: steps of the pipeline (files) and what they are made of (folders)."""
+"""Prefect tasks, and nothing else: load rows, run shards, publish rows and the report."""

@@ -1,1 +1,1 @@
-"""One way to open whatever a caller gives as data."""
+"""Where rows come from: files, databases, frames and streams, and opening any of them."""
