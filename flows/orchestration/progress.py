@@ -31,7 +31,7 @@ LONGEST_PAUSE_S = 320.0
 ARTIFACT_PAUSE_S = 2.0
 _SERVER_GONE = (httpx.HTTPError, PrefectHTTPStatusError)
 MOST_KINDS = 20
-"""Kinds of failures that are told of one by one."""
+"""Kinds of failures that are shown one by one."""
 
 
 class TerminalBar:
@@ -189,14 +189,14 @@ def listeners(run_id: str, partitions: int) -> Iterator[list[ProgressListener]]:
     """Give whoever is to hear of a run's progress: Prefect's UI, the log, a bar in a terminal."""
     logger = get_run_logger()
     artifact = ProgressArtifact(f"{flow_run.flow_name}-progress", partitions)
-    heard_by: list[ProgressListener] = [artifact, FailureLines(logger, run_id)]
+    chosen: list[ProgressListener] = [artifact, FailureLines(logger, run_id)]
     with ExitStack() as stack:
         stack.callback(artifact.close)
         if sys.stderr.isatty():
             bar = stack.enter_context(_terminal_bar())
-            yield [*heard_by, TerminalBar(bar, run_id, partitions)]
+            yield [*chosen, TerminalBar(bar, run_id, partitions)]
         else:
-            yield [*heard_by, Lines(logger, run_id, partitions)]
+            yield [*chosen, Lines(logger, run_id, partitions)]
 
 
 def _terminal_bar() -> Bar:

@@ -40,7 +40,7 @@ def describe_intent(
     version: str | None,
     models: str | None = None,
 ) -> Intent:
-    """Return what a call is about to do: its fingerprints, and the call where it can be told.
+    """Return what a call is about to do: its fingerprints, and the call, if it can be repeated.
 
     Args:
         flow: The flow function's name.
@@ -108,7 +108,7 @@ def _installed(library: str) -> str | None:
 def _fingerprint_inputs(
     source: SourceDescription, arguments: Mapping[str, Any], models: str | None
 ) -> str | None:
-    """Fingerprint all that partitions are made of; None where that cannot be told."""
+    """Fingerprint all that partitions are made of; None where that is unknown."""
     inputs = [source.fingerprint, arguments.get("null_keys"), arguments.get("params"), models]
     try:
         return hashlib.sha256(canonical_bytes(inputs)).hexdigest()
@@ -119,7 +119,7 @@ def _fingerprint_inputs(
 def read_call(call: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the flow's name and the arguments of a call that `describe_intent` wrote down.
 
-    Of a call that cannot be repeated, what could be told is there: no data where the rows were in
+    Of a call that cannot be repeated, what is known is there: no data where the rows were in
     memory.
 
     Raises:

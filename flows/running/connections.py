@@ -226,7 +226,9 @@ def connect(cluster: Cluster) -> Iterator[Client]:
         try:
             client = stack.enter_context(cluster.client())
         except (OSError, ImportError, ValueError, RuntimeError) as error:
-            raise ClusterError(f"The {type(cluster).__name__} is not to be had: {error}") from error
+            raise ClusterError(
+                f"The {type(cluster).__name__} cannot be started or reached: {error}"
+            ) from error
         yield client
 
 

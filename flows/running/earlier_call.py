@@ -21,7 +21,7 @@ class EarlierCall:
 
     run: Run
     arguments: dict[str, Any]
-    """Without "data" where the rows were a frame in memory; without what else cannot be told."""
+    """Without "data" where the rows were a frame in memory; without what was not written down."""
 
     @classmethod
     def of(cls, run: Run) -> "EarlierCall":
@@ -36,7 +36,7 @@ class EarlierCall:
         """Open the rows that a caller gives, or those of the run where none are given.
 
         Raises:
-            InputError: None are given, and those of the run cannot be told.
+            InputError: None are given, and those of the run are unknown.
             SourceError: They cannot be read.
         """
         if not _is_empty(data):

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Progress:
-    """Where a run stands: what its workers have told so far."""
+    """Where a run stands: what its workers have reported so far."""
 
     partitions: int
     counts: Counter[str] = field(default_factory=Counter)
@@ -40,11 +40,11 @@ class Progress:
     _of_shards: dict[int, dict[str, tuple[Counter[str], int]]] = field(default_factory=dict)
 
     def add(self, news: ShardProgress) -> None:
-        """Take note of what a worker told; of several executions of a shard the newest counts."""
+        """Add what a worker reported; of several executions of a shard the newest counts."""
         executions = self._of_shards.setdefault(news.shard, {})
         if news.execution not in executions:
             if executions:
-                # Its worker died, or is out of reach: what it told of is committed or done again.
+                # Its worker died, or is out of reach: what it reported is committed or done again.
                 counts, kept = executions[next(reversed(executions))]
                 self.counts.subtract(counts)
                 self.kept -= kept

@@ -41,7 +41,7 @@ class ComparedRows:
     """Which rows of a partition a model and its export are compared on."""
 
     trainer: LightGBMTrainer | XGBoostTrainer | None
-    """Says which rows training held out. None: it cannot be told, and all rows are taken."""
+    """Says which rows training held out. None: nothing does, and all rows are taken."""
     most: int
     """More are left out evenly."""
 

@@ -241,14 +241,14 @@ _DISK_ERRORS = (
 
 
 def report_file(file: Path, config: OnnxConfig, expected: Expected, verdict: Verdict) -> FileReport:
-    """Return what a person is told of a file."""
+    """Return what a person reads of a file."""
     largest = max(expected.cases, key=lambda case: sum(v.size for v in case.expected.values()))
     tolerance = expected.expectation.tolerance
     found = [finding for finding in verdict.findings if finding.output in config.outputs]
-    beside = file.with_name(f"{file.name}.data")
+    external = file.with_name(f"{file.name}.data")
     return FileReport(
         name=file.name,
-        bytes=sum(path.stat().st_size for path in (file, beside) if path.exists()),
+        bytes=sum(path.stat().st_size for path in (file, external) if path.exists()),
         inputs=tuple(config.inputs),
         outputs=tuple(
             OutputReport(

@@ -128,8 +128,8 @@ def _traced_free(
         return problem
     traced = f"Traced with {sizes_in_words(config, sizes, most)}".rstrip(",")
     first = next(iter(config.inputs))
-    told = f"as compared with {first} of {_shapes(free.cases[1:], first)}"
-    note = f"{traced}; right for other sizes as well, {told}."
+    compared = f"as compared with {first} of {_shapes(free.cases[1:], first)}"
+    note = f"{traced}; right for other sizes as well, {compared}."
     return program, replace(free, notes=(*expected.notes, note))
 
 

@@ -1,4 +1,4 @@
-"""Sizes of what is traced: the rows and tokens that a user chose, and how they are told."""
+"""Sizes of what is traced: the rows and tokens that a user chose, and how they are described."""
 
 from dataclasses import replace
 from typing import Any

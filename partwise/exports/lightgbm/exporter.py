@@ -71,7 +71,7 @@ class LightGBMOnnxExporter:
                 LGBMRanker; it has linear leaves, an objective that is not known, or a `predict`
                 that stops early; or an option does not fit.
             ColumnError: The rows lack a feature of the model.
-            InputError: Which features are categorical cannot be told.
+            InputError: Which features are categorical is unknown.
         """
         opset = _opset(options)
         booster = _booster(model)

@@ -90,12 +90,12 @@ class Comparison:
                 Finding(check="vacuous", message="The comparison proves nothing: it has no rows.")
             )
         elif len(constant) == len(self._variety) and not self._expectation.is_constant:
-            told = names_in_words([f"{name} is {value}" for name, value in constant.items()])
+            values = names_in_words([f"{name} is {value}" for name, value in constant.items()])
             findings.append(
                 Finding(
                     check="vacuous",
                     message="The comparison proves nothing: the model itself gives the same for "
-                    f"all rows of all cases ({n_rows} rows): {told}. Compare it on rows that "
+                    f"all rows of all cases ({n_rows} rows): {values}. Compare it on rows that "
                     "differ, or train it anew.",
                     count=n_rows,
                 )

@@ -47,7 +47,7 @@ def judge_metric(
     metrics: dict[str, float] = {}
     labelled = _labelled_rows(gate, wanted)
     if labelled is None or gate.labels is None:
-        loss, told = _relative_difference(wanted, found)
+        loss, summary = _relative_difference(wanted, found)
         notes = ["The held-out rows have no labels that fit: predictions were compared."]
     else:
         notes = []
@@ -57,7 +57,7 @@ def judge_metric(
         error = measure(labels, found[labelled])[name]
         metrics |= {"export_metric_native": native, "export_metric": error}
         loss = _relative_loss(native, error)
-        told = f"its {name} is {error:.6g}, the model's own {native:.6g}"
+        summary = f"its {name} is {error:.6g}, the model's own {native:.6g}"
     metrics["export_metric_loss"] = loss
     findings = []
     # Written so that NaN fails.
@@ -65,7 +65,7 @@ def judge_metric(
         findings.append(
             Finding(
                 check="metric",
-                message=f"The export predicts the held-out rows worse than its model: {told}, a "
+                message=f"The export predicts the held-out rows worse than its model: {summary}, a "
                 f"loss of {loss:.4g}, where {gate.max_loss:g} is allowed.",
                 case=gate.case,
                 output=output,
@@ -118,11 +118,11 @@ def _relative_loss(native: float, error: float) -> float:
 def _relative_difference(expected: np.ndarray, given: np.ndarray) -> tuple[float, str]:
     difference = float(np.sqrt(np.mean((given - expected) ** 2)))
     spread = float(np.std(expected))
-    told = f"its predictions differ from the model's by {difference:.6g} (root mean square), "
-    told += f"which themselves vary by {spread:.6g}"
+    summary = f"its predictions differ from the model's by {difference:.6g} (root mean square), "
+    summary += f"which themselves vary by {spread:.6g}"
     if spread > 0:
-        return difference / spread, told
-    return _relative_loss(0.0, difference), told
+        return difference / spread, summary
+    return _relative_loss(0.0, difference), summary
 
 
 def _classes(predictions: np.ndarray) -> np.ndarray:

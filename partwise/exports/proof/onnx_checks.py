@@ -141,19 +141,19 @@ def _misfits(tensor: Tensor, declared: Any) -> list[str]:
 def _misfit(declared: list[Any], expected: Sequence[int | None]) -> str:
     """Say where a declared shape excludes the expected one, or return nothing."""
     shape = ["any" if size is None else str(size) for size in expected]
-    told = (
+    described = (
         f"has the shape ({', '.join(map(str, declared))}), where ({', '.join(shape)}) is expected"
     )
     if len(declared) != len(expected):
-        return told
+        return described
     for axis, (size, wanted) in enumerate(zip(declared, expected, strict=True)):
         if not isinstance(size, int):
             continue
         if wanted is None:
             of_what = "batch" if axis == 0 else f"axis {axis}"
-            return f"{told}: its {of_what} is fixed at {size}"
+            return f"{described}: its {of_what} is fixed at {size}"
         if size != wanted:
-            return told
+            return described
     return ""
 
 

@@ -33,7 +33,7 @@ Check = Literal[
 ODD_NUMBERS = "odd numbers"
 """The case of zeros, missing values and numbers of every magnitude."""
 
-MOST_TOLD = 3
+MOST_SHOWN = 3
 """Findings in one message."""
 
 
@@ -119,7 +119,7 @@ class Verdict:
         """
         if not self.findings:
             return
-        told = " ".join(finding.message for finding in self.findings[:MOST_TOLD])
-        more = len(self.findings) - MOST_TOLD
+        text = " ".join(finding.message for finding in self.findings[:MOST_SHOWN])
+        more = len(self.findings) - MOST_SHOWN
         tail = f" And {more} more." if more > 0 else ""
-        raise ExportMismatch(told + tail, self.findings[0].check, self.metrics)
+        raise ExportMismatch(text + tail, self.findings[0].check, self.metrics)
