@@ -1,9 +1,9 @@
 """README.md and the pages under docs/: their commands and scripts are run as they stand there.
 
-All pages share one folder, in the order of PAGES, and their runs go to the session's two workers.
-Commands run in this process, on a table of fewer stores than `make demo` writes. The slow test runs
-those of the README as a reader does: each in a process of its own, with a cluster of its own, on
-the whole table.
+All pages share one folder, in the order of PAGES, and their runs go to the session's two workers;
+the quick tests run the commands of the README only. Commands run in this process, on a table of
+fewer stores than `make demo` writes. One slow test runs those of the README as a reader does: each
+in a process of its own, with a cluster of its own, on the whole table.
 """
 
 import io
@@ -70,9 +70,9 @@ def make_folder(path: Path, stores: int) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return make_folder(tmp_path_factory.mktemp("reader"), STORES)
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    return make_folder(tmp_path, STORES)
 
 
 @pytest.fixture
@@ -127,8 +127,8 @@ def run_script(text: str) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("page", PAGES_WITH_BLOCKS, ids=lambda page: page.stem)
-def test_the_commands_and_scripts_of_a_page(page, here):
+def run_page(page: Path) -> None:
+    """Run the commands and scripts of a page, as far as they need no process of their own."""
     for block in blocks_of(page):
         if block.is_slow:
             continue
@@ -136,6 +136,16 @@ def test_the_commands_and_scripts_of_a_page(page, here):
             assert run_script(block.text) or "Contract" in block.text
         for command in block.commands:
             check_output(command, run_command(command), STORES)
+
+
+def test_the_commands_of_the_readme(here):
+    run_page(README)
+
+
+@pytest.mark.slow
+def test_the_commands_and_scripts_of_every_page(here):
+    for page in PAGES_WITH_BLOCKS:
+        run_page(page)
 
 
 def check_output(command: str, printed: str, stores: int) -> None:
@@ -157,6 +167,7 @@ def check_output(command: str, printed: str, stores: int) -> None:
             assert "sales" in printed
 
 
+@pytest.mark.slow
 def test_the_first_own_model_as_a_script(prefect_server, folder) -> None:
     (folder / "first.py").write_text(blocks_of(README)[0].text)
     printed = run_process([sys.executable, "first.py"], folder)

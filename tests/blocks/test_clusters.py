@@ -111,6 +111,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_an_interrupt_of_the_whole_process_group_prints_no_traceback(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(INTERRUPTED)

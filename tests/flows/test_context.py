@@ -148,6 +148,7 @@ def test_artifacts_of_another_run_are_found_by_its_id(run, cluster, store) -> No
     assert not any("\n" in message for message in messages.values())
 
 
+@pytest.mark.slow
 def test_a_damaged_artifact_fails_its_partition_alone(cluster, tmp_path) -> None:
     table = pa.table({"key": [1, 2]})
     options = {"store": tmp_path, "cluster": cluster}
@@ -173,6 +174,7 @@ def test_a_damaged_artifact_fails_its_partition_alone(cluster, tmp_path) -> None
     assert "differs from its checksum" in row(second, 2)["error_message"]
 
 
+@pytest.mark.slow
 def test_chance_comes_from_run_seed_and_key_alone(cluster, store) -> None:
     import torch
 

@@ -23,6 +23,7 @@ def call(cluster, store, **arguments) -> Run:
     return map_partitions(ROWS, "store", twice, store=store, cluster=cluster, **arguments)
 
 
+@pytest.mark.slow
 def test_rows_become_a_version_once(cluster, tmp_path) -> None:
     run = call(cluster, tmp_path)
     store = Store.parse(tmp_path)

@@ -70,6 +70,7 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_register_train_resume_and_see_who_read_what(store, rows, cluster: RemoteCluster) -> None:
     words = ["data", "register", "sales", rows, "--exclude", "leak", "--label", "y"]
     ended = partwise(*words, "--description", "Of a test.", "--store", store)

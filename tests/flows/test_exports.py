@@ -151,6 +151,7 @@ def test_an_export_says_what_it_takes_and_where_it_comes_from(exported):
     assert said["origin"]["partition_id"] == exported.partition_id("a")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TRAINERS)
 def test_inference_with_exports_is_inference_with_models(kind, exports, data, store, cluster):
     settings = {"store": store, "keep_columns": ["day"], "cluster": cluster}
@@ -274,6 +275,7 @@ def test_models_of_ones_own_kind_take_ones_own_exporter(store, data, cluster):
         export_models("ridge", exporter="time:time", **settings)
 
 
+@pytest.mark.slow
 def test_a_mismatch_fails_its_partition_and_publishes_nothing(exports, store, cluster):
     exact = ValidationOptions(atol=0.0, rtol=0.0)
     with pytest.raises(RunFailed) as caught:

@@ -176,6 +176,7 @@ def test_a_predict_function_of_ones_own_sees_data_model_and_context(
     assert np.allclose(pc.subtract(rows["high"], rows["low"]), 2)
 
 
+@pytest.mark.slow
 def test_predictions_of_every_form_become_rows(trained, cluster, store) -> None:
     run = run_inference(sales(5), "key", "trained", predict_oddly, store=store, cluster=cluster)
     assert run.counts == {"DONE": 3, "SKIPPED": 1, "FAILED": 1}
@@ -224,6 +225,7 @@ def test_columns_of_many_types_are_promoted_or_refused(cluster, store) -> None:
     assert sum(rows.num_rows for rows in run.iter_predictions()) == 3
 
 
+@pytest.mark.slow
 def test_a_column_to_keep_that_is_also_predicted_loses_nothing(trained, cluster, store) -> None:
     data = sales(1)
     data = data.append_column("prediction", pa.array(np.zeros(ROWS)))
@@ -328,6 +330,7 @@ def test_what_cannot_work_is_refused_before_any_work(
     assert sorted(store.rglob("*")) == before
 
 
+@pytest.mark.slow
 def test_a_serde_of_ones_own_is_asked_for_by_name(cluster, store) -> None:
     options = {"store": store, "execution": ONE_SHARD, "cluster": cluster}
     train_models(sales(2), "key", fit_mean, run_id="lines", serde=LineSerde(), **options)
@@ -360,6 +363,7 @@ def test_a_run_that_was_stopped_serves_what_it_has(cluster, store) -> None:
     assert {row["key"] for row in rows_of(run, "DONE")} == done
 
 
+@pytest.mark.slow
 def test_a_run_whose_process_was_killed_serves_what_it_has(trained, cluster, tmp_path) -> None:
     shutil.copytree(trained.path, tmp_path / "runs" / "trained")
     for name in ("summary.json", "ledger.parquet"):

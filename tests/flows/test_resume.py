@@ -273,6 +273,7 @@ def test_a_run_of_failures_only_can_be_resumed(train, calls, tmp_path) -> None:
     assert train(table_of(VALUES), fit).counts == {"DONE": 8}
 
 
+@pytest.mark.slow
 def test_an_overwrite_replaces_all_and_nothing_older_is_ever_kept(train, calls, tmp_path) -> None:
     bad = str(tmp_path / "bad")
     path = calls.path
@@ -335,6 +336,7 @@ def check_rows(run: Run, values: dict[str, float]) -> None:
     assert ours.to_pylist() == expected_rows(values)
 
 
+@pytest.mark.slow
 def test_output_files_hold_exactly_the_current_rows_through_many_resumes(map_rows, calls) -> None:
     values = dict(VALUES)
     check_rows(map_rows(table_of(values)), values)

@@ -38,6 +38,7 @@ def train(rows, cluster, tmp_path, **arguments) -> Run:
     return train_models(rows, "store", fit, store=tmp_path, cluster=cluster, **arguments)
 
 
+@pytest.mark.slow
 def test_a_sample_tells_what_all_partitions_would_take(rows, cluster, tmp_path) -> None:
     run = train(rows, cluster, tmp_path, execution=ExecutionOptions(sample=3))
     assert run.run_id == "night-sample"
@@ -83,6 +84,7 @@ def test_a_sample_takes_the_place_of_no_other_run(rows, cluster, tmp_path) -> No
     assert Run.open("day-sample", tmp_path).counts == {"DONE": 41}
 
 
+@pytest.mark.slow
 def test_a_sample_that_is_called_by_its_own_name_keeps_it(rows, cluster, tmp_path) -> None:
     train(rows, cluster, tmp_path, run_id="day", execution=ExecutionOptions(sample=2))
     run = train(rows, cluster, tmp_path, run_id="day-sample", execution=ExecutionOptions(sample=3))

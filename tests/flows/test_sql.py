@@ -305,6 +305,7 @@ def blocks(postgres_server: Postgres, cluster) -> None:
     SqlTable(table="forecasts", **common).save("prod", overwrite=True)
 
 
+@pytest.mark.slow
 def test_blocks_go_by_their_names_and_tell_no_password(
     blocks, cluster, store, postgres_server
 ) -> None:

@@ -216,6 +216,7 @@ def test_any_ledger_has_a_whole_report(make_ledgers, rows) -> None:
     check(render_report(make_ledgers().complete(rows)))
 
 
+@pytest.mark.slow
 def test_a_hundred_thousand_partitions_stay_small_and_quick(make_ledger) -> None:
     count = 100_000
     metrics = {f"metric {EVIL} {i}": 0.0 for i in range(60)}

@@ -46,6 +46,7 @@ def test_a_fresh_run_has_no_garbage(call) -> None:
     assert collect_garbage(run.store, "run", dry_run=False) == []
 
 
+@pytest.mark.slow
 def test_an_overwritten_generation_goes_and_the_run_stays_whole(call) -> None:
     call(1)
     run = call(2, "overwrite")
@@ -64,6 +65,7 @@ def test_an_overwritten_generation_goes_and_the_run_stays_whole(call) -> None:
     assert (again.kept, again.executed) == (6, 0)
 
 
+@pytest.mark.slow
 def test_what_a_resume_kept_stays(call) -> None:
     call(1)
     call(1, "resume", keys=8)
@@ -82,6 +84,7 @@ def test_nothing_is_deleted_while_somebody_works_on_the_run(call) -> None:
         collect_garbage(run.store, "run", dry_run=False)
 
 
+@pytest.mark.slow
 def test_of_an_unfinished_run_only_scratch_goes(call) -> None:
     run = call(1)
     run.store.delete("runs/run/summary.json")

@@ -169,6 +169,7 @@ def kinds_in_order(files: Path) -> list[int]:
     return [int(kind.removeprefix("kind-")) for kind in kinds]
 
 
+@pytest.mark.slow
 def test_shards_go_through_a_bucket_where_workers_do_not_see_the_disk(
     dask_client, tmp_path, scratch, files, many_parts, s3_store_url
 ):

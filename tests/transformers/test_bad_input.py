@@ -197,6 +197,7 @@ def no_room_beyond(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("external_data", ["auto", "always"])
 def test_a_model_that_finds_no_room_leaves_nothing(bert, external_data):
     """The configuration still fits, and the weights do not."""

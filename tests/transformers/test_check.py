@@ -77,6 +77,7 @@ def test_without_the_sdk_of_neuron_it_is_said_what_is_missing(bert, tmp_path, mo
         check_export(file, str(bert))
 
 
+@pytest.mark.slow
 def test_a_file_of_8_bits_is_known_by_its_graph(bert, tmp_path):
     options = TransformersOptions(quantize="int8")
     export_checkpoint(str(bert), CLASSIFIER, tmp_path / "made.onnx", options)

@@ -149,6 +149,7 @@ def test_a_broken_one_is_no_error_unless_it_is_named(folder, tmp_path):
         made(tmp_path, "bert", "default", "tokenizer")
 
 
+@pytest.mark.slow
 def test_a_broken_one_is_told_with_the_report(tmp_path):
     folder = tmp_path / "bert"
     save_checkpoint(folder, "bert", "default")

@@ -257,6 +257,7 @@ def test_one_partition_and_its_log_are_shown(store, mixed_run) -> None:
     assert whole["status"] == "PARTIAL_FAILURE"
 
 
+@pytest.mark.slow
 def test_a_pickle_is_read_when_told_to(sales, store, mixed_run, functions, address) -> None:
     words = ["infer", sales, "-p", "store", "--training-run-id", mixed_run, "--store", store]
     words += ["--predict", f"{functions}:add", "--on-missing-model", "skip", *address]
@@ -276,6 +277,7 @@ def test_a_resume_runs_what_is_not_done(store, mixed_run, address) -> None:
     assert re.search(r"generation +2, begun", again.out)
 
 
+@pytest.mark.slow
 def test_a_run_without_success_ends_with_1(sales, tmp_path, functions, address) -> None:
     words = ["train", sales, "-p", "store", "--trainer", f"{functions}:fail", "--store", tmp_path]
     ended = partwise(*words, "--run-id", "bad", "--max-retries", "0", *address)
@@ -301,6 +303,7 @@ def test_what_cannot_be_repeated_is_named_with_the_call(tmp_path, cluster, addre
     assert ended.error.endswith("on_existing_artifacts='resume')")
 
 
+@pytest.mark.slow
 def test_what_nothing_refers_to_is_deleted_on_request(sales, tmp_path, functions, address) -> None:
     words = ["map", sales, "-p", "store", "--function", f"{functions}:first_days", "--run-id", "m"]
     words += ["--store", tmp_path, "--on-existing-artifacts", "overwrite", "--n-shards", "2"]

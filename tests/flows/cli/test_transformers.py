@@ -97,6 +97,7 @@ def test_what_serves_the_model_lies_beside_it(folder, model):
     assert not list(folder.glob(".partwise-*"))
 
 
+@pytest.mark.slow
 def test_a_mismatch_is_told_in_full_and_leaves_nothing(folder):
     words = ["--feature", CLASSIFIER, "--atol", 0, "--rtol", 0, "--json"]
     ended = partwise("export", folder / "bert", folder / "vain" / "onnx", *words)
@@ -141,6 +142,7 @@ def test_a_file_of_another_writer_is_checked_without_a_signature(folder, model, 
     assert "partwise did not write it" in ended.err
 
 
+@pytest.mark.slow
 def test_a_file_of_8_bits_is_told_from_one_that_is_exact(folder, tmp_path):
     words = ["--feature", CLASSIFIER, "--quantize", "int8"]
     assert partwise("export", folder / "bert", tmp_path / "int8.onnx", *words).code == 0

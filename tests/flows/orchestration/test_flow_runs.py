@@ -74,6 +74,7 @@ def test_a_flow_run_has_the_name_of_its_run(cluster, tmp_path) -> None:
             assert len(client.read_flow_runs(flow_run_filter=chosen)) == 1
 
 
+@pytest.mark.slow
 def test_a_flow_run_that_begins_again_goes_on_with_its_own_run(
     cluster, tmp_path, dask_client
 ) -> None:

@@ -320,6 +320,7 @@ def test_a_run_outlives_the_server(prefect_server, dask_client, tmp_path) -> Non
     assert not told.is_final()
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_share_a_process(cluster, tmp_path) -> None:
     def run(number: int) -> Any:
         return map_partitions(
