@@ -163,7 +163,8 @@ def _maker(hint: Any) -> _Make | None:
     if is_dataclass(hint):
         return _dataclass_maker(hint)
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return hint
+        # To call the class takes fifteen times as long as a look-up.
+        return {member.value: member for member in hint}.__getitem__
     arguments = get_args(hint)
     make = _maker(arguments[-1 if get_origin(hint) is dict else 0]) if arguments else None
     if make is None:
