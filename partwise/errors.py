@@ -19,6 +19,7 @@
     ├── DatasetNotFoundError (LookupError) no dataset of that name, or no such version of it
     ├── RunBusyError                       another process works on the run
     ├── RunFormatError (ValueError)        a document of an unknown or broken format
+    │   └── NewerFormatError               a document that a newer release wrote
     ├── PartitionNotFoundError (KeyError)  the run has no such partition
     ├── ArtifactNotFoundError (LookupError)  the partition has no such artifact
     ├── ModelNotFound (LookupError)        a partition of an inference run has no trained model
@@ -125,6 +126,10 @@ class RunBusyError(PartwiseError):
 
 class RunFormatError(PartwiseError, ValueError):
     """A document on the store is broken, or of a format that this release does not know."""
+
+
+class NewerFormatError(RunFormatError):
+    """A document on the store is whole, but a newer release wrote it."""
 
 
 class PartitionNotFoundError(PartwiseError, KeyError):

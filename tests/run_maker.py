@@ -37,12 +37,18 @@ class RunMaker:
         self.identity = Identity(run_id=run_id, kind=kind, key_columns=self.columns)
         self._claim: Claim | None = None
 
-    def begin(self, on_existing: OnExisting = "resume", code: str | None = "c") -> Claim:
+    def begin(
+        self,
+        on_existing: OnExisting = "resume",
+        code: str | None = "c",
+        inputs: str | None = "i",
+        partitions: int | None = None,
+    ) -> Claim:
         """Begin a generation."""
         claim = self._claim = Claim(self.store, self.identity, on_existing)
         claim.__enter__()
-        intent = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint=code)
-        claim.begin(n_shards=1, intent=intent)
+        intent = Intent(source_fingerprint="s", inputs_fingerprint=inputs, code_fingerprint=code)
+        claim.begin(n_shards=1, intent=intent, partitions=partitions)
         return claim
 
     def commit(

@@ -31,5 +31,6 @@ def _report_file(run: Run) -> Path:
     if content is not None and local is not None:
         return Path(local)
     path = Path(tempfile.mkdtemp(prefix="partwise-report-")) / f"{run.run_id}.html"
-    path.write_bytes(render_report(run).encode() if content is None else content)
+    # Of the newest generation, as the reports in the store are.
+    path.write_bytes(render_report(run.newest).encode() if content is None else content)
     return path

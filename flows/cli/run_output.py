@@ -4,6 +4,7 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pyarrow as pa
@@ -80,6 +81,14 @@ def run_fields(run: Run) -> dict[str, Text | str]:
     return fields
 
 
+def shown_text(run: Run) -> str:
+    """Return which generation readers see of a run, and what it holds."""
+    if run.shown is None:
+        return "what was committed; no generation is complete yet"
+    counts = ", ".join(f"{count:,} {name}" for name, count in sorted(run.counts.items()))
+    return f"generation {run.shown.generation} ({run.shown.status.value}): {counts}"
+
+
 def next_command(run: Run) -> tuple[str, str]:
     """Return the command to type after such a run, and what it is for."""
     where = store_option(run)
@@ -129,6 +138,8 @@ def run_record(run: Run) -> dict[str, Any]:
         "key_classes": [column.key_class.value for column in run.key_columns],
         "training_run_id": run.document.training_run_id,
         "generation": run.generation,
+        "shown_generation": run.shown and run.shown.generation,
+        "at_work": run.at_work and asdict(run.at_work),
         "created_at": run.document.created_at,
         "started_at": summary and summary.started_at,
         "finished_at": summary and summary.finished_at,
@@ -173,9 +184,10 @@ def failure_groups(run: Run, most: int = MOST_GROUPS, samples: int = MOST_SAMPLE
 
 
 def failed_rows(run: Run) -> list[dict[str, Any]]:
-    """Return what the ledger has of each partition that went wrong."""
+    """Return what the ledger of the newest generation has of each partition that went wrong."""
     wrong = pa.array([PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value])
-    table = run.ledger.filter(pc.is_in(run.ledger["status"], value_set=wrong))
+    ledger = run.newest.ledger
+    table = ledger.filter(pc.is_in(ledger["status"], value_set=wrong))
     shown_names = [f"{KEY_PREFIX}{column.name}" for column in run.key_columns] + list(_FAILURE)
     rows: list[dict[str, Any]] = table.select(shown_names).to_pylist()
     return rows

@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from partwise.errors import InputError, PartitionNotFoundError, PartwiseError
 from partwise.flows.cli import output, run_output
@@ -72,6 +73,7 @@ def show_run(
     key: str | None = None,
     logs: bool = False,
     in_browser: Annotated[bool, Parameter(name="--open")] = False,
+    generation: Annotated[int, Parameter(validator=Number(gte=1))] | None = None,
     store: StoreUrl = "artifacts",
     as_json: Json = False,
 ) -> int:
@@ -83,6 +85,8 @@ def show_run(
         key: One partition: its key, with commas between several columns, or its partition_id.
         logs: With --key: print what the partition wrote while it ran.
         in_browser: Open the run's report in a browser.
+        generation: Show this one alone, also where readers see another: the newest that is
+            complete, or all that was committed of a run that never was.
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object: of the run, the partition, or each failed partition.
     """
@@ -92,7 +96,7 @@ def show_run(
         raise InputError("--failures lists partitions, and --key shows one: give one of them.")
     if in_browser and (failures or key is not None or as_json):
         raise InputError("--open shows the report of the whole run: give it by itself.")
-    run = Run.open(run_id, store)
+    run = Run.open(run_id, store, generation=generation)
     if in_browser:
         from partwise.flows.cli.open import open_report
 
@@ -146,21 +150,32 @@ def resume_run(
 
 @runs.command(name="gc")
 def collect_run_garbage(
-    run_id: RunId, /, *, dry_run: bool = False, store: StoreUrl = "artifacts", as_json: Json = False
+    run_id: RunId,
+    /,
+    *,
+    dry_run: bool = False,
+    grace_hours: float = 24.0,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
 ) -> int:
     """Delete the files of a run that nothing refers to any more.
+
+    A call that wants to work on the run meanwhile is not refused: this one then ends early.
 
     Args:
         run_id: The run's ID.
         dry_run: Only list them.
+        grace_hours: What readers could see stays so long after it was replaced.
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object per file.
     """
     run = Run.open(run_id, store)
     from partwise.runs.garbage import collect_garbage
 
-    found = collect_garbage(run.store, run_id, dry_run=dry_run)
-    output.print_garbage(found, run_id, dry_run=dry_run, as_json=as_json)
+    found = collect_garbage(run.store, run_id, dry_run=dry_run, grace_hours=grace_hours)
+    output.print_garbage(found.files, run_id, dry_run=dry_run, as_json=as_json)
+    if found.gave_way and not as_json:
+        output.console().print("ended early: a process began to work on the run", markup=False)
     return 0
 
 
@@ -192,8 +207,12 @@ def _print_run(run: Run) -> None:
         began = f"begun {output.cell_text(newest.started_at)} UTC by {newest.owner}"
         fields["generation"] = f"{run.generation}, {began}"
         fields["with"] = ", ".join(f"{name} {value}" for name, value in newest.environment.items())
-    if run.status is RunStatus.IN_PROGRESS:
-        fields["note"] = "it is at work, or its process died: a resume finds out"
+    if run.at_work is not None:
+        fields["note"] = f"{run.at_work}; or its process died: a resume finds out"
+    if run.shown is not None and run.shown is not run.summary:
+        # The other lines are of the newest generation, which readers do not see.
+        fields["readers see"] = run_output.shown_text(run)
+        run = run.newest
     run_output.print_run(run, fields)
 
 

@@ -123,7 +123,8 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             remark = partial(predict, sharded=sharded, slots=slots)
             sharded = sample_of(sharded, plan.options.sample)
         params = shard_params(plan.params, identity.key_columns, n_shards, directory)
-        claim.begin(n_shards=n_shards, intent=plan.intent)
+        chosen = sharded.partitions if sharded.only is None else len(sharded.only)
+        claim.begin(n_shards=n_shards, intent=plan.intent, partitions=chosen)
         if reason := claim.why_nothing_counts(plan.intent):
             logger.warning("Run %s: %s", identity.run_id, reason)
         execution = Execution(
@@ -143,6 +144,8 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         assignments = plan.assign(execution, sharded, folder, params)
         with clock.stage(identity.kind):
             driver, receipts = _drive(client, execution, assignments, sharded)
+        for sentence in (text for receipt in receipts for text in receipt.damaged):
+            logger.warning("Run %s: %s", identity.run_id, sentence)
         with clock.stage("complete"):
             ending = describe_ending(
                 driver,

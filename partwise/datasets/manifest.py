@@ -75,6 +75,7 @@ class RunOrigin(_Value):
 class DatasetManifest(Document):
     """`manifests/000N.json`: all that is known of a version."""
 
+    format_version: int = 1
     name: str
     version: int = Field(ge=1)
     description: str

@@ -70,6 +70,8 @@ class ShardReceipt:
     seconds: float
     complete: bool
     """Whether every partition of the shard has a committed row."""
+    damaged: tuple[str, ...] = ()
+    """A sentence for each segment of the ledger that could not be read."""
 
     def __str__(self) -> str:
         counts = ", ".join(f"{count:,} {name}" for name, count in sorted(self.counts.items()))

@@ -12,7 +12,7 @@ import pyarrow as pa
 from partwise.engine.assignment import Execution
 from partwise.errors import RunBusyError
 from partwise.runs.bundle import BundleWriter, StoredArtifact
-from partwise.runs.contents import ended_generation
+from partwise.runs.contents import list_generations
 from partwise.runs.documents import OUTPUT_FOLDERS, run_path, segment_file
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 
@@ -88,7 +88,7 @@ class SegmentWriter:
         store, run_id = self._execution.store, self._execution.run_id
         # An execution that was cut off may wake up when its run is complete, or when another
         # generation is at work. What it writes then would change what readers have seen.
-        if ended_generation(store, run_id) >= self._execution.generation:
+        if max(list_generations(store, run_id).ended, default=0) >= self._execution.generation:
             raise RunBusyError(
                 f"The run {run_id!r} ended without this execution of its shard {self._shard}, "
                 "which was out of reach for too long; it writes nothing more."

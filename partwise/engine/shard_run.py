@@ -124,6 +124,7 @@ class ShardRun:
             kept=kept,
             seconds=time.monotonic() - self._began,
             complete=counts.total() == partitions,
+            damaged=self._damaged,
         )
 
     def _plan(self) -> ShardPlan:
@@ -139,20 +140,21 @@ class ShardRun:
             )
             for i in self._chosen
         }
-        current, earlier = read_committed(
+        committed = read_committed(
             execution.store,
             execution.run_id,
             self._assignment.number,
             execution.generation,
             execution.compatible,
         )
-        self._earlier = earlier
+        self._earlier = committed.earlier
+        self._damaged = committed.damaged
         return plan_shard(
             [shard.partition_ids[i] for i in self._chosen],
             list(self._fingerprints.values()),
-            current,
-            earlier,
-            set() if earlier is None else self._files_there(),
+            committed.current,
+            committed.earlier,
+            set() if committed.earlier is None else self._files_there(),
         )
 
     def _files_there(self) -> set[str]:

@@ -74,7 +74,8 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
     """
     check_dataset_name(name)
     run = run.refresh()
-    if run.summary is None:
+    end = run.shown or run.summary
+    if end is None:
         raise InputError(
             f"The run {run.run_id!r} has not ended ({run.status.value}): its rows can be "
             "registered when it has."
@@ -84,7 +85,7 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
         raise InputError(f"The run {run.run_id!r} ({run.kind}) has no rows to register.")
     schema = plain_schema(common_schema(read_schemas(run, paths), "union"))
     origin = RunOrigin(
-        run_id=run.run_id, generation=run.generation, ledger_sha256=run.summary.ledger_sha256
+        run_id=run.run_id, generation=end.generation, ledger_sha256=end.ledger_sha256
     )
     draft = Draft(
         store=run.store,
@@ -94,7 +95,7 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
         excluded=(),
         label=(),
         description=description or f"What the run {run.run_id} produced.",
-        source={"run_id": run.run_id, "generation": run.generation},
+        source={"run_id": run.run_id, "generation": end.generation},
         source_fingerprint=None,
         origin=origin,
     )

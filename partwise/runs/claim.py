@@ -66,7 +66,7 @@ class Claim:
 
     Example:
         >>> with Claim(store, identity, "resume") as claim:  # doctest: +SKIP
-        ...     claim.begin(n_shards=16, intent=intent)
+        ...     claim.begin(n_shards=16, intent=intent, partitions=1000)
     """
 
     store: Store
@@ -157,6 +157,9 @@ class Claim:
         run = self.existing
         if run is None or run.summary is None or self.on_existing != "resume":
             return False
+        # One that was stopped left readers an older generation, and has work to do.
+        if run.shown is not run.summary:
+            return False
         if set(run.counts) - {PartitionStatus.DONE.value}:
             return False
         inputs = run.read_generation_document().inputs_fingerprint
@@ -185,8 +188,13 @@ class Claim:
             "are not what they were."
         )
 
-    def begin(self, *, n_shards: int, intent: Intent) -> None:
+    def begin(self, *, n_shards: int, intent: Intent, partitions: int | None = None) -> None:
         """Claim the run if it is new, and write down the generation that begins.
+
+        Args:
+            n_shards: Of the run, if it is new.
+            intent: What the call is about to do.
+            partitions: How many there are to work on, for readers who ask how far it is.
 
         Raises:
             RunExistsError: Another process claimed the run ID a moment ago.
@@ -201,6 +209,7 @@ class Claim:
         document = GenerationDocument(
             generation=self.generation,
             on_existing_artifacts=self.on_existing,
+            partitions=partitions,
             source_fingerprint=intent.source_fingerprint,
             inputs_fingerprint=intent.inputs_fingerprint,
             code_fingerprint=intent.code_fingerprint,

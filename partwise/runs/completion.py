@@ -15,15 +15,16 @@ from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.claim import Claim
 from partwise.runs.contents import read_generation
 from partwise.runs.documents import (
-    LEDGER_FILE,
     OUTPUT_FOLDERS,
-    SUMMARY_DOCUMENT,
+    REPLACED,
     SummaryDocument,
+    ledger_file,
     run_path,
+    summary_file,
 )
 from partwise.runs.ledger import LedgerRow, merge, segment_table, write_table
 from partwise.runs.outputs import rewrite_partial_files, unreferenced_outputs
-from partwise.runs.run import Run
+from partwise.runs.run import Run, began_in
 from partwise.tables.keys.partition_keys import KeyColumn, partition_ids
 
 
@@ -64,10 +65,13 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
     """
     # What is safe when: segments are read from the store and not from what the driver remembers, as
     # only they survive it. The check comes before the first write. The ledger and the files that it
-    # names come before the summary, which is what makes the run complete; files that it no longer
-    # names are deleted after that. Killed at any point, a resume does the rest.
+    # names come before the summary, which is what makes the generation complete and what readers
+    # see; what it replaces is set aside after that. Ledger and summary are created under names of
+    # this generation, so a process that comes too late changes nothing that others have written.
+    # Killed at any point, a resume does the rest.
     store, identity = claim.store, claim.identity
-    ledger = read_generation(store, identity.run_id, claim.generation)
+    segments = read_generation(store, identity.run_id, claim.generation)
+    ledger = segments.merge()
     tables = [] if ledger is None else [ledger]
     done = set() if ledger is None else set(ledger["partition_id"].to_pylist())
     for shard in ending.unfinished:
@@ -79,9 +83,11 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
         raise IntegrityError(
             f"The ledger of the run {identity.run_id!r} has "
             f"{0 if ledger is None else ledger.num_rows} partitions, and its shards have "
-            f"{ending.partitions}; nothing was lost, resume the run to write the ledger anew."
+            f"{ending.partitions}; resume the run, which runs again what is missing."
+            + "".join(f" {reason}" for reason in segments.damaged.values())
         )
     claim.check()
+    counts = dict(Counter(ledger["status"].to_pylist()))
     # New names for rewritten files: a reader of the older ledger still finds those that it names.
     chance = secrets.token_hex(3)
     ledger = rewrite_partial_files(
@@ -91,8 +97,8 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
         lambda name: f"{name.removesuffix('.parquet')}-{chance}.parquet",
     )
     content = write_table(ledger)
-    store.write(run_path(identity.run_id, LEDGER_FILE), content)
-    counts = dict(Counter(ledger["status"].to_pylist()))
+    name = ledger_file(claim.generation)
+    store.create(run_path(identity.run_id, name), content)
     status = run_status(counts, ending.stopped)
     kept = pc.sum(pc.less(ledger["generation"], claim.generation)).as_py()
     summary = SummaryDocument(
@@ -102,8 +108,10 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
         remark=ending.remark(ledger) if ending.remark else "",
         counts=counts,
         kept=kept,
+        executed=began_in(ledger, claim.generation),
         rows=ending.rows,
         dropped_rows=ending.dropped_rows,
+        ledger_file=name,
         ledger_sha256=hashlib.sha256(content).hexdigest(),
         started_at=ending.started_at,
         finished_at=datetime.now(UTC),
@@ -114,16 +122,18 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
 
 def settle_unchanged(claim: Claim, started_at: datetime) -> Run:
     """Write the summary of a generation that found everything done: the ledger stays as it is."""
-    if claim.existing is None or claim.existing.summary is None:
+    if claim.existing is None or claim.existing.shown is None:
         raise ValueError("only a complete run can be settled without work")
-    before = claim.existing.summary
+    before = claim.existing.shown
     summary = before.model_copy(
         update={
+            "format_version": SummaryDocument.model_fields["format_version"].default,
             "generation": claim.generation,
             # One that was cancelled after the last partition was done, too.
             "status": RunStatus.SUCCESS,
             "message": f"All {sum(before.counts.values())} partitions were done already.",
             "kept": sum(before.counts.values()),
+            "executed": 0,
             "started_at": started_at,
             "finished_at": datetime.now(UTC),
             "stages": {},
@@ -133,13 +143,19 @@ def settle_unchanged(claim: Claim, started_at: datetime) -> Run:
 
 
 def _finish(claim: Claim, summary: SummaryDocument, ledger: pa.Table) -> Run:
-    """Write the summary, then leave no output rows but those of the ledger."""
+    """Write the summary, then leave no output rows but those of the ledger in their folder.
+
+    So whoever reads the folder as it is finds each partition once. Who has opened the run before
+    finds the older rows under `replaced`, until a garbage collection. After a generation that was
+    stopped, readers see an older one, and the rows of both stay.
+    """
     store, run_id = claim.store, claim.identity.run_id
-    store.write(run_path(run_id, SUMMARY_DOCUMENT), summary.to_bytes())
-    folder = OUTPUT_FOLDERS[claim.identity.kind]
-    for path in unreferenced_outputs(store, run_id, ledger, folder):
-        store.delete(path)
-    return Run.open(run_id, store)
+    store.create(run_path(run_id, summary_file(summary.generation)), summary.to_bytes())
+    if summary.is_complete:
+        folder = OUTPUT_FOLDERS[claim.identity.kind]
+        for path in unreferenced_outputs(store, run_id, ledger, folder):
+            store.move(path, run_path(run_id, REPLACED, folder, path.rpartition("/")[2]))
+    return Run.open(run_id, store, generation=summary.generation)
 
 
 def run_status(counts: Mapping[str, int], stopped: Stop | None) -> RunStatus:

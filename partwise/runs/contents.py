@@ -5,19 +5,21 @@ All of it is asked of the store anew: a run may be written by other processes me
 
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.errors import NewerFormatError, RunFormatError
 from partwise.runs.documents import (
     BUNDLES,
+    DAMAGED,
     OUTPUT_FOLDERS,
     RUN_DOCUMENT,
     RUNS,
-    SUMMARY_DOCUMENT,
     RunKind,
-    SummaryDocument,
+    ended_number,
     generation_number,
     generation_of,
     is_run_id,
@@ -38,19 +40,43 @@ def list_runs(store: Store) -> list[str]:
     return [name for name, is_there in zip(names, there, strict=True) if is_there]
 
 
-def latest_generation(store: Store, run_id: str) -> int:
-    """Return the newest generation of a run; 0 when none was begun."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generations:
+    """Which generations a run has, by the names of their documents."""
+
+    begun: int
+    """The newest; 0: none was begun."""
+    ended: tuple[int, ...]
+    """Those whose end is written down, ascending."""
+
+
+def list_generations(store: Store, run_id: str) -> Generations:
+    """Return which generations of a run were begun, and which have ended."""
     names = store.list_folder(run_path(run_id, "generations"))
-    return max(map(generation_number, names), default=0)
+    return Generations(
+        begun=max(map(generation_number, names), default=0),
+        ended=tuple(sorted(filter(None, map(ended_number, names)))),
+    )
 
 
-def ended_generation(store: Store, run_id: str) -> int:
-    """Return the generation whose end is written down; 0 while none has ended."""
-    try:
-        content = store.read(run_path(run_id, SUMMARY_DOCUMENT))
-    except FileNotFoundError:
-        return 0
-    return SummaryDocument.from_bytes(content, f"{run_id}/{SUMMARY_DOCUMENT}").generation
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segments:
+    """Ledger segments, as far as they can be read."""
+
+    tables: dict[str, pa.Table] = field(default_factory=dict)
+    """By path; a segment that was deleted meanwhile is not among them."""
+    damaged: dict[str, str] = field(default_factory=dict)
+    """Why a segment cannot be read, by path."""
+
+    def merge(self, generations: Iterable[int] | None = None) -> pa.Table | None:
+        """Return one row per partition, sorted by key; None where there is none.
+
+        Args:
+            generations: Those whose segments count; None: all.
+        """
+        allowed = None if generations is None else set(generations)
+        paths = [p for p in self.tables if allowed is None or generation_of(p) in allowed]
+        return merge([self.tables[path] for path in paths], map(generation_of, paths))
 
 
 def ledger_segments(store: Store, run_id: str, shard: int | None = None) -> list[str]:
@@ -59,30 +85,60 @@ def ledger_segments(store: Store, run_id: str, shard: int | None = None) -> list
     return store.list(run_path(run_id, name))
 
 
-def read_segments(store: Store, paths: Iterable[str]) -> list[pa.Table]:
-    """Return the ledger rows in these segments.
+def read_segments(store: Store, paths: Iterable[str]) -> Segments:
+    """Return the ledger rows in these segments, and which of them are damaged.
 
     Raises:
-        RunFormatError: One is damaged.
+        NewerFormatError: A newer release wrote one.
     """
 
-    def read(path: str) -> pa.Table:
-        return read_table(store.read(path), f"{store.url}/{path}")
+    def read(path: str) -> pa.Table | str | None:
+        try:
+            return read_table(store.read(path), f"{store.url}/{path}")
+        except FileNotFoundError:
+            # Since it was listed: a garbage collection, or a resume that set it aside.
+            return None
+        except NewerFormatError:
+            raise
+        except RunFormatError as error:
+            return str(error)
 
+    listed = list(paths)
+    found = Segments()
     with ThreadPoolExecutor(READ_THREADS) as threads:
-        return list(threads.map(read, paths))
+        for path, content in zip(listed, threads.map(read, listed), strict=True):
+            if isinstance(content, str):
+                found.damaged[path] = content
+            elif content is not None:
+                found.tables[path] = content
+    return found
 
 
-def read_generation(store: Store, run_id: str, generation: int) -> pa.Table | None:
-    """Return one row per partition that a generation has committed, sorted by key."""
+def read_generation(store: Store, run_id: str, generation: int) -> Segments:
+    """Return the segments that a generation has committed."""
     paths = [p for p in ledger_segments(store, run_id) if generation_of(p) == generation]
-    return merge(read_segments(store, paths))
+    return read_segments(store, paths)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """What is committed of a shard, a row for each partition, sorted by key."""
+
+    current: pa.Table | None
+    """By the generation at work; None: nothing yet."""
+    earlier: pa.Table | None
+    """By earlier generations that count."""
+    damaged: tuple[str, ...]
+    """A sentence for each segment that could not be read, and was set aside."""
 
 
 def read_committed(
     store: Store, run_id: str, shard: int, generation: int, compatible: Iterable[int]
-) -> tuple[pa.Table | None, pa.Table | None]:
-    """Return what is committed of a shard: by this generation, and by earlier ones.
+) -> Committed:
+    """Return what is committed of a shard, for a process that works on it.
+
+    A segment that cannot be read is moved to the folder `damaged` of the run: its partitions count
+    as not done, and whoever reads the run next does not meet it again.
 
     Args:
         store: Where the run is.
@@ -90,14 +146,24 @@ def read_committed(
         shard: The number of the shard.
         generation: The current generation.
         compatible: Earlier generations that count.
+
+    Raises:
+        NewerFormatError: A newer release wrote a segment.
     """
-    allowed = set(compatible)
-    paths = ledger_segments(store, run_id, shard)
-    current = [path for path in paths if generation_of(path) == generation]
-    earlier = [path for path in paths if generation_of(path) in allowed]
-    return (
-        merge(read_segments(store, current)),
-        merge(read_segments(store, earlier), map(generation_of, earlier)),
+    wanted = {generation, *compatible}
+    paths = [p for p in ledger_segments(store, run_id, shard) if generation_of(p) in wanted]
+    segments = read_segments(store, paths)
+    sentences = []
+    for path, reason in segments.damaged.items():
+        aside = run_path(run_id, DAMAGED, path.rpartition("/")[2])
+        store.move(path, aside)
+        sentences.append(
+            f"{reason.rstrip('.')}. It was set aside as {aside}, and its partitions run again."
+        )
+    return Committed(
+        current=segments.merge([generation]),
+        earlier=segments.merge(wanted - {generation}),
+        damaged=tuple(sentences),
     )
 
 

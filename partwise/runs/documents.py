@@ -1,18 +1,23 @@
-"""The documents of a run: what `run.json`, `generations/` and `summary.json` hold, and where.
+"""The documents of a run: what `run.json` and `generations/` hold, and where.
 
     <store>/runs/<run_id>/
-        run.json                the claim, created exclusively and never changed
-        generations/0001.json   one for each time that work on the run was begun
-        lease/                  who works on it now
+        run.json                        the claim, created exclusively and never changed
+        generations/0001.json           one for each time that work on the run was begun
+        generations/0001.ledger.parquet all rows of a generation that has ended
+        generations/0001.summary.json   how it ended; created last, and never changed
+        lease/                          who works on it now
         bundles/<shard>-<token>-<segment>.zip
         ledger/<shard>-<token>-<segment>.parquet
-        predictions/, outputs/  rows that inference and map functions returned, named likewise
-        ledger.parquet          the consolidated ledger
-        summary.json            last; absent, or of an older generation: the run is not complete
-        report.html             for people, of the newest generation that was complete when it was
-                                written (it says which); nothing but a browser reads it
+        predictions/, outputs/          rows that inference and map functions returned, named
+                                        likewise
+        replaced/                       those of them that a newer generation replaced
+        damaged/                        ledger segments that could not be read
+        report.html                     for people, of the newest generation that had ended when it
+                                        was written (it says which); only browsers read it
 
 Every document carries `format_version`; a newer one than this release knows is refused by name.
+Version 1 had one `summary.json` and one `ledger.parquet` for the run, of the newest generation that
+had ended.
 """
 
 import json
@@ -23,18 +28,20 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from partwise.errors import RunFormatError, RunIdError
-from partwise.outcomes import RunStatus
+from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 RUNS = "runs"
 RUN_DOCUMENT = "run.json"
-SUMMARY_DOCUMENT = "summary.json"
-LEDGER_FILE = "ledger.parquet"
+SUMMARY_OF_V1 = "summary.json"
+LEDGER_OF_V1 = "ledger.parquet"
 REPORT_FILE = "report.html"
 BUNDLES = "bundles"
 LEDGER = "ledger"
 SCRATCH = "scratch"
+REPLACED = "replaced"
+DAMAGED = "damaged"
 
 RunKind = Literal["train", "infer", "map", "export", "export-transformers", "validate"]
 """What a run does. "export" is of the models of a training run; "export-transformers" is of a
@@ -50,6 +57,7 @@ OUTPUT_FOLDERS: dict[RunKind, str] = {
 }
 
 _GENERATION_FILE = re.compile(r"(\d{4,})\.json")
+_SUMMARY_FILE = re.compile(r"(\d{4,})\.summary\.json")
 _SEGMENT_FILE = re.compile(r"\d{5,}-g(\d{4,})[0-9a-f]{8}-\d{3,}\..+")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -81,7 +89,10 @@ def run_path(run_id: str, *names: str) -> str:
 
 
 class Document(BaseModel):
-    """A frozen JSON document of the store, with the number of its format."""
+    """A frozen JSON document of the store, with the number of its format.
+
+    The default of `format_version` is the newest that this release writes and reads.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -103,10 +114,11 @@ class Document(BaseModel):
             version = values.get("format_version")
         except (ValueError, AttributeError, RecursionError) as error:
             raise RunFormatError(f"{where} is not a JSON document: {error}") from error
-        if type(version) is not int or not 1 <= version <= FORMAT_VERSION:
+        newest = cls.model_fields["format_version"].default
+        if type(version) is not int or not 1 <= version <= newest:
             raise RunFormatError(
                 f"{where} has format version {version!r}, and this release reads up to "
-                f"{FORMAT_VERSION}; install a newer partwise."
+                f"{newest}; install a newer partwise."
             )
         try:
             return cls.model_validate_json(content)
@@ -155,6 +167,8 @@ class GenerationDocument(Document):
 
     generation: int = Field(ge=1)
     on_existing_artifacts: Literal["error", "overwrite", "resume"]
+    partitions: int | None = None
+    """How many there are to work on; None: in format version 1."""
     source_fingerprint: str
     inputs_fingerprint: str | None
     """Of source, params, null policy and trained models; None: it cannot be determined."""
@@ -177,7 +191,7 @@ class GenerationDocument(Document):
 
 
 class SummaryDocument(Document):
-    """`summary.json`: how the newest generation ended. Written last."""
+    """`generations/000N.summary.json`: how a generation ended. Created last."""
 
     generation: int = Field(ge=1)
     status: RunStatus
@@ -187,14 +201,26 @@ class SummaryDocument(Document):
     counts: dict[str, int]
     kept: int
     """Partitions that a resume found done."""
+    executed: int | None = None
+    """Partitions that were begun at least once; None: in format version 1."""
     rows: int
     dropped_rows: int
     """Rows with a null key under the policy "drop"."""
+    ledger_file: str = LEDGER_OF_V1
+    """The ledger: of an earlier generation where this one found nothing to do."""
     ledger_sha256: str
     started_at: datetime
     finished_at: datetime
     stages: dict[str, float]
     """Seconds of each stage."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all partitions were worked on: it was neither cancelled nor stopped by a budget.
+
+        Readers see the newest generation of which this holds.
+        """
+        return not self.counts.get(PartitionStatus.CANCELLED.value)
 
 
 def generation_file(generation: int) -> str:
@@ -202,9 +228,25 @@ def generation_file(generation: int) -> str:
     return f"generations/{generation:04d}.json"
 
 
+def summary_file(generation: int) -> str:
+    """Return the name of the document that says how a generation ended."""
+    return f"generations/{generation:04d}.summary.json"
+
+
+def ledger_file(generation: int) -> str:
+    """Return the name of the ledger of a generation that has ended."""
+    return f"generations/{generation:04d}.ledger.parquet"
+
+
 def generation_number(name: str) -> int:
     """Return the generation whose document has this name; 0 for any other file."""
     match = _GENERATION_FILE.fullmatch(name)
+    return int(match[1]) if match else 0
+
+
+def ended_number(name: str) -> int:
+    """Return the generation whose summary has this name; 0 for any other file."""
+    match = _SUMMARY_FILE.fullmatch(name)
     return int(match[1]) if match else 0
 
 

@@ -1,66 +1,151 @@
 """Files of a run that nothing refers to: of replaced generations, of late executions."""
 
-import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.errors import InputError, IntegrityError, RunFormatError
 from partwise.outcomes import PartitionStatus
 from partwise.runs.contents import bundles_of, files_there, ledger_segments, read_segments
-from partwise.runs.documents import SCRATCH, generation_of, run_path
+from partwise.runs.documents import (
+    DAMAGED,
+    REPLACED,
+    SCRATCH,
+    SummaryDocument,
+    generation_of,
+    ledger_file,
+    run_path,
+)
 from partwise.runs.run import Run
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 
+GRACE_HOURS = 24.0
 _UNFINISHED = {PartitionStatus.CANCELLED.value, PartitionStatus.INTERNAL_ERROR.value}
 
 
-def collect_garbage(store: Store, run_id: str, *, dry_run: bool) -> list[tuple[str, int]]:
-    """Delete what no row of a run's ledger refers to.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Garbage:
+    """What a garbage collection found, or deleted."""
+
+    files: list[tuple[str, int]]
+    """Paths, relative to the store, and sizes in bytes."""
+    gave_way: bool = False
+    """Whether it ended early, since a process wanted to work on the run."""
+
+
+def collect_garbage(
+    store: Store, run_id: str, *, dry_run: bool, grace_hours: float = GRACE_HOURS
+) -> Garbage:
+    """Delete what no row of a run's ledger refers to, and no reader may still hold.
 
     Of a run that is not complete, or of which partitions were cancelled or lost, only what was
     handed to workers by way of the store is deleted: a resume goes on from the rest, of earlier
-    generations too.
+    generations too. A process that wants to work on the run meanwhile does not wait for the end.
 
     Args:
         store: Where the run is.
         run_id: The run.
         dry_run: Only say what would be deleted.
-
-    Returns:
-        Paths, relative to the store, and sizes in bytes.
+        grace_hours: What readers could see stays for so many hours after it was replaced: a handle
+            that was opened before, or an inference that has begun, goes on with it.
 
     Raises:
+        InputError: The hours are negative.
         RunNotFoundError: There is no such run.
         RunBusyError: A process works on it.
         IntegrityError: Its ledger is gone or was changed.
     """
+    if grace_hours < 0:
+        raise InputError(f"grace_hours is {grace_hours:g}; it must be 0 or more.")
+    since = now() - timedelta(hours=grace_hours)
     run = Run.open(run_id, store)
-    with contextlib.nullcontext() if dry_run else Lease.acquire(store, run_path(run_id)):
-        files = [(path, store.size(path)) for path in sorted(_garbage(run.refresh()))]
-        if not dry_run:
-            for path, _ in files:
-                store.delete(path)
-    return files
+    if dry_run:
+        return Garbage(files=_with_sizes(run, since))
+    with Lease.acquire(store, run_path(run_id), gives_way=True) as lease:
+        deleted: list[tuple[str, int]] = []
+        for path, size in _with_sizes(run.refresh(), since):
+            # Before each one. Who asked us to give way waits for the release, and only then looks
+            # which files are there; so nothing that it finds is deleted afterwards.
+            if lease.is_wanted():
+                return Garbage(files=deleted, gave_way=True)
+            store.delete(path)
+            deleted.append((path, size))
+    return Garbage(files=deleted)
 
 
-def _garbage(run: Run) -> Iterator[str]:
+def now() -> datetime:
+    """Return the time that ends of generations are compared with."""
+    return datetime.now(UTC)
+
+
+def _with_sizes(run: Run, since: datetime) -> list[tuple[str, int]]:
+    return [(path, run.store.size(path)) for path in sorted(_garbage(run, since))]
+
+
+def _garbage(run: Run, since: datetime) -> Iterator[str]:
     store, run_id = run.store, run.run_id
     yield from store.list(run_path(run_id, SCRATCH) + "/")
-    if run.summary is None or _UNFINISHED & set(run.counts):
+    if run.shown is None or run.shown is not run.summary or _UNFINISHED & set(run.counts):
         return
-    ledger = run.ledger
-    kept = bundles_of(ledger) | set(ledger["rows_file"].drop_null().unique().to_pylist())
-    yield from (run_path(run_id, name) for name in files_there(store, run_id, run.kind) - kept)
-    rows = set(_row_names(ledger).to_pylist())
-    segments = sorted(ledger_segments(store, run_id), key=generation_of)
-    # A later resume reads the segments, not the consolidated ledger. A row that was kept stands in
+    ends = run.complete_generations()
+    held = [run.shown, *_replaced_since(ends, since)]
+    kept = {name for end in held for name in _references(run, end)}
+    for name in files_there(store, run_id, run.kind) - kept:
+        if not _is_recent(name, ends, since):
+            yield run_path(run_id, name)
+    for folder in (REPLACED, DAMAGED):
+        root = run_path(run_id, folder) + "/"
+        for path in store.list(root):
+            if path.removeprefix(root) not in kept and not _is_recent(path, ends, since):
+                yield path
+    ledgers = {ledger_file(number) for number in range(1, run.generation + 1)}
+    there = set(store.list(run_path(run_id, "generations") + "/"))
+    needed = {end.ledger_file for end in held}
+    yield from there & {run_path(run_id, name) for name in ledgers - needed}
+    yield from (path for path in _segments(run) if not _is_recent(path, ends, since))
+
+
+def _replaced_since(ends: list[SummaryDocument], since: datetime) -> list[SummaryDocument]:
+    """Return the complete generations that readers saw until a later moment than `since`."""
+    return [end for end, after in pairwise(ends) if after.finished_at > since]
+
+
+def _is_recent(path: str, ends: list[SummaryDocument], since: datetime) -> bool:
+    """Whether a reader may have seen a file while no generation was complete that replaced it."""
+    written_in = generation_of(path)
+    return all(end.finished_at > since for end in ends if end.generation >= written_in)
+
+
+def _references(run: Run, end: SummaryDocument) -> set[str]:
+    """Return the bundles and output files to which the ledger of a generation refers."""
+    if end is run.shown:
+        ledger = run.ledger
+    else:
+        try:
+            ledger = Run.open(run.run_id, run.store, generation=end.generation).ledger
+        except (IntegrityError, RunFormatError):
+            # It went with an earlier collection of less grace: nobody can begin to read it.
+            return set()
+    return bundles_of(ledger) | set(ledger["rows_file"].drop_null().unique().to_pylist())
+
+
+def _segments(run: Run) -> Iterator[str]:
+    """Yield the segments of which a later resume needs no row."""
+    store = run.store
+    rows = set(_row_names(run.ledger).to_pylist())
+    # A resume reads the segments, not the ledger of a generation. A row that was kept stands in
     # several, of which the newest knows where its output rows are.
+    paths = ledger_segments(store, run.run_id)
+    found = read_segments(store, sorted(paths, key=generation_of))
     needed: dict[str, str] = {}
-    for path, table in zip(segments, read_segments(store, segments), strict=True):
+    for path, table in found.tables.items():
         needed |= {row: path for row in _row_names(table).to_pylist() if row in rows}
-    yield from set(segments) - set(needed.values())
+    yield from set(found.tables) - set(needed.values())
 
 
 def _row_names(ledger: pa.Table) -> pa.Array:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from partwise.errors import RunFormatError
+from partwise.errors import NewerFormatError, RunFormatError
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
 
@@ -129,7 +129,8 @@ def read_table(content: bytes, where: str) -> pa.Table:
     """Return the table of a Parquet file that `write_table` made.
 
     Raises:
-        RunFormatError: It is damaged, or of a newer format.
+        NewerFormatError: A newer release wrote it.
+        RunFormatError: It is damaged.
     """
     try:
         # Threads of Arrow that hold bytes of Python's abort a process that ends (7 of 120 did).
@@ -142,7 +143,7 @@ def read_table(content: bytes, where: str) -> pa.Table:
         raise RunFormatError(f"{where} is no readable Parquet file: {reason}") from error
     version = (table.schema.metadata or {}).get(b"partwise.format_version", b"none")
     if not version.isdigit() or not 1 <= int(version) <= FORMAT_VERSION:
-        raise RunFormatError(
+        raise NewerFormatError(
             f"{where} has format version {version.decode(errors='replace')}, and this release "
             f"reads up to {FORMAT_VERSION}; install a newer partwise."
         )

@@ -1,6 +1,5 @@
 """The handle of a run: its status, its partitions, their models, logs and artifacts."""
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
@@ -18,7 +17,6 @@ from partwise.errors import (
     IntegrityError,
     ModelNotFound,
     PartitionNotFoundError,
-    PartwiseError,
     RunFormatError,
     RunNotFoundError,
 )
@@ -31,22 +29,24 @@ from partwise.runs.bundle import (
     content_file,
     decode,
 )
-from partwise.runs.contents import are_there, files_there, latest_generation, read_generation
+from partwise.runs.contents import (
+    are_there,
+    files_there,
+)
 from partwise.runs.documents import (
-    LEDGER_FILE,
+    REPLACED,
     RUN_DOCUMENT,
     RUNS,
-    SUMMARY_DOCUMENT,
     GenerationDocument,
     RunDocument,
     RunKind,
     SummaryDocument,
     check_run_id,
-    generation_file,
     is_run_id,
     run_path,
 )
 from partwise.runs.ledger import group_failures, read_table, readable_ledger, segment_table
+from partwise.runs.view import AtWork, View, open_view
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key, KeyColumn, partition_id
 
@@ -54,8 +54,10 @@ from partwise.tables.keys.partition_keys import Key, KeyColumn, partition_id
 class Run:
     """A run in a store, as it stands at this moment.
 
-    `Run.open` works from any process, also while the run is at work; then it shows what has been
-    committed. A handle reads the store when first asked and remembers; `refresh()` gives a new one.
+    `Run.open` works from any process, also while the run is at work; then it shows the newest
+    generation that is complete, or what has been committed of a run that never was. A handle reads
+    the store when first asked and remembers; `refresh()` gives a new one. What it has seen stays
+    readable for a day, whatever becomes of the run (`partwise runs gc --grace-hours`).
 
     Example:
         >>> run = Run.open("sales-2026-11", "/data/models")  # doctest: +SKIP
@@ -64,22 +66,26 @@ class Run:
         >>> run.model("store-7").predict(rows)  # doctest: +SKIP
     """
 
-    def __init__(self, store: Store, document: RunDocument, generation: int) -> None:
+    def __init__(self, store: Store, document: RunDocument, view: View) -> None:
         self.store = store
         self.document = document
-        self.generation = generation
+        self._view = view
 
     @classmethod
-    def open(cls, run_id: str, store: Store | str | Path = "artifacts") -> "Run":
+    def open(
+        cls, run_id: str, store: Store | str | Path = "artifacts", *, generation: int | None = None
+    ) -> "Run":
         """Open a run by its ID.
 
         Args:
             run_id: The ID that it was started with.
             store: The artifact store: its URL, a folder, or a `Store`.
+            generation: Show this one alone, complete or not; None: what readers see.
 
         Raises:
             RunIdError: The ID is no safe name.
-            RunNotFoundError: The store has no such run; the message names some that it has.
+            RunNotFoundError: The store has no such run, and the message names some that it has; or
+                the run has no such generation.
             RunFormatError: A document is damaged, or of a newer format.
             StoreError: The store cannot be read.
         """
@@ -99,7 +105,8 @@ class Run:
                 f"{run_id}/{RUN_DOCUMENT} is that of the run {document.run_id!r}; the folder was "
                 "renamed or copied, and a run has one identity."
             )
-        return cls(opened, document, latest_generation(opened, run_id))
+        view = open_view(opened, document)
+        return cls(opened, document, view if generation is None else view.alone(generation))
 
     def refresh(self) -> "Run":
         """Return a handle of the run as it stands now."""
@@ -128,15 +135,45 @@ class Run:
         """Where the run lies."""
         return f"{self.store.url.rstrip('/')}/{run_path(self.run_id)}"
 
-    @cached_property
+    @property
+    def generation(self) -> int:
+        """The newest generation, or the one that was asked for; 0: none was begun."""
+        return self._view.newest
+
+    @property
     def summary(self) -> SummaryDocument | None:
         """How the newest generation ended; None while it has not."""
-        try:
-            content = self.store.read(run_path(self.run_id, SUMMARY_DOCUMENT))
-        except FileNotFoundError:
+        return self._view.summary(self.generation)
+
+    @property
+    def shown(self) -> SummaryDocument | None:
+        """How the complete generation ended that readers see; None: none was complete yet."""
+        return self._view.shown
+
+    def complete_generations(self) -> list[SummaryDocument]:
+        """Return how the complete generations ended, the oldest first."""
+        return self._view.complete()
+
+    @cached_property
+    def newest(self) -> "Run":
+        """A handle that shows the newest generation alone, complete or not.
+
+        It says why a resume failed whose partitions readers do not see.
+        """
+        return Run(self.store, self.document, self._view.alone(self.generation))
+
+    @cached_property
+    def at_work(self) -> AtWork | None:
+        """How far the newest generation is; None where it has ended, or none was begun."""
+        if self.generation == 0 or self.summary is not None:
             return None
-        summary = SummaryDocument.from_bytes(content, f"{self.run_id}/{SUMMARY_DOCUMENT}")
-        return summary if summary.generation == self.generation else None
+        document = self.read_generation_document()
+        return AtWork(
+            generation=self.generation,
+            since=document.started_at,
+            committed=self.newest.ledger.num_rows,
+            partitions=document.partitions,
+        )
 
     @property
     def status(self) -> RunStatus:
@@ -150,14 +187,16 @@ class Run:
 
     @property
     def executed(self) -> int:
-        """How many partitions ran in the newest generation."""
-        return sum(self.counts.values()) - self.kept - self.counts.get("CANCELLED", 0)
+        """How many partitions the newest generation began to work on, so far or in all."""
+        if self.summary is not None and self.summary.executed is not None:
+            return self.summary.executed
+        return began_in(self.newest.ledger, self.generation)
 
     @cached_property
     def counts(self) -> dict[str, int]:
-        """Partitions by status."""
-        if self.summary is not None:
-            return dict(self.summary.counts)
+        """Partitions by status, as readers see them."""
+        if self.shown is not None:
+            return dict(self.shown.counts)
         return dict(Counter(self.ledger["status"].to_pylist()))
 
     def read_generation_document(self, generation: int | None = None) -> GenerationDocument:
@@ -166,41 +205,17 @@ class Run:
         Raises:
             RunFormatError: It is damaged or missing.
         """
-        name = generation_file(generation or self.generation)
-        try:
-            content = self.store.read(run_path(self.run_id, name))
-        except FileNotFoundError as error:
-            raise RunFormatError(f"The run {self.run_id!r} lacks its {name}.") from error
-        return GenerationDocument.from_bytes(content, f"{self.run_id}/{name}")
+        return self._view.document(generation or self.generation)
 
     @cached_property
     def ledger(self) -> pa.Table:
         """The ledger as it is stored: one row per partition, `key.<name>` columns first, by key.
 
         Raises:
-            IntegrityError: The consolidated ledger differs from its checksum in the summary.
+            IntegrityError: The ledger of a complete generation is gone or was changed.
         """
-        if self.summary is None:
-            table = read_generation(self.store, self.run_id, self.generation)
-            return self.no_ledger() if table is None else table
-        try:
-            content = self.store.read(run_path(self.run_id, LEDGER_FILE))
-        except FileNotFoundError as error:
-            raise self._lost(LEDGER_FILE, "is gone") from error
-        if hashlib.sha256(content).hexdigest() != self.summary.ledger_sha256:
-            raise self._lost(LEDGER_FILE, f"differs from its checksum in {SUMMARY_DOCUMENT}")
-        return read_table(content, f"{self.run_id}/{LEDGER_FILE}")
-
-    def _lost(self, name: str, why: str) -> PartwiseError:
-        """Return what to raise for a file that should be there as it was written."""
-        if self.refresh().generation != self.generation:
-            return RunFormatError(
-                f"The run {self.run_id!r} was worked on since this handle was opened; open it "
-                "again."
-            )
-        return IntegrityError(
-            f"{name} of the run {self.run_id!r} {why}; resume the run to make it anew."
-        )
+        table = self._view.ledger()
+        return self.no_ledger() if table is None else table
 
     def no_ledger(self) -> pa.Table:
         """Return a ledger without rows."""
@@ -316,7 +331,7 @@ class Run:
         try:
             stored = self.store.read_range(path, artifact.offset, artifact.stored_bytes)
         except FileNotFoundError as error:
-            raise self._lost(artifact.bundle, f"is gone with {artifact.filename!r}") from error
+            raise self._view.lost(artifact.bundle, f"is gone with {artifact.filename!r}") from error
         return decode(stored, artifact, where)
 
     def logs(self, key: Key) -> str:
@@ -399,10 +414,7 @@ class Run:
         table = self.ledger.filter(pc.is_valid(self.ledger["rows_file"]))
         chosen = table.select(["rows_file", "rows_offset", "rows_count"]).to_pandas()
         for path, group in chosen.groupby("rows_file", sort=True):
-            try:
-                content = self.store.read(run_path(self.run_id, str(path)))
-            except FileNotFoundError as error:
-                raise self._lost(str(path), "is gone") from error
+            content = self._read_output(str(path))
             rows = read_table(content, f"{self.run_id}/{path}")
             if columns is not None:
                 rows = rows.select([name for name in columns if name in rows.column_names])
@@ -414,9 +426,26 @@ class Run:
                 rows = rows.take(pa.array(np.concatenate(spans)))
             yield rows.replace_schema_metadata(None)
 
+    def _read_output(self, name: str) -> bytes:
+        """Return a file of output rows, also one that a newer generation has replaced since."""
+        for place in ((name,), (REPLACED, name)):
+            try:
+                return self.store.read(run_path(self.run_id, *place))
+            except FileNotFoundError as error:
+                missing = error
+        raise self._view.lost(name, "is gone") from missing
+
     def failures(self) -> pa.Table:
         """Return failures grouped by fingerprint: type, message, count and sample keys, most first.
 
+        Those of the newest generation, also where that was stopped and readers see another.
+
         Columns: error_fingerprint, error_type, error_message, count, sample (partition_ids).
         """
-        return group_failures(self.ledger)
+        return group_failures(self.newest.ledger)
+
+
+def began_in(ledger: pa.Table, generation: int) -> int:
+    """Return how many partitions a generation made an attempt at."""
+    ours = pc.equal(ledger["generation"], generation)
+    return int(pc.sum(pc.and_(ours, pc.greater(ledger["attempts"], 0))).as_py() or 0)

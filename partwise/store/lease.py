@@ -3,6 +3,7 @@
     <run>/lease/0001.json        the claim, created only if absent: the owner
     <run>/lease/0001.heartbeat   a counter that the owner's process keeps moving
     <run>/lease/0001.released    the owner is done
+    <run>/lease/0001.wanted      somebody waits for an owner that gives way
 
 To take over is to create the next number, which only one process can. Nothing is decided by
 comparing clocks: on the owner's own machine its process is looked up, from elsewhere the counter is
@@ -29,6 +30,8 @@ from partwise.store.store import Store
 
 HEARTBEAT_S = 3.0
 """Time between two moves of the counter, a tenth of the silence that means death."""
+GIVE_WAY_S = 30.0
+"""How long an owner that gives way is waited for."""
 
 _POLL_S = 0.5
 _CLAIM = re.compile(r"(\d{4,})\.json")
@@ -39,7 +42,10 @@ class LeaseOwner(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    format_version: Literal[1] = 1
+    format_version: Literal[1, 2] = 2
+    gives_way: bool = False
+    """Whether it releases the run soon after it is asked to, as a garbage collection does. Not in
+    version 1."""
     host: str
     pid: int
     process_start: str
@@ -51,9 +57,10 @@ class LeaseOwner(BaseModel):
     claimed_at: datetime
 
     @classmethod
-    def of_this_process(cls) -> Self:
+    def of_this_process(cls, *, gives_way: bool = False) -> Self:
         """Describe this process, with a writer ID that nobody else has."""
         return cls(
+            gives_way=gives_way,
             host=socket.gethostname(),
             pid=os.getpid(),
             process_start=_process_start(os.getpid()) or "",
@@ -104,7 +111,9 @@ class Lease:
         self._thread.start()
 
     @classmethod
-    def acquire(cls, store: Store, run_path: str, *, wait_s: float = 30.0) -> "Lease":
+    def acquire(
+        cls, store: Store, run_path: str, *, wait_s: float = 30.0, gives_way: bool = False
+    ) -> "Lease":
         """Become the one process that works on a run.
 
         An owner that lives on this machine is seen at once, and so is one that died on it. One on
@@ -115,16 +124,18 @@ class Lease:
             store: Where the run is.
             run_path: The run's folder in it.
             wait_s: Silence in seconds after which an owner elsewhere counts as dead.
+            gives_way: Whether this owner looks at `is_wanted` now and then, and releases the run
+                when it is. It is waited for; others are not.
 
         Raises:
             RunBusyError: If the owner lives.
         """
-        owner = LeaseOwner.of_this_process()
+        owner = LeaseOwner.of_this_process(gives_way=gives_way)
         while True:
             number = _newest(store, run_path)
             # Only the newest claim counts: whoever made it had found those before it free or dead.
             if number:
-                _wait_until_free(store, run_path, number, wait_s)
+                _wait_until_free(store, run_path, number, wait_s, asks=not gives_way)
             try:
                 store.create(_object(run_path, number + 1, "json"), _encoded(owner))
             except FileExistsError:
@@ -148,6 +159,10 @@ class Lease:
                 f"Run {_run_id(self._run_path)} was taken over by {taker}, because this process "
                 f"sent no heartbeat for too long; it stops here, what it has committed is kept."
             )
+
+    def is_wanted(self) -> bool:
+        """Tell whether somebody waits for this owner to give way. Costs one request."""
+        return self._store.exists(_object(self._run_path, self._number, "wanted"))
 
     def release(self) -> None:
         """Give the run free for the next process. To do so again does nothing."""
@@ -190,14 +205,32 @@ class Lease:
                 return
 
 
-def _wait_until_free(store: Store, run_path: str, number: int, wait_s: float) -> None:
-    """Return when the owner of a claim is done or dead; RunBusyError when it is seen to live."""
+def _wait_until_free(
+    store: Store, run_path: str, number: int, wait_s: float, *, asks: bool
+) -> None:
+    """Return when the owner of a claim is done or dead; RunBusyError when it is seen to live.
+
+    Args:
+        store: Where the run is.
+        run_path: The run's folder in it.
+        number: Of the claim.
+        wait_s: Silence in seconds after which an owner elsewhere counts as dead.
+        asks: Whether an owner that gives way is asked to.
+    """
     if store.exists(_object(run_path, number, "released")):
         return
     owner = _read_owner(store, run_path, number)
     state = owner.state()
     if state == "gone":
         return
+    if owner.gives_way and asks:
+        # Not taken over at once: it may be about to delete what we would find and keep.
+        store.write(_object(run_path, number, "wanted"), b"wanted\n")
+        deadline = time.monotonic() + GIVE_WAY_S
+        while time.monotonic() < deadline and owner.state() != "gone":
+            if store.exists(_object(run_path, number, "released")):
+                return
+            time.sleep(_POLL_S)
     # From another machine only change counts, never how old a heartbeat is: clocks differ.
     before = _heartbeat(store, run_path, number)
     moved = state == "alive"

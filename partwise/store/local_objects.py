@@ -88,6 +88,21 @@ class LocalObjects:
         for entry in self._entries(folder):
             yield entry.name
 
+    def copy(self, path: str, new_path: str) -> None:
+        """Make an object available under a second path: a link where the file system has them."""
+        source, target = self.locate(path), self.locate(new_path)
+        folder = os.path.dirname(target)
+        _make_folders(folder)
+        try:
+            os.link(source, target, follow_symlinks=False)
+        except FileExistsError:
+            return
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            self.write(new_path, self.read(path))
+        _flush_folder(folder)
+
     def delete(self, path: str) -> None:
         """Delete an object, if it is there, and the folders that are empty without it."""
         target = self.locate(path)

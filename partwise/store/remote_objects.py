@@ -167,6 +167,10 @@ class RemoteObjects:
                 if head == base:
                     yield last
 
+    def copy(self, path: str, new_path: str) -> None:
+        """Make an object available under a second path; the service copies, not this machine."""
+        self.filesystem.cp_file(self._full(path), self._full(new_path))
+
     def delete(self, path: str) -> None:
         """Delete an object, if it is there."""
         with contextlib.suppress(FileNotFoundError):

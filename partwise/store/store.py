@@ -173,6 +173,19 @@ class Store:
         with self._errors("delete", path):
             self._objects().delete(_checked(path))
 
+    def move(self, path: str, new_path: str) -> None:
+        """Give an object another path; one that is not there any more is left alone.
+
+        At every moment it is found under the old path or the new one. An object that has the new
+        path already has the same content: a move that was cut short.
+        """
+        with self._errors("write", new_path):
+            try:
+                self._objects().copy(_checked(path), _checked(new_path))
+            except FileNotFoundError:
+                return
+        self.delete(path)
+
     def delete_folder(self, folder: str) -> None:
         """Delete all objects in a folder, and what killed writers left behind there."""
         with self._errors("delete", folder):

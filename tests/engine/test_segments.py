@@ -11,6 +11,7 @@ from partwise.engine import segments as segments_module
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.segments import SegmentWriter
 from partwise.errors import RunBusyError, StoreError
+from partwise.runs.contents import Generations
 from partwise.runs.ledger import LedgerRow, read_table
 
 KEYS = pa.table({"key": ["a", "b", "c"]})
@@ -34,7 +35,8 @@ class FakeStore:
 
 @pytest.fixture
 def store(monkeypatch) -> FakeStore:
-    monkeypatch.setattr(segments_module, "ended_generation", lambda store, run_id: 0)
+    none = Generations(begun=1, ended=())
+    monkeypatch.setattr(segments_module, "list_generations", lambda store, run_id: none)
     return FakeStore()
 
 
@@ -131,7 +133,8 @@ def test_a_segment_is_due_after_its_time_or_when_it_is_large(store, monkeypatch)
 def test_an_execution_that_the_run_ended_without_writes_nothing_more(
     writer, store, monkeypatch
 ) -> None:
-    monkeypatch.setattr(segments_module, "ended_generation", lambda store, run_id: 1)
+    ended = Generations(begun=1, ended=(1,))
+    monkeypatch.setattr(segments_module, "list_generations", lambda store, run_id: ended)
     writer.add(0, row("a"))
     with pytest.raises(RunBusyError, match="ended without this execution of its shard 0"):
         writer.commit()

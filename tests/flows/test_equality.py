@@ -203,7 +203,7 @@ def test_shards_and_workers_change_no_byte_of_a_model(
 
 
 def test_the_ledger_is_a_file_that_anybody_reads(outcome, tmp_path) -> None:
-    path = Path(outcome.training.path, "ledger.parquet")
+    path = Path(outcome.training.path, "generations/0001.ledger.parquet")
     table = pq.read_table(path)
     assert table.num_rows == outcome.training.partitions.num_rows
     assert table["status"].equals(outcome.training.partitions["status"])

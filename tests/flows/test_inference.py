@@ -366,8 +366,8 @@ def test_a_run_that_was_stopped_serves_what_it_has(cluster, store) -> None:
 @pytest.mark.slow
 def test_a_run_whose_process_was_killed_serves_what_it_has(trained, cluster, tmp_path) -> None:
     shutil.copytree(trained.path, tmp_path / "runs" / "trained")
-    for name in ("summary.json", "ledger.parquet"):
-        (tmp_path / "runs" / "trained" / name).unlink()
+    for name in ("0001.summary.json", "0001.ledger.parquet"):
+        (tmp_path / "runs" / "trained" / "generations" / name).unlink()
     segments = sorted((tmp_path / "runs" / "trained" / "ledger").iterdir())
     segments[0].unlink()
     left = Run.open("trained", tmp_path)

@@ -101,7 +101,8 @@ class Scene:
         """The keys that some generation has committed; all of them are of the same code."""
         run = Run.open(run_id, self.store)
         tables = [
-            read_generation(run.store, run_id, number) for number in range(1, run.generation + 1)
+            read_generation(run.store, run_id, number).merge()
+            for number in range(1, run.generation + 1)
         ]
         rows = [row for table in tables if table is not None for row in table.to_pylist()]
         return {row["key.key"] for row in rows}

@@ -415,7 +415,7 @@ def test_inference_follows_the_models_that_were_trained_again(
 def test_a_damaged_ledger_is_written_anew_by_a_resume(train, calls, tmp_path) -> None:
     path = write(tmp_path / "rows.parquet", table_of(VALUES))
     run = train(path)
-    ledger = Path(run.path, "ledger.parquet")
+    ledger = Path(run.path, "generations/0001.ledger.parquet")
     ledger.write_bytes(ledger.read_bytes()[:-9] + b"lost bytes")
     with pytest.raises(IntegrityError, match=r"'resumed' differs .* resume the run"):
         _ = run.refresh().partitions

@@ -21,7 +21,7 @@ EVIL = "<script>alert('x')</script> & \"quoted\" </style><b>"
 
 def done(key, **more):
     row = {"key": key, "rows": 10, "seconds": 0.5, "host": "vm/0", "metrics": {"rmse": 1.0}}
-    return row | more
+    return {"attempts": 1} | row | more
 
 
 def failed(key, message="bad", fingerprint="f", **more):
@@ -175,10 +175,12 @@ def test_tidying_leaves_the_report_alone(make_ledger) -> None:
     make_ledger.complete([done("a")])
     run = make_ledger.complete([done("a")])
     write_report(run)
-    deleted = collect_garbage(run.store, "run", dry_run=False)
-    assert deleted
+    assert collect_garbage(run.store, "run", dry_run=False, grace_hours=0).files
     assert read_report(run.refresh()) is not None
-    assert pq.read_table(run.store.local_path("runs/run/ledger.parquet")).num_rows == 1
+    assert (
+        pq.read_table(run.store.local_path("runs/run/generations/0002.ledger.parquet")).num_rows
+        == 1
+    )
 
 
 def test_a_kept_partition_counts_as_kept_and_its_timeline_is_told_apart(make_ledger) -> None:

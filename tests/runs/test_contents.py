@@ -61,7 +61,7 @@ def test_a_run_is_whole_until_one_of_its_files_is_gone(make_run) -> None:
     assert files == files_there(run.store, "run", "map", shard=0)
     assert files_there(run.store, "run", "map", shard=1) == set()
     assert run.is_whole()
-    for name in [*files, "ledger.parquet"]:
+    for name in [*files, "generations/0001.ledger.parquet"]:
         content = run.store.read(f"runs/run/{name}")
         run.store.delete(f"runs/run/{name}")
         assert not run.refresh().is_whole()

@@ -85,21 +85,21 @@ def test_a_run_document_knows_its_keys() -> None:
         (lambda content: b"[1]", "is not a JSON document"),
         (lambda content: b"null", "is not a JSON document"),
         (lambda content: b"[" * 100_000, "is not a JSON document"),
-        (lambda content: b"{}", "has format version None, and this release reads up to 1"),
+        (lambda content: b"{}", "has format version None, and this release reads up to 2"),
         (
-            lambda content: content.replace(b'"format_version": 1', b'"format_version": 2'),
-            "has format version 2, and this release reads up to 1; install a newer partwise",
+            lambda content: content.replace(b'"format_version": 2', b'"format_version": 3'),
+            "has format version 3, and this release reads up to 2; install a newer partwise",
         ),
         (
-            lambda content: content.replace(b'"format_version": 1', b'"format_version": "1"'),
+            lambda content: content.replace(b'"format_version": 2', b'"format_version": "1"'),
             "has format version '1'",
         ),
         (
-            lambda content: content.replace(b'"format_version": 1', b'"format_version": true'),
+            lambda content: content.replace(b'"format_version": 2', b'"format_version": true'),
             "has format version True",
         ),
         (
-            lambda content: content.replace(b'"format_version": 1', b'"format_version": 0'),
+            lambda content: content.replace(b'"format_version": 2', b'"format_version": 0'),
             "has format version 0",
         ),
         (

@@ -43,24 +43,25 @@ def call(prefect_server, dask_client, tmp_path):
 
 def test_a_fresh_run_has_no_garbage(call) -> None:
     run = call(1)
-    assert collect_garbage(run.store, "run", dry_run=False) == []
+    assert collect_garbage(run.store, "run", dry_run=False, grace_hours=0).files == []
 
 
 @pytest.mark.slow
 def test_an_overwritten_generation_goes_and_the_run_stays_whole(call) -> None:
     call(1)
     run = call(2, "overwrite")
+    assert collect_garbage(run.store, "run", dry_run=False).files == []
     before = run.store.list("runs/run/")
-    planned = collect_garbage(run.store, "run", dry_run=True)
+    planned = collect_garbage(run.store, "run", dry_run=True, grace_hours=0)
     assert run.store.list("runs/run/") == before
-    assert planned
-    assert all(size > 0 for _, size in planned)
-    assert collect_garbage(run.store, "run", dry_run=False) == planned
+    assert planned.files
+    assert all(size > 0 for _, size in planned.files)
+    assert collect_garbage(run.store, "run", dry_run=False, grace_hours=0) == planned
     left = run.refresh()
-    assert not {path for path, _ in planned} & set(left.store.list("runs/run/"))
+    assert not {path for path, _ in planned.files} & set(left.store.list("runs/run/"))
     assert left.artifact(3, "note.txt") == b"3 times 2"
     assert sorted(left.predictions()["value"].to_pylist()) == [0, 2, 4, 6, 8, 10]
-    assert collect_garbage(run.store, "run", dry_run=True) == []
+    assert collect_garbage(run.store, "run", dry_run=True, grace_hours=0).files == []
     again = call(2, "resume")
     assert (again.kept, again.executed) == (6, 0)
 
@@ -69,7 +70,8 @@ def test_an_overwritten_generation_goes_and_the_run_stays_whole(call) -> None:
 def test_what_a_resume_kept_stays(call) -> None:
     call(1)
     call(1, "resume", keys=8)
-    collect_garbage(Store.parse(call(1, "resume", keys=8).store.url), "run", dry_run=False)
+    store = Store.parse(call(1, "resume", keys=8).store.url)
+    collect_garbage(store, "run", dry_run=False, grace_hours=0)
     run = call(1, "resume", keys=9)
     assert (run.kept, run.executed) == (8, 1)
     assert [run.artifact(key, "note.txt") for key in (0, 8)] == [b"0 times 1", b"8 times 1"]
@@ -87,9 +89,10 @@ def test_nothing_is_deleted_while_somebody_works_on_the_run(call) -> None:
 @pytest.mark.slow
 def test_of_an_unfinished_run_only_scratch_goes(call) -> None:
     run = call(1)
-    run.store.delete("runs/run/summary.json")
+    run.store.delete("runs/run/generations/0001.summary.json")
     run.store.write("runs/run/scratch/token/rows", b"rows of shards")
-    assert collect_garbage(run.store, "run", dry_run=False) == [("runs/run/scratch/token/rows", 14)]
+    deleted = collect_garbage(run.store, "run", dry_run=False, grace_hours=0).files
+    assert deleted == [("runs/run/scratch/token/rows", 14)]
 
 
 def test_an_unknown_run_is_named(tmp_path) -> None:

@@ -1,5 +1,7 @@
 """What may never be deleted of a run, whatever generations and late executions left in it."""
 
+import threading
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -8,11 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.errors import IntegrityError, RunBusyError, RunNotFoundError
+from partwise.errors import (
+    InputError,
+    IntegrityError,
+    RunBusyError,
+    RunFormatError,
+    RunNotFoundError,
+)
 from partwise.outcomes import CANCELLED
+from partwise.runs import garbage
 from partwise.runs.contents import read_committed
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
+from partwise.store.store import Store
 
 KEYS = "abcd"
 
@@ -55,18 +65,20 @@ def test_what_an_overwrite_and_late_executions_leave_is_deleted(make_run) -> Non
     run = make_run.end(4)
     late = make_run.commit(*done("cd", 3.0), generation=2)
     before, kept = files(run), content(run)
-    told = collect_garbage(run.store, "run", dry_run=True)
+    assert collect_garbage(run.store, "run", dry_run=False).files == []
+    found = collect_garbage(run.store, "run", dry_run=True, grace_hours=0).files
     assert files(run) == before
-    deleted = collect_garbage(run.store, "run", dry_run=False)
-    assert deleted == told
+    deleted = collect_garbage(run.store, "run", dry_run=False, grace_hours=0).files
+    assert deleted == found
     assert all(size > 0 for _, size in deleted)
     gone = {path.removeprefix("runs/run/") for path, _ in deleted}
     assert gone == before - files(run)
+    gone -= {"generations/0001.ledger.parquet"}
     tokens = [name.split("-")[1] for name in gone]
     assert set(tokens) == {first, zombie, late}
     assert {name for name in files(run) if second in name or third in name}
     assert content(run) == kept
-    assert collect_garbage(run.store, "run", dry_run=False) == []
+    assert collect_garbage(run.store, "run", dry_run=False, grace_hours=0).files == []
 
 
 def test_a_resume_finds_all_that_it_found_before(make_run) -> None:
@@ -78,10 +90,11 @@ def test_a_resume_finds_all_that_it_found_before(make_run) -> None:
     others = run.ledger.filter(pc.not_equal(run.ledger["key.key"], "a"))
     make_run.commit(*done("a", 1.0), carried=others)
     run = make_run.end(4)
-    collect_garbage(run.store, "run", dry_run=False)
+    collect_garbage(run.store, "run", dry_run=False, grace_hours=0)
     # What is left is one segment of the second generation, with rows of the first.
-    current, earlier = read_committed(run.store, "run", 0, 3, (1, 2))
-    assert current is None
+    committed = read_committed(run.store, "run", 0, 3, (1, 2))
+    earlier = committed.earlier
+    assert committed.current is None
     assert earlier is not None
     assert outcomes(earlier) == outcomes(run.ledger)
     assert earlier["generation"].to_pylist() == [2, 1, 1, 1]
@@ -103,7 +116,7 @@ def test_of_an_unfinished_run_only_staged_files_go(make_run, stopped) -> None:
         run = make_run.open()
     run.store.write("runs/run/scratch/token/rows.arrow", b"rows")
     before = files(run)
-    deleted = collect_garbage(run.store, "run", dry_run=False)
+    deleted = collect_garbage(run.store, "run", dry_run=False, grace_hours=0).files
     assert deleted == [("runs/run/scratch/token/rows.arrow", 4)]
     assert files(run) == before - {"scratch/token/rows.arrow"}
 
@@ -117,7 +130,7 @@ def test_nothing_goes_while_somebody_works_on_the_run(make_run) -> None:
     run.store.write("runs/run/scratch/token/rows.arrow", b"rows")
     before = files(run)
     with pytest.raises(RunBusyError, match="run is worked on by"):
-        collect_garbage(run.store, "run", dry_run=False)
+        collect_garbage(run.store, "run", dry_run=False, grace_hours=0)
     make_run.leave()
     assert files(run) == before
 
@@ -127,14 +140,80 @@ def test_nothing_goes_when_the_ledger_cannot_be_trusted(make_run) -> None:
     make_run.commit(*done(KEYS))
     make_run.commit(*done("a", 2.0))
     run = make_run.end(4)
-    Path(run.path, "ledger.parquet").write_bytes(b"?")
+    Path(run.path, "generations/0001.ledger.parquet").write_bytes(b"?")
     before = files(run)
-    with pytest.raises(IntegrityError, match=r"ledger.parquet of the run 'run' differs"):
-        collect_garbage(run.store, "run", dry_run=False)
+    with pytest.raises(IntegrityError, match=r"0001.ledger.parquet of the run 'run' differs"):
+        collect_garbage(run.store, "run", dry_run=False, grace_hours=0)
     assert files(run) == before
     with pytest.raises(RunNotFoundError, match="no run 'other'"):
-        collect_garbage(run.store, "other", dry_run=False)
+        collect_garbage(run.store, "other", dry_run=False, grace_hours=0)
     assert not Path(run.store.url, "runs/other").exists()
+
+
+def test_what_readers_could_see_has_its_grace(make_run, monkeypatch) -> None:
+    make_run.begin()
+    first = make_run.commit(*done(KEYS))
+    make_run.end(4)
+    make_run.begin("overwrite")
+    make_run.commit(*done(KEYS, 1.0))
+    run = make_run.end(4)
+    before = files(run)
+    reader = Run.open("run", run.store, generation=1)
+    assert collect_garbage(run.store, "run", dry_run=False).files == []
+    assert files(run) == before
+    # An hour after the second was complete, and a day.
+    for hours, there in ((1, True), (25, False)):
+        later = datetime.now(UTC) + timedelta(hours=hours)
+        monkeypatch.setattr(garbage, "now", lambda later=later: later)
+        collect_garbage(run.store, "run", dry_run=False)
+        assert any(first in name for name in files(run)) == there
+    with pytest.raises(RunFormatError, match=r"was worked on since .* open it again"):
+        _ = reader.ledger
+    with pytest.raises(InputError, match="grace_hours is -1; it must be 0 or more"):
+        collect_garbage(run.store, "run", dry_run=True, grace_hours=-1)
+
+
+def test_a_collection_gives_way_to_whoever_works_on_the_run(make_run, monkeypatch) -> None:
+    make_run.begin()
+    make_run.commit(*done("abcdefgh"))
+    make_run.end(8)
+    for _ in range(5):
+        make_run.begin("overwrite")
+        for key in "abcdefgh":
+            make_run.commit(*done(key, 1.0))
+        make_run.end(8)
+    run = make_run.open()
+    at_work, go_on = threading.Event(), threading.Event()
+    delete = Store.delete
+
+    def slow_delete(store: Store, path: str) -> None:
+        if threading.current_thread() is not threading.main_thread() and "/lease/" not in path:
+            at_work.set()
+            go_on.wait(30)
+        delete(store, path)
+
+    monkeypatch.setattr(Store, "delete", slow_delete)
+    found = []
+    collector = threading.Thread(
+        target=lambda: found.append(collect_garbage(run.store, "run", dry_run=False, grace_hours=0))
+    )
+    collector.start()
+    assert at_work.wait(30)
+    # Another collection is refused: it is not worth waiting for.
+    with pytest.raises(RunBusyError, match="run is worked on by"):
+        collect_garbage(run.store, "run", dry_run=False)
+    asked = threading.Timer(0.3, go_on.set)
+    asked.start()
+    make_run.begin()
+    asked.join()
+    collector.join()
+    assert found[0].gave_way
+    assert len(found[0].files) == 1, "it ends before the next file once it is asked to"
+    before = files(run)
+    make_run.commit(*done("abcdefgh", 2.0))
+    make_run.end(8)
+    # Output rows are set aside when they are replaced; all else is where it was.
+    assert files(run) > {name for name in before if not name.startswith("outputs/")}
 
 
 GENERATIONS = st.lists(
@@ -180,11 +259,11 @@ def test_no_reader_and_no_resume_misses_anything(make_runs, generations) -> None
             run = make_run.open()
     stands = make_run.open()
     before = content(stands)
-    collect_garbage(stands.store, "run", dry_run=False)
+    collect_garbage(stands.store, "run", dry_run=False, grace_hours=0)
     after = make_run.open()
     assert content(after) == before
     number = after.generation
-    _, kept = read_committed(after.store, "run", 0, number + 1, range(1, number + 1))
+    kept = read_committed(after.store, "run", 0, number + 1, range(1, number + 1)).earlier
     if after.summary is not None:
         assert kept is not None
         found = {row["partition_id"]: row for row in outcomes(kept)}

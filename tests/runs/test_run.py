@@ -1,9 +1,12 @@
 """What a run shows: complete or not, seen from elsewhere, with damaged and missing objects."""
 
+import io
 import json
+import re
 from pathlib import Path
 
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from partwise.errors import (
@@ -11,14 +14,16 @@ from partwise.errors import (
     IntegrityError,
     KeyClassError,
     ModelNotFound,
+    NewerFormatError,
     PartitionNotFoundError,
     PartwiseError,
     RunFormatError,
     RunIdError,
     RunNotFoundError,
 )
-from partwise.outcomes import RunStatus
-from partwise.runs.contents import list_runs
+from partwise.outcomes import CANCELLED, RunStatus
+from partwise.runs.contents import list_runs, read_committed
+from partwise.runs.ledger import read_table
 from partwise.runs.run import Run
 
 DONE = [("a", "DONE", 1.0), ("b", "DONE", 2.0), ("c", "FAILED", 3.0)]
@@ -167,21 +172,67 @@ def test_an_ending_that_does_not_add_up_is_no_ending(make_run) -> None:
     assert make_run.open().status is RunStatus.IN_PROGRESS
 
 
-def test_a_resume_is_unfinished_until_its_own_summary_is_there(run, make_run) -> None:
+def test_a_complete_generation_is_seen_until_the_next_one_is_complete(run, make_run) -> None:
     before = run.refresh()
-    _ = run.ledger
-    make_run.begin("overwrite")
-    assert make_run.open().status is RunStatus.IN_PROGRESS
+    make_run.begin("overwrite", partitions=3)
     make_run.commit(("a", "DONE", 9.0))
-    # As the next generation writes it a moment before its summary.
-    (folder(run) / "ledger.parquet").write_bytes(b"?")
-    with pytest.raises(RunFormatError, match=r"'run' was worked on since .*; open it again"):
-        _ = before.ledger
-    assert statuses(make_run.open()) == {"a": "DONE"}
-    assert statuses(run) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
+    shown = make_run.open()
+    assert shown.status is RunStatus.IN_PROGRESS
+    assert statuses(shown) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
+    assert shown.artifact("a", "note.txt") == b"a 1.0"
+    assert shown.predictions()["value"].to_pylist() == [1.0, 2.0]
+    assert shown.shown is not None
+    assert shown.shown.generation == 1
+    assert re.fullmatch(r"generation 2 at work since .* UTC, 1 of 3", str(shown.at_work))
+    assert statuses(shown.newest) == {"a": "DONE"}
+    assert statuses(Run.open("run", run.store, generation=2)) == {"a": "DONE"}
     run = make_run.end(1)
     assert (run.counts, run.generation) == ({"DONE": 1}, 2)
-    assert run.predictions()["value"].to_pylist() == [9.0]
+    assert make_run.open().at_work is None
+    assert make_run.open().predictions()["value"].to_pylist() == [9.0]
+    # Handles and rows of the first generation outlive it, and it can be asked for.
+    for older in (before, shown, Run.open("run", run.store, generation=1)):
+        assert older.artifact("a", "note.txt") == b"a 1.0"
+        assert older.predictions()["value"].to_pylist() == [1.0, 2.0]
+    with pytest.raises(RunNotFoundError, match=r"'run' has no generation 3; its newest is 2\."):
+        Run.open("run", run.store, generation=3)
+
+
+def test_a_generation_that_was_stopped_replaces_nothing(run, make_run) -> None:
+    make_run.begin()
+    make_run.commit(("a", "DONE", 9.0), ("b", "FAILED", 9.0), ("c", "CANCELLED", 0.0))
+    stopped = make_run.end(3, CANCELLED)
+    assert statuses(stopped) == {"a": "DONE", "b": "FAILED", "c": "CANCELLED"}
+    shown = make_run.open()
+    assert shown.status is RunStatus.CANCELLED
+    assert statuses(shown) == {"a": "DONE", "b": "DONE", "c": "FAILED"}
+    assert shown.predictions()["value"].to_pylist() == [1.0, 2.0]
+    assert shown.counts == {"DONE": 2, "FAILED": 1}
+    # Why it was stopped is asked of the newest.
+    assert shown.failures()["error_message"].to_pylist() == ["bad b"]
+
+
+def test_a_run_that_never_was_complete_shows_what_one_code_made_of_one_input(make_run) -> None:
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.0), ("b", "FAILED", 1.0))
+    make_run.leave()
+    make_run.begin()
+    assert statuses(make_run.open()) == {"a": "DONE", "b": "FAILED"}
+    make_run.commit(("b", "DONE", 2.0))
+    make_run.leave()
+    assert statuses(make_run.open()) == {"a": "DONE", "b": "DONE"}
+    # Other code, or another input: nothing is mixed, and nothing gets less.
+    for code, inputs in (("d", "i"), ("d", "j")):
+        make_run.begin(code=code, inputs=inputs)
+        make_run.commit(("a", "DONE", 3.0))
+        make_run.leave()
+        assert make_run.open().artifact("a", "note.txt") == b"a 1.0"
+    make_run.begin(code="d", inputs="j")
+    make_run.commit(("c", "DONE", 4.0))
+    run = make_run.open()
+    assert statuses(run) == {"a": "DONE", "c": "DONE"}
+    assert run.artifact("a", "note.txt") == b"a 3.0"
+    make_run.leave()
 
 
 def test_kept_rows_say_which_generation_ran_them(run, make_run) -> None:
@@ -212,12 +263,12 @@ def newer(content: bytes) -> bytes:
     return json.dumps({**json.loads(content), "format_version": 7}).encode()
 
 
-@pytest.mark.parametrize("name", ["run.json", "summary.json"])
+@pytest.mark.parametrize("name", ["run.json", "generations/0001.summary.json"])
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (half, "is not a JSON document"),
-        (newer, "has format version 7, and this release reads up to 1; install a newer"),
+        (newer, "has format version 7, and this release reads up to 2; install a newer"),
     ],
 )
 def test_a_document_that_cannot_be_read_is_named(run, name, change, message) -> None:
@@ -237,26 +288,58 @@ def test_a_generation_that_cannot_be_read_is_named(run) -> None:
 
 @pytest.mark.parametrize("change", [flip, half])
 def test_a_ledger_that_was_changed_is_named(run, change) -> None:
-    edit(run, "ledger.parquet", change)
+    edit(run, "generations/0001.ledger.parquet", change)
     with pytest.raises(
-        IntegrityError, match=r"^ledger.parquet of the run 'run' differs .* resume the run"
+        IntegrityError,
+        match=r"^generations/0001.ledger.parquet of the run 'run' differs .* resume the run",
     ):
         _ = run.refresh().partitions
 
 
 def test_a_ledger_that_is_gone_is_named(run) -> None:
-    (folder(run) / "ledger.parquet").unlink()
-    with pytest.raises(IntegrityError, match=r"^ledger.parquet of the run 'run' is gone; resume"):
+    (folder(run) / "generations/0001.ledger.parquet").unlink()
+    with pytest.raises(
+        IntegrityError, match=r"^generations/0001.ledger.parquet of the run 'run' is gone; resume"
+    ):
         _ = run.refresh().partitions
 
 
-def test_a_ledger_segment_that_was_changed_is_named(make_run) -> None:
+def test_a_ledger_segment_that_was_changed_is_named_and_the_rest_is_shown(make_run, caplog) -> None:
+    make_run.begin()
+    token = make_run.commit(DONE[0])
+    make_run.commit(*DONE[1:])
+    edit(make_run.open(), f"ledger/00000-{token}-001.parquet", half)
+    assert statuses(make_run.open()) == {"b": "DONE", "c": "FAILED"}
+    assert f"runs/run/ledger/00000-{token}-001.parquet is no readable Parquet" in caplog.text
+    assert "Its partitions are left out, and the next resume runs them again." in caplog.text
+    with pytest.raises(IntegrityError, match=rf"has 2 partitions, .* have 3; .*{token}"):
+        make_run.end(3)
+    make_run.leave()
+    # Who works on the run next sets it aside, so that it is met once only.
+    found = read_committed(make_run.store, "run", 0, 2, (1,))
+    (sentence,) = found.damaged
+    assert f"set aside as runs/run/damaged/00000-{token}-001.parquet" in sentence
+    assert found.earlier["key.key"].to_pylist() == ["b", "c"]
+    assert read_committed(make_run.store, "run", 0, 2, (1,)).damaged == ()
+    caplog.clear()
+    assert statuses(make_run.open()) == {"b": "DONE", "c": "FAILED"}
+    assert caplog.text == ""
+
+
+def test_a_segment_of_a_newer_release_is_left_where_it_is(make_run) -> None:
     make_run.begin()
     token = make_run.commit(*DONE)
-    edit(make_run.open(), f"ledger/00000-{token}-001.parquet", half)
-    with pytest.raises(RunFormatError, match=rf"runs/run/ledger/00000-{token}.* no readable"):
-        _ = make_run.open().partitions
     make_run.leave()
+    path = f"runs/run/ledger/00000-{token}-001.parquet"
+    table = read_table(make_run.store.read(path), "x").replace_schema_metadata(
+        {"partwise.format_version": "7"}
+    )
+    sink = io.BytesIO()
+    pq.write_table(table, sink)
+    make_run.store.write(path, sink.getvalue())
+    with pytest.raises(NewerFormatError, match=r"has format version 7, and this release reads"):
+        read_committed(make_run.store, "run", 0, 2, (1,))
+    assert make_run.store.exists(path)
 
 
 def test_a_bundle_that_was_changed_is_named(run) -> None:
@@ -308,7 +391,8 @@ def show_all(run: Run) -> None:
 
 
 def test_every_error_is_one_line(run) -> None:
-    for name in ("run.json", "summary.json", "ledger.parquet", "generations/0001.json"):
+    ending = ("generations/0001.summary.json", "generations/0001.ledger.parquet")
+    for name in ("run.json", *ending, "generations/0001.json"):
         saved = (folder(run) / name).read_bytes()
         for change in (half, lambda content: b"", lambda content: b"\0" * 100):
             (folder(run) / name).write_bytes(change(saved))
@@ -328,7 +412,7 @@ def test_an_artifact_is_read_as_a_row_of_an_earlier_generation_describes_it(make
     make_run.commit(("a", "DONE", 2.0))
     run = make_run.open()
     assert run.read_artifact_of(row, "note.txt") == b"a 1.0"
-    assert run.artifact("a", "note.txt") == b"a 2.0", "what the handle shows is as it was"
+    assert run.newest.artifact("a", "note.txt") == b"a 2.0", "what the handle shows is as it was"
     with pytest.raises(ArtifactNotFoundError, match=r"has no artifact 'x'; it has note\.txt"):
         run.read_artifact_of(row, "x")
     make_run.leave()

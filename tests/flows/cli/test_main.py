@@ -308,7 +308,7 @@ def test_what_nothing_refers_to_is_deleted_on_request(sales, tmp_path, functions
     words = ["map", sales, "-p", "store", "--function", f"{functions}:first_days", "--run-id", "m"]
     words += ["--store", tmp_path, "--on-existing-artifacts", "overwrite", "--n-shards", "2"]
     assert [partwise(*words, *address).code for _ in range(2)] == [0, 0]
-    words = ["runs", "gc", "m", "--store", tmp_path]
+    words = ["runs", "gc", "m", "--grace-hours", "0", "--store", tmp_path]
     planned = [
         json.loads(line) for line in partwise(*words, "--dry-run", "--json").out.splitlines()
     ]
