@@ -228,6 +228,9 @@ def _show_failures(run: Run, as_json: bool) -> None:
     for text in groups:
         output.console().print(text)
     option = run_output.store_option(run)
+    if run.shown is not None and run.shown is not run.summary:
+        # What was listed is not what readers see.
+        option = f" --generation {run.generation}{option}"
     output.console().print(
         f"next: partwise runs show {run.run_id} --key KEY --logs{option}  (what one wrote)",
         markup=False,

@@ -257,6 +257,31 @@ def test_one_partition_and_its_log_are_shown(store, mixed_run) -> None:
     assert whole["status"] == "PARTIAL_FAILURE"
 
 
+def test_what_readers_see_during_a_resume_and_how_far_it_is_are_shown(make_run) -> None:
+    make_run.begin()
+    make_run.commit(*[(key, "DONE", 1.0) for key in "abc"])
+    make_run.end(3)
+    make_run.begin(code="other", partitions=3)
+    make_run.commit(("a", "FAILED", 2.0))
+    words = ["runs", "show", "run", "--store", make_run.store.url]
+    shown = partwise(*words).out
+    assert re.search(r"note +generation 2 at work since .* UTC, 1 of 3; or its process died", shown)
+    assert re.search(r"readers see +generation 1 \(SUCCESS\): 3 DONE", shown)
+    assert re.search(r"partitions +1 committed so far: 1 FAILED", shown)
+    record = json.loads(partwise(*words, "--json").out)
+    assert (record["generation"], record["shown_generation"]) == (2, 1)
+    assert (record["counts"], record["at_work"]["committed"]) == ({"DONE": 3}, 1)
+    listed = partwise("runs", "list", "--store", make_run.store.url, "--json").out
+    assert json.loads(listed)["counts"] == {"DONE": 3}
+    failures = partwise(*words, "--failures").out
+    assert "bad a" in failures
+    assert "runs show run --key KEY --logs --generation 2" in failures
+    assert "DONE" in partwise(*words, "--key", "a").out
+    assert "FAILED" in partwise(*words, "--key", "a", "--generation", "2").out
+    assert "no generation 3; its newest is 2" in partwise(*words, "--generation", "3").err
+    make_run.leave()
+
+
 @pytest.mark.slow
 def test_a_pickle_is_read_when_told_to(sales, store, mixed_run, functions, address) -> None:
     words = ["infer", sales, "-p", "store", "--training-run-id", mixed_run, "--store", store]
