@@ -3,6 +3,7 @@
 import logging
 import os
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from partwise.errors import InputError, IntegrityError, RunExistsError, RunFaile
 from partwise.flows import map_partitions, run_inference, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result, RunStatus, Skip
+from partwise.runs.claim import Claim, Identity, Intent
+from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
 
 KEYS = list("abcdefgh")
@@ -452,3 +455,65 @@ def test_models_gone_from_the_store_are_trained_again_by_a_resume(train, calls) 
     assert calls.take() == "".join(keys)
     assert (run.executed, run.kept) == (len(keys), 8 - len(keys))
     assert means(run) == {key: value + 1 for key, value in VALUES.items()}
+
+
+def test_readers_and_inference_go_on_while_a_run_is_made_anew(train, calls, tmp_path) -> None:
+    """A reader loops over all keys during an overwrite: all models of one code, at all times."""
+    rows = table_of(VALUES)
+    train(rows)
+    store = tmp_path / "store"
+    held = Run.open("resumed", store)
+    old = {key: value + 1 for key, value in VALUES.items()}
+    new = {key: value + 1001 for key, value in VALUES.items()}
+    assert means(held) == old
+    seen, failed, is_over = [], [], threading.Event()
+
+    def read_on() -> None:
+        while not is_over.is_set():
+            try:
+                seen.append(means(Run.open("resumed", store)))
+            except Exception as error:
+                failed.append(error)
+                return
+
+    reader = threading.Thread(target=read_on)
+    reader.start()
+    try:
+        train(rows, trainer(calls, 1000.0), on_existing_artifacts="overwrite")
+    finally:
+        is_over.set()
+        reader.join()
+    assert failed == []
+    assert seen[0] == old
+    switch = seen.index(new) if new in seen else len(seen)
+    assert seen == [old] * switch + [new] * (len(seen) - switch)
+    assert means(held) == old
+    # A collection in cron, and the handle still reads.
+    collect_garbage(held.store, "resumed", dry_run=False)
+    assert means(held) == old
+    assert means(held.refresh()) == new
+    assert means(Run.open("resumed", store, generation=1)) == old
+
+
+def test_a_killed_resume_with_other_params_hides_nothing(train, calls, cluster, tmp_path) -> None:
+    """All can be read, by inference too, after a resume died before its first commit."""
+    rows = table_of(VALUES)
+    run = train(rows)
+    identity = Identity(run_id="resumed", kind="train", key_columns=run.key_columns)
+    with Claim(run.store, identity, "resume") as claim:
+        intent = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint="other")
+        claim.begin(n_shards=3, intent=intent, partitions=len(VALUES))
+    after = Run.open("resumed", tmp_path / "store")
+    assert after.status is RunStatus.IN_PROGRESS
+    assert means(after) == {key: value + 1 for key, value in VALUES.items()}
+    inferred = run_inference(
+        rows,
+        "key",
+        "resumed",
+        lambda data, model, context: {"mean": [model["mean"]] * len(data)},
+        run_id="inferred",
+        store=tmp_path / "store",
+        serde=PickleSerde(),
+        cluster=cluster,
+    )
+    assert inferred.counts == {"DONE": len(VALUES)}
