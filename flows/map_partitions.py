@@ -82,7 +82,7 @@ def map_partitions(
             a dataset of the store, of which they become a version: dataset://forecasts.
 
     Returns:
-        The run. Its status is SUCCESS or PARTIAL_FAILURE.
+        The run. Its status is SUCCESS, PARTIAL_FAILURE or SKIPPED.
 
     Raises:
         InputError: An argument cannot be used; nothing was written.

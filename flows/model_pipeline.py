@@ -113,7 +113,8 @@ def model_pipeline(
             the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
 
     Returns:
-        The four runs. The status is SUCCESS, or PARTIAL_FAILURE where a partition failed in any.
+        The four runs. The status is PARTIAL_FAILURE where a partition failed in any, SKIPPED where
+        a stage skipped all, else SUCCESS.
 
     Raises:
         InputError: An argument cannot be used.

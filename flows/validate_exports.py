@@ -79,7 +79,7 @@ def validate_exports(
             the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
 
     Returns:
-        The run. Its status is SUCCESS or PARTIAL_FAILURE.
+        The run. Its status is SUCCESS, PARTIAL_FAILURE or SKIPPED.
 
     Raises:
         InputError: An argument cannot be used; nothing was written.

@@ -26,7 +26,9 @@ class RunStatus(StrEnum):
 
     IN_PROGRESS = "IN_PROGRESS"
     SUCCESS = "SUCCESS"
-    """Every partition is DONE or SKIPPED."""
+    """Every partition is DONE or SKIPPED, and at least one is DONE."""
+    SKIPPED = "SKIPPED"
+    """Every partition was skipped: nothing was made, and nothing failed."""
     PARTIAL_FAILURE = "PARTIAL_FAILURE"
     FAILURE = "FAILURE"
     """No partition is DONE although some failed, or the failure budget was exceeded."""

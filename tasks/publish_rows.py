@@ -34,7 +34,10 @@ def publish_rows(run: Run, output: Output) -> str:
     """
     try:
         if isinstance(output, Table):
+            # Of a run that was skipped, too: what an earlier generation wrote is taken out.
             published = str(publish(run, output))
+        elif run.status is RunStatus.SKIPPED:
+            published = f"no new version of {output}, since every partition was skipped"
         else:
             made = register_output(output.name, run)
             rows, name = f"{made.dataset.rows:,} rows", made.dataset.reference
@@ -64,6 +67,6 @@ def with_output(run: Run, output: Output | None, options: ExecutionOptions) -> R
     """
     if output is not None and options.sample is not None:
         get_run_logger().info("Run %s: a dry run, nothing goes to %s.", run.run_id, output)
-    elif output is not None and run.status in (RunStatus.SUCCESS, RunStatus.PARTIAL_FAILURE):
+    elif output is not None and run.status not in (RunStatus.FAILURE, RunStatus.CANCELLED):
         publish_rows(run, output)
     return run

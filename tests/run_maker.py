@@ -74,9 +74,10 @@ class RunMaker:
                 attempts=1,
                 rows=1,
                 fingerprint=fingerprint_of(key, value),
-                error_type=None if status == "DONE" else "ValueError",
-                error_message=None if status == "DONE" else f"bad {key}",
-                error_fingerprint=None if status == "DONE" else "f",
+                reason="too few rows" if status == "SKIPPED" else None,
+                error_type=None if status in ("DONE", "SKIPPED") else "ValueError",
+                error_message=None if status in ("DONE", "SKIPPED") else f"bad {key}",
+                error_fingerprint=None if status in ("DONE", "SKIPPED") else "f",
                 metrics={"value": value},
             )
             if status == "DONE":

@@ -29,6 +29,7 @@ from partwise.flows.cli.input_files import names_block
 from partwise.flows.cli.run_output import print_run
 from partwise.flows.operations.services import answers
 from partwise.models.serdes import PickleSerde
+from partwise.outcomes import RunStatus
 from partwise.runs.documents import check_run_id
 from partwise.runs.pipeline import Pipeline
 from partwise.sources.opening import OpenedData, open_source
@@ -70,7 +71,7 @@ def call_and_print(flow: str, arguments: Mapping[str, Any]) -> int:
             raise KeyboardInterrupt(f"interrupted; if the run was begun, {hint} goes on") from None
     for part in run.runs if isinstance(run, Pipeline) else [run]:
         print_run(part)
-    return PARTIAL_FAILURE if run.status.value == "PARTIAL_FAILURE" else SUCCESS
+    return PARTIAL_FAILURE if run.status is RunStatus.PARTIAL_FAILURE else SUCCESS
 
 
 def check_call(arguments: Mapping[str, Any]) -> Mapping[str, Any]:

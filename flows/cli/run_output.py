@@ -2,7 +2,6 @@
 
 import os
 import shlex
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
@@ -15,7 +14,7 @@ from partwise.flows.cli.output import STYLES, console, print_fields
 from partwise.formatting import duration, key_text, number, shortened
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.exports import exported_as
-from partwise.runs.ledger import KEY_PREFIX, readable_ledger
+from partwise.runs.ledger import KEY_PREFIX, readable_ledger, skip_reasons
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -70,7 +69,7 @@ def run_fields(run: Run) -> dict[str, Text | str]:
         lines = [f"{name:<{width}}  {number(value)}" for name, value in medians.items()]
         lines[0] += f"  (medians over {done:,} partitions)"
         fields["metrics"] = "\n".join(lines)
-    if skipped := _skipped(run):
+    if skipped := skip_reasons(run.ledger):
         fields["skipped"] = skipped
     if failures := failure_groups(run):
         fields["failures"] = Text("\n").join(failures)
@@ -113,9 +112,11 @@ def next_command(run: Run) -> tuple[str, str]:
             return f"python -c {command}", "read the predictions"
         case RunStatus.SUCCESS:
             return f"partwise runs show {name}{where}", "read this again"
+        case RunStatus.SKIPPED:
+            return f"partwise runs show {name} --open{where}", "what was skipped, and why"
         case RunStatus.PARTIAL_FAILURE | RunStatus.FAILURE:
             return f"partwise runs show {name} --failures{where}", "what failed, and where"
-        case _:
+        case RunStatus.CANCELLED | RunStatus.IN_PROGRESS:
             return f"partwise runs resume {name}{where}", "go on with what is not done"
 
 
@@ -134,6 +135,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "run_id": run.run_id,
         "kind": run.kind,
         "status": run.status.value,
+        "message": summary and summary.message,
         "partition_by": run.document.partition_by,
         "key_classes": [column.key_class.value for column in run.key_columns],
         "training_run_id": run.document.training_run_id,
@@ -218,10 +220,3 @@ def _counts(run: Run) -> Text:
     if run.kept:
         text.append(f"  ({run.kept:,} kept from before, {run.executed:,} run)")
     return text
-
-
-def _skipped(run: Run) -> str:
-    """Return the most frequent reasons for which partitions were skipped."""
-    chosen = run.ledger.filter(pc.equal(run.ledger["status"], PartitionStatus.SKIPPED.value))
-    reasons = Counter(chosen["reason"].to_pylist()).most_common(MOST_SAMPLES)
-    return "; ".join(f"{count:,} x {shortened(reason or 'no reason')}" for reason, count in reasons)

@@ -34,6 +34,13 @@ runs = App(
 Json = Annotated[bool, Parameter(name="--json")]
 RunId = Annotated[str, Parameter(name="RUN")]
 _CLUSTER = ClusterOptions()
+_COUNTED = {
+    "done": ("DONE",),
+    "skipped": ("SKIPPED",),
+    "failed": ("FAILED", "INTERNAL_ERROR"),
+    "cancelled": ("CANCELLED",),
+}
+"""The columns of `runs list` that count partitions, each with the statuses that it counts."""
 
 
 @runs.command(name="list")
@@ -57,7 +64,7 @@ def print_runs(*, store: StoreUrl = "artifacts", limit: int = 50, as_json: Json 
     if not records:
         output.console().print(f"There are no runs in {opened.url}.", markup=False)
         return 0
-    columns = ("run", "kind", "status", "partitions", "done", "failed", "began (UTC)")
+    columns = ("run", "kind", "status", "partitions", *_COUNTED, "began (UTC)")
     output.print_table(columns, [_list_row(record) for record in records[:limit]])
     if len(records) > limit:
         output.console().print(f"and {len(records) - limit} older ones (--limit)")
@@ -189,10 +196,10 @@ def _record(run_id: str, store: Store) -> dict[str, Any]:
 
 def _list_row(record: Mapping[str, Any]) -> tuple[Any, ...]:
     counts = record.get("counts", {})
-    wrong = counts.get("FAILED", 0) + counts.get("INTERNAL_ERROR", 0)
+    counted = [sum(counts.get(name, 0) for name in names) for names in _COUNTED.values()]
     began = record.get("started_at") or record["created_at"]
-    total, done = sum(counts.values()), counts.get("DONE", 0)
-    return record["run_id"], record.get("kind"), record["status"], total, done, wrong, began
+    name, kind, status = record["run_id"], record.get("kind"), record["status"]
+    return name, kind, status, sum(counts.values()), *counted, began
 
 
 def _print_run(run: Run) -> None:

@@ -123,7 +123,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         """Run the flow.
 
         Returns:
-            The run, when it ended with SUCCESS or PARTIAL_FAILURE.
+            The run, when it ended with SUCCESS, PARTIAL_FAILURE or SKIPPED.
 
         Raises:
             RunFailed: It ended with FAILURE; carries the run.

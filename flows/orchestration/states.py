@@ -17,8 +17,8 @@ R = TypeVar("R", bound=Run | Pipeline)
 def state_of(run: Run | Pipeline) -> State[Any]:
     """Return the Prefect state that a run, or a pipeline of runs, ends its flow run in.
 
-    SUCCESS is Completed; PARTIAL_FAILURE is Completed with that name; FAILURE is Failed; CANCELLED
-    is Cancelled. The latter two hold an error, which calling the flow raises.
+    SUCCESS is Completed; PARTIAL_FAILURE and SKIPPED are Completed with these names; FAILURE is
+    Failed; CANCELLED is Cancelled. The latter two hold an error, which calling the flow raises.
     """
     message = run.message if isinstance(run, Pipeline) else _message(run)
     if isinstance(run, Run):

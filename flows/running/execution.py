@@ -32,7 +32,7 @@ from partwise.flows.running.connections import (
     slots_per_host,
 )
 from partwise.flows.running.parameters import ClusterParameter, StoreParameter
-from partwise.outcomes import CANCELLED
+from partwise.outcomes import CANCELLED, RunStatus
 from partwise.runs.claim import Claim
 from partwise.runs.completion import complete_run, settle_unchanged
 from partwise.runs.run import Run
@@ -162,6 +162,8 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
 
 def _published(run: Run) -> Run:
     """Have the run's report and artifacts made; without them it is complete all the same."""
+    if run.summary is not None and run.status is RunStatus.SKIPPED:
+        get_run_logger().warning("Run %s: %s", run.run_id, run.summary.message)
     publish_report(run, return_state=True)
     return run
 

@@ -15,8 +15,10 @@ from partwise.errors import ColumnError, InputError, ModelNotFound
 from partwise.flows.running.calls import describe_intent
 from partwise.models.export_options import ModelFormat
 from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
+from partwise.outcomes import RunStatus
 from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.ledger import skip_reasons
 from partwise.runs.outputs import check_writable
 from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys
@@ -234,9 +236,13 @@ def trained_models(training: Run, serde: ModelSerde | None) -> dict[int, pa.Tabl
     """
     models = models_by_shard(training.ledger)
     if not models:
+        why = " yet; train it first"
+        if training.status is RunStatus.SKIPPED:
+            count, reasons = sum(training.counts.values()), skip_reasons(training.ledger)
+            why = f": all {count:,} partitions were skipped ({reasons}); train it on other rows"
         raise ModelNotFound(
-            f"The training run {training.run_id!r} ({training.status.value}) has no model yet; "
-            "train it first, or pass the ID of another run."
+            f"The training run {training.run_id!r} ({training.status.value}) has no model{why}, or "
+            "pass the ID of another run."
         )
     check_serdes(models, serde)
     return models

@@ -22,7 +22,7 @@ from partwise.runs.documents import (
     run_path,
     summary_file,
 )
-from partwise.runs.ledger import LedgerRow, merge, segment_table, write_table
+from partwise.runs.ledger import LedgerRow, merge, segment_table, skip_reasons, write_table
 from partwise.runs.outputs import rewrite_partial_files, unreferenced_outputs
 from partwise.runs.run import Run, began_in
 from partwise.tables.keys.partition_keys import KeyColumn, partition_ids
@@ -104,7 +104,7 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
     summary = SummaryDocument(
         generation=claim.generation,
         status=status,
-        message=describe(status, counts, kept, ending),
+        message=describe(status, counts, kept, ending, skip_reasons(ledger)),
         remark=ending.remark(ledger) if ending.remark else "",
         counts=counts,
         kept=kept,
@@ -169,19 +169,24 @@ def run_status(counts: Mapping[str, int], stopped: Stop | None) -> RunStatus:
         return stopped.status
     wrong = counts.get(PartitionStatus.FAILED, 0) + counts.get(PartitionStatus.INTERNAL_ERROR, 0)
     if wrong == 0:
-        return RunStatus.SUCCESS
+        # All of a resume's are counted: one that skips what is left of a run keeps its SUCCESS.
+        is_empty = set(counts) == {PartitionStatus.SKIPPED}
+        return RunStatus.SKIPPED if is_empty else RunStatus.SUCCESS
     return RunStatus.PARTIAL_FAILURE if counts.get(PartitionStatus.DONE) else RunStatus.FAILURE
 
 
-def describe(status: RunStatus, counts: Mapping[str, int], kept: int, ending: Ending) -> str:
-    """Return a sentence about a run's end."""
+def describe(
+    status: RunStatus, counts: Mapping[str, int], kept: int, ending: Ending, reasons: str
+) -> str:
+    """Return a sentence about a run's end; where all were skipped, with the `reasons` for it."""
     total = sum(counts.values())
     parts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
     before = f" {kept} were kept from before." if kept else ""
     dropped = ending.dropped_rows
     without = f" {dropped} rows with a null key were dropped." if dropped else ""
     end = f" Stopped: {ending.stopped.reason}." if ending.stopped else ""
-    return f"{status.value}: {total} partitions ({parts}).{before}{without}{end}"
+    why = f" Nothing was made: {reasons}." if status is RunStatus.SKIPPED else ""
+    return f"{status.value}: {total} partitions ({parts}).{why}{before}{without}{end}"
 
 
 def _rows_of(

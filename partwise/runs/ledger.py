@@ -5,6 +5,7 @@ fixed and explicit: metrics are one map column, which readers see as columns of 
 """
 
 import io
+from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.errors import NewerFormatError, RunFormatError
+from partwise.formatting import shortened
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
 
@@ -236,6 +238,21 @@ def group_failures(table: pa.Table) -> pa.Table:
         }
     )
     return result.sort_by([("count", "descending")])
+
+
+def skip_reasons(table: pa.Table, most: int = 3) -> str:
+    """Return the most frequent reasons for which partitions were skipped; "" where none was.
+
+    Example:
+        >>> skip_reasons(run.ledger)  # doctest: +SKIP
+        '96 x too few rows; 4 x no label'
+    """
+    skipped = table.filter(pc.equal(table["status"], PartitionStatus.SKIPPED.value))
+    frequent = Counter(skipped["reason"].to_pylist()).most_common(most)
+    texts = [f"{count:,} x {shortened(reason or 'no reason')}" for reason, count in frequent]
+    if rest := skipped.num_rows - sum(count for _, count in frequent):
+        texts.append(f"{rest:,} for other reasons")
+    return "; ".join(texts)
 
 
 def _free_name(name: str, prefix: str, taken: Container[str]) -> str:

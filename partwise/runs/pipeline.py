@@ -76,6 +76,7 @@ class Pipeline:
             RunStatus.CANCELLED,
             RunStatus.IN_PROGRESS,
             RunStatus.PARTIAL_FAILURE,
+            RunStatus.SKIPPED,
         )
         return next((status for status in order if status in statuses), RunStatus.SUCCESS)
 

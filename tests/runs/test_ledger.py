@@ -21,6 +21,7 @@ from partwise.runs.ledger import (
     read_table,
     readable_ledger,
     segment_table,
+    skip_reasons,
     write_table,
 )
 
@@ -201,6 +202,15 @@ def test_metrics_are_columns_and_no_name_hides_another() -> None:
     assert shown["status"].to_pylist() == ["DONE", "DONE", "FAILED"]
     # A part of a table is shown like a whole one.
     assert readable_ledger(segment_table(keys, rows).slice(1, 1))["status"].to_pylist() == ["DONE"]
+
+
+def test_the_most_frequent_reasons_of_skipped_rows_come_first() -> None:
+    reasons = [*"aabbbccd", None, "x" * 300]
+    rows = [row(f"{i}", status="SKIPPED", reason=text) for i, text in enumerate(reasons)]
+    table = ledger([*rows, row("done")])
+    assert skip_reasons(table) == "3 x b; 2 x a; 2 x c; 3 for other reasons"
+    assert skip_reasons(table.slice(8, 2)) == f"1 x no reason; 1 x {'x' * 200}..."
+    assert skip_reasons(table.slice(10)) == ""
 
 
 @pytest.mark.parametrize(

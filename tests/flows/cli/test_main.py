@@ -145,11 +145,11 @@ def test_train_infer_and_look(sales, tmp_path, address, monkeypatch) -> None:
     listed = partwise("runs", "list")
     assert listed.code == 0
     rows = [line.split() for line in listed.out.splitlines()]
-    assert rows[0][:6] == ["RUN", "KIND", "STATUS", "PARTITIONS", "DONE", "FAILED"]
-    assert [row[:6] for row in rows[1:]] == [
-        ["rows-2", "infer", "SUCCESS", "3", "2", "0"],
-        ["rows", "infer", "PARTIAL_FAILURE", "3", "2", "1"],
-        ["models", "train", "SUCCESS", "7", "7", "0"],
+    assert rows[0][:7] == ["RUN", "KIND", "STATUS", "PARTITIONS", "DONE", "SKIPPED", "FAILED"]
+    assert [row[:7] for row in rows[1:]] == [
+        ["rows-2", "infer", "SUCCESS", "3", "2", "1", "0"],
+        ["rows", "infer", "PARTIAL_FAILURE", "3", "2", "0", "1"],
+        ["models", "train", "SUCCESS", "7", "7", "0", "0"],
     ]
     few = partwise("runs", "list", "--limit", "1", "--json")
     assert json.loads(few.out)["run_id"] == "rows-2"
@@ -235,6 +235,26 @@ def test_a_partial_failure_ends_with_3_and_says_what_failed(store, mixed_run) ->
     records = [json.loads(line) for line in as_json.out.splitlines()]
     assert [record["key.store"] for record in records] == ["s3", "s4"]
     assert records[0]["error_message"] == "s3 is\nbeyond me"
+
+
+def test_a_run_of_which_all_is_skipped_ends_with_0_and_a_warning(
+    sales, tmp_path, functions, address
+) -> None:
+    words = ["map", sales, "-p", "store", "--function", f"{functions}:mean"]
+    words += ["--where", "store == s2", "--output", "dataset://nothing", "--store", tmp_path]
+    ended = partwise(*words, "--run-id", "all-skipped", *address)
+    assert ended.code == 0, ended
+    assert ended.out.startswith("all-skipped  SKIPPED in ")
+    assert ended.out.splitlines()[-1].startswith("next: partwise runs show all-skipped --open")
+    message = "SKIPPED: 1 partitions (1 SKIPPED). Nothing was made: 1 x too few rows."
+    assert f"warning: Run all-skipped: {message}\n" in ended.err
+    assert partwise("data", "list", "--store", tmp_path, "--json").out == "", "nothing to register"
+    with get_client(sync_client=True) as client:
+        named = FlowRunFilter(name=FlowRunFilterName(any_=["all-skipped"]))
+        (flow_run,) = client.read_flow_runs(flow_run_filter=named)
+    assert flow_run.state is not None
+    assert (flow_run.state.type.value, flow_run.state.name) == ("COMPLETED", "SKIPPED")
+    assert flow_run.state.message == message
 
 
 def test_one_partition_and_its_log_are_shown(store, mixed_run) -> None:
