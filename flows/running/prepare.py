@@ -1,16 +1,16 @@
 """What flows over rows decide before a row is touched: most refusals are here, without Prefect."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import pyarrow as pa
 
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.params import given_params
-from partwise.engine.plan import Plan
+from partwise.engine.plan import Plan, ReadKeys
 from partwise.engine.trained_models import models_by_shard, models_fingerprint
-from partwise.engine.works import InferWork, MapWork, TrainWork
+from partwise.engine.works import InferWork, MapWork, TrainWork, Work
 from partwise.errors import ColumnError, InputError, ModelNotFound
 from partwise.flows.running.calls import describe_intent
 from partwise.models.export_options import ModelFormat
@@ -18,9 +18,11 @@ from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
 from partwise.outcomes import RunStatus
 from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.documents import RunKind
 from partwise.runs.ledger import skip_reasons
 from partwise.runs.outputs import check_writable
 from partwise.runs.run import Run
+from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.write import NullKeys
 from partwise.sources.descriptions import Source
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
@@ -41,6 +43,61 @@ class Request:
     """Parameters of single partitions, as the flows take them."""
     null_keys: NullKeys = "error"
 
+    def plan(
+        self,
+        flow: str,
+        kind: RunKind,
+        source: Source,
+        keys: tuple[KeyColumn, ...],
+        work: Work,
+        arguments: Mapping[str, Any],
+        *,
+        function: Any,
+        uses: Run | None = None,
+        models: Mapping[int, pa.Table] | None = None,
+        check_sharded: Callable[[ShardedRows, ReadKeys], None] | None = None,
+    ) -> Plan:
+        """Return the plan of a run that is asked for so.
+
+        Args:
+            flow: The flow function's name.
+            kind: What the run does.
+            source: The rows.
+            keys: Their key columns.
+            work: What is done with each partition.
+            arguments: What the call was given, as a resume compares it and can repeat it.
+            function: The user's function or trainer; where there is none, the work.
+            uses: The run whose models are used: rows are divided as its rows were.
+            models: Where these models stand, a table for each shard.
+            check_sharded: Refuses rows that cannot be used, once they are sharded.
+        """
+        return Plan(
+            identity=Identity(
+                run_id=self.run_id,
+                kind=kind,
+                key_columns=keys,
+                training_run_id=None if uses is None else uses.run_id,
+            ),
+            source=source,
+            work=work,
+            function=function,
+            intent=describe_intent(
+                flow,
+                source.description(),
+                arguments,
+                self.version or None,
+                None if models is None else models_fingerprint(models),
+            ),
+            seed=self.seed,
+            params=self.params,
+            null_keys=self.null_keys,
+            on_existing=self.on_existing,
+            options=self.execution,
+            n_shards=None if uses is None else uses.document.n_shards,
+            models=models,
+            check_sharded=check_sharded,
+        )
+
 
 def prepare_training(
     source: Source,
@@ -58,37 +115,22 @@ def prepare_training(
         SerdeError: There is no serde of this name.
     """
     chosen_serde = resolve_serde(serde)
-    params = given_params(request.params)
+    request = replace(request, params=given_params(request.params))
     names, keys = _keys(source, partition_by)
     function = resolve_trainer(trainer)
     if hasattr(function, "check"):
         function.check(source.schema, key_columns=tuple(names))
-    intent = describe_intent(
-        "train_models",
-        source.description(),
-        {
-            "partition_by": names,
-            "trainer": trainer,
-            "serde": chosen_serde,
-            "params": params,
-            "null_keys": request.null_keys,
-            "seed": request.seed,
-            "execution": request.execution,
-        },
-        request.version or None,
-    )
-    return Plan(
-        identity=Identity(run_id=request.run_id, kind="train", key_columns=keys),
-        source=source,
-        work=TrainWork(function=function, serde=chosen_serde),
-        function=function,
-        intent=intent,
-        seed=request.seed,
-        params=params,
-        null_keys=request.null_keys,
-        on_existing=request.on_existing,
-        options=request.execution,
-    )
+    work = TrainWork(function=function, serde=chosen_serde)
+    arguments = {
+        "partition_by": names,
+        "trainer": trainer,
+        "serde": chosen_serde,
+        "params": request.params,
+        "null_keys": request.null_keys,
+        "seed": request.seed,
+        "execution": request.execution,
+    }
+    return request.plan("train_models", "train", source, keys, work, arguments, function=function)
 
 
 def prepare_mapping(
@@ -105,35 +147,21 @@ def prepare_mapping(
         FunctionError: The name of a function leads nowhere.
         InputError: The output's table cannot take the key columns.
     """
-    params = given_params(request.params)
+    request = replace(request, params=given_params(request.params))
     names, keys = _keys(source, partition_by)
     check_output(output, [source.schema.field(name) for name in names])
     work = MapWork(function=resolve_trainer(function), key_columns=tuple(names))
-    intent = describe_intent(
-        "map_partitions",
-        source.description(),
-        {
-            "partition_by": names,
-            "function": function,
-            "params": params,
-            "null_keys": request.null_keys,
-            "seed": request.seed,
-            "execution": request.execution,
-            "output": output,
-        },
-        request.version or None,
-    )
-    return Plan(
-        identity=Identity(run_id=request.run_id, kind="map", key_columns=keys),
-        source=source,
-        work=work,
-        function=work.function,
-        intent=intent,
-        seed=request.seed,
-        params=params,
-        null_keys=request.null_keys,
-        on_existing=request.on_existing,
-        options=request.execution,
+    arguments = {
+        "partition_by": names,
+        "function": function,
+        "params": request.params,
+        "null_keys": request.null_keys,
+        "seed": request.seed,
+        "execution": request.execution,
+        "output": output,
+    }
+    return request.plan(
+        "map_partitions", "map", source, keys, work, arguments, function=work.function
     )
 
 
@@ -172,7 +200,7 @@ def prepare_inference(
         ColumnError: A column to keep is missing.
     """
     chosen_serde = resolve_serde(serde)
-    params = given_params(request.params)
+    request = replace(request, params=given_params(request.params))
     names, keys = _keys(source, partition_by)
     check_output(output, [source.schema.field(name) for name in names])
     _check_training(training, names, keys)
@@ -186,43 +214,29 @@ def prepare_inference(
         key_columns=tuple(names),
         keep_columns=tuple(keep_columns),
     )
-    intent = describe_intent(
+    arguments = {
+        "partition_by": names,
+        "training_run_id": training.run_id,
+        "model_format": model_format,
+        "predict": predict or None,
+        "serde": chosen_serde,
+        "keep_columns": list(keep_columns) or None,
+        "on_missing_model": on_missing_model,
+        "params": request.params,
+        "null_keys": request.null_keys,
+        "seed": request.seed,
+        "execution": request.execution,
+        "output": output,
+    }
+    return request.plan(
         "run_inference",
-        source.description(),
-        {
-            "partition_by": names,
-            "training_run_id": training.run_id,
-            "model_format": model_format,
-            "predict": predict or None,
-            "serde": chosen_serde,
-            "keep_columns": list(keep_columns) or None,
-            "on_missing_model": on_missing_model,
-            "params": params,
-            "null_keys": request.null_keys,
-            "seed": request.seed,
-            "execution": request.execution,
-            "output": output,
-        },
-        request.version or None,
-        models_fingerprint(models),
-    )
-    return Plan(
-        identity=Identity(
-            run_id=request.run_id,
-            kind="infer",
-            key_columns=keys,
-            training_run_id=training.run_id,
-        ),
-        source=source,
-        work=work,
+        "infer",
+        source,
+        keys,
+        work,
+        arguments,
         function=work.predict,
-        intent=intent,
-        seed=request.seed,
-        params=params,
-        null_keys=request.null_keys,
-        on_existing=request.on_existing,
-        options=request.execution,
-        n_shards=training.document.n_shards,
+        uses=training,
         models=models,
     )
 

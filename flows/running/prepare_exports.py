@@ -8,16 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.engine.plan import Plan
-from partwise.engine.trained_models import models_by_shard, models_fingerprint
+from partwise.engine.trained_models import models_by_shard
 from partwise.errors import InputError, ModelNotFound
 from partwise.exports.choice import check_formats, resolve_exporter
 from partwise.exports.protocol import Exporter
 from partwise.exports.works import ComparedRows, ExportWork, Proof, ValidateWork
-from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.prepare import Request, check_serdes, serdes_of, trained_models
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 from partwise.models.serdes import ModelSerde, resolve_serde
-from partwise.runs.claim import Identity
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
 from partwise.sources.descriptions import Source
@@ -67,13 +65,7 @@ def prepare_export(
     """
     keys = key_columns(source.schema, training.document.partition_by)
     chosen_serde = resolve_serde(serde)
-    function = resolve_trainer(inputs) if inputs else None
-    proof = Proof(
-        validation=validation,
-        rows=ComparedRows(trainer=trainer, most=validation.most_rows),
-        inputs=function,
-        exporter=resolve_exporter("" if exporter is None else exporter),
-    )
+    proof = _proof(validation, inputs, exporter, trainer)
     if training.kind != "train":
         raise InputError(
             f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
@@ -101,29 +93,32 @@ def prepare_export(
         "serde": chosen_serde,
         "execution": request.execution,
     }
-    identity = Identity(
-        run_id=request.run_id, kind="export", key_columns=keys, training_run_id=training.run_id
-    )
-    return Plan(
-        identity=identity,
-        source=source,
-        work=work,
-        function=function or work,
-        intent=describe_intent(
-            "export_models",
-            source.description(),
-            arguments,
-            request.version or None,
-            models_fingerprint(models),
-        ),
-        seed=request.seed,
-        params=None,
-        null_keys=request.null_keys,
-        on_existing=request.on_existing,
-        options=request.execution,
-        n_shards=training.document.n_shards,
+    return request.plan(
+        "export_models",
+        "export",
+        source,
+        keys,
+        work,
+        arguments,
+        function=proof.inputs or work,
+        uses=training,
         models=models,
         check_sharded=partial(check_coverage, models, run_id=training.run_id),
+    )
+
+
+def _proof(
+    validation: ValidationOptions,
+    inputs: str | Callable[..., Any] | None,
+    exporter: Exporter | str | None,
+    trainer: LightGBMTrainer | XGBoostTrainer | None = None,
+) -> Proof:
+    """Return how files are proved; without a trainer no row counts as held out."""
+    return Proof(
+        validation=validation,
+        rows=ComparedRows(trainer=trainer, most=validation.most_rows),
+        inputs=resolve_trainer(inputs) if inputs else None,
+        exporter=resolve_exporter("" if exporter is None else exporter),
     )
 
 
@@ -177,13 +172,7 @@ def prepare_validation(
     """
     keys = key_columns(source.schema, exports.document.partition_by)
     chosen_serde = resolve_serde(serde)
-    function = resolve_trainer(inputs) if inputs else None
-    proof = Proof(
-        validation=validation,
-        rows=ComparedRows(trainer=None, most=validation.most_rows),
-        inputs=function,
-        exporter=resolve_exporter("" if exporter is None else exporter),
-    )
+    proof = _proof(validation, inputs, exporter)
     check_key_classes(exports.key_columns, keys, f"the export run {exports.run_id!r}")
     models = models_by_shard(exports.ledger)
     if not models:
@@ -201,29 +190,15 @@ def prepare_validation(
         "serde": chosen_serde,
         "execution": request.execution,
     }
-    return Plan(
-        identity=Identity(
-            run_id=request.run_id,
-            kind="validate",
-            key_columns=keys,
-            training_run_id=exports.run_id,
-        ),
-        source=source,
-        work=work,
-        function=function or work,
-        intent=describe_intent(
-            "validate_exports",
-            source.description(),
-            arguments,
-            request.version or None,
-            models_fingerprint(models),
-        ),
-        seed=request.seed,
-        params=None,
-        null_keys=request.null_keys,
-        on_existing=request.on_existing,
-        options=request.execution,
-        n_shards=exports.document.n_shards,
+    return request.plan(
+        "validate_exports",
+        "validate",
+        source,
+        keys,
+        work,
+        arguments,
+        function=proof.inputs or work,
+        uses=exports,
         models=models,
         check_sharded=partial(check_coverage, models, run_id=exports.run_id),
     )
@@ -238,32 +213,17 @@ def prepare_collection(exports: Sequence[TransformersExport], request: Request) 
     """
     source = open_source(tabulate(exports))
     work = TransformersWork()
-    intent = describe_intent(
-        "export_transformers",
-        source.description(),
-        {
-            "models": [export.model_dump(mode="json") for export in exports],
-            "execution": request.execution,
-        },
-        request.version or None,
+    arguments = {
+        "models": [export.model_dump(mode="json") for export in exports],
+        "execution": request.execution,
+    }
+    keys = key_columns(source.schema, [KEY])
+    plan = request.plan(
+        "export_transformers", "export-transformers", source, keys, work, arguments, function=work
     )
-    return Plan(
-        identity=Identity(
-            run_id=request.run_id,
-            kind="export-transformers",
-            key_columns=key_columns(source.schema, [KEY]),
-        ),
-        source=source,
-        work=work,
-        function=work,
-        # The rows are in memory, but made of the arguments: the call can be repeated all the same.
-        intent=replace(intent, call=intent.call_known, call_obstacle=None, call_known=None),
-        seed=request.seed,
-        params=None,
-        null_keys=request.null_keys,
-        on_existing=request.on_existing,
-        options=request.execution,
-    )
+    # The rows are in memory, but made of the arguments: the call can be repeated all the same.
+    intent = replace(plan.intent, call=plan.intent.call_known, call_obstacle=None, call_known=None)
+    return replace(plan, intent=intent)
 
 
 def check_coverage(
