@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
 
 def for_forms(schema: dict[str, Any]) -> None:
     """Change the schema of a model so that its form can be sent as it stands.
@@ -13,3 +15,14 @@ def for_forms(schema: dict[str, Any]) -> None:
     for field in schema.get("properties", {}).values():
         if "default" in field and field["default"] is None:
             del field["default"]
+
+
+class FormSettings(BaseModel):
+    """Settings that a form shows and sends, and that are written down as they were given."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=for_forms)
+
+    @model_serializer(mode="wrap")
+    def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not given: a form would send a null that it cannot have."""
+        return {name: value for name, value in write(self).items() if value is not None}

@@ -5,19 +5,8 @@ from typing import Annotated, Any
 
 from cyclopts import Group, Parameter, default_name_transform
 
-from partwise.engine.options import ExecutionOptions
-from partwise.flows.cli.input_files import FileOptions
-from partwise.flows.cli.options import (
-    ROWS,
-    RUN,
-    ClusterOptions,
-    Execution,
-    FollowingRunOptions,
-    Names,
-    RowOptions,
-    RunOptions,
-    TrainerOptions,
-)
+from partwise.flows.cli.call_options import CallOptions, FollowingCallOptions
+from partwise.flows.cli.options import ROWS, RUN, Names, RowOptions, TrainerOptions
 from partwise.flows.cli.parsing import parse_condition, split_names
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 
@@ -83,8 +72,7 @@ KeepColumns = Annotated[
     Names,
     Parameter(group=ROWS, help="Columns of the rows to keep with the predictions, such as a date."),
 ]
-_RUN, _FOLLOWING = RunOptions(), FollowingRunOptions()
-_EXECUTION, _CLUSTER = ExecutionOptions(), ClusterOptions()
+_CALL, _FOLLOWING = CallOptions(), FollowingCallOptions()
 
 
 @Parameter(name="*", group=ROWS)
@@ -110,7 +98,7 @@ class ComparedRowOptions:
 
 
 _EXPORT, _VALIDATION = ExportOptions(), ValidationOptions()
-_ROWS, _FILES = ComparedRowOptions(), FileOptions()
+_ROWS = ComparedRowOptions()
 
 
 def export(
@@ -125,10 +113,7 @@ def export(
     options: Export = _EXPORT,
     validation: Validation = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
-    files: FileOptions = _FILES,
-    run: FollowingRunOptions = _FOLLOWING,
-    execution: Execution = _EXECUTION,
-    cluster: ClusterOptions = _CLUSTER,
+    call: FollowingCallOptions = _FOLLOWING,
     pickle: Pickle = False,
 ) -> int:
     """Export every model of a training run, each proved before it is published."""
@@ -139,22 +124,19 @@ def export(
     arguments = {
         "training_run_id": training_run_id,
         "format": form,
-        "data": files.of(data),
         "inputs": inputs,
         "exporter": exporter,
         "options": options,
         "validation": validation,
         "serde": pickle_serde(pickle),
         **rows.arguments(),
-        **run.arguments("export"),
-        "execution": execution,
-        "cluster": cluster.build(),
+        **call.arguments("export", data),
     }
     if to:
         check_target(Store.parse(to))
     code = call_and_print("export_models", arguments)
     if to:
-        _lay_out(arguments["run_id"], run.store, to)
+        _lay_out(arguments["run_id"], call.run.store, to)
     return code
 
 
@@ -167,10 +149,7 @@ def validate(
     exporter: ExporterName = "",
     validation: Validation = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
-    files: FileOptions = _FILES,
-    run: FollowingRunOptions = _FOLLOWING,
-    execution: Execution = _EXECUTION,
-    cluster: ClusterOptions = _CLUSTER,
+    call: FollowingCallOptions = _FOLLOWING,
     pickle: Pickle = False,
 ) -> int:
     """Prove the files of an export run again: on new rows, or with another onnxruntime."""
@@ -178,15 +157,12 @@ def validate(
 
     arguments = {
         "export_run_id": export_run_id,
-        "data": files.of(data),
         "inputs": inputs,
         "exporter": exporter,
         "validation": validation,
         "serde": pickle_serde(pickle),
         **rows.arguments(),
-        **run.arguments("validate"),
-        "execution": execution,
-        "cluster": cluster.build(),
+        **call.arguments("validate", data),
     }
     return call_and_print("validate_exports", arguments)
 
@@ -197,7 +173,6 @@ def pipeline(
     *,
     trainer: TrainerOptions,
     rows: RowOptions,
-    files: FileOptions = _FILES,
     infer_on: InferOn = (),
     form: Format = "onnx",
     inputs: Inputs = "",
@@ -206,18 +181,15 @@ def pipeline(
     keep_columns: KeepColumns = (),
     options: Export = _EXPORT,
     validation: Validation = _VALIDATION,
-    run: RunOptions = _RUN,
-    execution: Execution = _EXECUTION,
-    cluster: ClusterOptions = _CLUSTER,
+    call: CallOptions = _CALL,
     pickle: Pickle = False,
 ) -> int:
     """Train, export, validate and infer: four runs under one name."""
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
     arguments = {
-        "data": files.of(data),
         "trainer": trainer.build(),
-        "inference_data": files.of(infer_on) or "",
+        "inference_data": call.files.of(infer_on) or "",
         "format": form,
         "inputs": inputs,
         "exporter": exporter,
@@ -227,9 +199,7 @@ def pipeline(
         "options": options,
         "validation": validation,
         **rows.arguments(),
-        **run.arguments("pipeline"),
-        "execution": execution,
-        "cluster": cluster.build(),
+        **call.arguments("pipeline", data),
     }
     return call_and_print("model_pipeline", arguments)
 

@@ -4,17 +4,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from partwise.engine.options import ExecutionOptions
-from partwise.flows.cli.input_files import FileOptions
-from partwise.flows.cli.options import (
-    RUN,
-    ClusterOptions,
-    Execution,
-    InferenceOptions,
-    RowOptions,
-    RunOptions,
-    TrainerOptions,
-)
+from partwise.flows.cli.call_options import CallOptions
+from partwise.flows.cli.options import RUN, InferenceOptions, RowOptions, TrainerOptions
 
 Data = Annotated[
     tuple[str, ...],
@@ -37,12 +28,7 @@ Pickle = Annotated[
         help="Let models be pickles where no native format fits. Reading one runs the code in it.",
     ),
 ]
-_RUN, _EXECUTION, _CLUSTER, _FILES = (
-    RunOptions(),
-    ExecutionOptions(),
-    ClusterOptions(),
-    FileOptions(),
-)
+_CALL = CallOptions()
 
 
 def train(
@@ -51,23 +37,17 @@ def train(
     *,
     trainer: TrainerOptions,
     rows: RowOptions,
-    files: FileOptions = _FILES,
-    run: RunOptions = _RUN,
-    execution: Execution = _EXECUTION,
-    cluster: ClusterOptions = _CLUSTER,
+    call: CallOptions = _CALL,
     pickle: Pickle = False,
 ) -> int:
     """Train one model per partition, and keep them as a run."""
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
     arguments = {
-        "data": files.of(data),
         "trainer": trainer.build(),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
-        **run.arguments("train"),
-        "execution": execution,
-        "cluster": cluster.build(),
+        **call.arguments("train", data),
     }
     return call_and_print("train_models", arguments)
 
@@ -78,10 +58,7 @@ def infer(
     *,
     inference: InferenceOptions,
     rows: RowOptions,
-    files: FileOptions = _FILES,
-    run: RunOptions = _RUN,
-    execution: Execution = _EXECUTION,
-    cluster: ClusterOptions = _CLUSTER,
+    call: CallOptions = _CALL,
     pickle: Pickle = False,
     output: Output = "",
 ) -> int:
@@ -89,13 +66,10 @@ def infer(
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
     arguments = {
-        "data": files.of(data),
         **inference.arguments(),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
-        **run.arguments("infer"),
-        "execution": execution,
-        "cluster": cluster.build(),
+        **call.arguments("infer", data),
         "output": output,
     }
     return call_and_print("run_inference", arguments)
@@ -110,22 +84,16 @@ def map_(
         Parameter(help="A function of (data, context): package.module:function."),
     ],
     rows: RowOptions,
-    files: FileOptions = _FILES,
-    run: RunOptions = _RUN,
-    execution: Execution = _EXECUTION,
-    cluster: ClusterOptions = _CLUSTER,
+    call: CallOptions = _CALL,
     output: Output = "",
 ) -> int:
     """Call a function for every partition, and keep what it returns and uploads."""
     from partwise.flows.cli.flow_calls import call_and_print
 
     arguments = {
-        "data": files.of(data),
         "function": function,
         **rows.arguments(),
-        **run.arguments("map"),
-        "execution": execution,
-        "cluster": cluster.build(),
+        **call.arguments("map", data),
         "output": output,
     }
     return call_and_print("map_partitions", arguments)

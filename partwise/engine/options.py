@@ -1,27 +1,19 @@
 """How a run is executed: retries, limits, budgets, granularity."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.engine.limits import Limits
-from partwise.form_schema import for_forms
+from partwise.form_schema import FormSettings
 from partwise.shuffle.shard_count import MAX_SHARDS
 
 
-class ExecutionOptions(BaseModel):
+class ExecutionOptions(FormSettings):
     """How partitions are executed. The defaults suit most runs."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", title="Execution options", json_schema_extra=for_forms
-    )
+    model_config = ConfigDict(title="Execution options")
 
     max_retries: int = Field(
         title="Retries",
@@ -88,11 +80,6 @@ class ExecutionOptions(BaseModel):
         description="How often a shard is started when workers die under it, before its "
         "partitions are INTERNAL_ERROR.",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what has no limit: a form would send a null that it cannot have."""
-        return {name: value for name, value in write(self).items() if value is not None}
 
     def limits(self, slots_per_host: int) -> Limits:
         """Return what one partition may use, where so many run at once on one machine."""

@@ -1,18 +1,12 @@
 """How models are exported, and how the exports are proved."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.errors import ExportRefused
-from partwise.form_schema import for_forms
+from partwise.form_schema import FormSettings
 
 ModelFormat = Literal["onnx", "torchscript", "pt2", "native", "neuron"]
 EMBEDDED_BYTES = 1_500_000_000
@@ -33,12 +27,10 @@ def format_of(serde: str) -> ModelFormat:
             return "native"
 
 
-class ExportOptions(BaseModel):
+class ExportOptions(FormSettings):
     """How a model becomes a file. The defaults suit most runs."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", title="Export options", json_schema_extra=for_forms
-    )
+    model_config = ConfigDict(title="Export options")
 
     opset: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         title="Opset",
@@ -71,18 +63,11 @@ class ExportOptions(BaseModel):
         description="Weights of more bytes than this stand in a file beside model.onnx.",
     )
 
-    @model_serializer(mode="wrap")
-    def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not given: a form would send a null that it cannot have."""
-        return {name: value for name, value in write(self).items() if value is not None}
 
-
-class ValidationOptions(BaseModel):
+class ValidationOptions(FormSettings):
     """How an export is compared with its model."""
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", title="Validation options", json_schema_extra=for_forms
-    )
+    model_config = ConfigDict(title="Validation options")
 
     atol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
         title="Absolute tolerance",
@@ -108,11 +93,6 @@ class ValidationOptions(BaseModel):
         description="For float16 and int8: how much worse the export may be on the held-out rows, "
         "as a fraction of the model's own error.",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not given: a form would send a null that it cannot have."""
-        return {name: value for name, value in write(self).items() if value is not None}
 
 
 def refuse_optimization(options: ExportOptions) -> None:

@@ -1,17 +1,11 @@
 """How a model of transformers is exported, and how the export is proved."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
-)
+from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.form_schema import for_forms
+from partwise.form_schema import FormSettings
 from partwise.models.export_options import EMBEDDED_BYTES
 
 TransformersFormat = Literal["onnx", "torchscript", "pt2", "neuron"]
@@ -20,15 +14,10 @@ Preprocessor = Literal[
 ]
 
 
-class TransformersOptions(BaseModel):
+class TransformersOptions(FormSettings):
     """How a model of transformers becomes a file. The defaults suit most models."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        title="Transformers export options",
-        json_schema_extra=for_forms,
-    )
+    model_config = ConfigDict(title="Transformers export options")
 
     format: TransformersFormat = Field(
         title="Format",
@@ -100,8 +89,3 @@ class TransformersOptions(BaseModel):
         default=False,
         description="Run Python code that comes with the model. Off unless you trust its author.",
     )
-
-    @model_serializer(mode="wrap")
-    def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not given: a form would send a null that it cannot have."""
-        return {name: value for name, value in write(self).items() if value is not None}
