@@ -6,6 +6,10 @@ SHELL := /bin/sh
 .DELETE_ON_ERROR:
 .PHONY: help demo up down test test-slow test-architectures lint format constraints clean
 
+# Containers often set it. Each of the hundreds of processes that runs and tests start would compile
+# the package anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?=

@@ -56,7 +56,7 @@ class ExporterContract:
         """The name that the file has in a run."""
         return SERDES[self.serde or self.form]().filename
 
-    @pytest.fixture(scope="class", autouse=True)
+    @pytest.fixture(scope="module", autouse=True)
     @classmethod
     def judges(cls) -> Iterator[None]:
         """End the processes that load files, after the last test."""

@@ -10,13 +10,9 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from partwise.blocks import RemoteCluster
-from partwise.engine.options import ExecutionOptions
-from partwise.flows import map_partitions
 from partwise.outcomes import Result, RunStatus
 from tests.engine.horrors import MIB, misbehave
-
-pytestmark = pytest.mark.slow  # 200 partitions, of which 13 die, hang or take all memory
+from tests.engine.shards import ShardOfRun
 
 PARTITIONS = 200
 CULPRITS = {10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120, 160}
@@ -28,7 +24,7 @@ def directory(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(prefect_server, dask_client, directory):
+def run(directory):
     scratch = str(directory)
 
     def function(data, context):
@@ -41,19 +37,12 @@ def run(prefect_server, dask_client, directory):
     table = pa.table(
         {"key": np.repeat(np.arange(PARTITIONS), 3), "value": np.arange(3.0 * PARTITIONS)}
     )
-    return map_partitions(
-        table,
-        "key",
-        function,
-        store=directory / "store",
-        execution=ExecutionOptions(
-            n_shards=4,
-            max_retries=0,
-            partition_timeout_s=5.0,
-            partition_memory_bytes=300 * MIB,
-        ),
-        cluster=RemoteCluster(address=dask_client.scheduler.address, shares_filesystem=True),
+    shard = ShardOfRun(directory)
+    _, run = shard.run(
+        function, table, max_retries=0, partition_timeout_s=2.0, partition_memory_bytes=300 * MIB
     )
+    shard.host.close()
+    return run
 
 
 def test_every_partition_has_one_status_and_only_culprits_are_blamed(run) -> None:

@@ -413,19 +413,6 @@ def test_dropped_rows_are_counted_and_told(cluster, tmp_path) -> None:
     assert run.summary.message.endswith(" 3 rows with a null key were dropped.")
 
 
-def test_a_run_of_which_all_is_skipped_is_a_success(cluster, tmp_path) -> None:
-    run = train_models(
-        numbers(4),
-        "key",
-        lambda data, context: Skip("not today"),
-        store=tmp_path,
-        execution=ExecutionOptions(n_shards=1),
-        cluster=cluster,
-    )
-    assert run.status is RunStatus.SUCCESS
-    assert run.counts == {"SKIPPED": 4}
-
-
 def test_a_lambda_that_returns_nothing_is_done_when_mapping(cluster, tmp_path) -> None:
     run = map_partitions(
         numbers(3),
