@@ -76,14 +76,15 @@ class ShardOfRun:
         self.host = TestHost(folder / "host")
 
     @contextmanager
-    def assigned(self, table: pa.Table, work: Work, options: ExecutionOptions):
+    def assigned(self, table: Any, work: Work, options: ExecutionOptions):
         """Begin a generation of the run, and give the shard as the driver hands it out."""
-        columns = key_columns(table.schema, ["key"])
+        source = open_source(table)
+        columns = key_columns(source.schema, ["key"])
         identity = Identity(run_id="run", kind="map", key_columns=columns)
         token = secrets.token_hex(6)
         folder = self.folder / token
         (folder / "shared").mkdir(parents=True)
-        sharded = shard_rows(open_source(table), columns, 1, folder / "shared")
+        sharded = shard_rows(source, columns, 1, folder / "shared")
         shared = SharedFolder(folder / "shared", self.store, "run", token, shared=True)
         with Claim(self.store, identity, "resume") as claim:
             intent = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint="c")
@@ -122,7 +123,7 @@ class ShardOfRun:
     def run(
         self,
         function: Callable[..., Any],
-        table: pa.Table,
+        table: Any,
         is_stopped: Callable[[], bool] = lambda: False,
         complete: bool = True,
         **options: Any,

@@ -13,9 +13,10 @@ import pytest
 from partwise.blocks import RemoteCluster
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import ColumnError
-from partwise.flows import map_partitions, run_inference, train_models
+from partwise.flows import run_inference, train_models
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer
+from tests.engine.shards import ShardOfRun
 from tests.named_inputs import NAMED, Cases, NamedInput, names_between
 
 COUNT = 40
@@ -84,15 +85,11 @@ class Place:
             raise
 
     def seen(self, data: Any) -> pa.Table:
-        """The rows as a function that returns them got them."""
-        run = map_partitions(
-            data,
-            "key",
-            lambda data, context: data.to_arrow(),
-            store=self.path,
-            cluster=self.cluster,
-            execution=ONCE,
-        )
+        """The rows as a function that returns them got them, in a child process without a flow."""
+        shard = ShardOfRun(self.path / "seen")
+        _, run = shard.run(lambda data, context: data.to_arrow(), data)
+        shard.host.close()
+        assert set(run.counts) == {"DONE"}
         return run.predictions()
 
     def predictions(self, key: str) -> list[float]:
