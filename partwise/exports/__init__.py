@@ -1,1 +1,1 @@
-"""What an exported model is: a file that runs without its training library, proved beside it."""
+"""What an exported model is: a file that runs without its training library, proved against it."""

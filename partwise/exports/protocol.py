@@ -39,7 +39,7 @@ class ModelDescription:
 class Exporter(Protocol):
     """Writes the models of one library in one format.
 
-    With a method `check(options)` besides, it can refuse options before any work.
+    With a further method `check(options)`, it can refuse options before any work.
 
     An exporter has no state, travels to workers, and is part of a run's fingerprint: it should be a
     frozen dataclass. `partwise/testing/exporter.py` holds the tests that every exporter

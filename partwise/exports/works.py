@@ -210,10 +210,14 @@ class ExportWork:
         with TemporaryDirectory(dir=directory) as folder:
             file = Path(folder, SERDES[serde]().filename)
             rows = data.to_arrow()
+            # Repeated where the partition has fewer: a graph captured on one row would hold for one
+            # only.
             few = rows.take(pa.array(np.arange(CAPTURE_ROWS) % rows.num_rows))
             sample = proof.feeds(few, subject, context)
             subject.exporter.write(trained, subject.description, sample, self.options, str(file))
             metrics = proof.compare(str(file), subject, data, context)
+            # After the proof: of a file that is refused nothing is published, its signature
+            # neither.
             context.upload(subject.signature.to_json().encode(), SIGNATURE_FILE)
             external = file.with_name(file.name + EXTERNAL_DATA_SUFFIX)
             if external.exists():
@@ -255,6 +259,7 @@ class ValidateWork:
         signature = context.download(SIGNATURE_FILE, read=_signature, run_id=self.export_run_id)
         origin = signature.origin
         content = context.download(origin.model_file, read=_content, run_id=origin.training_run_id)
+        # Before it is read: what would be compared is another model than the one exported.
         if hashlib.sha256(content).hexdigest() != origin.model_sha256:
             raise ExportMismatch(
                 f"The training run {origin.training_run_id!r} has another model now than the one "

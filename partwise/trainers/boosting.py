@@ -184,9 +184,12 @@ class BoostingTrainer(BaseModel):
             ColumnError: The label has no values, or a column's type does not fit.
             InputError: A label is infinite or no class, or a parameter cannot be used.
         """
+        # A table of params has a null where a partition has none of its own.
         of_call = {name: value for name, value in context.params.items() if value is not None}
         params = {"objective": self.DEFAULT_OBJECTIVE, "seed": context.seed}
+        # By the library's first names: an alias would stand beside the name that it is to override.
         params |= self._native_names(self.params) | self._native_names(of_call)
+        # Once more, since the params of the partition may name another objective.
         task = self._task(params)
         table = data.to_arrow()
         labelled = self._labelled(table)
@@ -248,6 +251,7 @@ class BoostingTrainer(BaseModel):
         )
 
     def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
+        # A key is constant within its partition, and another label would give this one away.
         left_out = {*key_columns, *marked_labels(schema)}
         if self.holdout is not None and self.holdout.column is not None:
             left_out.add(self.holdout.column)
@@ -287,6 +291,7 @@ class BoostingTrainer(BaseModel):
             for name in columns.categorical
         }
         matrix = feature_matrix(table, columns.names, categories)
+        # An index would copy the matrix.
         if not held_out.any():
             train = LabelledRows(features=matrix, labels=labels)
         else:

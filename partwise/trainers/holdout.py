@@ -45,6 +45,7 @@ class HoldoutFraction(BaseModel):
         """Return which of the rows are held out, as bools of shape (n,)."""
         n_rows = table.num_rows
         mask = np.zeros(n_rows, dtype=bool)
+        # By the partition's seed, so that an export or a resume finds the same rows held out.
         drawn = np.random.default_rng(seed).permutation(n_rows)
         mask[drawn[: round(n_rows * self.fraction)]] = True
         return mask
@@ -134,6 +135,7 @@ class HoldoutByTime(BaseModel):
         """Return which of the rows are held out, as bools of shape (n,)."""
         times, unit = _times(table.column(self.column))
         present = np.asarray(times.is_valid())
+        # Filled, integers stay integers: as doubles, neighbouring nanoseconds would be one.
         numbers = times.fill_null(0).to_numpy()
         if numbers.dtype.kind == "f":
             present &= ~np.isnan(numbers)
@@ -165,6 +167,8 @@ def _times(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, str]:
         return column.cast(pa.float64()), ""
     if pa.types.is_integer(kind):
         return column.cast(pa.int64()), ""
+    # Microseconds hold the years 1 to 9999; nanoseconds, which end in 2262, only where the column
+    # has them already.
     unit = "ns" if pa.types.is_timestamp(kind) and kind.unit == "ns" else "us"
     zone = kind.tz if pa.types.is_timestamp(kind) else None
     return column.cast(pa.timestamp(unit, zone)).cast(pa.int64()), unit
@@ -176,6 +180,8 @@ def _first_of_last(ordered: np.ndarray, fraction: float) -> float | None:
     at = len(ordered) - n_held_out
     if n_held_out == 0:
         return None
+    # The cut falls within an instant, whose rows are then all trained on: at most the share is held
+    # out, and no instant is on both sides.
     if at > 0 and ordered[at - 1] == ordered[at]:
         at = int(np.searchsorted(ordered, ordered[at], side="right"))
     return None if at == len(ordered) else ordered[at].item()

@@ -62,6 +62,7 @@ def make_expectation(
     rtol = config.rtol_for_validation if options.rtol is None else options.rtol
     gate = None
     if options.quantize != "none":
+        # With the most values, it says most about how far they move.
         largest = max(cases, key=lambda case: sum(v.size for v in case.expected.values()))
         is_class = "classification" in config.task and "token" not in config.task
         gate = MetricGate(

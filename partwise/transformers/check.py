@@ -143,6 +143,7 @@ def _check_files(
         expected = expect(model, each, options, None, checkpoint.real if each is config else None)
         expected = _as_it_is(graph, model, each, expected, options)
         verdict = judge(str(path), expected.expectation, expected.cases)
+        # After the judge, which knows nothing of other writers.
         if not graph.is_ours:
             verdict = _without_signature(verdict)
         start = prefill if len(configs) > 1 else file
@@ -208,6 +209,7 @@ def _read_graph(file: Path, form: TransformersFormat) -> _Graph:
         model: Any = onnx.load_model_from_string(read_graph(str(file)))
     except DecodeError as error:
         raise InputError(f"The file {file} is broken or no ONNX ({error}).") from error
+    # Older writers list weights among the inputs, as defaults.
     weights = {tensor.name for tensor in model.graph.initializer}
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     return _Graph(

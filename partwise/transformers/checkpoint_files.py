@@ -1,7 +1,7 @@
 """The files of a checkpoint: where they lie, whether they are all there, what its config.json says.
 
 Nothing here needs torch, nor transformers unless something is fetched, so that a mistake in a name
-is told at once.
+is said at once.
 """
 
 import difflib

@@ -130,7 +130,7 @@ def tabulate(exports: Sequence[TransformersExport]) -> pa.Table:
 
 
 def _check(item: TransformersExport) -> Path:
-    """Return the folder of a model that has the feature, as far as its config.json tells."""
+    """Return the folder of a model that has the feature, as far as its config.json says."""
     try:
         folder = find_checkpoint(item.model, trusts_code=item.options.trust_remote_code)
         check_feature(read_config(folder)["model_type"], item.feature)

@@ -65,7 +65,7 @@ def export(
         config: What it takes and gives for a feature; see `config_for`.
         output: A folder, which is made, or the path of the one file, with a suffix.
         options: How it is exported, and compared.
-        real: Inputs to compare on besides random ones.
+        real: Inputs to compare on in addition to random ones.
 
     Raises:
         OpsetError: The opset does not suffice.
@@ -85,6 +85,7 @@ def export(
     opset = check_opset(config, options.opset) if options.format == "onnx" else None
     folder, file_name = place(output, options)
     start = time.monotonic()
+    # On the disk of the output, where moving a file is one step; a mismatch leaves nothing of it.
     with writing(output), TemporaryDirectory(prefix=".partwise-", dir=existing(folder)) as draft:
         reports, verdicts, files = [], [], []
         for each in configs_of(config):
@@ -118,6 +119,7 @@ def export(
             versions={name: version(name) for name in LIBRARIES},
             files=tuple(reports),
         )
+        # All files are judged before one is moved: a pair of which one is wrong is not published.
         for verdict in verdicts:
             if verdict.findings:
                 raise TransformersMismatch(report, verdict)

@@ -216,6 +216,7 @@ class OnnxConfigWithPast(OnnxConfig):
     def head_size(self) -> int:
         """Numbers in one key of one head."""
         config = self.config
+        # Where a model names it, it need not be a head's share of the hidden size.
         found = getattr(config, "head_dim", None)
         return int(found or config.hidden_size // config.num_attention_heads)
 
@@ -225,6 +226,7 @@ class OnnxConfigWithPast(OnnxConfig):
 
         It gets one that no text has, so that it looks at the last token, as it does for one row.
         """
+        # Without past no cache: its tensors would be outputs of the graph.
         values: dict[str, Any] = {"use_cache": self.use_past}
         if getattr(self.config, "pad_token_id", None) is None:
             values["pad_token_id"] = -1

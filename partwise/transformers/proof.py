@@ -1,4 +1,4 @@
-"""The proof of an export: its file beside its model, at sizes that it was not captured with."""
+"""The proof of an export: its file against its model, at sizes that it was not captured with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

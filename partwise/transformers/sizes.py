@@ -13,7 +13,7 @@ class Sizes:
     sequence: int = 8
     """Tokens of a text; of a decoder, those that follow the past."""
     decoder_sequence: int = 6
-    """Tokens of the text that a decoder has beside the encoder's."""
+    """Tokens of a decoder's own text, where there is an encoder."""
     past: int = 5
     """Earlier tokens, whose keys and values are inputs."""
     choices: int = 4

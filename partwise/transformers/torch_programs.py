@@ -96,7 +96,7 @@ def write_torchscript(
 
     Returns:
         What the file has to be, with a note on its sizes: compared on the sizes of the trace and
-        on longer ones besides, or fixed to those of the trace where it is wrong on others.
+        on longer ones too, or fixed to those of the trace where it is wrong on others.
 
     Raises:
         ExportRefused: torch cannot trace it or write the trace; or it takes the past, and the trace
@@ -195,6 +195,7 @@ def write_pt2(model: Any, config: OnnxConfig, signature: Signature, file_path: P
     program = _program(
         model, config, config.sizes_for_export, capture, "torch.export does not capture"
     )
+    # Before it is written: the ranges are part of the file, and checked when it is called.
     _allow_small_sizes(program, config)
     program.example_inputs = None
     for part in program.graph_module.modules():
@@ -202,6 +203,7 @@ def write_pt2(model: Any, config: OnnxConfig, signature: Signature, file_path: P
             for node in part.graph.nodes:
                 node.meta.pop("stack_trace", None)
     Pt2Model(program, signature).save(str(file_path))
+    # torch writes all of these files, and does not read all of them again.
     if any("unbacked_bindings" in node.meta for node in program.graph.nodes):
         try:
             Pt2Model.from_file(str(file_path))
@@ -289,6 +291,7 @@ def _problem(program: Any, expectation: Expectation, cases: Sequence[Case]) -> s
             return f"On the case {case.name!r} it fails: {what[0]}"
         comparison.add(case, given)
         findings = comparison.verdict().findings
+        # One case alone may well have one value everywhere; all together are judged later.
         wrong = [finding for finding in findings if finding.check != "vacuous"]
         if wrong:
             return wrong[0].message
@@ -312,6 +315,7 @@ def fixed_to(
             for side in ("inputs", "outputs")
         }
     )
+    # Real inputs that happen to have these sizes still count.
     fitting = [
         case
         for case in expected.cases

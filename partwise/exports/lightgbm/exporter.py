@@ -212,6 +212,7 @@ def _features(booster: Any, rows: pa.Table) -> tuple[Feature, ...]:
         if found is None:
             features.append(Feature(name=name))
             continue
+        # The signature is JSON, which takes no numbers of numpy.
         values = [value.item() if isinstance(value, np.generic) else value for value in found]
         if not any(all(isinstance(v, kind) for v in values) for kind in (str, int, (int, float))):
             raise ExportRefused(
@@ -271,6 +272,7 @@ def _tolerance(trees: LightGBMTrees, link: Link) -> Tolerance:
     largest = trees.largest_score()
     error = _EPSILON * trees.n_iterations * largest
     if trees.is_average and trees.n_iterations:
+        # An average divides the error of the sum as well.
         largest, error = largest / trees.n_iterations, error / trees.n_iterations
     slope = {"signed_square": 2 * largest, "sigmoid": link.steepness / 4, "exp": 0.0}
     absolute = error * slope.get(link.function, 1.0)

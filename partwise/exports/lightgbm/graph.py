@@ -198,10 +198,12 @@ def _clean_features(graph: _Graph, trees: LightGBMTrees, features: str) -> str:
     if len(trees.categorical):
         is_category = np.zeros((1, trees.n_features), dtype=bool)
         is_category[0, trees.categorical] = True
+        # Cut towards zero, as C casts: sign(x) * floor(|x|), since ONNX has no operator for it.
         whole = graph.add("Floor", graph.add("Abs", features))
         whole = graph.add("Mul", graph.add("Sign", features), whole)
         features = graph.add("Where", graph.constant(is_category), whole, features)
     if len(trees.zero_is_missing):
+        # |x| <= -1 is never true, so the other columns stay as they are.
         zeros = np.full((1, trees.n_features), -1.0)
         zeros[0, trees.zero_is_missing] = ZERO
         is_zero = graph.add("LessOrEqual", graph.add("Abs", features), graph.constant(zeros))
@@ -237,6 +239,7 @@ def _add_outputs(
             graph.add("Identity", values, output=output.name)
         return
     if is_of_second_class:
+        # As LightGBM's own wrapper makes it, to the last bit.
         first = graph.add("Sub", graph.constant(np.float64(1)), values)
         graph.add("Concat", first, values, axis=1, output=PROBABILITIES)
     else:

@@ -139,6 +139,7 @@ class LightGBMTrees:
         for place, members in zip(self.features[self.is_category], self.sets, strict=True):
             found[place].append(members.astype(np.float64))
         for place in self.zero_is_missing:
+            # No node has these as its threshold, but a value changes sides there.
             found[place].append(np.array([-ZERO, ZERO]))
         return [np.unique(np.concatenate(parts)) if parts else np.empty(0) for parts in found]
 
@@ -162,11 +163,13 @@ class LightGBMTrees:
             return _nothing(self.n_targets)
         kind = (self.decision_types >> 2) & 3
         default_is_left = (self.decision_types & _DEFAULT_IS_LEFT) > 0
+        # Where nothing is missing, NaN is 0, and 0 goes left of thresholds from 0 on.
         nan_is_left = np.where(kind == 0, self.thresholds >= 0, default_is_left)
         node_starts = np.cumsum(self.node_counts) - self.node_counts
         node_offsets = np.repeat(node_starts, self.node_counts)
         leaf_starts = np.cumsum(self.leaf_counts) - self.leaf_counts
         leaf_offsets = np.repeat(leaf_starts, self.node_counts)
+        # The text has one iteration after another, and in each a tree for each class.
         targets = np.arange(len(self.leaf_counts)) % self.n_targets
         return TreeEnsemble(
             n_targets=self.n_targets,
@@ -230,11 +233,13 @@ def read_trees(text: str) -> LightGBMTrees:
             "TreeEnsemble of ONNX cannot hold: train it without, or export it as native."
         )
     leaf_counts = _integers(words["num_leaves"])
+    # A tree of n leaves has n - 1 nodes. That of one leaf has none, and ONNX wants a root.
     node_counts = np.maximum(leaf_counts - 1, 1)
     is_split = np.repeat(leaf_counts > 1, node_counts)
 
     def of_nodes(name: str, where_none: int) -> np.ndarray:
         found = _doubles(words[name]) if name == "threshold" else _integers(words[name])
+        # The text has no words for the nodes that stand in for such trees.
         values = np.full(len(is_split), where_none, dtype=found.dtype)
         values[is_split] = found
         return values
@@ -295,6 +300,7 @@ def _sets(
         bits = np.array([int(word) for word in written], dtype="<u4")
         for _ in starts[1:]:
             place = next(nodes)
+            # Bit b of word w stands for the category 32 w + b.
             of_node = bits[starts[place] : starts[place + 1]].view(np.uint8)
             sets.append(np.flatnonzero(np.unpackbits(of_node, bitorder="little")))
     return sets

@@ -56,6 +56,7 @@ def _drop_identities(graph: Any, outer: Mapping[str, str], *, is_inner: bool) ->
 
     One stays where ONNX wants an output to be a value of its own.
     """
+    # Inner graphs see the values of outer ones, so what was replaced there is replaced here too.
     sources = dict(outer)
     for node in graph.node:
         if node.op_type == "Identity" and not node.domain:
@@ -71,6 +72,7 @@ def _drop_identities(graph: Any, outer: Mapping[str, str], *, is_inner: bool) ->
         _replace(node.input, [source(name) for name in node.input])
         for inner in _inner_graphs(node):
             _drop_identities(inner, sources, is_inner=True)
+    # An output of a graph has to be made in it, and each by a value of its own.
     free = {name for node in kept for name in node.output if name}
     if is_inner:
         free |= {value.name for value in graph.input}
@@ -102,6 +104,8 @@ class _Walk:
             self._arrange_node(node)
         for value in graph.output:
             value.name = self._name(value.name)
+        # Weights stand in the order in which the nodes take them: that of the file was left to
+        # chance.
         places = {name: place for place, name in enumerate(self._names)}
         used = [tensor for tensor in graph.initializer if tensor.name in places]
         used.sort(key=lambda tensor: places[tensor.name])
@@ -135,6 +139,7 @@ class _Walk:
         while old not in self._names:
             name = f"value_{self._n_values}"
             self._n_values += 1
+            # An input or output may have been named like one of ours by the user.
             if name not in self._taken:
                 self._names[old] = name
         return self._names[old]
@@ -179,6 +184,7 @@ def _copy(message: Any) -> Any:
 
 
 def _replace(field: Any, values: Sequence[Any]) -> None:
+    # Before the field is cleared: its own messages would be gone with it.
     kept = list(values)
     if kept and not isinstance(kept[0], str):
         kept = [_copy(value) for value in kept]

@@ -14,7 +14,7 @@ feature f and split s sends x to its true branch where
 and else to its false branch. Inner nodes and leaves of all trees stand in two lists; a branch is
 the place of its end in one of them, and says in which. A tree that is one leaf is an inner node
 both of whose branches end in that leaf. Splits and weights are double, so that a row which is
-exactly on a threshold, or one ulp beside it, goes where it went in training; the older
+exactly on a threshold, or one ulp away from it, goes where it went in training; the older
 TreeEnsembleRegressor and -Classifier hold them in single.
 
 Source: operator TreeEnsemble of the domain ai.onnx.ml, since version 5 (ONNX 1.16),
@@ -74,6 +74,7 @@ def tree_ensemble_node(ensemble: TreeEnsemble, features: str, scores: str) -> An
     """
     from onnx import AttributeProto, NodeProto, numpy_helper
 
+    # The operator wants bytes.
     modes = np.where(ensemble.is_member, BRANCH_MEMBER, BRANCH_LEQ).astype(np.uint8)
     true_places, true_is_leaf = _branch_ends(ensemble.true_branches)
     false_places, false_is_leaf = _branch_ends(ensemble.false_branches)
@@ -116,6 +117,8 @@ def _branch_ends(branches: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _sets_with_ends(sets: Sequence[np.ndarray]) -> np.ndarray:
+    # One list for all nodes that ask for a set, in their order; NaN ends each, as the operator has
+    # it.
     end = np.array([np.nan])
     parts = [part for members in sets for part in (members if len(members) else _NEVER, end)]
     return np.concatenate(parts).astype(np.float64)

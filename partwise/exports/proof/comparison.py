@@ -1,4 +1,4 @@
-"""Comparison: what an export gives beside what its model gives."""
+"""Comparison: what an export gives against what its model gives."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -41,6 +41,8 @@ class Comparison:
 
     def add(self, case: Case, given: Mapping[str, np.ndarray]) -> None:
         """Compare what the export gave for a case."""
+        # First, so that a model which gives one value everywhere is noticed whatever the export
+        # does.
         self.add_reference(case)
         self._totals["export_cases"] += 1
         self._totals["export_rows"] += max((_rows(v) for v in case.expected.values()), default=0)
@@ -349,7 +351,7 @@ def _place(place: tuple[Any, ...]) -> str:
 
 
 def _number(values: np.ndarray, place: tuple[Any, ...]) -> str:
-    """Return a number with as many digits as tell it from its neighbours in its own dtype."""
+    """Return a number with the digits that distinguish it from its neighbours in its own dtype."""
     return str(values[place])
 
 

@@ -1,6 +1,6 @@
-"""How well an export predicts, beside its model: for those whose values do differ.
+"""How well an export predicts, compared with its model: for those whose values do differ.
 
-float16 and int8 change every value a little, so no tolerance tells a good export from a bad one.
+float16 and int8 change every value a little, so no tolerance parts good exports from bad ones.
 What counts is the error on the held-out rows, as a fraction of the model's own.
 """
 

@@ -1,4 +1,4 @@
-"""Rows on which exports go wrong: on every threshold and beside it, odd numbers, odd categories.
+"""Rows on which exports go wrong: on every threshold and next to it, odd numbers, odd categories.
 
 Each row is a real one with one feature replaced, so that the others lead to where that feature
 matters. Nothing is drawn at random: the same model and rows give the same probes.
@@ -61,6 +61,7 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
         "infinities": maker.vary(maker.infinities(), quarter // 2, "infinities"),
         "categories": maker.vary(maker.categories(), quarter, "categories"),
     }
+    # Thresholds get what the others leave, less the one row.
     left = most_rows - sum(len(rows) for rows in cases.values()) - 1
     cases = {"thresholds": maker.thresholds(left), **cases}
     return Probes(
@@ -85,11 +86,14 @@ class _Maker:
 
     def odd_numbers(self) -> np.ndarray:
         """Return missing, zeros of both signs and what stands for zero, large and small numbers."""
+        # LightGBM's zero is a float, which as a double is a little more than 1e-35: both are tried.
         tiny = np.array([_ZERO_THRESHOLD, float(np.float32(_ZERO_THRESHOLD))], self._dtype)
         tiny = np.unique(np.concatenate([tiny, *_beside(tiny)]))
         limits = np.finfo(self._dtype)
+        # Infinite in single precision, which shows a graph that is not double all the way.
         large = 1e300 if self._dtype == np.float64 else float(limits.max)
         small = float(limits.smallest_subnormal)
+        # A time stamp, of which single precision keeps two minutes.
         large_numbers = [1.7e9 + 0.123456, large]
         signed = np.concatenate([[0.0, small], tiny, large_numbers])
         return self._for_each(self._numeric(), [np.nan, *signed, *-signed])
@@ -115,7 +119,7 @@ class _Maker:
         return self._replace(bases, values)
 
     def thresholds(self, most_rows: int) -> np.ndarray:
-        """Return rows on and beside every threshold.
+        """Return rows on and next to every threshold.
 
         They are made of the real rows whose value lies nearest to it, since those are the most
         likely to come by the node that it splits.
@@ -129,6 +133,7 @@ class _Maker:
             return self._matrix[:0]
         places = np.repeat([*split], [len(found) for found in split.values()])
         pairs = np.column_stack([places, np.concatenate([*split.values()])])
+        # Nothing lies beyond an infinite threshold.
         pairs = pairs[np.isfinite(pairs[:, 1])]
         per_threshold = _neighbours(np.zeros(1), self._dtype).shape[1]
         pairs = self._sample(pairs, most_rows // per_threshold, "thresholds")
@@ -149,11 +154,12 @@ class _Maker:
         )
 
     def _nearest(self, place: int, pairs: np.ndarray, n_bases: int) -> np.ndarray:
-        """Return for each threshold of a feature the real rows beside it, of shape (n, n_bases)."""
+        """Return the real rows next to each threshold of a feature, of shape (n, n_bases)."""
         thresholds = pairs[pairs[:, 0] == place, 1]
         column = self._matrix[:, place]
         order = np.argsort(column, kind="stable")
         found = np.searchsorted(column[order], thresholds.astype(self._dtype))
+        # The row at the threshold or above it, the one below, the next one above.
         steps = np.array([0, -1, 1])[:n_bases]
         return np.asarray(order[np.clip(found[:, None] + steps, 0, len(column) - 1)])
 
@@ -180,7 +186,7 @@ class _Maker:
 
 
 def _neighbours(thresholds: np.ndarray, dtype: np.dtype[np.floating]) -> np.ndarray:
-    """Return for each threshold the values on and beside it, of shape (n, k).
+    """Return for each threshold the values on and next to it, of shape (n, k).
 
     In double, also what it is in single precision: converters are known to round thresholds.
     """

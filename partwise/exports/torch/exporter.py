@@ -66,6 +66,7 @@ class TorchOnnxExporter:
             ExportRefused: torch cannot capture or translate it; its reason is in the message.
         """
         program = _translate(model, description, sample)
+        # What is rewritten below needs its weights in the graph.
         if (options.precision, options.optimization) == ("full", "none"):
             move_weights(program.model, Path(file_path), options.embedded_bytes)
         graph = program.model_proto
@@ -73,6 +74,7 @@ class TorchOnnxExporter:
         names = [tensor.name for tensor in (*graph.graph.input, *graph.graph.output)]
         name_axes(graph.graph, {name: {0: _BATCH} for name in names})
         _check(graph, description)
+        # After the check, which is of what torch wrote.
         graph = optimize(lower_precision(graph, options.precision), options.optimization)
         save_onnx(graph, description.signature, file_path, options.embedded_bytes)
 

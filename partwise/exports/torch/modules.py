@@ -102,6 +102,7 @@ def evaluation_mode(model: Any) -> Iterator[None]:
 
     modes = [(part, part.training) for part in model.modules()]
     try:
+        # A module that draws in its forward would otherwise change what the user draws next.
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             model.eval()
             yield

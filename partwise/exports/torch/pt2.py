@@ -49,6 +49,7 @@ class Pt2Exporter:
         """
         program = capture(model, description.signature, sample)
         check_captured(model, program.module(), description, sample)
+        # Real rows of the partition.
         program.example_inputs = None
         for node in program.graph.nodes:
             node.meta.pop("stack_trace", None)

@@ -5,12 +5,12 @@ trees does in float32; so nothing is lost. What onnxmltools (1.16) and onnxrunti
 without a word was found by measuring, and is refused by name or put right:
 
 - onnxmltools takes features for f0, f1 ..., thresholds of integer features for whole numbers, and
-  the best iteration for a number of trees; it tells a Booster's objective by its covers. So it gets
-  a wrapper, made of a copy with other names and types and only the trees that `predict` uses.
+  the best iteration for a number of trees; it guesses a Booster's objective from its covers. So it
+  gets a wrapper, made of a copy with other names and types and only the trees that `predict` uses.
 - It takes the base score for a margin where a binary model's first tree has no split, and mixes up
   the classes of forests (num_parallel_tree); and a sum that does not begin with the base rounds
   otherwise than XGBoost's. So the operator's base, leaves and classes are set anew.
-- onnxruntime tells the label of a binary model whose leaves are all positive by a margin above 0.5.
+- Where all leaves of a binary model are positive, onnxruntime's label asks for a margin above 0.5.
   So labels are made of the probabilities, as XGBoost itself does.
 - XGBoost cuts a category's code to a whole number, where ONNX compares it as it is. So codes are
   floored. A negative code, or one that training had not met, is in no set for either.
@@ -242,6 +242,7 @@ def _tolerance(learner: dict[str, Any], forest: Forest) -> Tolerance:
     classes = classes_of_trees(np.arange(len(largest)), learner)
     of_leaves = np.bincount(classes, largest).max()
     ulp = np.finfo(np.float32).eps * (of_leaves + margins[np.isfinite(margins)].max(initial=0))
+    # Leaves of more than four ulps of the sum are rounded up as often as down.
     lost = np.where(largest < 4 * ulp, np.minimum(largest, ulp / 2), 0)
     most = np.bincount(classes, lost).max()
     if not forest.is_constant and most > _MOST_LOST * of_leaves:

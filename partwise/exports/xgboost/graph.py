@@ -120,6 +120,7 @@ def _sets_of_categories() -> Iterator[None]:
     converter: Any = XGBConverter
     own, own_limit = converter.__dict__["_remap_nodeid"], sys.getrecursionlimit()
     converter._remap_nodeid = staticmethod(_node_numbers)
+    # Both changes hold for the whole process, so they are taken back whatever happens.
     sys.setrecursionlimit(own_limit + LONGEST_PATH)
     try:
         yield
@@ -221,6 +222,7 @@ class _Graph:
         is_code = np.array([[kind == "c" for kind in kinds]], dtype=bool)
         if not is_code.any():
             return matrix
+        # Floor suffices: a negative code is in no set, cut or floored.
         whole = self.add("Floor", [matrix], [self.inner("whole")])
         chosen = [self.constant("is_code", is_code), whole, matrix]
         return self.add("Where", chosen, [self.inner("features")])

@@ -139,6 +139,7 @@ def _read_tree(tree: dict[str, Any], splits: list[list[np.ndarray]]) -> np.ndarr
         if left[node] >= 0:
             codes = tree["categories"][start : start + size]
             splits[features[node]].append(np.array(codes, dtype=np.float32))
+    # Only what the root leads to: pruned nodes still have a value.
     reached = np.concatenate([[0], left[inner], np.array(tree["right_children"])[inner]])
     return np.asarray(conditions[reached[left[reached] < 0]])
 
