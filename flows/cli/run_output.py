@@ -147,6 +147,7 @@ def run_record(run: Run) -> dict[str, Any]:
         "finished_at": summary and summary.finished_at,
         "counts": run.counts,
         "kept": run.kept,
+        "executed": run.executed,
         "rows": summary and summary.rows,
         "stages": summary and summary.stages,
         "path": run.path,
