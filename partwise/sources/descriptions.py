@@ -14,10 +14,10 @@ class SourceDescription:
     """What is known of a source before its rows are read."""
 
     fingerprint: str
-    """SHA-256 over the chosen columns, the filter, and what identifies the rows: paths, sizes and
-    mtimes (or etags) of files, the fingerprint of a dataset, the rows of data in memory. Random
-    bytes where the rows would have to be read, as those of a query. Equal fingerprints mean equal
-    rows."""
+    """SHA-256 over the chosen columns, the filter, and what identifies the rows: paths, sizes, time
+    stamps and inodes (or etags) of files, the fingerprint of a dataset, the rows of data in memory.
+    Random bytes where the rows would have to be read, as those of a query. Equal fingerprints mean
+    equal rows."""
 
     recurs: bool
     """Whether the fingerprint can be equal again; else the rows would have to be read."""

@@ -301,6 +301,23 @@ def test_a_second_run_uses_the_shards_of_the_first(
     assert len(part_files(scratch)) == 18
 
 
+def test_rows_of_a_file_of_before_are_not_used_for_the_one_that_replaced_it(
+    dask_client, tmp_path, scratch
+):
+    """As `cp -p` and `rsync -a` leave it: of the same size and mtime, in the same place."""
+    path = tmp_path / "rows.parquet"
+    found = []
+    for value in (1, 2):
+        table = pa.table({"store": np.arange(40) % 4, "x": np.full(40, value)})
+        pq.write_table(table, path, compression="none", use_dictionary=False)
+        os.utime(path, ns=(10**18, 10**18))
+        loaded = Loaded(path, ["store"], dask_client, tmp_path)
+        assert loaded.said == []
+        found.append({row["x"] for _, rows, _ in loaded.partitions() for row in rows})
+        loaded.close()
+    assert found == [{1}, {2}]
+
+
 def test_what_is_kept_has_a_limit_and_what_is_in_use_stays(
     dask_client, tmp_path, scratch, files, monkeypatch
 ):

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -51,7 +52,11 @@ class FoundFile:
     """Its size."""
 
     version: str
-    """What changes when it is written again: mtime in ns, or the store's etag."""
+    """What changes when it is written again: mtime and ctime in ns, or the store's marks."""
+
+    identity: str | None = None
+    """Equal only where the content is: on a disk the version and the inode, which no copy takes
+    along as it does an mtime; on a store the etag or the generation. None: nothing here says it."""
 
     access: Access | None = None
     """What opens the bucket of a URL; None for a local path."""
@@ -76,8 +81,9 @@ class FoundFile:
 
     def check_unchanged(self) -> None:
         """Raise `SourceError` when the file was replaced since it was found."""
-        now = _version(self.filesystem(), self.bare_path(), self.path)
-        if now != (self.size_bytes, self.version):
+        # Not the inode: some network file systems number a file anew on each machine.
+        now = _stamp(self.filesystem(), self.bare_path(), self.path)
+        if (now.size_bytes, now.version) != (self.size_bytes, self.version):
             raise SourceError(
                 f"File {self.path!r} changed while it was in use: run again with files at rest."
             )
@@ -92,16 +98,54 @@ class FoundFile:
         return None if self.access is None else filesystem_of(self.path, self.access)
 
 
-def _version(filesystem: Any, path: str, shown: str) -> tuple[int, str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stamp:
+    """What a file system says of a file's content."""
+
+    size_bytes: int
+    version: str
+    identity: str | None
+    settled_at: int = 0
+    """When its clock will surely have moved on, in ns since 1970: whatever is written to the file
+    from then on has another version."""
+
+
+_CONTENT_MARKS = ("ETag", "etag", "generation", "md5Hash")
+"""What stores say of the content of an object, and of nothing else that is equal by chance."""
+_OTHER_MARKS = ("mtime", "LastModified", "last_modified", "created")
+_TICK_NS = 20_000_000
+"""Kernels stamp files with the time of the last tick of their clock, of 1 to 10 ms."""
+_COARSE_TICK_NS = 2_000_000_000
+"""File systems that keep whole seconds, FAT every second one."""
+
+
+def _stamp(filesystem: Any, path: str, shown: str) -> _Stamp:
     try:
         if filesystem is None:
-            stat = os.stat(path)
-            return stat.st_size, str(stat.st_mtime_ns)
+            return _stamp_on_disk(os.stat(path))
         info = filesystem.info(path)
     except OSError as exc:
         raise SourceError(f"File {shown!r} cannot be read: {exc.strerror or exc}.") from exc
-    marks = ("ETag", "etag", "md5Hash", "mtime", "LastModified", "last_modified", "created")
-    return int(info["size"]), str(next((info[m] for m in marks if info.get(m)), ""))
+    content = [str(info[mark]) for mark in _CONTENT_MARKS if info.get(mark)]
+    others = [str(info[mark]) for mark in _OTHER_MARKS if info.get(mark)]
+    version = " ".join(content or others[:1])
+    return _Stamp(
+        size_bytes=int(info["size"]), version=version, identity=version if content else None
+    )
+
+
+def _stamp_on_disk(stat: os.stat_result) -> _Stamp:
+    written = stat.st_ctime_ns
+    tick = _TICK_NS if written % 10**9 else _COARSE_TICK_NS
+    version = f"{stat.st_mtime_ns} {written}"
+    # Of a clock that is ahead of ours nobody knows when it moves on.
+    is_ahead = written > time.time_ns()
+    return _Stamp(
+        size_bytes=stat.st_size,
+        version=version,
+        identity=None if is_ahead else f"{version} {stat.st_ino}",
+        settled_at=0 if is_ahead else written + tick,
+    )
 
 
 def _format(path: str) -> Format | None:
@@ -238,6 +282,7 @@ def find_files(
     """
     found: dict[str, FoundFile] = {}
     seen: set[str] = set()
+    settled_at = 0
     for path in paths:
         filesystem: Any = None
         opening = (access or Access()) if "://" in path else None
@@ -259,15 +304,19 @@ def find_files(
                     f"File {shown!r} is named twice by the source: its rows would count twice."
                 )
             seen.add(real)
-            size, version = _version(filesystem, name, shown)
+            stamp = _stamp(filesystem, name, shown)
+            settled_at = max(settled_at, stamp.settled_at)
             found[shown] = FoundFile(
                 path=shown,
                 format=file_format,
                 base=base,
-                size_bytes=size,
-                version=version,
+                size_bytes=stamp.size_bytes,
+                version=stamp.version,
+                identity=stamp.identity,
                 access=opening,
             )
+    # Nothing is read before: what was written since a look at a file would bear its time stamps.
+    time.sleep(max(0, settled_at - time.time_ns()) / 1e9)
     files = list(found.values())
     formats = sorted({file.format for file in files})
     if len(formats) > 1:

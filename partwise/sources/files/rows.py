@@ -17,7 +17,7 @@ from partwise.sources.files.formats import FileHead, naming, read_batches, read_
 from partwise.sources.files.parts import divide_file
 from partwise.sources.files.path_columns import hive_columns, hive_names, relative_paths
 from partwise.sources.files.remote_files import bucket_of
-from partwise.sources.fragments import Fragment, Place
+from partwise.sources.fragments import Fragment, Place, unknown_identity
 from partwise.tables.column_names import names_in_words
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions, filter_batch
@@ -149,8 +149,10 @@ class FileRows:
         return sum(head.column_bytes.get(name, 0) for head in self._heads for name in names)
 
     def identity(self) -> bytes:
-        """What changes when a file is added, removed or written again."""
-        files = [[file.path, file.size_bytes, file.version] for file in self._files]
+        """What changes when a file is added, removed, written again or replaced."""
+        if any(file.identity is None for file in self._files):
+            return unknown_identity()
+        files = [[file.path, file.size_bytes, file.identity] for file in self._files]
         options = self._requested.recipe()
         del options["paths"]
         return json.dumps([files, options] if options else files).encode()
