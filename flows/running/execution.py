@@ -136,6 +136,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             key_columns=identity.key_columns,
             seed=plan.seed,
             training_run_id=identity.training_run_id,
+            reads=plan.reads,
             compatible=claim.compatible,
             options=plan.options,
             limits=limits,

@@ -130,7 +130,12 @@ def prepare_training(
         "seed": request.seed,
         "execution": request.execution,
     }
-    return request.plan("train_models", "train", source, keys, work, arguments, function=function)
+    plan = request.plan("train_models", "train", source, keys, work, arguments, function=function)
+    reads = function.reads(source.schema) if hasattr(function, "reads") else None
+    if reads is None:
+        return plan
+    narrowed = source.narrowed(_known([*names, *reads], source.schema))
+    return replace(plan, source=narrowed, reads=frozenset(reads))
 
 
 def prepare_mapping(
@@ -282,6 +287,18 @@ def _keys(
 ) -> tuple[list[str], tuple[KeyColumn, ...]]:
     names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
     return names, key_columns(source.schema, names)
+
+
+def _known(columns: Sequence[str], schema: pa.Schema) -> list[str]:
+    """Return columns that a trainer says it reads, each once.
+
+    Raises:
+        ColumnError: One is missing.
+    """
+    known = set(schema.names)
+    if missing := [name for name in columns if name not in known]:
+        raise ColumnError(f"The trainer reads {missing}, which the source does not have.")
+    return list(dict.fromkeys(columns))
 
 
 def _check_training(training: Run, names: list[str], keys: tuple[KeyColumn, ...]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from partwise.errors import ArtifactNotFoundError, InputError
-from partwise.runs.bundle import LOG_FILENAME
+from partwise.runs.bundle import CATEGORIES_FILENAME, LOG_FILENAME
 from partwise.tables.keys.partition_keys import Key
 
 TEXT_SUFFIXES = (".txt", ".md", ".csv", ".html", ".log", ".yaml")
@@ -156,6 +156,8 @@ def check_filename(filename: str) -> None:
         )
     if filename == LOG_FILENAME:
         raise InputError(f"The artifact name {filename!r} is that of the partition's own log.")
+    if filename == CATEGORIES_FILENAME:
+        raise InputError(f"The artifact name {filename!r} is that of the model's categories.")
 
 
 def _encode(obj: Any, filename: str) -> bytes:

@@ -10,6 +10,7 @@ from partwise.connector.categories import categories_of, with_categories_once
 from partwise.connector.spooling import PortableTable, map_spooled, spool
 from partwise.connector.vectors import matrix_of, vector_of
 from partwise.errors import ColumnError, InputError
+from partwise.tables.categories import with_own_categories
 from partwise.tables.column_names import names_in_words
 from partwise.tables.rows_by_number import join_batches
 
@@ -59,7 +60,7 @@ class DataConnector:
 
     @classmethod
     def from_dataframe(cls, data: Any) -> "DataConnector":
-        """Wrap a frame or table in memory.
+        """Wrap a frame or table in memory, with categories as a partition of a run has them.
 
         Args:
             data: A pyarrow table or record batch, a pandas or polars frame, or anything with
@@ -75,7 +76,7 @@ class DataConnector:
         """
         from partwise.sources.frames.tables import table_of
 
-        return cls(table_of(data))
+        return cls(with_own_categories(table_of(data)))
 
     @classmethod
     def from_sources(
@@ -400,7 +401,9 @@ class DataConnector:
     def categories(self, column: str) -> pa.Array:
         """The categories of a dictionary column: code i of it in a tensor is number i of these.
 
-        The partitions of one run share their categories, so that a code means the same in all.
+        They are the values of the partition's own rows, in ascending order, or in that of an
+        ordered dictionary. Where a trained model is at work, those of its training come first, so
+        that a code means what it meant then, and values that were unknown then come behind them.
 
         Args:
             column: The name of a column of a dictionary type.

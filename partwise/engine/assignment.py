@@ -31,6 +31,8 @@ class Execution:
     seed: int
     training_run_id: str | None
     """The run whose models an inference run uses."""
+    reads: frozenset[str] | None = None
+    """The columns that the work looks at; None: all of them."""
     compatible: tuple[int, ...]
     """Earlier generations whose DONE partitions may be kept."""
     options: ExecutionOptions

@@ -231,7 +231,7 @@ class Child:
             # Also has each partition shown the warnings that another one has met already.
             with warnings.catch_warnings():
                 produced = work(data, context, shard.models.get(index), self.settings.directory)
-            ended = self._success(produced)
+            ended = self._success(index, produced)
         except BaseException as error:
             ended = self._failure(error)
         # A fork of the user's that came back out of the function is not this process.
@@ -260,8 +260,12 @@ class Child:
             os._exit(LOST_PARENT)
         return not outcome.retired
 
-    def _success(self, produced: Produced) -> _Ended:
+    def _success(self, index: int, produced: Produced) -> _Ended:
         model = rows = None
+        for filename, content in produced.files.items():
+            self.connection.send(
+                Artifact(index=index, filename=filename, content=self.enclose(content))
+            )
         if produced.model_file:
             path = Path(produced.model_file)
             model = WrittenModel(

@@ -43,6 +43,8 @@ class Plan:
     null_keys: NullKeys
     on_existing: OnExisting
     options: ExecutionOptions
+    reads: frozenset[str] | None = None
+    """The columns that the work looks at, besides those that make the keys; None: all."""
     n_shards: int | None = None
     """That of the training run, which the shards must meet; None: there is none."""
     models: Mapping[int, pa.Table] | None = None

@@ -135,6 +135,7 @@ class ShardRun:
         self._fingerprints = {
             i: combine(
                 self._reader.fingerprint(int(shard.offsets[i]), int(shard.offsets[i + 1])),
+                self._reader.codes_fingerprint(int(shard.offsets[i]), execution.reads),
                 params.get(shard.partition_ids[i]),
                 models.get(shard.partition_ids[i]),
             )
@@ -317,9 +318,18 @@ class ShardRun:
         return fetch(staged, self._execution.store, self._shared)
 
 
-def combine(rows: str, params: str | None, model: str | None) -> str:
-    """Return the fingerprint of a partition: of its rows, its params and its trained model."""
-    if params is None and model is None:
+def combine(rows: str, codes: str | None, params: str | None, model: str | None) -> str:
+    """Return the fingerprint of a partition: of its rows, its params and its trained model.
+
+    Args:
+        rows: Of its values.
+        codes: Of the categories that stand for some of them; None: no column has any.
+        params: Of its params.
+        model: Of its trained model.
+    """
+    if codes is not None:
+        rows = f"{rows}:{codes}"
+    elif params is None and model is None:
         return rows
     return hashlib.sha256(f"{rows}:{params}:{model}".encode()).hexdigest()
 

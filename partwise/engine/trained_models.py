@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.engine.works import StoredModel
-from partwise.runs.bundle import StoredArtifact, artifact_from_row
+from partwise.runs.bundle import CATEGORIES_FILENAME, StoredArtifact, artifact_from_row
 from partwise.runs.documents import run_path
 from partwise.shuffle.shared_folder import LARGEST_READ_BYTES
 from partwise.store.store import Store
@@ -30,7 +30,8 @@ def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
 
     Returns:
         Tables of the columns partition_id and those of an artifact; `external_data` names the
-        artifact with the weights of an ONNX file that are kept outside it, or is empty.
+        artifact with the weights of an ONNX file that are kept outside it, or is empty;
+        `categories` is the artifact with the categories of the rows trained on, or null.
     """
     lists = ledger["artifacts"].combine_chunks()
     if isinstance(lists, pa.ChunkedArray):
@@ -41,6 +42,7 @@ def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
     flat = flat.append_column("shard", ledger["shard"].take(parents))
     models = flat.filter(pc.not_equal(flat["serde"], ""))
     models = models.append_column("external_data", _external_data(models, flat))
+    models = models.append_column("categories", _categories(models, flat))
     models = models.sort_by(
         [("shard", "ascending"), ("bundle", "ascending"), ("offset", "ascending")]
     )
@@ -64,13 +66,19 @@ def _external_data(models: pa.Table, artifacts: pa.Table) -> pa.Array:
     return pa.array(here or [""] * models.num_rows, pa.string())
 
 
+def _categories(models: pa.Table, artifacts: pa.Table) -> pa.Array:
+    """Return for each model the artifact with the categories that it was trained with, or null."""
+    found = artifacts.filter(pc.equal(artifacts["filename"], CATEGORIES_FILENAME))
+    owners = found["partition_id"].to_pylist()
+    rows = found.drop_columns(["partition_id", "shard"])
+    by_owner = dict(zip(owners, rows.to_pylist(), strict=True))
+    kind = pa.struct(list(rows.schema))
+    return pa.array([by_owner.get(name) for name in models["partition_id"].to_pylist()], kind)
+
+
 def models_fingerprint(models: Mapping[int, pa.Table]) -> str:
     """Return what two equal sets of trained models have in common, wherever they are stored."""
-    pairs = [
-        pair
-        for table in models.values()
-        for pair in zip(table["partition_id"].to_pylist(), table["sha256"].to_pylist(), strict=True)
-    ]
+    pairs = [pair for table in models.values() for pair in _checksums(table)]
     return hashlib.sha256(repr(sorted(pairs)).encode()).hexdigest()
 
 
@@ -89,20 +97,40 @@ def locate_models(
     rows = [row for row in _read(table_path).to_pylist() if row["partition_id"] in wanted]
     names = [row.pop("partition_id") for row in rows]
     external = [row.pop("external_data") for row in rows]
-    artifacts = [artifact_from_row(row) for row in rows]
+    categories = [row.pop("categories") for row in rows]
+    models = [artifact_from_row(row) for row in rows]
+    lists = [None if row is None else artifact_from_row(row) for row in categories]
+    artifacts = sorted(
+        {*models, *(each for each in lists if each is not None)},
+        key=lambda artifact: (artifact.bundle, artifact.offset),
+    )
+    places = _places(artifacts, store, training_run_id, directory)
     located: dict[str, StoredModel] = {}
-
-    def locate(i: int, path: str, offset: int) -> None:
-        located[names[i]] = StoredModel(
-            path=path, offset=offset, artifact=artifacts[i], external_data=external[i]
+    for name, model, data, own in zip(names, models, external, lists, strict=True):
+        path, offset = places[model]
+        own_path, own_offset = ("", 0) if own is None else places[own]
+        located[name] = StoredModel(
+            path=path,
+            offset=offset,
+            artifact=model,
+            external_data=data,
+            categories=own,
+            categories_path=own_path,
+            categories_offset=own_offset,
         )
+    return located
 
-    paths = {row["bundle"]: run_path(training_run_id, row["bundle"]) for row in rows}
+
+def _places(
+    artifacts: list[StoredArtifact], store: Store, training_run_id: str, directory: str
+) -> dict[StoredArtifact, tuple[str, int]]:
+    """Return the local file and offset of artifacts, sorted by bundle and offset."""
+    bundles = {artifact.bundle for artifact in artifacts}
+    paths = {bundle: run_path(training_run_id, bundle) for bundle in bundles}
+    found: dict[StoredArtifact, tuple[str, int]] = {}
     local = {bundle: store.local_path(path) for bundle, path in paths.items()}
     if all(path is not None for path in local.values()):
-        for i, artifact in enumerate(artifacts):
-            locate(i, local[artifact.bundle] or "", artifact.offset)
-        return located
+        return {each: (local[each.bundle] or "", each.offset) for each in artifacts}
     target = os.path.join(directory, "models")
     with open(target, "wb") as file:
         for start, stop in _neighbours(artifacts):
@@ -111,16 +139,24 @@ def locate_models(
             base = file.tell() - first.offset
             with contextlib.suppress(FileNotFoundError):
                 file.write(store.read_range(paths[first.bundle], first.offset, size))
-            for i in range(start, stop):
-                locate(i, target, base + artifacts[i].offset)
-    return located
+            for artifact in artifacts[start:stop]:
+                found[artifact] = (target, base + artifact.offset)
+    return found
 
 
 def model_checksums(table_path: str) -> dict[str, str]:
-    """Return the sha256 of each partition's trained model, by partition_id."""
-    table = _read(table_path)
-    names, checksums = table["partition_id"].to_pylist(), table["sha256"].to_pylist()
-    return dict(zip(names, checksums, strict=True))
+    """Return a checksum of each partition's trained model and its categories, by partition_id."""
+    return dict(_checksums(_read(table_path)))
+
+
+def _checksums(table: pa.Table) -> list[tuple[str, str]]:
+    """Return partition IDs, each with the sha256 of its model, and that of its categories."""
+    names, models = table["partition_id"].to_pylist(), table["sha256"].to_pylist()
+    categories = table["categories"].to_pylist()
+    return [
+        (name, model if own is None else f"{model}:{own['sha256']}")
+        for name, model, own in zip(names, models, categories, strict=True)
+    ]
 
 
 def _read(table_path: str) -> pa.Table:

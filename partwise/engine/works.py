@@ -19,8 +19,14 @@ from partwise.engine.failures import printable
 from partwise.errors import ColumnError, ModelNotFound, SerdeError
 from partwise.models.serdes import ModelSerde, serde_by_name, serde_for, serde_name
 from partwise.outcomes import PartitionStatus, Result, Skip
-from partwise.runs.bundle import StoredArtifact, read_local_artifact
+from partwise.runs.bundle import (
+    CATEGORIES_FILENAME,
+    StoredArtifact,
+    local_content,
+    read_local_artifact,
+)
 from partwise.runs.outputs import storable
+from partwise.tables.categories import categories_of_rows, with_categories_of
 
 Function = Callable[[DataConnector, PartitionContext], Any]
 Predict = Callable[[DataConnector, Any, PartitionContext], Any]
@@ -36,6 +42,10 @@ class StoredModel:
     external_data: str = ""
     """The name of the artifact with the weights of an ONNX file that are kept outside it; empty:
     none."""
+    categories: StoredArtifact | None = None
+    """Those of the rows trained on; None: these had no dictionary columns."""
+    categories_path: str = ""
+    categories_offset: int = 0
 
     @contextmanager
     def file(self, context: PartitionContext, run_id: str) -> Iterator[str]:
@@ -50,6 +60,18 @@ class StoredModel:
                 content = context.download(self.external_data, run_id=run_id)
                 Path(path).with_name(self.external_data).write_bytes(content)
             yield path
+
+    def files(self) -> dict[str, bytes]:
+        """Return what has to go with another form of the model: the categories, if it has any."""
+        if self.categories is None:
+            return {}
+        content = local_content(self.categories_path, self.categories_offset, self.categories)
+        return {CATEGORIES_FILENAME: content}
+
+    def codes(self, data: DataConnector) -> DataConnector:
+        """Return rows with the codes of categories that the model was trained with."""
+        files = self.files()
+        return with_trained_categories(data, files[CATEGORIES_FILENAME]) if files else data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +88,8 @@ class Produced:
     """What reads the model back, to see in a dry run that it can be read; None: that is not due."""
     rows: pa.Table | None = None
     """Output rows, key columns first."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Artifacts of partwise's own beside the model."""
 
 
 class Work(Protocol):
@@ -124,6 +148,7 @@ class TrainWork:
             serde=name,
             # As a run that uses the model will find it: by the name in the ledger.
             reader=serde_by_name(name, self.serde),
+            files=_categories_file(data, context.key_columns),
         )
 
 
@@ -158,6 +183,7 @@ class InferWork:
         serde = serde_by_name(model.artifact.serde, self.serde)
         with model.file(context, self.training_run_id) as path:
             trained = serde.read(path)
+        data = model.codes(data)
         outcome = self.predict(data, trained, context)
         return produce_rows(outcome, data, self.key_columns, self.keep_columns, "prediction")
 
@@ -181,6 +207,27 @@ class MapWork:
         if outcome is None:
             return Produced(status=PartitionStatus.DONE)
         return produce_rows(outcome, data, self.key_columns, (), "value")
+
+
+def _categories_file(data: DataConnector, key_columns: tuple[str, ...]) -> dict[str, bytes]:
+    """Return the categories of rows as an artifact, for those that the model meets later.
+
+    A key has one category, in training and ever after.
+    """
+    categories = categories_of_rows(data.to_arrow(), key_columns)
+    if categories is None:
+        return {}
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, categories.schema) as writer:
+        writer.write_table(categories)
+    return {CATEGORIES_FILENAME: sink.getvalue().to_pybytes()}
+
+
+def with_trained_categories(data: DataConnector, content: bytes) -> DataConnector:
+    """Return rows with the codes that an artifact of categories gives them."""
+    with pa.ipc.open_stream(content) as reader:
+        trained = reader.read_all()
+    return DataConnector(with_categories_of(data.to_arrow(), trained))
 
 
 def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

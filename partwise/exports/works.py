@@ -204,6 +204,7 @@ class ExportWork:
             model_serde=artifact.serde,
             model_sha256=artifact.sha256,
         )
+        data = model.codes(data)
         subject = proof.describe(trained, self.format, self.options, origin, data, context)
         serde = artifact.serde if self.format == "native" else self.format
         # A folder of its own, so that nothing of a file that is refused stays.
@@ -229,6 +230,7 @@ class ExportWork:
             metrics={**metrics, "export_bytes": size_bytes},
             model_file=str(proved),
             serde=serde,
+            files=model.files(),
         )
 
 
@@ -271,6 +273,7 @@ class ValidateWork:
         with content_file(content, origin.model_file) as path:
             trained = serde.read(path)
         form = format_of(model.artifact.serde)
+        data = model.codes(data)
         # What the file says of itself is compared with what the model says now.
         subject = self.proof.describe(trained, form, signature.options, origin, data, context)
         with model.file(context, self.export_run_id) as path:

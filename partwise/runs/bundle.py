@@ -20,6 +20,9 @@ from partwise.errors import IntegrityError
 LOG_FILENAME = "log.txt"
 """The artifact that holds what a partition wrote."""
 
+CATEGORIES_FILENAME = "partwise-categories.arrow"
+"""The artifact that holds the categories of the rows that a model was trained on."""
+
 COMPRESS_FROM_BYTES = 256
 PROBE_BYTES = 4096
 WORTHWHILE = 0.8
@@ -147,11 +150,20 @@ def read_local_artifact(path: str, offset: int, artifact: StoredArtifact) -> Ite
     Raises:
         IntegrityError: The bytes are not those that were committed.
     """
+    with content_file(local_content(path, offset, artifact), artifact.filename) as name:
+        yield name
+
+
+def local_content(path: str, offset: int, artifact: StoredArtifact) -> bytes:
+    """Return an artifact's content, read from a local file as `read_local_artifact` does.
+
+    Raises:
+        IntegrityError: The bytes are not those that were committed.
+    """
     with open(path, "rb") as file:
         file.seek(offset)
         stored = file.read(artifact.stored_bytes)
-    with content_file(decode(stored, artifact, "the trained model"), artifact.filename) as name:
-        yield name
+    return decode(stored, artifact, "the trained model")
 
 
 @contextmanager

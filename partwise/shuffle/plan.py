@@ -112,8 +112,8 @@ def keyed_fragments(
 ) -> tuple[list[KeyedRows], list[tuple[int, Fragment]], int]:
     """Find the fragments that hold rows of one key only.
 
-    With a filter, or with dictionaries, of which all partitions are to see the same categories,
-    all fragments have to be read first.
+    With a filter, or with dictionaries, of which stored codes are those of the whole source, all
+    fragments have to be read first.
 
     Args:
         fragments: All fragments of the source.

@@ -5,9 +5,10 @@ source, and no batch boundary cuts a small partition.
 """
 
 import bisect
+import hashlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +17,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from partwise.shuffle.partition_categories import (
+    CategoriesReader,
+    CategoriesWriter,
+    dictionary_columns,
+    with_own_codes,
+)
 from partwise.shuffle.plan import UnsortedShard
 from partwise.shuffle.read import read_keyed, stored_rows
 from partwise.shuffle.sort import Piece, cut_pieces, encode_sorted, stable_order
+from partwise.tables.categories import CODES_VERSION, keeps_order
 from partwise.tables.dictionaries import decode_batch, read_dictionaries
 from partwise.tables.keys.partition_keys import KeyColumn, partition_ids
 from partwise.tables.row_hash import LaidOut, hash_rows, hash_schema, lay_out_batch
@@ -101,12 +109,23 @@ def sort_shard(
     with stored_rows(shard, key_columns, path.with_suffix(".spool")) as stored:
         dictionaries = stored.dictionaries
         codes = encode_sorted(stored.keys(key_columns))
-        with _new_file(path, dictionaries.schema) as writer:
+        categories = CategoriesWriter(dictionaries)
+        schema = with_own_codes(dictionaries.schema)
+        with _new_file(path, schema) as writer:
             for piece in cut_pieces(stored.rows, codes, shard.size_bytes, path):
                 offsets = codes.offsets[piece.keys.start : piece.keys.stop + 1]
                 bounds = _batch_bounds(offsets - offsets[0], row_bytes)
-                for batch in _sorted_batches(piece, bounds):
-                    writer.write_batch(decode_batch(batch, dictionaries))
+                own = categories.take(piece)
+                for batch, keys in _sorted_batches(piece, bounds):
+                    columns = [
+                        each.own(batch.column(index), keys)
+                        for index, each in zip(categories.columns, own, strict=True)
+                    ]
+                    rows = decode_batch(batch, dictionaries)
+                    writer.write_batch(
+                        pa.RecordBatch.from_arrays([*rows.columns, *columns], schema=schema)
+                    )
+        categories.write(path, codes.offsets)
     return _sorted_shard(shard, path, codes.keys, codes.offsets, key_columns)
 
 
@@ -161,16 +180,19 @@ def _joined_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
         yield pa.concat_batches(pending)
 
 
-def _sorted_batches(piece: Piece, bounds: list[int]) -> Iterator[pa.RecordBatch]:
-    """The rows of a piece in the order of their keys, cut at `bounds`."""
+def _sorted_batches(piece: Piece, bounds: list[int]) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
+    """The rows of a piece in the order of their keys, cut at `bounds`, with the keys' numbers."""
     order = stable_order(piece.codes)
     rows = piece.rows if order is None else piece.rows.combine_chunks()
     for start, stop in itertools.pairwise(bounds):
         if order is None:
-            taken = rows.slice(start, stop - start).combine_chunks()
+            taken, keys = rows.slice(start, stop - start).combine_chunks(), piece.codes[start:stop]
         else:
             taken = rows.take(pa.array(order[start:stop]))
-        yield from taken.to_batches()
+            keys = piece.codes[order[start:stop]]
+        for batch in taken.to_batches():
+            yield batch, keys[: batch.num_rows]
+            keys = keys[batch.num_rows :]
 
 
 def read_shard_keys(
@@ -201,8 +223,16 @@ class ShardReader:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
-        self.schema: pa.Schema = reader.schema
+        # Behind the rows' columns stand the own codes of as many as have a dictionary.
+        count = len(reader.schema) - len(dictionary_columns(reader.schema))
+        self.schema = pa.schema(
+            [reader.schema.field(index) for index in range(count)],
+            metadata=reader.schema.metadata,
+        )
         """The schema of the rows."""
+        self._categories: CategoriesReader | None = None
+        if count < len(reader.schema):
+            self._categories = CategoriesReader(path, self.schema)
         self._batches = [reader.get_batch(i) for i in range(reader.num_record_batches)]
         self._starts = [0, *itertools.accumulate(batch.num_rows for batch in self._batches)]
         self._schema_hash = hash_schema(self.schema)
@@ -221,7 +251,7 @@ class ShardReader:
         return pieces
 
     def partition(self, start_row: int, stop_row: int) -> pa.Table:
-        """The rows of a partition, without a copy.
+        """The rows of a partition, without a copy, with the categories of these rows alone.
 
         Args:
             start_row: Its first row, from `SortedShard.offsets`.
@@ -232,7 +262,41 @@ class ShardReader:
         """
         pieces = self._pieces(int(start_row), int(stop_row))
         slices = [self._batches[i].slice(start, stop - start) for i, start, stop in pieces]
+        if self._categories is not None:
+            own = self._categories.of(int(start_row))
+            slices = [self._categories.encode(batch, self.schema, own) for batch in slices]
         return pa.Table.from_batches(slices, schema=self.schema)
+
+    def codes_fingerprint(self, row: int, columns: Collection[str] | None) -> str | None:
+        """Fingerprint what `fingerprint` leaves out: which columns are codes, and of what.
+
+        Categories in the order of their values follow from these.
+
+        Args:
+            row: A row of the partition.
+            columns: The columns that matter; None: all.
+
+        Returns:
+            Hexadecimal digits; None where no column has a dictionary.
+        """
+        coded = [
+            index
+            for index in dictionary_columns(self.schema)
+            if columns is None or self.schema.field(index).name in columns
+        ]
+        if self._categories is None or not coded:
+            return None
+        fields = [self.schema.field(index) for index in coded]
+        marks = [CODES_VERSION, *((field.name, field.type.ordered) for field in fields)]
+        digest = hashlib.sha256(repr(marks).encode())
+        if any(keeps_order(field.type) for field in fields):
+            own = self._categories.of(row)
+            places = dictionary_columns(self.schema)
+            for index, field in zip(coded, fields, strict=True):
+                if keeps_order(field.type):
+                    batch = pa.record_batch([own[places.index(index)]], [""])
+                    hash_rows(digest, [(lay_out_batch(batch), 0, batch.num_rows)])
+        return digest.hexdigest()
 
     def fingerprint(self, start_row: int, stop_row: int) -> str:
         """Fingerprint the rows of a partition, column names and types.
@@ -255,9 +319,16 @@ class ShardReader:
 
     def _part(self, index: int, start: int, stop: int) -> tuple[LaidOut, int, int]:
         """Rows of a batch laid out for hashing; the last small batch is kept, for its next rows."""
-        batch = self._batches[index]
+        batch = self._rows_of(index)
         if batch.num_rows > _HASH_ROWS:
             return lay_out_batch(batch.slice(start, stop - start)), 0, stop - start
         if self._laid_out is None or self._laid_out[0] != index:
             self._laid_out = (index, lay_out_batch(batch))
         return self._laid_out[1], start, stop
+
+    def _rows_of(self, index: int) -> pa.RecordBatch:
+        """A batch with its values, whatever partitions they are of."""
+        batch = self._batches[index]
+        if self._categories is None:
+            return batch
+        return batch.select(range(len(self.schema)))

@@ -44,6 +44,13 @@ class Source(Protocol):
     def selection(self) -> Selection:
         """What is taken of the fragments."""
 
+    def narrowed(self, columns: Sequence[str]) -> "Source":
+        """The same source, of whose rows fewer columns are read; its description stays as it is.
+
+        Args:
+            columns: Some of the schema's.
+        """
+
     def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
         """The parts that the rows come in, in their order.
 

@@ -60,15 +60,24 @@ class OpenedData:
 class _SelectedSource:
     """Some columns of some rows: a `Source`."""
 
-    def __init__(self, rows: Rows, columns: Sequence[str] | None, conditions: Any) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        columns: Sequence[str] | None,
+        conditions: Any,
+        read: Sequence[str] | None = None,
+    ) -> None:
         self._rows = rows
         self._columns = None if columns is None else list(columns)
         names = list(rows.schema.names if columns is None else columns)
-        self.selection = Selection.of(rows.schema, names, conditions)
+        self.selection = Selection.of(rows.schema, names if read is None else read, conditions)
 
     @property
     def schema(self) -> pa.Schema:
         return self.selection.schema
+
+    def narrowed(self, columns: Sequence[str]) -> Source:
+        return _SelectedSource(self._rows, self._columns, self.selection.conditions, columns)
 
     def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
         read = self.selection.read_schema.names

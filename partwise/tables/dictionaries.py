@@ -3,8 +3,8 @@
 Batches of one source can carry different dictionaries. A stream that replaced them would write
 each dictionary once per shard and batch, and the IPC file format refuses such batches altogether.
 So dictionary columns are written as int32 codes into one dictionary for each part, written at the
-part's end. Those of all parts are merged afterwards: every partition sees the same categories, as
-in a pandas groupby.
+part's end. Those of all parts are merged afterwards. Which of the values are the categories of a
+partition is decided when its shard is sorted.
 """
 
 from collections.abc import Collection, Sequence

@@ -173,6 +173,20 @@ class BoostingTrainer(BaseModel):
         if self.features or key_columns is not None:
             self._choose_features(schema, key_columns or ())
 
+    def reads(self, schema: pa.Schema) -> list[str] | None:
+        """Return the columns that are looked at: features, label and that of the holdout.
+
+        Returns:
+            None where no features are named: then all columns are looked at.
+        """
+        # A class that is derived from this one may look at more than these settings say.
+        if not self.features or not type(self).__module__.startswith("partwise.trainers."):
+            return None
+        names = [*self.features, self._label_of(schema)]
+        if self.holdout is not None and self.holdout.column is not None:
+            names.append(self.holdout.column)
+        return list(dict.fromkeys(names))
+
     def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
         """Train one partition, and measure the model on what is held out.
 

@@ -20,6 +20,10 @@ class Trainer(Protocol):
     A plain function `(data, context)` trains as well. A trainer adds `check`, by which settings
     that do not fit the data are refused before any work; its settings are part of the run's
     fingerprint.
+
+    A method `reads(schema)` may return the names of the columns that it looks at, or None for all:
+    then only these, behind the key columns and in this order, are read from the source, handed
+    over, and compared by a resume.
     """
 
     @property

@@ -394,3 +394,19 @@ def test_frames_give_what_arrow_gives(trainer):
     plain = table.set_column(2, "kind", pa.array(KINDS))
     models = [train(trainer(holdout=HoldoutFraction()), rows).model for rows in (table, plain)]
     np.testing.assert_array_equal(predict(models[0], plain), predict(models[1], table))
+
+
+def test_a_trainer_says_which_columns_it_reads(kind):
+    schema = pa.schema([(name, pa.float64()) for name in ("key", "y", "x", "day", "more")])
+    made = TRAINERS[kind](label="y", features=["x"])
+    assert made.reads(schema) == ["x", "y"]
+    by_time = TRAINERS[kind](
+        label="y", features=["x", "day"], holdout=HoldoutByTime(column="day", fraction=0.2)
+    )
+    assert by_time.reads(schema) == ["x", "day", "y"]
+    assert TRAINERS[kind](label="y").reads(schema) is None
+
+    class Derived(TRAINERS[kind]):
+        """It may look at more."""
+
+    assert Derived(label="y", features=["x"]).reads(schema) is None

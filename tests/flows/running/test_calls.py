@@ -158,14 +158,17 @@ def test_a_version_does_not_hide_the_settings_of_a_trainer() -> None:
 
 def test_models_are_compared_by_content_wherever_they_lie() -> None:
     def models(*rows: tuple[str, str, str]) -> pa.Table:
-        names = ["partition_id", "sha256", "bundle"]
-        return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
+        names = ["partition_id", "sha256", "bundle", "categories"]
+        filled = [(*row, {"sha256": f"of {row[0]}"} if row[0] == "c" else None) for row in rows]
+        return pa.table(dict(zip(names, map(list, zip(*filled, strict=True)), strict=True)))
 
     one = {0: models(("a", "1", "x.zip"), ("b", "2", "x.zip")), 1: models(("c", "3", "y.zip"))}
     other = {1: models(("c", "3", "z.zip")), 0: models(("b", "2", "z.zip"), ("a", "1", "x.zip"))}
     changed = {0: one[0], 1: models(("c", "4", "y.zip"))}
     assert models_fingerprint(one) == models_fingerprint(other) != models_fingerprint(changed)
     assert models_fingerprint(one) != models_fingerprint({0: one[0]})
+    other_codes = one[1].set_column(3, "categories", pa.array([{"sha256": "of others"}]))
+    assert models_fingerprint(one) != models_fingerprint({0: one[0], 1: other_codes})
 
 
 def test_another_release_of_a_trainers_library_is_other_code(monkeypatch) -> None:

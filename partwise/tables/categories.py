@@ -1,0 +1,129 @@
+"""The categories of a partition's dictionary columns: the one rule for their codes.
+
+The categories of a partition are the values that its own rows have: in ascending order, or, where
+the dictionary is ordered, in the order of that. So a code does not depend on who else is in the
+table. A partition whose model was trained before has the categories of the training first, in
+their order, and behind them those that the training had not met: a code means what it meant then.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.tables.dictionaries import readable_type
+
+CODES_VERSION = "2"
+"""Of this rule. Before it, all partitions of a run shared the categories of the whole source."""
+
+
+def keeps_order(kind: pa.DictionaryType) -> bool:
+    """Whether categories have the order of the dictionary, and not that of their values.
+
+    Calendar intervals have no order of their own.
+    """
+    return bool(kind.ordered or pa.types.is_interval(kind.value_type))
+
+
+def category_order(dictionary: pa.Array, kind: pa.DictionaryType) -> np.ndarray:
+    """Return the places of a dictionary's values in the order of categories.
+
+    Args:
+        dictionary: Distinct values without nulls.
+        kind: The type of the column.
+
+    Returns:
+        int64, shape (values,).
+    """
+    if keeps_order(kind):
+        return np.arange(len(dictionary))
+    if pa.types.is_floating(dictionary.type):
+        values = dictionary.to_numpy()
+        # -0.0 before 0.0, which are equal, and two values of a dictionary.
+        return np.lexsort((~np.signbit(values), values))
+    places: np.ndarray = pc.array_sort_indices(dictionary).to_numpy()
+    return places.astype(np.int64)
+
+
+def with_own_categories(table: pa.Table) -> pa.Table:
+    """Return a table with the categories of its own rows, as a partition of a run has them.
+
+    Args:
+        table: Its dictionary columns may have unused values, and differing dictionaries.
+    """
+    for index, field in enumerate(table.schema):
+        kind = readable_type(field.type)
+        if not pa.types.is_dictionary(kind):
+            continue
+        chunks = table.column(index).chunks
+        # Views can be cast, but not taken from.
+        lists = [chunk.dictionary.cast(kind.value_type) for chunk in chunks]
+        places = [pc.unique(chunk.indices) for chunk in chunks]
+        used = _distinct([v.take(p) for v, p in zip(lists, places, strict=True)], kind.value_type)
+        if keeps_order(kind):
+            listed = _distinct(lists, kind.value_type)
+            used = listed.filter(pc.is_in(listed, value_set=used))
+        categories = used.take(pa.array(category_order(used, kind)))
+        table = _recoded(table, index, categories, ordered=kind.ordered)
+    return table
+
+
+def _distinct(arrays: list[pa.Array], kind: pa.DataType) -> pa.Array:
+    return pc.unique(pa.chunked_array(arrays, kind)).drop_null()
+
+
+def categories_of_rows(table: pa.Table, left_out: tuple[str, ...]) -> pa.Table | None:
+    """Return what `with_categories_of` needs to give the codes of these rows to others.
+
+    Args:
+        table: The rows of a partition, as a run gives them.
+        left_out: Columns that are not asked for.
+
+    Returns:
+        One row, with a list of categories in place of each dictionary column; None without one.
+    """
+    lists = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        if pa.types.is_dictionary(column.type) and name not in left_out and column.num_chunks:
+            values = column.chunk(0).dictionary
+            lists[name] = pa.LargeListArray.from_arrays(pa.array([0, len(values)]), values)
+    return pa.table(lists) if lists else None
+
+
+def with_categories_of(table: pa.Table, trained: pa.Table) -> pa.Table:
+    """Return rows with the codes that their values had in training.
+
+    A column that has no dictionary now stays as it is. One with values that the training had not
+    met is not ordered any more, as nobody knows where they belong.
+
+    Args:
+        table: The rows of a partition, as a run gives them.
+        trained: What `categories_of_rows` returned for the rows trained on.
+    """
+    for name in trained.column_names:
+        index = table.schema.get_field_index(name)
+        kind = None if index < 0 else table.schema.field(index).type
+        if kind is None or not pa.types.is_dictionary(kind) or not table.column(index).num_chunks:
+            continue
+        try:
+            known = trained.column(name).chunk(0).flatten().cast(kind.value_type)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            # Of another kind now: no value of the training can be among these.
+            continue
+        own = table.column(index).chunk(0).dictionary
+        new = own.filter(pc.invert(pc.is_in(own, value_set=known)))
+        ordered = kind.ordered and not len(new)
+        table = _recoded(table, index, pa.concat_arrays([known, new]), ordered=ordered)
+    return table
+
+
+def _recoded(table: pa.Table, index: int, categories: pa.Array, *, ordered: bool) -> pa.Table:
+    """Return the table with a dictionary column as codes into categories, which hold its values."""
+    kind = pa.dictionary(pa.int32(), categories.type, ordered)
+    chunks = []
+    for chunk in table.column(index).chunks:
+        values = chunk.dictionary.cast(categories.type)
+        places = pc.index_in(values, value_set=categories, skip_nulls=True)
+        codes = places.take(chunk.indices)
+        chunks.append(pa.DictionaryArray.from_arrays(codes, categories, ordered=ordered))
+    field = table.schema.field(index).with_type(kind)
+    return table.set_column(index, field, pa.chunked_array(chunks, kind))
