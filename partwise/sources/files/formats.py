@@ -14,6 +14,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from partwise.errors import PartwiseError, SourceError
+from partwise.sources.files.csv_lines import with_line
 from partwise.sources.files.discovery import FoundFile
 from partwise.tables.column_names import check_unique_names
 
@@ -86,7 +87,7 @@ def read_head(file: FoundFile) -> FileHead:
                 sizes = _orc_bytes(orc)
                 return FileHead(schema=orc.schema, rows=rows, column_bytes=sizes, pieces=pieces)
             case "csv":
-                with _open_csv(file) as reader:
+                with _naming_line(file, None, ()), _open_csv(file) as reader:
                     schema, pieces = reader.schema, 0
                     _check_utf8(schema, file)
             case "json":
@@ -190,15 +191,15 @@ def read_batches(
             for stripe in range(orc.nstripes) if pieces is None else pieces:
                 yield orc.read_stripe(stripe, columns=read).select(names)
         case "csv":
-            with _open_csv(file, schema, names) as reader:
+            with _naming_line(file, schema, names), _open_csv(file, schema, names) as reader:
                 for batch in reader:
                     yield batch.select(names)
         case "json":
-            with _open_json(file, schema) as lines:
+            with _open_json(file, schema, names) as lines:
                 for batch in lines:
                     yield batch.select(names)
         case "ipc":
-            with _opened_ipc(file, pieces) as (_schema, _pieces, batches):
+            with _opened_ipc(file, pieces, names) as (_schema, _pieces, batches):
                 for batch in batches:
                     yield batch.select(names)
 
@@ -268,19 +269,30 @@ def _orc_bytes(orc: Any) -> dict[str, int]:
 
 
 @contextmanager
-def _opened_ipc(file: FoundFile, pieces: range | None) -> Iterator[Any]:
+def _opened_ipc(
+    file: FoundFile, pieces: range | None, names: Sequence[str] | None = None
+) -> Iterator[Any]:
     """The schema, the number of record batches and those asked for, of Arrow's file format.
 
-    Of its stream format, which has no footer: 0, and all batches.
+    Of its stream format, which has no footer: 0, and all batches. Of named columns only these are
+    decompressed.
     """
     source = file.open()
+    options = None
     try:
         reader = pa.ipc.open_file(source)
+        if names is not None:
+            options = _only(reader.schema, names)
+            reader = pa.ipc.open_file(source, options=options)
     except pa.ArrowInvalid as exc:
         if "Not an Arrow file" not in str(exc):
             raise
         source.seek(0)
         stream = pa.ipc.open_stream(source)
+        if names is not None:
+            options = _only(stream.schema, names)
+            source.seek(0)
+            stream = pa.ipc.open_stream(source, options=options)
         yield stream.schema, 0, stream
         return
     count = reader.num_record_batches
@@ -288,29 +300,63 @@ def _opened_ipc(file: FoundFile, pieces: range | None) -> Iterator[Any]:
     yield reader.schema, count, (reader.get_batch(index) for index in asked)
 
 
+def _only(schema: pa.Schema, names: Sequence[str]) -> pa.ipc.IpcReadOptions:
+    # A batch of no columns says that it has no rows; and no list of fields means all of them.
+    fields = [schema.get_field_index(name) for name in names] or [0]
+    return pa.ipc.IpcReadOptions(included_fields=fields)
+
+
+@contextmanager
+def _naming_line(file: FoundFile, schema: pa.Schema | None, names: Sequence[str]) -> Iterator[None]:
+    """Have what Arrow refuses in a CSV file say the line of the file."""
+    try:
+        yield
+    except pa.ArrowInvalid as exc:
+        try:
+            # Only without threads does it count rows.
+            with _open_csv(file, schema, names, threads=False) as reader:
+                for _ in reader:
+                    pass
+        except pa.ArrowInvalid as counted:
+            with file.open_stream() as stream:
+                raise pa.ArrowInvalid(with_line(str(counted), stream)) from exc
+        raise
+
+
 def _open_csv(
-    file: FoundFile, schema: pa.Schema | None = None, names: Sequence[str] = ()
+    file: FoundFile,
+    schema: pa.Schema | None = None,
+    names: Sequence[str] = (),
+    *,
+    threads: bool = True,
 ) -> pacsv.CSVStreamingReader:
     """Open a CSV file; of named columns only those are parsed."""
     types = None if schema is None else {field.name: field.type for field in schema}
     return pacsv.open_csv(
         file.open_stream(),
-        read_options=pacsv.ReadOptions(block_size=_TEXT_BLOCK_BYTES),
+        read_options=pacsv.ReadOptions(block_size=_TEXT_BLOCK_BYTES, use_threads=threads),
         parse_options=pacsv.ParseOptions(newlines_in_values=True),
         convert_options=pacsv.ConvertOptions(column_types=types, include_columns=list(names)),
     )
 
 
-def _open_json(file: FoundFile, schema: pa.Schema | None = None) -> Any:
-    """Open a file of JSON lines; a field that its first block or the schema lacks is an error."""
+def _open_json(file: FoundFile, schema: pa.Schema | None = None, names: Sequence[str] = ()) -> Any:
+    """Open a file of JSON lines; a field that its first block or the schema lacks is an error.
+
+    Where not all fields of the schema are named, only those that are: others are passed over.
+    """
     from pyarrow import json as pajson
 
+    unexpected = "infer" if schema is None else "error"
+    if schema is not None and 0 < len(names) < len(schema):
+        schema = pa.schema([schema.field(name) for name in names])
+        unexpected = "ignore"
     return pajson.open_json(
         file.open_stream(),
         read_options=pajson.ReadOptions(block_size=_TEXT_BLOCK_BYTES),
         parse_options=pajson.ParseOptions(
             explicit_schema=schema,
             newlines_in_values=False,
-            unexpected_field_behavior="infer" if schema is None else "error",
+            unexpected_field_behavior=unexpected,
         ),
     )
