@@ -5,6 +5,7 @@ import sys
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from partwise.engine.options import ExecutionOptions
@@ -244,6 +245,32 @@ class TestPlan:
         plan = training(run_id="x" * 60, execution=ExecutionOptions(sample=2))
         with pytest.raises(RunIdError, match="-sample"):
             plan.as_sample(local_store)
+
+    def test_a_trainer_gets_what_it_reads_and_nothing_else_is_read(self, tmp_path):
+        path = tmp_path / "rows.parquet"
+        wide = ROWS.append_column("note", pa.array(["damage"] * 3))
+        pq.write_table(wide, path, use_dictionary=False, compression="none")
+        path.write_bytes(path.read_bytes().replace(b"damage", b"\xff\xff\xff\xff\xff\xff"))
+        trainer = LightGBMTrainer(label="sales", features=("day",))
+        source = open_source(path)
+        plan = prepare_training(source, "key", trainer, REQUEST)
+        assert plan.source.schema.names == ["key", "day", "sales"]
+        assert plan.reads == {"day", "sales"}
+        assert plan.source.description().fingerprint == source.description().fingerprint
+        assert pa.Table.from_batches(list(plan.source.batches())) == ROWS
+        whole = prepare_training(open_source(path), "key", fit, REQUEST)
+        assert (whole.reads, whole.source.schema.names[-1]) == (None, "note")
+
+    def test_columns_that_a_trainer_reads_have_to_be_there(self):
+        class Reads:
+            def reads(self, schema):
+                return ["sales", "absent"]
+
+            def __call__(self, data, context):
+                return None
+
+        with pytest.raises(ColumnError, match=r"reads \['absent'\], which the source does not"):
+            prepare_training(open_source(ROWS), "key", Reads(), REQUEST)
 
     def test_rows_are_shown_to_a_trainer_that_wants_to_see_them(self, tmp_path):
         empty = ROWS.set_column(2, "sales", pa.nulls(3, pa.float64()))
