@@ -87,6 +87,8 @@ class History:
     """Whether a segment was damaged since the last complete generation."""
     was_collected: bool = False
     """Whether a garbage collection left readers no grace."""
+    committed: list[Models] = field(default_factory=list)
+    """What each attempt had committed, one state after the other."""
     states: list[Models] = field(default_factory=lambda: [{}])
     """All that readers could see, one after the other."""
     handles: list[tuple[Run, Models]] = field(default_factory=list)
@@ -115,6 +117,7 @@ class History:
     def commit(self, attempt: Attempt, models: Models) -> None:
         if self.complete is None:
             self.attempts[attempt] |= models
+            self.committed.append(dict(self.attempts[attempt]))
             self.advance()
 
     def settle(self, call: Call) -> None:
@@ -124,9 +127,9 @@ class History:
 
     def is_possible(self, found: Models, states: list[Models], is_damaged: bool) -> bool:
         if is_damaged:
-            # Of a run that never was complete, and lost a segment: the rest of one attempt.
-            allowed = [*states, *self.attempts.values()]
-            return any(found.items() <= state.items() for state in allowed)
+            # Of a run that never was complete, and lost a segment: the rest of one attempt, which
+            # may be another one than before.
+            return any(found.items() <= state.items() for state in [*states, *self.committed])
         return found in states
 
     def look(self, where: str) -> None:
