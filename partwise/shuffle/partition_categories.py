@@ -18,7 +18,7 @@ from partwise.tables.categories import category_order
 from partwise.tables.dictionaries import read_one
 
 _SUFFIX = ".categories"
-FEWEST_MARKS = 65_536
+MARKS_PER_ROW = 8
 
 
 def dictionary_columns(schema: pa.Schema) -> list[int]:
@@ -93,55 +93,74 @@ class OwnCodes:
     """
 
     def __init__(self, piece: Piece, index: int, order: np.ndarray) -> None:
-        self._first_key = piece.keys.start
-        self._width = max(1, len(order))
-        self._ranks = np.zeros(self._width, np.int64)
+        width = max(1, len(order))
+        self._ranks = np.zeros(width, np.int64)
         self._ranks[order] = np.arange(len(order))
-        keys = len(piece.keys)
-        # As many marks as pairs are possible, unless there are far fewer rows than that.
-        self._is_narrow = keys * self._width <= 4 * len(piece.codes) + FEWEST_MARKS
-        seen = np.zeros(keys * self._width if self._is_narrow else 0, bool)
-        pairs = np.empty(0, np.int64)
-        start = 0
-        for chunk in piece.rows.column(index).chunks:
-            rows = piece.codes[start : start + len(chunk)]
-            start += len(chunk)
-            found = self._pairs(chunk, rows)
-            if chunk.null_count:
-                found = found[chunk.is_valid().to_numpy(zero_copy_only=False)]
-            if self._is_narrow:
-                seen[found] = True
-            else:
-                pairs = np.union1d(pairs, found)
-        if self._is_narrow:
+        column = piece.rows.column(index)
+        self._own: np.ndarray | None = None
+        """int32, shape (rows,); None for a piece of one key, which may be larger than memory."""
+        if len(piece.keys) == 1:
+            seen = np.zeros(width, bool)
+            for chunk in column.chunks:
+                seen[self._ranks_of(chunk.drop_null())] = True
             pairs = np.flatnonzero(seen)
-            self._numbers = np.cumsum(seen) - 1
-        self._found = pairs
-        self.places = order[pairs % self._width].astype(np.int32)
+            self._numbers = np.cumsum(seen, dtype=np.int32) - 1
+        else:
+            keys = piece.codes.astype(np.int64) - piece.keys.start
+            firsts = keys * width
+            every = firsts + np.concatenate([self._ranks_of(chunk) for chunk in column.chunks])
+            valid = np.ones(len(every), bool)
+            if column.null_count:
+                valid = column.is_valid().to_numpy()
+            pairs, numbers = _numbered(every, valid, len(piece.keys) * width)
+        self.places = order[pairs % width].astype(np.int32)
         """int32: the places of each partition's categories in the dictionary, one after the
         other."""
-        self.counts = np.bincount(pairs // self._width, minlength=keys)
+        self.counts = np.bincount(pairs // width, minlength=len(piece.keys))
         """int64, shape (partitions,): how many each has."""
-        self._starts = np.cumsum(self.counts) - self.counts
+        if len(piece.keys) > 1:
+            starts = np.cumsum(self.counts) - self.counts
+            self._own = (numbers - starts[keys]).astype(np.int32)
 
-    def _pairs(self, codes: pa.Array, keys: np.ndarray) -> np.ndarray:
+    def _ranks_of(self, codes: pa.Array) -> np.ndarray:
         filled = codes.fill_null(0) if codes.null_count else codes
-        ranks = self._ranks[filled.to_numpy(zero_copy_only=False)]
-        pairs: np.ndarray = (keys.astype(np.int64) - self._first_key) * self._width + ranks
-        return pairs
+        ranks: np.ndarray = self._ranks[filled.to_numpy(zero_copy_only=False)]
+        return ranks
 
-    def own(self, codes: pa.Array, keys: np.ndarray) -> pa.Array:
+    def of(self, codes: pa.Array, places: np.ndarray) -> pa.Array:
         """Return codes into the categories of partitions.
 
         Args:
             codes: int32, codes into the dictionary of some rows of the piece.
-            keys: The numbers of the keys of these rows.
+            places: Where these stand in the piece.
         """
-        pairs = self._pairs(codes, keys)
-        numbers = self._numbers[pairs] if self._is_narrow else np.searchsorted(self._found, pairs)
-        own = (numbers - self._starts[keys.astype(np.int64) - self._first_key]).astype(np.int32)
+        own = self._numbers[self._ranks_of(codes)] if self._own is None else self._own[places]
         mask = codes.is_null().to_numpy(zero_copy_only=False) if codes.null_count else None
         return pa.array(own, pa.int32(), mask=mask)
+
+
+def _numbered(pairs: np.ndarray, valid: np.ndarray, possible: int) -> tuple[np.ndarray, np.ndarray]:
+    """Number the distinct pairs in their order.
+
+    Args:
+        pairs: int64, shape (rows,), each at least 0.
+        valid: bool, shape (rows,): those that count.
+        possible: How many distinct ones there may be.
+
+    Returns:
+        The distinct pairs, sorted, and the number of each row's.
+    """
+    # As many marks as pairs are possible, unless there are far fewer rows than that.
+    if possible <= MARKS_PER_ROW * len(pairs):
+        seen = np.zeros(possible, bool)
+        seen[pairs[valid]] = True
+        return np.flatnonzero(seen), (np.cumsum(seen, dtype=np.int32) - 1)[pairs]
+    encoded = pa.array(pairs, mask=~valid).dictionary_encode()
+    found = encoded.dictionary.to_numpy()
+    order = np.argsort(found)
+    ranks = np.zeros(max(1, len(found)), np.int64)
+    ranks[order] = np.arange(len(found))
+    return found[order], ranks[encoded.indices.fill_null(0).to_numpy()]
 
 
 class CategoriesReader:
@@ -159,15 +178,18 @@ class CategoriesReader:
         self._ordered = [schema.field(index).type.ordered for index in self._columns]
         self._values = [dictionaries.column(index).dictionary for index in self._columns]
         self._first_rows = table.column(0).to_numpy().tolist()
-        self._lists = table.columns[1:]
+        lists = table.columns[1:]
+        self._places = [each.values for each in lists]
+        self._bounds = [each.offsets.to_numpy().tolist() for each in lists]
 
     def of(self, row: int) -> list[pa.Array]:
         """Return the categories of the partition that a row is of, for each dictionary column."""
         partition = bisect.bisect_right(self._first_rows, row) - 1
-        return [
-            values.take(lists[partition].values)
-            for values, lists in zip(self._values, self._lists, strict=True)
-        ]
+        found = []
+        for values, places, bounds in zip(self._values, self._places, self._bounds, strict=True):
+            start, stop = bounds[partition], bounds[partition + 1]
+            found.append(values.take(places.slice(start, stop - start)))
+        return found
 
     def encode(
         self, batch: pa.RecordBatch, schema: pa.Schema, categories: Sequence[pa.Array]

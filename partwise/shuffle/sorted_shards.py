@@ -116,9 +116,9 @@ def sort_shard(
                 offsets = codes.offsets[piece.keys.start : piece.keys.stop + 1]
                 bounds = _batch_bounds(offsets - offsets[0], row_bytes)
                 own = categories.take(piece)
-                for batch, keys in _sorted_batches(piece, bounds):
+                for batch, places in _sorted_batches(piece, bounds):
                     columns = [
-                        each.own(batch.column(index), keys)
+                        each.of(batch.column(index), places)
                         for index, each in zip(categories.columns, own, strict=True)
                     ]
                     rows = decode_batch(batch, dictionaries)
@@ -181,18 +181,19 @@ def _joined_small(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]
 
 
 def _sorted_batches(piece: Piece, bounds: list[int]) -> Iterator[tuple[pa.RecordBatch, np.ndarray]]:
-    """The rows of a piece in the order of their keys, cut at `bounds`, with the keys' numbers."""
+    """The rows of a piece in the order of their keys, cut at `bounds`, with their places in it."""
     order = stable_order(piece.codes)
     rows = piece.rows if order is None else piece.rows.combine_chunks()
     for start, stop in itertools.pairwise(bounds):
         if order is None:
-            taken, keys = rows.slice(start, stop - start).combine_chunks(), piece.codes[start:stop]
+            places = np.arange(start, stop)
+            taken = rows.slice(start, stop - start).combine_chunks()
         else:
-            taken = rows.take(pa.array(order[start:stop]))
-            keys = piece.codes[order[start:stop]]
+            places = order[start:stop]
+            taken = rows.take(pa.array(places))
         for batch in taken.to_batches():
-            yield batch, keys[: batch.num_rows]
-            keys = keys[batch.num_rows :]
+            yield batch, places[: batch.num_rows]
+            places = places[batch.num_rows :]
 
 
 def read_shard_keys(
