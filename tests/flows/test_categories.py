@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from partwise.blocks import RemoteCluster
@@ -163,6 +164,34 @@ def test_inference_hands_the_codes_of_training_to_a_model(flows: Flows, kinds: s
     found = flows.infer(rows, "trained", look_up, serde=PickleSerde())
     for key, table in rows.to_pandas().groupby("key", observed=True):
         assert found[str(key)] == [float(counts.get((key, kind), -1)) for kind in table["kind"]]
+
+
+@pytest.mark.slow
+def test_stations_that_come_later_leave_real_models_as_a_fresh_run_makes_them(
+    flows: Flows, bike_trips: Path
+) -> None:
+    table = pq.read_table(bike_trips, columns=["start_station", "end_station", "duration"])
+    columns = {
+        "key": table["start_station"],
+        "kind": table["end_station"].dictionary_encode(),
+        "size": table["end_station"].dictionary_encode(),
+        "x": pc.cast(range_of(table), pa.float64()),
+        "y": pc.cast(table["duration"], pa.float64()),
+    }
+    everything = pa.table(columns)
+    names = sorted(everything["key"].unique().to_pylist())
+    later = everything.filter(pc.is_in(everything["key"], value_set=pa.array(names[::2])))
+    # By itself, a table has the values of its own rows in its dictionary.
+    plain = later.set_column(1, "kind", later["kind"].cast(pa.string()).dictionary_encode())
+    assert flows.train(plain, "resumed").counts == {"DONE": 37}
+    resumed = flows.train(everything, "resumed")
+    assert (resumed.executed, resumed.kept) == (37, 37)
+    assert models(resumed) == models(flows.train(everything, "fresh"))
+    assert flows.infer(everything, "resumed") == flows.infer(everything, "fresh")
+
+
+def range_of(table: pa.Table) -> pa.Array:
+    return pa.array(range(table.num_rows))
 
 
 def as_dataset(data: DataConnector, context: Any) -> lightgbm.Booster:
