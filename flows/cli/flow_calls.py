@@ -25,7 +25,7 @@ from prefect.settings import (
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import RunCancelled, RunFailed
 from partwise.flows.cli.exit_codes import PARTIAL_FAILURE, SUCCESS
-from partwise.flows.cli.input_files import names_block
+from partwise.flows.cli.input_files import is_block_name
 from partwise.flows.cli.run_output import print_run
 from partwise.flows.operations.services import answers
 from partwise.models.serdes import PickleSerde
@@ -86,7 +86,7 @@ def check_call(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     check_run_id(arguments["run_id"])
     data = arguments.get("data")
-    if not data or (isinstance(data, list) and any(map(names_block, data))):
+    if not data or (isinstance(data, list) and any(map(is_block_name, data))):
         return arguments  # the rows of an earlier run, or a block that only Prefect's server knows
     found = resolve_references(data, lambda: Store.parse(arguments["store"]))
     opened = OpenedData.of(data, found)

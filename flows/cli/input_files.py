@@ -38,7 +38,7 @@ class FileOptions:
         """
         if self == FileOptions() or not data:
             return list(data)
-        if any(names_block(path) for path in data):
+        if any(is_block_name(path) for path in data):
             raise InputError(
                 f"The block {data[0]!r} says itself how its files are read: leave out "
                 "--file-format, --schema, --types and --file-column, or give paths."
@@ -60,6 +60,6 @@ class FileOptions:
         )
 
 
-def names_block(data: Any) -> bool:
+def is_block_name(data: Any) -> bool:
     """Whether a source is the name of a saved block, which only Prefect's server knows."""
     return isinstance(data, str) and data.startswith(("file-source/", "sql-source/"))

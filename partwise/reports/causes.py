@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.engine.failures import MESSAGE_CHARS
 from partwise.outcomes import PartitionStatus
 
 MOST_GROUPS = 30
 SAMPLES = 5
 _FULL_MESSAGES = 10  # groups whose message is shown up to MESSAGE_CHARS
-MESSAGE_CHARS = 2_000
 _SHORT_CHARS = 400
 _COLUMNS = [
     "partition_id",

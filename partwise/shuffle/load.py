@@ -39,7 +39,8 @@ LARGEST_PART_BYTES = 512 << 20
 LARGEST_OBJECT_BYTES = 128 << 20
 SMALLEST_PART_BYTES = 32 << 20
 PARTS_PER_SLOT = 4
-LOOK_S = 10.0
+REPORT_AFTER_S = 10.0
+"""While parts are divided: between two lines of the log, and between two looks at the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -293,7 +294,7 @@ class _Writing:
         while pending:
             # What failed, its future says; that none is done in time is no failure.
             with contextlib.suppress(Exception):
-                wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
+                wait(list(pending), timeout=REPORT_AFTER_S, return_when="FIRST_COMPLETED")
             for future in [future for future in pending if future.done()]:
                 number = pending.pop(future)
                 outcome = _outcome_of(future)
@@ -303,7 +304,7 @@ class _Writing:
                     failures[number] = outcome
             if failures:
                 break
-            if pending and time.monotonic() - reported > LOOK_S:
+            if pending and time.monotonic() - reported > REPORT_AFTER_S:
                 reported = time.monotonic()
                 self._log(f"divided {total - len(pending)} of {total} parts of the source")
             self._check_cluster()
