@@ -5,20 +5,25 @@ import hashlib
 import importlib
 import sys
 from collections.abc import Callable, Mapping
-from importlib import metadata
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
-from partwise.fingerprints.functions import CodeFingerprint, canonical_bytes, code_fingerprint
+from partwise.fingerprints.functions import (
+    CodeFingerprint,
+    arguments_fingerprint,
+    canonical_bytes,
+)
+from partwise.fingerprints.libraries import library_version
 from partwise.models.serdes import SERDES, serde_name
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
 from partwise.runs.claim import Intent
 from partwise.runs.documents import to_json
 from partwise.sources.descriptions import SourceDescription
+from partwise.sources.input_files import checksums
 from partwise.sources.opening import data_of_recipe
 from partwise.trainers import LightGBMTrainer, TrainerSettings, XGBoostTrainer, resolve_trainer
 
@@ -70,6 +75,7 @@ def describe_intent(
         inputs_fingerprint=_fingerprint_inputs(source, arguments, models),
         code_fingerprint=code.digest,
         code_unknown=code.unknown,
+        code_parts=code.parts,
         call=None if obstacle else call,
         call_obstacle=obstacle,
         call_known=call if obstacle else None,
@@ -77,17 +83,23 @@ def describe_intent(
 
 
 def _fingerprint_code(arguments: Mapping[str, Any], version: str | None) -> CodeFingerprint:
-    """Fingerprint all that decides what becomes of a partition of given rows, params and model."""
+    """Fingerprint all that decides what becomes of a partition of given rows, params and model.
+
+    Raises:
+        InputError: A file that the function reads is missing.
+    """
     deciding = {name: value for name, value in arguments.items() if name not in NOT_CODE}
     for name in FUNCTIONS:
         # What a name stands for may change; and a resume by name goes on with a function's run.
         if isinstance(deciding.get(name), str):
             deciding[name] = resolve_trainer(deciding[name])
+    files = deciding.pop("inputs") if _are_files(deciding.get("inputs")) else ()
+    libraries: tuple[str, ...] = ()
     if isinstance(deciding.get("trainer"), LightGBMTrainer | XGBoostTrainer):
-        deciding["library"] = metadata.version(deciding["trainer"].kind)
+        libraries = (deciding["trainer"].kind,)
     if "validation" in deciding:
         # A newer one is proved anew.
-        deciding["libraries"] = {name: _installed(name) for name in EXPORT_LIBRARIES}
+        libraries = EXPORT_LIBRARIES
     if version is not None:
         # The user's word stands for code, but not for settings, which can be compared.
         serde = deciding.get("serde")
@@ -95,22 +107,26 @@ def _fingerprint_code(arguments: Mapping[str, Any], version: str | None) -> Code
         for name in FUNCTIONS:
             if callable(deciding.get(name)) and not isinstance(deciding[name], BaseModel):
                 del deciding[name]
-    return code_fingerprint(deciding)
+    given = {f"library {name}": library_version(name) for name in libraries}
+    given |= {f"file {name}": digest for name, digest in checksums(files).items()}
+    return arguments_fingerprint({f"{name}=": value for name, value in deciding.items()}, given)
 
 
-def _installed(library: str) -> str | None:
-    try:
-        return metadata.version(library)
-    except metadata.PackageNotFoundError:
-        return None
+def _are_files(inputs: Any) -> bool:
+    """Tell the files that a function reads from the function that makes inputs for an export."""
+    return isinstance(inputs, list | tuple)
 
 
 def _fingerprint_inputs(
     source: SourceDescription, arguments: Mapping[str, Any], models: str | None
 ) -> str | None:
     """Fingerprint all that partitions are made of; None where that is unknown."""
-    inputs = [source.fingerprint, arguments.get("null_keys"), arguments.get("params"), models]
+    params = arguments.get("params")
     try:
+        if isinstance(params, Mapping):
+            # The order of keys is no matter; that of one key's parameters is.
+            params = sorted(map(canonical_bytes, params.items()))
+        inputs = [source.fingerprint, arguments.get("null_keys"), params, models]
         return hashlib.sha256(canonical_bytes(inputs)).hexdigest()
     except TypeError:
         return None
@@ -138,7 +154,7 @@ def _to_json(name: str, value: Any) -> JsonValue:
         return None
     if name == "params":
         raise _CannotRepeatError("params= is held in memory")
-    if name in FUNCTIONS:
+    if name in FUNCTIONS and not _are_files(value):
         return _function_to_json(name, value)
     if name == "serde":
         return _serde_to_json(value)

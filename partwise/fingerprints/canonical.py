@@ -1,9 +1,9 @@
 """One sequence of bytes for equal values, the same in every process.
 
-`pickle` writes sets and dicts in the order in which they were filled and arrays as they lie in
-memory, so its bytes do not show whether a value has changed. These do: typed and length-prefixed,
-so that 1, "1", 1.0 and True differ, with the entries of dicts and sets sorted and arrays by their
-content.
+`pickle` writes sets in the order in which they were filled and arrays as they lie in memory, so its
+bytes do not show whether a value has changed. These do: typed and length-prefixed, so that 1, "1",
+1.0 and True differ, with sets sorted and arrays by their content. The order of a dict's entries
+counts, as code can see it.
 """
 
 import array
@@ -33,13 +33,13 @@ def canonical_bytes(value: Any) -> bytes:
 
     There are such bytes for numbers, strings, dates, containers, dataclasses, pydantic models,
     arrays, frames and tables of numpy, pyarrow, pandas and polars, classes (by name), and objects
-    of Python classes whose attributes have them. The order of a dict's entries does not matter.
+    of Python classes whose attributes have them. Order matters, but for sets.
 
     Raises:
         TypeError: If a value in it has none, as a function, lock or open file; it names the type.
 
     Example:
-        >>> canonical_bytes({"a": 1, "b": 2}) == canonical_bytes({"b": 2, "a": 1})
+        >>> canonical_bytes({"a", "b"}) == canonical_bytes({"b", "a"})
         True
     """
     try:
@@ -156,12 +156,12 @@ class CanonicalEncoder:
         return self.instance(value)
 
     def _entries(self, value: Any) -> list[bytes]:
-        return sorted(frame("", self.encode(key), self.encode(item)) for key, item in value.items())
+        return [frame("", self.encode(key), self.encode(item)) for key, item in value.items()]
 
     def _members(self, values: dict[str, Any]) -> list[bytes]:
         return [
             frame(name, self.member(name, value))
-            for name, value in sorted(values.items())
+            for name, value in values.items()
             if value is not _ABSENT
         ]
 
@@ -184,7 +184,10 @@ class CanonicalEncoder:
             return frame("generator", self.encode(dict(value.bit_generator.state)))
         if type(value) not in (np.ndarray, np.memmap):
             return self._structured(value)
-        head = (repr(np.lib.format.dtype_to_descr(value.dtype)), repr(value.shape))
+        # Sums differ in their last bits with the order in memory; copies keep that of columns.
+        by_column = ["by column"] if value.flags.fnc else []
+        dtype = repr(np.lib.format.dtype_to_descr(value.dtype))
+        head = (dtype, repr(value.shape), *by_column)
         if value.dtype.hasobject:
             return frame("array", *head, *map(self.encode, value.ravel().tolist()))
         content: Any = (
@@ -197,13 +200,19 @@ class CanonicalEncoder:
 
         if isinstance(value, pa.Table | pa.RecordBatch):
             columns = map(self.encode, value.columns)
-            return frame("table", *map(self.encode, value.schema.names), *columns)
+            return frame("table", self._arrow(value.schema), *columns)
         if isinstance(value, pa.Array | pa.ChunkedArray):
             return frame("column", *_column_digests(value))
         if isinstance(value, pa.Scalar):
             return frame("scalar", str(value.type), self.encode(value.as_py()))
-        if isinstance(value, pa.DataType | pa.Field | pa.Schema):
-            return frame("arrow", type(value).__name__, str(value))
+        if isinstance(value, pa.DataType):
+            return frame("arrow", "type", str(value))
+        if isinstance(value, pa.Field):
+            notes = self.encode(dict(value.metadata or {}))
+            return frame("arrow", value.name, str(value.type), str(value.nullable), notes)
+        if isinstance(value, pa.Schema):
+            notes = self.encode(dict(value.metadata or {}))
+            return frame("arrow", "schema", *map(self._arrow, value), notes)
         return self.other(value)
 
     def _pandas(self, value: Any) -> bytes:
@@ -212,7 +221,7 @@ class CanonicalEncoder:
         if isinstance(value, pd.DataFrame):
             columns = [value.iloc[:, place].array for place in range(value.shape[1])]
             parts = (value.columns, value.index, *columns)
-            return frame("frame", *map(self._pandas_values, parts))
+            return frame("frame", *map(self._pandas_values, parts), self.encode(value.attrs))
         if isinstance(value, pd.Series):
             parts = (self.encode(value.name), self._pandas_values(value.index))
             return frame("series", *parts, self._pandas_values(value.array))
@@ -223,6 +232,10 @@ class CanonicalEncoder:
         if isinstance(value, pd.Timestamp | pd.Timedelta | pd.Period | pd.Interval):
             unit = getattr(value, "unit", None) or getattr(value, "freqstr", "")
             return frame("pandas", type(value).__name__, str(value), str(unit))
+        if isinstance(value, pd.CategoricalDtype):
+            categories: Any = value.categories
+            known = b"" if categories is None else self._pandas_values(categories)
+            return frame("pandas", "category", known, str(value.ordered))
         if isinstance(value, pd.api.extensions.ExtensionDtype):
             return frame("pandas", repr(value))
         return self._structured(value)
@@ -239,8 +252,7 @@ class CanonicalEncoder:
             head.append(self.encode(values.name))
             values = values.array
         if isinstance(values, pd.Categorical):
-            codes = self.encode(values.codes)
-            return frame("values", *head, self._pandas_values(values.categories), codes)
+            return frame("values", *head, self.encode(values.dtype), self.encode(values.codes))
         try:
             return frame("values", *head, *_column_digests(pa.array(values, from_pandas=True)))
         except (pa.ArrowException, TypeError, ValueError):
@@ -299,17 +311,22 @@ def _plain(value: Any) -> bytes | None:
 
 
 def _column_digests(column: Any) -> Iterable[bytes]:
-    """Hash an Arrow column by its type and values, however they are chunked or encoded."""
+    """Hash an Arrow column by its type and values, however they are chunked."""
     import numpy as np
     import pyarrow as pa
 
     yield str(column.type).encode()
+    if pa.types.is_dictionary(column.type):
+        # Codes are values too. Of several chunks these are those of one dictionary for all.
+        whole = column.unify_dictionaries() if isinstance(column, pa.ChunkedArray) else column
+        chunks = whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]
+        indices = pa.chunked_array([chunk.indices for chunk in chunks], column.type.index_type)
+        dictionary = chunks[0].dictionary if chunks else pa.array([], column.type.value_type)
+        yield from _column_digests(dictionary)
+        yield from _column_digests(indices)
+        return
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    kind = column.type
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-        chunks = [chunk.dictionary_decode() for chunk in chunks]
-    whole = pa.chunked_array(chunks, type=kind).combine_chunks()
+    whole = pa.chunked_array(chunks, type=column.type).combine_chunks()
     for chunk in whole.chunks if isinstance(whole, pa.ChunkedArray) else [whole]:
         # Taking rows writes zeros under the nulls.
         clean = chunk.take(pa.array(np.arange(len(chunk)))) if chunk.null_count else chunk

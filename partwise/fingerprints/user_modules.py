@@ -1,37 +1,69 @@
-"""Which code is the user's own, and what stands in modules that were not imported.
+"""Which code is the user's own, and what stands in the files of its modules.
 
-A fingerprint goes into a project's own code, and only names everything else: the standard library
-and what was installed, whose versions the environment records.
+A fingerprint goes into a project's own code, and only names everything else: the standard library,
+and what was installed, of which the versions count.
 """
 
 import ast
+import functools
 import hashlib
 import importlib.util
 import os
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec, PathFinder
+
+from partwise.fingerprints.bytecode import imported_names
+from partwise.fingerprints.statements import without_notes
 
 _INSTALLED = {"site-packages", "dist-packages"}
 _STANDARD = tuple(
     os.path.join(os.path.realpath(path), "")
     for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
 )
+SCRIPTS = ("__main__", "__mp_main__")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModuleText:
+    """What stands in the file of a module."""
+
+    content: bytes
+    """As it lies there."""
+    package: str
+    """What relative imports are relative to."""
+    tree: ast.Module | None
+    """Its statements without docstrings and annotations; None: it is not Python, or broken."""
+
+    def digest(self, *, whole: bool) -> str:
+        """Hash it: its statements, or with docstrings and annotations where these are read."""
+        if self.tree is None:
+            return hashlib.sha256(self.content).hexdigest()
+        tree = ast.parse(self.content) if whole else self.tree
+        return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
+
+    @functools.cached_property
+    def code(self) -> types.CodeType | None:
+        """Its statements as compiled code."""
+        return None if self.tree is None else compile_statements(self.tree.body)
 
 
 class OwnCode:
     """Tells own modules from others.
 
     Args:
-        package: The top-level package that is own wherever it lies, being that of the function or
+        packages: Top-level packages that are own wherever they lie, being those of the function or
             trainer in question. Elsewhere all that is not installed is own; partwise never is.
     """
 
-    def __init__(self, package: str) -> None:
-        self._package = package
+    def __init__(self, packages: Iterable[str]) -> None:
+        self._packages = frozenset(packages) - {"partwise"}
         self._known: dict[str, bool] = {}
+        self._texts: dict[str, ModuleText | None] = {}
+        self._imports: dict[str, set[str]] = {}
 
     def has_module(self, name: str) -> bool:
         """Tell whether a module is the user's own."""
@@ -41,12 +73,12 @@ class OwnCode:
 
     def _has_module(self, name: str) -> bool:
         top = name.partition(".")[0]
-        if top in ("__main__", "__mp_main__"):
+        if top in SCRIPTS:
             return True
-        if top in sys.stdlib_module_names:
+        if top in sys.stdlib_module_names or top == "partwise":
             return False
-        if top in (self._package, "partwise"):
-            return top == self._package
+        if top in self._packages:
+            return True
         module = sys.modules.get(name)
         if module is None:
             # What came by value from another process has no module here; what can be found does.
@@ -54,29 +86,21 @@ class OwnCode:
             return spec is None or _is_own_file(spec.origin, spec)
         return _is_own_file(getattr(module, "__file__", None), getattr(module, "__spec__", None))
 
-    def module_digest(self, name: str) -> tuple[str, list[str]]:
-        """Hash the statements of a module without importing it, or say "missing".
+    def text(self, name: str) -> ModuleText | None:
+        """Read the file of a module without importing it; None: there is none."""
+        if name not in self._texts:
+            self._texts[name] = _read(name)
+        return self._texts[name]
 
-        Returns:
-            The hash, and the names of the own modules that it imports in turn.
-        """
-        module = sys.modules.get(name)
-        spec = find_module(name) if module is None else None
-        path = spec.origin if spec else getattr(module, "__file__", None)
-        if not path or not os.path.isfile(path):
-            return "missing", []
-        with open(path, "rb") as file:
-            content = file.read()
-        try:
-            tree = _without_docstrings(ast.parse(content)) if path.endswith(".py") else None
-        except SyntaxError:
-            tree = None
-        if tree is None:
-            return hashlib.sha256(content).hexdigest(), []
-        is_package = os.path.basename(path) == "__init__.py"
-        package = name if is_package else name.rpartition(".")[0]
-        imported = {found for found in _imports(tree, package) if self.is_imported_own(found)}
-        return hashlib.sha256(ast.dump(tree).encode()).hexdigest(), sorted(imported)
+    def imported_by(self, name: str) -> set[str]:
+        """Return the names in the imports that run when a module of this name is imported."""
+        if name not in self._imports:
+            text = self.text(name)
+            code = text.code if text else None
+            package = text.package if text else ""
+            found = imported_names(code, package, on_import=True) if code else set()
+            self._imports[name] = found
+        return self._imports[name]
 
     def is_imported_own(self, name: str) -> bool:
         """Tell whether a name in an import statement is an own module that exists."""
@@ -84,12 +108,10 @@ class OwnCode:
         return exists and self.has_module(name)
 
 
-def absolute_name(name: str, level: int, package: str) -> str:
-    """Return the full name of a module that is imported with `level` leading dots."""
-    if not level:
-        return name
-    parents = package.split(".")
-    return ".".join([*parents[: len(parents) - level + 1], *([name] if name else [])])
+def compile_statements(statements: list[ast.stmt]) -> types.CodeType:
+    """Compile statements of a module."""
+    tree = ast.fix_missing_locations(ast.Module(body=statements, type_ignores=[]))
+    return compile(tree, "<statements>", "exec", dont_inherit=True)
 
 
 def find_module(name: str) -> ModuleSpec | None:
@@ -107,40 +129,6 @@ def find_module(name: str) -> ModuleSpec | None:
     return spec
 
 
-def _is_own_file(path: str | None, spec: ModuleSpec | None) -> bool:
-    if path is None or path in ("built-in", "frozen"):
-        # A namespace package, or a module made by hand.
-        return spec is None or spec.submodule_search_locations is not None
-    path = os.path.realpath(path)
-    return not _INSTALLED & set(path.split(os.sep)) and not path.startswith(_STANDARD)
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        match node:
-            case ast.Module(body=body) | ast.ClassDef(body=body) | ast.FunctionDef(body=body):
-                pass
-            case ast.AsyncFunctionDef(body=body):
-                pass
-            case _:
-                continue
-        match body:
-            case [ast.Expr(value=ast.Constant(value=str())), *_]:
-                del body[0]
-    return tree
-
-
-def _imports(tree: ast.Module, package: str) -> Iterator[str]:
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                yield from (alias.name for alias in names)
-            case ast.ImportFrom(module=module, names=names, level=level):
-                name = absolute_name(module or "", level, package)
-                yield name
-                yield from (f"{name}.{alias.name}" for alias in names)
-
-
 def defining_module(value: types.FunctionType | type) -> str:
     """Return the name of the module in whose code a function or class is written.
 
@@ -149,3 +137,33 @@ def defining_module(value: types.FunctionType | type) -> str:
     if isinstance(value, types.FunctionType):
         return str(value.__globals__.get("__name__", value.__module__))
     return value.__module__
+
+
+def _read(name: str) -> ModuleText | None:
+    module = sys.modules.get(name)
+    spec = find_module(name) if module is None else None
+    path = spec.origin if spec else getattr(module, "__file__", None)
+    if not path or not os.path.isfile(path):
+        return None
+    with open(path, "rb") as file:
+        content = file.read()
+    try:
+        tree = without_notes(ast.parse(content)) if path.endswith(".py") else None
+    except SyntaxError:
+        tree = None
+    is_package = os.path.basename(path) == "__init__.py"
+    package = name if is_package else name.rpartition(".")[0]
+    return ModuleText(content=content, package=package, tree=tree)
+
+
+def _is_own_file(path: str | None, spec: ModuleSpec | None) -> bool:
+    if path is None or path in ("built-in", "frozen"):
+        # A module made by hand, or a namespace package.
+        folders = [] if spec is None else spec.submodule_search_locations
+        return folders is not None and not (folders and all(map(_is_installed, folders)))
+    return not _is_installed(path)
+
+
+def _is_installed(path: str) -> bool:
+    path = os.path.realpath(path)
+    return bool(_INSTALLED & set(path.split(os.sep))) or path.startswith(_STANDARD)

@@ -6,6 +6,7 @@ import platform
 import secrets
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -14,6 +15,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from partwise.errors import InputError, RunExistsError, RunNotFoundError, StoreError
+from partwise.fingerprints.changes import describe_changes
 from partwise.outcomes import PartitionStatus
 from partwise.runs.documents import (
     RUN_DOCUMENT,
@@ -30,6 +32,7 @@ from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import HASH_VERSION, KeyColumn, check_key_classes
 
 OnExisting = Literal["error", "overwrite", "resume"]
+_SHOWN = 5
 ENVIRONMENT_PACKAGES = ("partwise", "numpy", "pyarrow", "lightgbm", "xgboost", "torch")
 
 
@@ -54,6 +57,8 @@ class Intent:
     code_fingerprint: str | None
     code_unknown: tuple[str, ...] = ()
     """What kept the code from having a fingerprint."""
+    code_parts: Mapping[str, str] = field(default_factory=dict)
+    """What `code_fingerprint` is made of, so that a change of it can be told."""
     call: dict[str, JsonValue] | None = None
     call_obstacle: str | None = None
     call_known: dict[str, JsonValue] | None = None
@@ -183,10 +188,17 @@ class Claim:
             )
         if self.earlier_generations(intent):
             return None
-        return (
-            "all partitions run again, since the function, its settings, the serde or the seed "
-            "are not what they were."
-        )
+        before = run.read_generation_document()
+        if before.code_fingerprint is None:
+            return "all partitions run again, since it was unknown which code made them."
+        if before.code_parts is None:
+            return (
+                "all partitions run again, since an older release of partwise wrote the run, and "
+                "its fingerprints of code are of another kind."
+            )
+        changes = describe_changes(before.code_parts, intent.code_parts)
+        more = f" and {len(changes) - _SHOWN:,} more" if len(changes) > _SHOWN else ""
+        return f"all partitions run again: {', '.join(changes[:_SHOWN])}{more}."
 
     def begin(self, *, n_shards: int, intent: Intent, partitions: int | None = None) -> None:
         """Claim the run if it is new, and write down the generation that begins.
@@ -213,6 +225,7 @@ class Claim:
             source_fingerprint=intent.source_fingerprint,
             inputs_fingerprint=intent.inputs_fingerprint,
             code_fingerprint=intent.code_fingerprint,
+            code_parts=dict(intent.code_parts) if intent.code_fingerprint else None,
             compatible=self.compatible,
             call=intent.call,
             call_obstacle=intent.call_obstacle,

@@ -175,6 +175,9 @@ class GenerationDocument(Document):
     code_fingerprint: str | None
     """Of function or trainer, serde and seed; None: it cannot be determined, and
     counts as changed."""
+    code_parts: dict[str, str] | None = None
+    """What `code_fingerprint` is made of, each part with its hash, version or checksum; None: it
+    is unknown, or an older release wrote this."""
     compatible: tuple[int, ...]
     """Earlier generations of the same code, serde and settings, whose DONE partitions are kept."""
     call: dict[str, JsonValue] | None

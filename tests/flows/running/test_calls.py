@@ -100,10 +100,19 @@ def test_how_partitions_are_executed_is_neither() -> None:
     )
 
 
-def test_params_in_another_order_are_the_same() -> None:
+def test_params_of_keys_in_another_order_are_the_same_and_those_of_one_key_are_not() -> None:
     one = {"a": {"depth": 1, "rate": 0.5}, "b": {"depth": 2}}
-    other = {"b": {"depth": 2}, "a": {"rate": 0.5, "depth": 1}}
+    other = {"b": {"depth": 2}, "a": {"depth": 1, "rate": 0.5}}
+    turned = {"a": {"rate": 0.5, "depth": 1}, "b": {"depth": 2}}
     assert intent(params=one).inputs_fingerprint == intent(params=other).inputs_fingerprint
+    assert intent(params=one).inputs_fingerprint != intent(params=turned).inputs_fingerprint
+
+
+def test_the_parts_of_a_fingerprint_have_the_names_of_what_was_given() -> None:
+    parts = intent(trainer=with_helper(2), seed=3).code_parts
+    assert {"trainer=", "seed=", "serde=", "partition_by=", "python"} <= parts.keys()
+    assert "library lightgbm" not in parts
+    assert intent().code_parts["library lightgbm"].count(".") == 2
 
 
 def test_params_that_cannot_be_compared_are_never_the_same() -> None:

@@ -1,0 +1,44 @@
+"""Files that a user's function reads besides its rows: a resume compares their checksums."""
+
+import hashlib
+from collections.abc import Sequence
+
+from partwise.errors import InputError, SourceError
+from partwise.sources.files.discovery import FoundFile, absolute_path, find_files
+
+_CHUNK_BYTES = 1 << 20
+
+
+def checksums(paths: Sequence[str]) -> dict[str, str]:
+    """Return the SHA-256 of files, by the name under which a caller gave them.
+
+    Args:
+        paths: Files, folders, globs and URLs. In folders and globs, names that begin with "." or
+            "_" do not count.
+
+    Returns:
+        Of a file under its path as it was given; of a file of a folder or glob, with its own path
+        below that.
+
+    Raises:
+        InputError: A file is missing, or cannot be read.
+    """
+    found: dict[str, str] = {}
+    for text in map(str, paths):
+        try:
+            whole = absolute_path(text)
+            # The format is no matter here; without one, the suffix would have to tell it.
+            for file in find_files([whole], form="csv"):
+                inner = file.path[len(file.base) :].lstrip("/")
+                found[text if file.path == whole else f"{text}: {inner}"] = _checksum(file)
+        except (SourceError, OSError) as error:
+            raise InputError(f"inputs= names {text!r}, which cannot be read: {error}") from error
+    return found
+
+
+def _checksum(file: FoundFile) -> str:
+    digest = hashlib.sha256()
+    with file.arrow_filesystem().open_input_file(file.bare_path()) as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest()
