@@ -18,6 +18,7 @@ from partwise.flows.running.parameters import (
     DataParameter,
     ExporterParameter,
     FilterParameter,
+    InputFilesParameter,
     InputsParameter,
     ParamsParameter,
     PartitionBy,
@@ -57,6 +58,7 @@ def model_pipeline(
     filter: FilterParameter = (),  # noqa: A002 (the word of every reader of tables)
     columns: ColumnsParameter = (),
     null_keys: NullKeys = "error",
+    input_files: InputFilesParameter = (),
     seed: int = 0,
     version: VersionParameter = "",
     on_existing_artifacts: OnExisting = "error",
@@ -104,6 +106,8 @@ def model_pipeline(
         filter: Rows to train on: (column, op, value) tuples that must all hold, or lists of them.
         columns: Columns to read. None given: all.
         null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
+        input_files: Files that `trainer` or `predict` reads besides its rows: paths, folders, globs
+            or URLs. A resume trains and infers again when the checksum of one has changed.
         seed: Every partition's own seed is derived from this one and its key.
         version: Your own word for the version of your code, which a resume compares in place of
             looking at the code.
@@ -144,16 +148,12 @@ def model_pipeline(
         filter=filter,
         columns=columns,
         null_keys=null_keys,
+        inputs=input_files,
         seed=seed,
         **stages,
     )
-    compared: dict[str, Any] = {
-        "data": data,
-        "filter": filter,
-        "inputs": inputs,
-        "exporter": exporter,
-        "validation": validation,
-    }
+    compared: dict[str, Any] = {"data": data, "filter": filter, "inputs": inputs}
+    compared |= {"exporter": exporter, "validation": validation}
     exported = export_models(
         trained.run_id,
         format,
@@ -175,6 +175,7 @@ def model_pipeline(
         model_format=format,
         keep_columns=keep_columns,
         null_keys=null_keys,
+        inputs=input_files,
         on_missing_model="skip",
         filter=filter if no_data else (),
         **stages,

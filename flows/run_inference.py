@@ -12,6 +12,7 @@ from partwise.flows.running.parameters import (
     ColumnsParameter,
     DataParameter,
     FilterParameter,
+    InputFilesParameter,
     OutputParameter,
     ParamsParameter,
     PartitionBy,
@@ -47,6 +48,7 @@ def run_inference(
     filter: FilterParameter = (),  # noqa: A002 (the word of every reader of tables)
     columns: ColumnsParameter = (),
     null_keys: NullKeys = "error",
+    inputs: InputFilesParameter = (),
     seed: int = 0,
     version: VersionParameter = "",
     on_existing_artifacts: OnExisting = "error",
@@ -92,6 +94,9 @@ def run_inference(
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
         columns: Columns to read. None given: all.
         null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
+        inputs: Files that the function reads besides its rows: paths, folders, globs or URLs. A
+            resume runs all again when the checksum of one has changed; of files that are not named
+            here it knows nothing.
         seed: Every partition's own seed is derived from this one and its key.
         version: Your own word for the version of your code, which a resume compares in place of
             looking at the code.
@@ -130,6 +135,7 @@ def run_inference(
             seed=seed,
             params=params,
             null_keys=null_keys,
+            inputs=inputs or (),
         ),
         predict=predict,
         model_format=model_format,

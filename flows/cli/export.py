@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from cyclopts import Group, Parameter, default_name_transform
 
 from partwise.flows.cli.call_options import CallOptions, FollowingCallOptions
-from partwise.flows.cli.options import ROWS, RUN, Names, RowOptions, TrainerOptions
+from partwise.flows.cli.options import ROWS, RUN, InputFiles, Names, RowOptions, TrainerOptions
 from partwise.flows.cli.parsing import parse_condition, split_names
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 
@@ -173,6 +173,7 @@ def pipeline(
     *,
     trainer: TrainerOptions,
     rows: RowOptions,
+    input_files: InputFiles = (),
     infer_on: InferOn = (),
     form: Format = "onnx",
     inputs: Inputs = "",
@@ -199,6 +200,7 @@ def pipeline(
         "options": options,
         "validation": validation,
         **rows.arguments(),
+        "input_files": list(input_files),
         **call.arguments("pipeline", data),
     }
     return call_and_print("model_pipeline", arguments)

@@ -38,6 +38,14 @@ TRAINER, INFERENCE, ROWS, RUN, EXECUTION, CLUSTER = (
     for place, name in enumerate(("Trainer", "Inference", "Rows", "Run", "Execution", "Cluster"))
 )
 
+InputFiles = Annotated[
+    Names,
+    Parameter(
+        group=ROWS,
+        help="A file, folder, glob or URL that the function reads besides its rows; a resume "
+        "compares its checksum. Given several times for several.",
+    ),
+]
 Execution = Annotated[ExecutionOptions, Parameter(name="*", group=EXECUTION)]
 
 

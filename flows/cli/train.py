@@ -5,7 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from partwise.flows.cli.call_options import CallOptions
-from partwise.flows.cli.options import RUN, InferenceOptions, RowOptions, TrainerOptions
+from partwise.flows.cli.options import RUN, InferenceOptions, InputFiles, RowOptions, TrainerOptions
 
 Data = Annotated[
     tuple[str, ...],
@@ -37,6 +37,7 @@ def train(
     *,
     trainer: TrainerOptions,
     rows: RowOptions,
+    inputs: InputFiles = (),
     call: CallOptions = _CALL,
     pickle: Pickle = False,
 ) -> int:
@@ -47,6 +48,7 @@ def train(
         "trainer": trainer.build(),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
+        "inputs": list(inputs),
         **call.arguments("train", data),
     }
     return call_and_print("train_models", arguments)
@@ -58,6 +60,7 @@ def infer(
     *,
     inference: InferenceOptions,
     rows: RowOptions,
+    inputs: InputFiles = (),
     call: CallOptions = _CALL,
     pickle: Pickle = False,
     output: Output = "",
@@ -69,6 +72,7 @@ def infer(
         **inference.arguments(),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
+        "inputs": list(inputs),
         **call.arguments("infer", data),
         "output": output,
     }
@@ -84,6 +88,7 @@ def map_(
         Parameter(help="A function of (data, context): package.module:function."),
     ],
     rows: RowOptions,
+    inputs: InputFiles = (),
     call: CallOptions = _CALL,
     output: Output = "",
 ) -> int:
@@ -93,6 +98,7 @@ def map_(
     arguments = {
         "function": function,
         **rows.arguments(),
+        "inputs": list(inputs),
         **call.arguments("map", data),
         "output": output,
     }

@@ -67,6 +67,7 @@ TrainerParameter = (
 FunctionParameter = str | Function
 PredictParameter = str | Function | Nothing
 InputsParameter = str | Function | Nothing
+InputFilesParameter = Annotated[Sequence[str | Path] | None, WithJsonSchema(_TEXTS)]
 ExporterParameter = Annotated[Exporter | str, WithJsonSchema(_TEXT)]
 StoreParameter = (
     ArtifactStore

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -42,6 +43,8 @@ class Request:
     params: Any = None
     """Parameters of single partitions, as the flows take them."""
     null_keys: NullKeys = "error"
+    inputs: Sequence[str | Path] = ()
+    """Files that the function reads besides the rows: they count as its code does."""
 
     def plan(
         self,
@@ -113,6 +116,7 @@ def prepare_training(
         FunctionError: The name of a function leads nowhere.
         ColumnError: The trainer needs a column that the source lacks, or a key column is missing.
         SerdeError: There is no serde of this name.
+        InputError: A file of `inputs` cannot be read.
     """
     chosen_serde = resolve_serde(serde)
     request = replace(request, params=given_params(request.params))
@@ -128,6 +132,7 @@ def prepare_training(
         "params": request.params,
         "null_keys": request.null_keys,
         "seed": request.seed,
+        "inputs": [str(path) for path in request.inputs],
         "execution": request.execution,
     }
     plan = request.plan("train_models", "train", source, keys, work, arguments, function=function)
@@ -150,7 +155,8 @@ def prepare_mapping(
 
     Raises:
         FunctionError: The name of a function leads nowhere.
-        InputError: The output's table cannot take the key columns.
+        InputError: The output's table cannot take the key columns, or a file of `inputs` cannot be
+            read.
     """
     request = replace(request, params=given_params(request.params))
     names, keys = _keys(source, partition_by)
@@ -162,6 +168,7 @@ def prepare_mapping(
         "params": request.params,
         "null_keys": request.null_keys,
         "seed": request.seed,
+        "inputs": [str(path) for path in request.inputs],
         "execution": request.execution,
         "output": output,
     }
@@ -198,7 +205,8 @@ def prepare_inference(
         output: Where the predictions go besides the run.
 
     Raises:
-        InputError: The run is no training run, or is partitioned by other columns.
+        InputError: The run is no training run, or is partitioned by other columns; or a file of
+            `inputs` cannot be read.
         KeyClassError: A key column has another class than in training.
         SerdeError: The models need a serde that was not given.
         ModelNotFound: The training run has no model at all.
@@ -230,6 +238,7 @@ def prepare_inference(
         "params": request.params,
         "null_keys": request.null_keys,
         "seed": request.seed,
+        "inputs": [str(path) for path in request.inputs],
         "execution": request.execution,
         "output": output,
     }

@@ -196,7 +196,11 @@ def test_changed_code_runs_all_again_and_the_log_says_why(train, calls, flow_log
     assert calls.take() == "ab"
     assert (run.executed, run.kept) == (2, 0)
     assert means(run) == {"a": 12.0, "b": 13.0}
-    assert "are not what they were" in told()
+    assert "all partitions run again: trainer= has changed." in told()
+    # One that is the same but for its seed, and the versions of what it imports.
+    train(data, trainer(calls, 10.0), seed=4)
+    assert calls.take() == "ab"
+    assert "all partitions run again: seed= has changed." in told()
     for _ in range(2):
         run = train(data, fit)
         assert calls.take() == "ab"
@@ -204,6 +208,29 @@ def test_changed_code_runs_all_again_and_the_log_says_why(train, calls, flow_log
         line = told()
         assert "unknown (random.Random)" in line
         assert "version=" in line
+
+
+def test_a_changed_file_of_inputs_runs_all_again_and_a_missing_one_is_refused(
+    train, calls, tmp_path, flow_log
+) -> None:
+    data = write(tmp_path / "rows.parquet", table_of(VALUES))
+    folder = tmp_path / "words"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text(name)
+    missing = tmp_path / "missing.txt"
+    with pytest.raises(InputError, match=r"inputs= names '.*missing.txt', which cannot be read"):
+        train(data, inputs=[missing])
+    train(data, inputs=[folder / "a.txt", f"{folder}/*.txt"])
+    calls.take()
+    assert train(data, inputs=[folder / "a.txt", f"{folder}/*.txt"], cluster=NOWHERE).executed == 0
+    (folder / "b.txt").write_text("c.txt")
+    again = train(data, inputs=[folder / "a.txt", f"{folder}/*.txt"])
+    assert (again.executed, calls.take()) == (8, "abcdefgh")
+    [line] = [line for line in flow_log if "run again" in line]
+    assert f"the file {folder}/*.txt: b.txt of inputs= has changed." in line
+    call = again.read_generation_document().call_known
+    assert call["arguments"]["inputs"] == [str(folder / "a.txt"), f"{folder}/*.txt"]
 
 
 @pytest.mark.slow
