@@ -101,11 +101,13 @@ class PartitionContext:
 
         Raises:
             InputError: The name is not flat or is reserved, or the object needs a `write`.
+            TypeError: The object and its name are swapped.
 
         Example:
             >>> context.upload({"best": 3}, "choice.json")  # doctest: +SKIP
             >>> context.upload(figure, "fit.png", write=Figure.savefig)  # doctest: +SKIP
         """
+        _refuse_swapped(obj, filename)
         check_filename(filename)
         if write is None:
             content = _encode(obj, filename)
@@ -158,6 +160,27 @@ def check_filename(filename: str) -> None:
         raise InputError(f"The artifact name {filename!r} is that of the partition's own log.")
     if filename == CATEGORIES_FILENAME:
         raise InputError(f"The artifact name {filename!r} is that of the model's categories.")
+
+
+def _refuse_swapped(obj: Any, filename: object) -> None:
+    """Say so where the name was given first and the object second.
+
+    Raises:
+        TypeError: The file name is no text, or no flat name where the object is one.
+    """
+    is_name = isinstance(filename, str)
+    if is_name and (_FILENAME.fullmatch(str(filename)) or not _looks_like_filename(obj)):
+        return
+    given = "text that is no file name" if is_name else f"a {type(filename).__name__}"
+    hint = f"upload(..., {obj!r})" if _looks_like_filename(obj) else "upload(obj, 'curve.png')"
+    raise TypeError(
+        f"context.upload() was given {given} as its second argument; the object comes first and "
+        f"its file name second: {hint}."
+    )
+
+
+def _looks_like_filename(obj: Any) -> bool:
+    return isinstance(obj, str) and "." in obj and _FILENAME.fullmatch(obj) is not None
 
 
 def _encode(obj: Any, filename: str) -> bytes:
