@@ -48,6 +48,7 @@ from partwise.engine.messages import (
     WrittenModel,
 )
 from partwise.engine.params import read_params
+from partwise.engine.process_family import adopt_orphans
 from partwise.engine.seeding import Seeding
 from partwise.engine.works import Produced, StoredModel, Work
 from partwise.errors import ArtifactNotFoundError, PartwiseError
@@ -402,6 +403,7 @@ def main(settings: str) -> None:
     """Run a child with these settings, as JSON of `ChildSettings`."""
     parsed = ChildSettings(**json.loads(settings))
     become_child(parsed.parent_pid)
+    adopt_orphans()
     with contextlib.suppress(OSError):
         # Should the machine run out of memory, the kernel takes this process, not the worker.
         Path("/proc/self/oom_score_adj").write_text("1000")

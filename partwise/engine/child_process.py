@@ -14,16 +14,21 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict
 from mmap import mmap
 from pathlib import Path
 
-import psutil
-
 from partwise.engine.child import MARK, ChildSettings, anonymous_bytes, read_log
 from partwise.engine.failures import Failure
 from partwise.engine.messages import Connection, OpenWork, WorkUnusable
+from partwise.engine.process_family import (
+    clears_up,
+    descendants_of,
+    end_all,
+    find_marked,
+    kill,
+    state_of,
+)
 from partwise.errors import ClusterError
 from partwise.processes import Starter, describe_exit
 
@@ -115,7 +120,7 @@ class ChildProcess:
 
     def memory_bytes(self) -> int:
         """Return the anonymous memory of the child and of all it started."""
-        return sum(anonymous_bytes(pid) for pid in _family(self.pid))
+        return sum(map(anonymous_bytes, (self.pid, *descendants_of(self.pid))))
 
     def pause(self) -> None:
         """Hold the child still, so that what it is doing can be read without a race."""
@@ -130,18 +135,21 @@ class ChildProcess:
 
     def _await_stop(self) -> None:
         for _ in range(100):
-            with contextlib.suppress(OSError):
-                state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
-                if state in "TtZX":
-                    return
+            if state_of(self.pid) in ("", *"TtZX"):
+                return
             time.sleep(0.001)
 
     def kill(self) -> None:
         """Kill the child and everything that it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        # All at once while the child is still there, since orphans come to it; then what was
+        # started meanwhile, or before a child that has died. Those that clear up semaphores and
+        # shared memory may end by themselves, which they do when all others have ended.
+        self.pause()
+        family = [self.pid, *descendants_of(self.pid)]
+        kill(pid for pid in family if pid == self.pid or not clears_up(pid))
         self._process.wait()
-        end_marked(self.mark)
+        needle = f"{ENVIRONMENT_MARK}={self.mark}".encode()
+        end_all(lambda: find_marked(needle, group=self.pid))
 
     def describe_end(self) -> str:
         """Return how the process ended, in words."""
@@ -210,16 +218,4 @@ def close_idle_children(work_name: str) -> None:
 def end_marked(mark: str) -> None:
     """Kill the processes whose mark begins so, also those that started a session of their own."""
     needle = f"{ENVIRONMENT_MARK}={mark}".encode()
-    for pid in psutil.pids():
-        with contextlib.suppress(OSError):
-            if needle in Path(f"/proc/{pid}/environ").read_bytes():
-                os.kill(pid, signal.SIGKILL)
-
-
-def _family(pid: int) -> Iterator[int]:
-    yield pid
-    with contextlib.suppress(OSError):
-        for task in os.listdir(f"/proc/{pid}/task"):
-            children = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
-            for child in children:
-                yield from _family(int(child))
+    end_all(lambda: find_marked(needle))
