@@ -1,9 +1,12 @@
 """The flow's own cost per partition: a no-op function over many small partitions.
 
     python benchmarks/overhead.py [--partitions 100000] [--rows 100] [--workers 2]
+    python benchmarks/overhead.py --partitions 300 --rows 2000 --rounds 12 --isolation all
 
 Prints what `map_partitions` takes beside a pandas groupby loop and joblib over pandas groups, all
 in one run, with the memory of driver and scheduler (one process here), and what was written.
+With `--rounds` a LightGBM model of so many rounds is trained in place of the no-op, and with
+`--isolation all` each isolation has its turn, three times: then only the medians are printed.
 """
 
 import argparse
@@ -24,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from partwise.blocks import LocalCluster
-from partwise.engine.options import ExecutionOptions
+from partwise.engine.options import ExecutionOptions, Isolation
 from partwise.flows import map_partitions
 
 
@@ -38,6 +41,49 @@ def make_source(path: Path, partitions: int, rows: int) -> None:
 
 def do_nothing(data: Any, context: Any) -> None:
     """Stand for a function that costs nothing."""
+
+
+def train(rounds: int) -> Callable[[Any, Any], None]:
+    """Return a function that trains a LightGBM model on one thread."""
+
+    def function(data: Any, context: Any) -> None:  # noqa: ARG001 (what every function takes)
+        import lightgbm
+
+        table = data.to_arrow()
+        rows = np.column_stack([table[f"x{i}"].to_numpy() for i in range(4)])
+        settings = {"num_threads": 1, "verbose": -1, "deterministic": True, "force_row_wise": True}
+        labels = rows @ np.arange(4.0)
+        lightgbm.train(settings, lightgbm.Dataset(rows, labels, params=settings), rounds)
+
+    return function
+
+
+def compare_isolations(
+    arguments: argparse.Namespace, function: Callable[[Any, Any], None], folder: Path
+) -> None:
+    """Print the median of three runs with each isolation, by turns."""
+    spent: dict[Isolation, list[float]] = {"shared": [], "partition": []}
+    for turn in range(3):
+        for isolation, of_isolation in spent.items():
+            run = map_partitions(
+                str(folder / "rows.parquet"),
+                "key",
+                function,
+                store=folder / f"{isolation}-{turn}",
+                cluster=LocalCluster(workers=arguments.workers),
+                execution=ExecutionOptions(n_shards=arguments.shards, isolation=isolation),
+            )
+            seconds = run.partitions["seconds"].to_numpy()
+            stages = run.summary.stages
+            total = (run.summary.finished_at - run.summary.started_at).total_seconds()
+            after = total - stages["cluster"] - stages["load"]
+            of_isolation.append(after / arguments.partitions * arguments.workers * 1e3)
+            print(
+                f"{isolation:<10} {of_isolation[-1]:8.3f} ms of a worker for each partition, "
+                f"{np.median(seconds) * 1e3:.3f} ms of them in the function"
+            )
+    for isolation, of_isolation in spent.items():
+        print(f"{isolation:<10} {np.median(of_isolation):8.3f} ms in the median")
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
@@ -73,7 +119,10 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--shards", type=int, default=None)
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--isolation", choices=["shared", "partition", "all"], default="shared")
     arguments = parser.parse_args()
+    function = train(arguments.rounds) if arguments.rounds else do_nothing
     logging.disable(logging.INFO)
 
     def show(name: str, seconds: float) -> None:
@@ -83,15 +132,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "rows.parquet")
         make_source(source, arguments.partitions, arguments.rows)
+        if arguments.isolation == "all":
+            compare_isolations(arguments, function, Path(folder))
+            return
         with peak_memory() as peaks:
             total, run = timed(
                 lambda: map_partitions(
                     str(source),
                     "key",
-                    do_nothing,
+                    function,
                     store=Path(folder, "store"),
                     cluster=LocalCluster(workers=arguments.workers),
-                    execution=ExecutionOptions(n_shards=arguments.shards),
+                    execution=ExecutionOptions(
+                        n_shards=arguments.shards, isolation=arguments.isolation
+                    ),
                 )
             )
         stages = run.summary.stages

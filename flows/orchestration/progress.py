@@ -125,6 +125,35 @@ class FailureLines:
             )
 
 
+class LeftoverLines:
+    """A line of a log for each way in which partitions left their process changed.
+
+    Args:
+        logger: Where the lines go.
+        run_id: Begins each line.
+    """
+
+    def __init__(self, logger: Logger, run_id: str) -> None:
+        self._logger = logger
+        self._run_id = run_id
+        self._seen: set[str] = set()
+
+    def update(self, progress: Progress, news: ShardProgress) -> None:  # noqa: ARG002 (the protocol)
+        """Write a line for each new kind."""
+        for left in news.leftovers:
+            if left.kind in self._seen or len(self._seen) >= MOST_KINDS:
+                continue
+            self._seen.add(left.kind)
+            self._logger.warning(
+                "Run %s: partition %s left its process changed: %s. Another process takes its "
+                "place after each partition that does so, which takes time: undo it in the "
+                "function, or run with isolation='partition'.",
+                self._run_id,
+                left.sample,
+                " ".join(left.text.split())[:300],
+            )
+
+
 class ProgressArtifact:
     """A progress bar over partitions in Prefect's UI, moved every two seconds.
 
@@ -189,7 +218,11 @@ def listeners(run_id: str, partitions: int) -> Iterator[list[ProgressListener]]:
     """Give whoever is to hear of a run's progress: Prefect's UI, the log, a bar in a terminal."""
     logger = get_run_logger()
     artifact = ProgressArtifact(f"{flow_run.flow_name}-progress", partitions)
-    chosen: list[ProgressListener] = [artifact, FailureLines(logger, run_id)]
+    chosen: list[ProgressListener] = [
+        artifact,
+        FailureLines(logger, run_id),
+        LeftoverLines(logger, run_id),
+    ]
     with ExitStack() as stack:
         stack.callback(artifact.close)
         if sys.stderr.isatty():

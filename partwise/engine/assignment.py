@@ -97,6 +97,17 @@ class FailureGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftoverKind:
+    """Partitions that left their process changed in one way, so that another took its place."""
+
+    kind: str
+    text: str
+    """What the first of them left, in words."""
+    sample: str
+    """Its partition_id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardProgress:
     """What a worker tells the driver now and then: what came since it last did."""
 
@@ -106,6 +117,8 @@ class ShardProgress:
     counts: dict[str, int] = field(default_factory=dict)
     kept: int = 0
     failures: tuple[FailureGroup, ...] = ()
+    leftovers: tuple[LeftoverKind, ...] = ()
+    """Kinds that this execution has not reported before."""
 
     def to_message(self) -> dict[str, Any]:
         """Return the progress as plain values, as Dask's events want it."""
@@ -117,6 +130,7 @@ class ShardProgress:
             "failures": [
                 [f.fingerprint, f.error_type, f.message, f.sample, f.count] for f in self.failures
             ],
+            "leftovers": [[left.kind, left.text, left.sample] for left in self.leftovers],
         }
 
     @classmethod
@@ -132,4 +146,8 @@ class ShardProgress:
             counts=message["counts"],
             kept=message["kept"],
             failures=failures,
+            leftovers=tuple(
+                LeftoverKind(kind=kind, text=text, sample=sample)
+                for kind, text, sample in message["leftovers"]
+            ),
         )

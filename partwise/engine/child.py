@@ -1,36 +1,36 @@
 """The child process: runs the user's function, partition after partition, and streams outcomes.
 
-It is started by `child_process.py` and lives on between shards. The socket, the mark and the log
-stand on high descriptors, out of the way of code that closes or redirects the low ones.
+With the isolation "partition" it forks a process for each, else it runs them itself. It is started
+by `child_process.py` and lives on between shards. The socket, the mark and the log stand on high
+descriptors, out of the way of code that closes or redirects the low ones.
 """
 
 import contextlib
+import contextvars
 import ctypes
-import faulthandler
 import fcntl
-import io
 import json
-import logging
 import mmap
 import os
 import pickle
 import resource
-import signal
 import socket
 import struct
-import sys
 import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
+from partwise.engine.child_log import ChildLog
 from partwise.engine.failures import MESSAGE_CHARS, Failure, describe_error, printable
+from partwise.engine.fork_server import ForkServer, end_like, refuse_threads
+from partwise.engine.leftovers import Leftovers, describe_leftovers
 from partwise.engine.messages import (
     Artifact,
     ArtifactFound,
@@ -47,11 +47,15 @@ from partwise.engine.messages import (
     WorkUnusable,
     WrittenModel,
 )
+from partwise.engine.named_code import NamedCode
+from partwise.engine.options import Isolation
 from partwise.engine.params import read_params
 from partwise.engine.process_family import adopt_orphans
+from partwise.engine.process_state import ProcessState
 from partwise.engine.seeding import Seeding
 from partwise.engine.works import Produced, StoredModel, Work
-from partwise.errors import ArtifactNotFoundError, PartwiseError
+from partwise.errors import ArtifactNotFoundError, FunctionError, PartwiseError
+from partwise.models.serdes import SERDES
 from partwise.outcomes import PartitionStatus
 from partwise.processes import LOST_PARENT, become_child
 from partwise.shuffle.sorted_shards import ShardReader
@@ -59,13 +63,12 @@ from partwise.tables.keys.partition_keys import Key
 
 MARK = struct.Struct("<qq")
 """What runs since when: index of the partition (-1: none), monotonic nanoseconds (0: its function
-has ended, and its outcome is on the way)."""
+has ended, and its outcome is on the way; `SENT`: it is sent)."""
+SENT = -1
 
 INLINE_BYTES = 1 << 20
 """Larger contents travel as files."""
 
-LOG_HEAD_BYTES = 256 << 10
-LOG_TAIL_BYTES = 768 << 10
 RECYCLE_AFTER_S = 0.05
 
 
@@ -81,6 +84,7 @@ class ChildSettings:
     """A folder of its own for files that it hands over."""
     recycle_bytes: int
     """Anonymous memory that it may keep between partitions."""
+    isolation: Isolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,20 @@ class _Ended(NamedTuple):
     rows: Content | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What the partitions of a process share."""
+
+    state: ProcessState
+    leftovers: Leftovers
+
+    def restore(self, seconds: float) -> list[str]:
+        """Put back what can be; return, in words, what was left that cannot."""
+        failed = self.state.restore(seconds)
+        left = [f"it changed what cannot be put back: {name}" for name in failed]
+        return left + self.leftovers.look(seconds)
+
+
 class ParentLink:
     """Artifacts of the partition at work, through the worker."""
 
@@ -132,15 +150,19 @@ class ParentLink:
         self._child.connection.send(
             ArtifactRequest(index=self._index, filename=filename, run_id=run_id)
         )
-        match self._child.connection.receive():
-            case ArtifactFound(path=path):
-                content = Path(path).read_bytes()
-                os.unlink(path)
-                return content
-            case ArtifactMissing(message=message):
-                raise ArtifactNotFoundError(message)
-            case answer:
-                raise RuntimeError(f"a child asked for an artifact and was sent {answer!r}")
+        while True:
+            match self._child.connection.receive():
+                case ArtifactFound(index=index, path=path) if index == self._index:
+                    content = Path(path).read_bytes()
+                    os.unlink(path)
+                    return content
+                case ArtifactMissing(index=index, message=message) if index == self._index:
+                    raise ArtifactNotFoundError(message)
+                case ArtifactFound() | ArtifactMissing():
+                    # A neighbour asked, by a thread perhaps, and ended before it was answered.
+                    continue
+                case answer:
+                    raise RuntimeError(f"a child asked for an artifact and was sent {answer!r}")
 
 
 class Child:
@@ -151,24 +173,16 @@ class Child:
         self.pid = os.getpid()
         self.connection = Connection(socket.socket(fileno=_raise_descriptor(settings.socket_fd)))
         self._mark = mmap.mmap(settings.mark_fd, MARK.size)
-        self._log_fd = _raise_descriptor(settings.log_fd)
+        self.log = ChildLog(_raise_descriptor(settings.log_fd))
         self._cwd_fd = _raise_descriptor(os.open(settings.directory, os.O_RDONLY))
-        self._recursion_limit = sys.getrecursionlimit()
         self._files = 0
         self._work: Work | None = None
         self._shard: _ShardAtWork | None = None
+        self._surroundings: _Surroundings | ForkServer | None = None
+        self._obstacle: FunctionError | None = None
         os.close(settings.mark_fd)
-        os.dup2(self._log_fd, 1)
-        os.dup2(self._log_fd, 2)
-        self._stdout, self._stderr = _unbuffered(1), _unbuffered(2)
-        faulthandler.enable(file=self._log_fd)
-        self._handler = logging.StreamHandler(self._stderr)
-        self._handler.setFormatter(
-            logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
-        )
         self._seeding = Seeding()
-        logging.captureWarnings(True)
-        self._restore()
+        os.fchdir(self._cwd_fd)
 
     def serve(self) -> None:
         """Answer the worker until it closes the connection."""
@@ -197,41 +211,93 @@ class Child:
     def _open_work(self, path: str) -> None:
         try:
             self._work = pickle.loads(Path(path).read_bytes())  # noqa: S301 (the caller's own code)
+            self._surroundings = self._obstacle = None
+            if self.settings.isolation == "partition":
+                refuse_threads()
         except BaseException as error:
             self.connection.send(WorkUnusable(failure=describe_error(error)))
             return
         finally:
-            self._take_log()
+            self.log.take()
         self.connection.send(WorkReady())
 
     def _run(self, index: int, attempt: int) -> bool:
         """Work on one partition and send its outcome; False when the process should be replaced."""
-        shard, work = self._shard, self._work
-        if shard is None or work is None:
-            raise RuntimeError("a child was told to run before it was given work and a shard")
-        start, stop = shard.offsets[index], shard.offsets[index + 1]
         # From here on a death of this process is this partition's, until its outcome is sent: the
         # worker reads the mark, in memory that outlives us, and needs no answer from here.
         MARK.pack_into(self._mark, 0, index, time.monotonic_ns())
+        if self._surroundings is None and self._obstacle is None:
+            self._prepare()
+        server = self._surroundings
+        if not isinstance(server, ForkServer):
+            return self._attempt(index, attempt)
+        status = server.run(lambda: self._attempt_in_fork(index, attempt))
+        if MARK.unpack_from(self._mark, 0)[1] != SENT:
+            # It died. Of this process's end the same is told, with the same partition to blame.
+            end_like(status)
+        # What was written after its outcome, by what was left of it, belongs to no partition.
+        self.log.take()
+        return True
+
+    def _prepare(self) -> None:
+        """Import what the work's code imports, and note the state that each partition meets."""
+        shard = self._shard
+        models = {} if shard is None else shard.models
+        serdes = {model.artifact.serde for model in models.values()} & SERDES.keys()
+        named = NamedCode([self._work, *(SERDES[name]() for name in sorted(serdes))])
+        named.import_all()
+        self._restore_output()
+        try:
+            self._surroundings = (
+                ForkServer()
+                if self.settings.isolation == "partition"
+                else _Surroundings(ProcessState(named.words), Leftovers(named))
+            )
+        except FunctionError as error:
+            self._obstacle = error
+
+    def _attempt_in_fork(self, index: int, attempt: int) -> None:
+        self.pid = os.getpid()
+        self._attempt(index, attempt)
+        MARK.pack_into(self._mark, 0, index, SENT)
+
+    def _produce(self, shard: _ShardAtWork, work: Work, index: int, attempt: int) -> Produced:
+        """Call the work for one partition."""
+        if self._obstacle is not None:
+            raise self._obstacle
+        seed = shard.seeds[index]
+        self._seeding.seed_all(seed)
+        partition_id = shard.partition_ids[index]
+        context = PartitionContext(
+            key=shard.keys[index],
+            key_columns=shard.key_columns,
+            partition_id=partition_id,
+            run_id=shard.run_id,
+            attempt=attempt,
+            seed=seed,
+            params=shard.params.get(partition_id),
+            link=ParentLink(self, index),
+        )
+        rows = shard.reader.partition(shard.offsets[index], shard.offsets[index + 1])
+        # Also has each partition shown the warnings that another one has met already.
+        with warnings.catch_warnings():
+            # What stands in context variables, such as numpy's error handling, ends with it.
+            return contextvars.copy_context().run(
+                work,
+                DataConnector(rows),
+                context,
+                shard.models.get(index),
+                self.settings.directory,
+            )
+
+    def _attempt(self, index: int, attempt: int) -> bool:
+        """Make an outcome of the work and send it; False when the process should be replaced."""
+        shard, work = self._shard, self._work
+        if shard is None or work is None:
+            raise RuntimeError("a child was told to run before it was given work and a shard")
         began = time.perf_counter()
         try:
-            seed = shard.seeds[index]
-            self._seeding.seed_all(seed)
-            partition_id = shard.partition_ids[index]
-            context = PartitionContext(
-                key=shard.keys[index],
-                key_columns=shard.key_columns,
-                partition_id=partition_id,
-                run_id=shard.run_id,
-                attempt=attempt,
-                seed=seed,
-                params=shard.params.get(partition_id),
-                link=ParentLink(self, index),
-            )
-            data = DataConnector(shard.reader.partition(start, stop))
-            # Also has each partition shown the warnings that another one has met already.
-            with warnings.catch_warnings():
-                produced = work(data, context, shard.models.get(index), self.settings.directory)
+            produced = self._produce(shard, work, index, attempt)
             ended = self._success(index, produced)
         except BaseException as error:
             ended = self._failure(error)
@@ -242,7 +308,14 @@ class Child:
         # Its time is no longer measured, but it is still to blame: a thread or an extension that it
         # left behind may crash while the outcome is written.
         MARK.pack_into(self._mark, 0, index, 0)
-        self._restore()
+        self._restore_output()
+        left: list[str] = []
+        retired = False
+        if isinstance(self._surroundings, _Surroundings):
+            left = self._surroundings.restore(seconds)
+            if left:
+                self.log.write(describe_leftovers(left))
+            retired = bool(left) or (seconds > RECYCLE_AFTER_S and self._is_bloated())
         outcome = Outcome(
             index=index,
             status=ended.status,
@@ -252,14 +325,19 @@ class Child:
             model=ended.model,
             rows=ended.rows,
             seconds=seconds,
-            log=self._take_log(),
-            retired=seconds > RECYCLE_AFTER_S and self._is_bloated(),
+            log=self.log.take(),
+            left=left,
+            retired=retired,
         )
         try:
             self.connection.send(outcome)
         except OSError:
             os._exit(LOST_PARENT)
-        return not outcome.retired
+        return not retired
+
+    def _restore_output(self) -> None:
+        self.log.restore()
+        os.fchdir(self._cwd_fd)
 
     def _success(self, index: int, produced: Produced) -> _Ended:
         model = rows = None
@@ -295,45 +373,13 @@ class Child:
 
     def _failure(self, error: BaseException) -> _Ended:
         failure = describe_error(error)
-        with contextlib.suppress(OSError):
-            os.write(self._log_fd, (failure.traceback + "\n").encode(errors="replace"))
+        self.log.write(failure.traceback)
         return _Ended(
             status=PartitionStatus.FAILED,
             reason="exception",
             metrics=dict(error.metrics) if isinstance(error, PartwiseError) else {},
             failure=replace(failure, traceback=""),
         )
-
-    def _restore(self) -> None:
-        """Undo what a function may have done to the process."""
-        signal.alarm(0)
-        with contextlib.suppress(Exception):
-            self._stdout.flush()
-            self._stderr.flush()
-        os.dup2(self._log_fd, 1)
-        os.dup2(self._log_fd, 2)
-        if self._stdout.closed or self._stderr.closed:
-            self._stdout, self._stderr = _unbuffered(1), _unbuffered(2)
-            # Its setStream() would flush the closed one.
-            self._handler.stream = self._stderr
-        sys.stdout, sys.stderr = self._stdout, self._stderr
-        os.fchdir(self._cwd_fd)
-        sys.setrecursionlimit(self._recursion_limit)
-        root = logging.getLogger()
-        if root.handlers != [self._handler]:
-            root.handlers[:] = [self._handler]
-        if root.level != logging.INFO:
-            root.setLevel(logging.INFO)
-        if root.manager.disable:
-            logging.disable(logging.NOTSET)
-
-    def _take_log(self) -> bytes:
-        size = os.fstat(self._log_fd).st_size
-        if size == 0:
-            return b""
-        log = read_log(self._log_fd, size)
-        os.ftruncate(self._log_fd, 0)
-        return log
 
     def _is_bloated(self) -> bool:
         if anonymous_bytes(self.pid) <= self.settings.recycle_bytes:
@@ -342,16 +388,6 @@ class Child:
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
         return anonymous_bytes(self.pid) > self.settings.recycle_bytes
-
-
-def read_log(log_fd: int, size: int) -> bytes:
-    """Return a log of `size` bytes, with the middle left out where it is very long."""
-    if size <= LOG_HEAD_BYTES + LOG_TAIL_BYTES:
-        return os.pread(log_fd, size, 0)
-    left_out = size - LOG_HEAD_BYTES - LOG_TAIL_BYTES
-    head = os.pread(log_fd, LOG_HEAD_BYTES, 0)
-    tail = os.pread(log_fd, LOG_TAIL_BYTES, size - LOG_TAIL_BYTES)
-    return head + f"\n[... {left_out} bytes left out ...]\n".encode() + tail
 
 
 def anonymous_bytes(pid: int) -> int:
@@ -382,12 +418,6 @@ def _open_shard(shard: OpenShard) -> _ShardAtWork:
         run_id=shard.run_id,
         key_columns=tuple(shard.key_columns),
     )
-
-
-def _unbuffered(descriptor: int) -> TextIO:
-    """Return text output of which nothing is lost when the process dies, or cannot be encoded."""
-    raw = os.fdopen(descriptor, "wb", 0, closefd=False)
-    return io.TextIOWrapper(raw, "utf-8", "backslashreplace", write_through=True)
 
 
 def _raise_descriptor(descriptor: int) -> int:

@@ -18,10 +18,13 @@ from dataclasses import asdict
 from mmap import mmap
 from pathlib import Path
 
-from partwise.engine.child import MARK, ChildSettings, anonymous_bytes, read_log
+from partwise.engine.child import MARK, ChildSettings, anonymous_bytes
+from partwise.engine.child_log import read_log
 from partwise.engine.failures import Failure
 from partwise.engine.messages import Connection, OpenWork, WorkUnusable
+from partwise.engine.options import Isolation
 from partwise.engine.process_family import (
+    children_of,
     clears_up,
     descendants_of,
     end_all,
@@ -44,10 +47,13 @@ _alive: set["ChildProcess"] = set()
 class ChildProcess:
     """A running child and all that it started."""
 
-    def __init__(self, owner: str, directory: str, recycle_bytes: int) -> None:
+    def __init__(
+        self, owner: str, directory: str, recycle_bytes: int, isolation: Isolation
+    ) -> None:
         os.makedirs(directory, exist_ok=True)
         self._directory = tempfile.mkdtemp(prefix="child-", dir=directory)
         self.owner = owner
+        self._isolation = isolation
         self.mark = f"{owner}:{secrets.token_hex(8)}"
         self.work_path: str | None = None
         ours, theirs = socket.socketpair()
@@ -65,6 +71,7 @@ class ChildProcess:
             parent_pid=os.getpid(),
             directory=self._directory,
             recycle_bytes=recycle_bytes,
+            isolation=isolation,
         )
         try:
             self._process = _starter.start(
@@ -112,30 +119,38 @@ class ChildProcess:
     def running(self) -> tuple[int, float]:
         """Return the partition at work, or -1, and for how many seconds its function has run."""
         index, since_ns = MARK.unpack_from(self._mark, 0)
-        return index, (time.monotonic_ns() - since_ns) / 1e9 if since_ns else 0.0
+        return index, (time.monotonic_ns() - since_ns) / 1e9 if since_ns > 0 else 0.0
 
     def has_ended(self) -> bool:
         """Whether the process is dead."""
         return self._process.poll() is not None
 
     def memory_bytes(self) -> int:
-        """Return the anonymous memory of the child and of all it started."""
-        return sum(map(anonymous_bytes, (self.pid, *descendants_of(self.pid))))
+        """Return the anonymous memory of what works on the partition, and of all it started."""
+        # What a fork shares with the process that forked it counts as the fork's too.
+        family = [] if self._isolation == "partition" else [self.pid]
+        return sum(map(anonymous_bytes, (*family, *descendants_of(self.pid))))
 
     def pause(self) -> None:
         """Hold the child still, so that what it is doing can be read without a race."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGSTOP)
-        self._await_stop()
+        # First the one that forks: from then on no other partition can begin.
+        self._signal(self.pid, signal.SIGSTOP)
+        if self._isolation == "partition":
+            for pid in list(children_of(self.pid)):
+                self._signal(pid, signal.SIGSTOP)
 
     def resume(self) -> None:
         """Let a paused child go on."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGCONT)
+        forks = children_of(self.pid) if self._isolation == "partition" else ()
+        for pid in (*forks, self.pid):
+            self._signal(pid, signal.SIGCONT)
 
-    def _await_stop(self) -> None:
-        for _ in range(100):
-            if state_of(self.pid) in ("", *"TtZX"):
+    def _signal(self, pid: int, number: signal.Signals) -> None:
+        """Send a signal; where that is to stop a process, wait until it has stopped."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+        for _ in range(100 if number == signal.SIGSTOP else 0):
+            if state_of(pid) in ("", *"TtZX"):
                 return
             time.sleep(0.001)
 
@@ -175,20 +190,24 @@ class ChildProcess:
             os.rmdir(self._directory)
 
 
-def borrow_child(owner: str, directory: str, recycle_bytes: int) -> ChildProcess:
+def borrow_child(
+    owner: str, directory: str, recycle_bytes: int, isolation: Isolation = "shared"
+) -> ChildProcess:
     """Return this thread's child, started anew when there is none or it has ended.
 
     Args:
         owner: Names the execution; `end_marked(owner)` finds what its children left behind.
         directory: Where the child keeps its files.
         recycle_bytes: Anonymous memory that it may keep between partitions.
+        isolation: Whether it runs partitions itself or forks a process for each; of one execution
+            always the same.
     """
     child: ChildProcess | None = getattr(_local, "child", None)
     # A thread may run shards of two executions by turns. Each has children of its own: the one that
     # ends first removes its folder and kills all that bear its mark.
     if child is None or child not in _alive or child.has_ended() or child.owner != owner:
         discard_child()
-        child = ChildProcess(owner, directory, recycle_bytes)
+        child = ChildProcess(owner, directory, recycle_bytes, isolation)
         _local.child = child
     return child
 

@@ -67,6 +67,8 @@ class RunPartitions:
 class ArtifactFound:
     """To the child: the artifact that it asked for."""
 
+    index: int
+    """The partition that asked: it may have ended since."""
     path: str
     """Of a file that the child removes when it has read it."""
 
@@ -75,6 +77,7 @@ class ArtifactFound:
 class ArtifactMissing:
     """To the child: there is no artifact as it asked for."""
 
+    index: int
     message: str
 
 
@@ -132,8 +135,10 @@ class Outcome:
     """Output rows, as an Arrow IPC stream."""
     seconds: float
     log: bytes
+    left: list[str]
+    """What it left in the process and cannot be put back, in words."""
     retired: bool
-    """Whether the child should be replaced: it holds on to too much memory."""
+    """Whether the child should be replaced: for that reason, or it holds on to too much memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """How a run is executed: retries, limits, budgets, granularity."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
@@ -8,6 +8,8 @@ from pydantic.json_schema import SkipJsonSchema
 from partwise.engine.limits import Limits
 from partwise.form_schema import FormSettings
 from partwise.shuffle.shard_count import MAX_SHARDS
+
+Isolation = Literal["shared", "partition"]
 
 
 class ExecutionOptions(FormSettings):
@@ -38,6 +40,12 @@ class ExecutionOptions(FormSettings):
         default=None,
         description="Anonymous memory at which a partition is stopped from outside. "
         "Default: its share of four fifths of the machine.",
+    )
+    isolation: Isolation = Field(
+        title="Isolation of partitions",
+        default="shared",
+        description="shared: a process works on many partitions, its settings are put back after "
+        "each, and it is replaced where that cannot be. partition: a process of its own for each.",
     )
     fail_fast: bool = Field(
         title="Stop at the first failure",

@@ -1,13 +1,19 @@
 """Progress reports: what a worker sends the driver while it works on a shard."""
 
 import contextlib
+import re
 import secrets
 import threading
 import time
 from collections import Counter
 from dataclasses import replace
 
-from partwise.engine.assignment import FailureGroup, ShardAssignment, ShardProgress
+from partwise.engine.assignment import (
+    FailureGroup,
+    LeftoverKind,
+    ShardAssignment,
+    ShardProgress,
+)
 from partwise.engine.host import Host
 from partwise.outcomes import PartitionStatus
 from partwise.runs.ledger import LedgerRow
@@ -27,12 +33,14 @@ class Reporter:
         self._next = 0.0
         self._is_awaited = False
         self._lock = threading.Lock()
+        self._kinds: set[str] = set()
         self._clear()
 
     def _clear(self) -> None:
         self._counts: Counter[str] = Counter()
         self._failures: dict[str, FailureGroup] = {}
         self._kept = 0
+        self._leftovers: list[LeftoverKind] = []
 
     def add(self, row: LedgerRow) -> None:
         """Count an outcome, and report it now or soon."""
@@ -63,6 +71,16 @@ class Reporter:
             )
         )
 
+    def add_leftovers(self, partition_id: str, left: list[str]) -> None:
+        """Note what a partition left in its process; of each kind, the first of this shard."""
+        with self._lock:
+            for text in left:
+                # Threads and processes have numbers in their names.
+                kind = re.sub(r"\d+", "#", text)
+                if kind not in self._kinds:
+                    self._kinds.add(kind)
+                    self._leftovers.append(LeftoverKind(kind=kind, text=text, sample=partition_id))
+
     def keep(self, counts: Counter[str], kept: int) -> None:
         """Count partitions that need no work: committed before, or kept by a resume."""
         with self._lock:
@@ -73,7 +91,7 @@ class Reporter:
         """Send what has come together; called by the shard's thread and by the host's."""
         with self._lock:
             self._is_awaited = False
-            if not self._counts and not self._failures:
+            if not self._counts and not self._failures and not self._leftovers:
                 return
             progress = ShardProgress(
                 shard=self._shard,
@@ -81,6 +99,7 @@ class Reporter:
                 counts=dict(self._counts),
                 kept=self._kept,
                 failures=tuple(self._failures.values()),
+                leftovers=tuple(self._leftovers),
             )
             self._clear()
             self._next = time.monotonic() + PROGRESS_INTERVAL_S

@@ -187,6 +187,7 @@ class ShardRun:
             memory_bytes=memory_limit(execution.limits),
             download=self._download,
             is_stopped=self._is_stopped,
+            isolation=options.isolation,
         )
         attempt = 1
         while waiting:
@@ -194,6 +195,9 @@ class ShardRun:
             failed_at = 0.0
             for outcome in supervisor.run(waiting, attempt):
                 failure = outcome.failure
+                if outcome.left:
+                    partition_id = self._shard.partition_ids[outcome.index]
+                    self._reporter.add_leftovers(partition_id, outcome.left)
                 if failure is not None and not failure.final and attempt <= options.max_retries:
                     self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
                     failed.append(outcome.index)

@@ -27,6 +27,7 @@ from partwise.engine.messages import (
     Outcome,
     RunPartitions,
 )
+from partwise.engine.options import Isolation
 from partwise.errors import ClusterError, PartwiseError
 from partwise.outcomes import PartitionStatus
 
@@ -63,6 +64,8 @@ class AttemptOutcome:
     rows: bytes | None = None
     """Output rows as an Arrow IPC stream."""
     peak_memory_bytes: int | None = None
+    left: list[str] = field(default_factory=list)
+    """What it left in its process, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +90,7 @@ class Supervisor:
     memory_bytes: int
     download: Download
     is_stopped: Callable[[], bool]
+    isolation: Isolation = "shared"
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
     _peaks: dict[int, int] = field(default_factory=dict)
 
@@ -119,7 +123,7 @@ class Supervisor:
                 )
 
     def _ready_child(self) -> tuple[ChildProcess, Failure | None]:
-        child = borrow_child(self.owner, self.directory, self.memory_bytes // 2)
+        child = borrow_child(self.owner, self.directory, self.memory_bytes // 2, self.isolation)
         if child.work_path != self.work_path:
             obstacle = child.open_work(self.work_path)
             if obstacle is not None:
@@ -194,6 +198,7 @@ class Supervisor:
             ),
             rows=None if outcome.rows is None else _open(outcome.rows),
             peak_memory_bytes=self._peaks.get(index),
+            left=outcome.left,
         )
 
     def _answer(self, child: ChildProcess, request: ArtifactRequest) -> None:
@@ -204,11 +209,11 @@ class Supervisor:
             if content is None:
                 content = self.download(index, filename, run_id)
         except (PartwiseError, LookupError, OSError) as error:
-            reply = ArtifactMissing(message=str(error))
+            reply = ArtifactMissing(index=index, message=str(error))
         else:
             path = Path(self.directory, f"download-{secrets.token_hex(6)}")
             path.write_bytes(content)
-            reply = ArtifactFound(path=str(path))
+            reply = ArtifactFound(index=index, path=str(path))
         with contextlib.suppress(OSError):
             child.connection.send(reply)
 

@@ -1,6 +1,6 @@
 """What the driver makes of the news of its workers."""
 
-from partwise.engine.assignment import FailureGroup, ShardProgress
+from partwise.engine.assignment import FailureGroup, LeftoverKind, ShardProgress
 from partwise.engine.driver import Progress
 
 FAILURE = FailureGroup(fingerprint="f", error_type="E", message="m", sample="a", count=2)
@@ -29,5 +29,12 @@ def test_of_several_executions_of_a_shard_the_newest_counts() -> None:
 
 
 def test_a_message_holds_all_of_the_news() -> None:
-    whole = ShardProgress(shard=3, execution="a", counts={"FAILED": 2}, kept=1, failures=(FAILURE,))
+    whole = ShardProgress(
+        shard=3,
+        execution="a",
+        counts={"FAILED": 2},
+        kept=1,
+        failures=(FAILURE,),
+        leftovers=(LeftoverKind(kind="k", text="t", sample="a"),),
+    )
     assert ShardProgress.from_message(whole.to_message()) == whole

@@ -55,8 +55,8 @@ MESSAGES = [
         run_id="run",
     ),
     RunPartitions(indices=[0, 1], attempt=2),
-    ArtifactFound(path="/file"),
-    ArtifactMissing(message="none"),
+    ArtifactFound(index=1, path="/file"),
+    ArtifactMissing(index=1, message="none"),
     WorkReady(),
     WorkUnusable(failure=FAILURE),
     Artifact(index=0, filename="a.txt", content=b"\x00"),
@@ -71,6 +71,7 @@ MESSAGES = [
         rows=None,
         seconds=0.0,
         log=b"",
+        left=[],
         retired=False,
     ),
     Outcome(
@@ -83,6 +84,7 @@ MESSAGES = [
         rows=b"rows",
         seconds=0.25,
         log=b"x" * 1000,
+        left=["it replaced numpy.mean"],
         retired=True,
     ),
     Idle(),
@@ -115,8 +117,8 @@ def test_messages_arrive_whole_and_in_order(ends) -> None:
 
 def test_text_that_is_no_unicode_arrives_readable(ends) -> None:
     one, other = ends
-    one.send(ArtifactMissing(message="no file \udcff.csv"))
-    assert other.receive(1) == ArtifactMissing(message="no file ?.csv")
+    one.send(ArtifactMissing(index=1, message="no file \udcff.csv"))
+    assert other.receive(1) == ArtifactMissing(index=1, message="no file ?.csv")
 
 
 def test_the_end_is_seen_after_all_that_was_sent(ends) -> None:
@@ -135,7 +137,7 @@ def test_the_end_is_seen_after_all_that_was_sent(ends) -> None:
         msgpack.packb(["Idle", ["one value too many"]]),
         msgpack.packb(["OpenWork", []]),
         msgpack.packb(["Outcome", 5]),
-        msgpack.packb(["Outcome", [0, "NO STATUS", "", {}, None, None, None, 0.0, b"", False]]),
+        msgpack.packb(["Outcome", [0, "NO STATUS", "", {}, None, None, None, 0.0, b"", [], False]]),
         msgpack.packb(42),
         b"\xc1",
     ],
