@@ -15,16 +15,22 @@ from tests.engine.horrors import MIB, misbehave
 from tests.engine.shards import ShardOfRun
 
 PARTITIONS = 200
+SLOW = pytest.mark.slow  # 13 processes that have to be started anew
 CULPRITS = {10, 20, 30, 40, 50, 60, 70, 80, 90, 100, 110, 120, 160}
 
 
+@pytest.fixture(scope="module", params=["shared", pytest.param("partition", marks=SLOW)])
+def isolation(request) -> str:
+    return request.param
+
+
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory) -> Path:
+def directory(tmp_path_factory, isolation) -> Path:
     return tmp_path_factory.mktemp("horrors")
 
 
 @pytest.fixture(scope="module")
-def run(directory):
+def run(directory, isolation):
     scratch = str(directory)
 
     def function(data, context):
@@ -39,7 +45,12 @@ def run(directory):
     )
     shard = ShardOfRun(directory)
     _, run = shard.run(
-        function, table, max_retries=0, partition_timeout_s=2.0, partition_memory_bytes=300 * MIB
+        function,
+        table,
+        max_retries=0,
+        partition_timeout_s=2.0,
+        partition_memory_bytes=300 * MIB,
+        isolation=isolation,
     )
     shard.host.close()
     return run
