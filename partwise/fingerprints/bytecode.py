@@ -54,7 +54,9 @@ def instructions(code: types.CodeType, *, whole: bool = False) -> list[dis.Instr
         whole: With those that make the annotations of functions.
     """
     steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
-    for place in range(len(steps) - 1, -1, -1) if not whole else ():
+    place = 0 if whole else len(steps)
+    while place > 0:
+        place -= 1
         step = steps[place]
         if step.opname == "MAKE_FUNCTION" and step.arg and step.arg & _HAS_ANNOTATIONS:
             flags = step.arg & ~_HAS_ANNOTATIONS
@@ -63,7 +65,9 @@ def instructions(code: types.CodeType, *, whole: bool = False) -> list[dis.Instr
             stop = place - 1
             if step.arg & _HAS_CLOSURE:
                 stop = _start_of_value(steps, stop)
-            del steps[_start_of_value(steps, stop) : stop]
+            # What follows has been looked at, and moves forward.
+            place = _start_of_value(steps, stop)
+            del steps[place:stop]
     return steps
 
 

@@ -421,6 +421,20 @@ def test_annotations_as_text_are_no_change(load: Load) -> None:
     assert found(load(FUTURE + NOTED)) == before
 
 
+def test_an_annotated_function_is_the_last_that_a_factory_makes(load: Load) -> None:
+    """More instructions make its annotations than follow them."""
+    text = (
+        "def make(factor: int, names: list[str], path: str) -> object:\n"
+        "    def inner(first: int, second: dict[str, int], third: list[str]) -> object:\n"
+        "        return factor, names\n"
+        "    return inner\n" + FIT + "make(1, [], '')"
+    )
+    before = found(load(text))
+    assert before.unknown == ()
+    assert found(load(text.replace("third: list[str]", "third"))) == before
+    assert found(load(text.replace("return factor", "return -factor"))) != before
+
+
 def test_annotations_as_text_are_a_change_where_they_are_read(load: Load) -> None:
     text = NOTED.replace("return ()", "return helper.__annotations__")
     assert found(load(FUTURE + text)) != found(load(text))
