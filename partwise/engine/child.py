@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
@@ -246,6 +247,11 @@ class Child:
         serdes = {model.artifact.serde for model in models.values()} & SERDES.keys()
         named = NamedCode([self._work, *(SERDES[name]() for name in sorted(serdes))])
         named.import_all()
+        if self.settings.isolation == "partition":
+            # numpy imports its random numbers when they are first used, and pyarrow imports pandas
+            # when it is first given an array: before all forks, not in each.
+            self._seeding.seed_all(0)
+            pa.array(np.zeros(1))
         self._restore_output()
         try:
             self._surroundings = (
