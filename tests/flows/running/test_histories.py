@@ -34,6 +34,7 @@ from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from tests.engine.shards import TestHost, ending
+from tests.flows.running.history_functions import trainer
 
 MET = Counter[str]()
 """What the histories of this process were made of."""
@@ -80,24 +81,6 @@ class Call:
             params={"a": {"level": self.params}},
             inputs=[str(path)],
         )
-
-
-def trainer(call: Call, path: Path) -> Any:
-    factor, settings_of, name = call.factor, dict.fromkeys(call.order), str(path)
-
-    def fit(data: Any, context: Any) -> Any:
-        frame = data.to_pandas()
-        with open(name) as file:
-            word = file.read()
-        return {
-            "sum": factor * int(frame["value"].sum()),
-            "first": next(iter(settings_of)),
-            "codes": frame["kind"].cat.codes.tolist(),
-            "word": word,
-            **context.params,
-        }
-
-    return fit
 
 
 def carry_out(plan: Plan, folder: Path, host: TestHost, store: Store) -> Run:
@@ -177,7 +160,7 @@ def follow(folder: Path, calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> 
             return prepare_training(
                 open_source(call.table()),
                 "key",
-                trainer(call, path),
+                trainer(call.factor, call.order, str(path)),
                 call.request(run_id, on_existing, path),
                 serde=PickleSerde(),
             )
@@ -210,16 +193,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory):
     return lambda: tmp_path_factory.mktemp("history")
 
 
-@given(calls=st.lists(CALLS, min_size=3, max_size=3))
-@settings(max_examples=3, deadline=None)
-def test_a_resume_holds_what_a_new_run_holds(folders, patch, calls) -> None:
-    with patch.context() as monkeypatch:
-        follow(folders(), [*calls, calls[-1]], monkeypatch)
-
-
 @pytest.mark.slow
 @given(calls=st.lists(CALLS, min_size=4, max_size=8))
 @settings(max_examples=25, deadline=None)
-def test_long_histories_hold_what_new_runs_hold(folders, patch, calls) -> None:
+def test_a_resume_holds_what_a_new_run_holds(folders, patch, calls) -> None:
     with patch.context() as monkeypatch:
         follow(folders(), calls, monkeypatch)
