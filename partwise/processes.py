@@ -15,11 +15,21 @@ from typing import Any
 
 LOST_PARENT = 70
 """The exit status of a child that finds its parent gone."""
+HELPER_THREADS = "partwise-"
+"""Begins the names of threads that partwise keeps for a whole process."""
 _PR_SET_PDEATHSIG = 1
 _START = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
     "from importlib import import_module; import_module(sys.argv[2]).main(sys.argv[3])"
 )
+
+
+_started: set[int] = set()
+
+
+def is_helper(pid: int) -> bool:
+    """Whether a child of this process is a helper of partwise's, which a `Starter` has started."""
+    return pid in _started
 
 
 class Starter:
@@ -31,7 +41,8 @@ class Starter:
     """
 
     def __init__(self, name: str) -> None:
-        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        prefix = f"{HELPER_THREADS}{name}"
+        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix=prefix)
 
     def start(self, module: str, argument: str, **options: Any) -> subprocess.Popen[bytes]:
         """Start Python on `main(argument)` of a module, with the import path of this process.
@@ -45,6 +56,7 @@ class Starter:
         command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), module, argument]
         popen: Any = subprocess.Popen
         process: subprocess.Popen[bytes] = self._threads.submit(popen, command, **options).result()
+        _started.add(process.pid)
         return process
 
     def close(self) -> None:

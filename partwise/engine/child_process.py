@@ -39,7 +39,7 @@ ENVIRONMENT_MARK = "PARTWISE_CHILD"
 START_TIMEOUT_S = 120.0
 
 # One for the whole process: children live on between the shards that different threads run.
-_starter = Starter("partwise-start")
+_starter = Starter("start")
 _local = threading.local()
 _alive: set["ChildProcess"] = set()
 

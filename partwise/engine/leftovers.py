@@ -17,6 +17,7 @@ from typing import Any
 from partwise.engine.named_code import NamedCode
 from partwise.engine.process_family import children_of, clears_up, command_of, is_running
 from partwise.engine.process_state import RESTORED_IN_SYS, THOROUGH_S
+from partwise.processes import HELPER_THREADS, is_helper
 
 GRACE_S = 0.05
 """For so long, threads and processes that are about to end are waited for."""
@@ -134,7 +135,9 @@ class Leftovers:
             left = [
                 pid
                 for pid in children_of(os.getpid())
-                if pid not in self._processes and is_running(pid) and not clears_up(pid)
+                if pid not in self._processes
+                and is_running(pid)
+                and not (clears_up(pid) or is_helper(pid))
             ]
             if not left or time.monotonic() > deadline:
                 return [f"it left the process {command_of(pid)[:100]!r} running" for pid in left]
@@ -175,4 +178,7 @@ def _matters(key: str, old: Any, new: Any, is_own: bool, package: str) -> bool:
 
 
 def _is_helper(thread: threading.Thread) -> bool:
+    if thread.name.startswith(HELPER_THREADS):
+        # The judge of exports, which is started for the first partition and lives on.
+        return True
     return thread.name in _HELPERS or type(thread).__name__ in _HELPERS

@@ -11,6 +11,7 @@ import logging
 import multiprocessing
 import os
 import random
+import re
 import resource
 import signal
 import socket
@@ -24,6 +25,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from partwise.engine.process_family import children_of
 
@@ -270,3 +272,40 @@ def see() -> dict[str, str]:
         "faulthandler": faulthandler.is_enabled(),
     }
     return {kind: repr(value) for kind, value in seen.items()}
+
+
+def neighbours(kinds: list[str], reverse: bool = False) -> pa.Table:
+    """Return rows of which every second partition is dirty, so that each has clean ones around."""
+    keys = [f"{place:03d}" for place in range(2 * len(kinds) + 1)][:: -1 if reverse else 1]
+    names = [name for kind in kinds for name in ("", kind)] + [""]
+    return pa.table({"key": keys, "kind": names})
+
+
+def soil_and_see(data, context):
+    kind = data.to_arrow()["kind"][0].as_py()
+    if kind:
+        KINDS[kind]()
+        return {"seen": ["{}"]}
+    return {"seen": [json.dumps(see())]}
+
+
+def only_see(data, context):
+    kind = data.to_arrow()["kind"][0].as_py()
+    return {"seen": ["{}" if kind else json.dumps(see())]}
+
+
+def seen(run) -> dict[str, dict[str, str]]:
+    """Return what each clean partition saw; names of temporary folders left out."""
+    rows = run.predictions().select(["key", "seen"]).to_pylist()
+    plain = {row["key"]: re.sub(r"PARTWISE_CHILD': '[^']*'", "", row["seen"]) for row in rows}
+    return {key: json.loads(text) for key, text in plain.items() if text != "{}"}
+
+
+def differences(run, clean) -> list[tuple[str, str, str, str]]:
+    expected = seen(clean)
+    return [
+        (key, kind, value, expected[key][kind])
+        for key, values in seen(run).items()
+        for kind, value in values.items()
+        if value != expected[key][kind]
+    ]

@@ -1,7 +1,6 @@
 """What a partition leaves in its process does not reach its neighbours."""
 
 import ctypes
-import json
 import os
 import re
 import signal
@@ -10,33 +9,13 @@ import sys
 import threading
 import time
 
-import pyarrow as pa
 import pytest
 
-from tests.engine.dirt import KINDS, see
+from tests.engine.dirt import KINDS, differences, neighbours, only_see, soil_and_see
+from tests.engine.idle import helper
 from tests.engine.shards import ShardOfRun, table_of
 
 ISOLATIONS = ("shared", "partition")
-
-
-def neighbours(kinds: list[str], reverse: bool = False) -> pa.Table:
-    """Return rows of which every second partition is dirty, so that each has clean ones around."""
-    keys = [f"{place:03d}" for place in range(2 * len(kinds) + 1)][:: -1 if reverse else 1]
-    names = [name for kind in kinds for name in ("", kind)] + [""]
-    return pa.table({"key": keys, "kind": names})
-
-
-def soil_and_see(data, context):
-    kind = data.to_arrow()["kind"][0].as_py()
-    if kind:
-        KINDS[kind]()
-        return {"seen": ["{}"]}
-    return {"seen": [json.dumps(see())]}
-
-
-def only_see(data, context):
-    kind = data.to_arrow()["kind"][0].as_py()
-    return {"seen": ["{}" if kind else json.dumps(see())]}
 
 
 @pytest.fixture
@@ -52,23 +31,6 @@ def run_shard(tmp_path):
     yield run
     for shard in shards:
         shard.host.close()
-
-
-def seen(run) -> dict[str, dict[str, str]]:
-    """Return what each clean partition saw; names of temporary folders left out."""
-    rows = run.predictions().select(["key", "seen"]).to_pylist()
-    plain = {row["key"]: re.sub(r"PARTWISE_CHILD': '[^']*'", "", row["seen"]) for row in rows}
-    return {key: json.loads(text) for key, text in plain.items() if text != "{}"}
-
-
-def differences(run, clean) -> list[tuple[str, str, str, str]]:
-    expected = seen(clean)
-    return [
-        (key, kind, value, expected[key][kind])
-        for key, values in seen(run).items()
-        for kind, value in values.items()
-        if value != expected[key][kind]
-    ]
 
 
 @pytest.fixture(params=ISOLATIONS)
@@ -87,6 +49,7 @@ def test_no_kind_of_dirt_reaches_a_neighbour(run_shard, isolation, reverse) -> N
     assert found == [], {kinds[int(key) // 2 - 1] for key, *_ in found}
 
 
+@pytest.mark.slow
 def test_nor_one_that_runs_in_a_resume(run_shard, isolation) -> None:
     kinds = ["environment", "function of numpy", "decimal precision", "thread"]
     table = neighbours(kinds)
@@ -143,6 +106,19 @@ def test_what_a_process_of_a_neighbour_prints_is_in_nobody_elses_log(run_shard, 
     assert [key for key in "abcd" if "noise" in logs_of(run, key)] == ["b"]
 
 
+def test_a_helper_that_partwise_keeps_is_no_leftover(run_shard) -> None:
+    """As the judge of exports, which was started anew for each partition."""
+
+    def function(data, context):
+        time.sleep(0.002)  # so long that processes are looked at
+        return {"child": [os.getpid()], "helper": [helper()]}
+
+    _, run = run_shard("r", function, table_of(a=1, b=2, c=3))
+    rows = run.predictions().to_pydict()
+    assert len(set(rows["child"])) == len(set(rows["helper"])) == 1
+    assert [run.logs(key) for key in "abc"] == ["", "", ""]
+
+
 def die(how: str) -> None:
     match how:
         case "crash":
@@ -169,12 +145,12 @@ def die(how: str) -> None:
     ("how", "reason"),
     [
         ("crash", "died: signal 11 (SIGSEGV)"),
-        ("exit", "died: exit status 3"),
+        pytest.param("exit", "died: exit status 3", marks=pytest.mark.slow),
         ("exit as if all were well", "died: exit status 0"),
-        ("killed", "died: signal 9 (SIGKILL"),
+        pytest.param("killed", "died: signal 9 (SIGKILL", marks=pytest.mark.slow),
         ("killed with its parent", "died: signal 9 (SIGKILL"),
-        ("killed in a session of its own", "timed out"),
-        ("memory", "memory limit"),
+        pytest.param("killed in a session of its own", "timed out", marks=pytest.mark.slow),
+        pytest.param("memory", "memory limit", marks=pytest.mark.slow),
     ],
 )
 def test_a_fork_that_dies_takes_only_its_partition_along(run_shard, how, reason) -> None:

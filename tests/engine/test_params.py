@@ -103,9 +103,11 @@ def fingerprint_of(values: dict, folder) -> str:
     return params_fingerprints(path)[partition_id(1, COLUMNS)]
 
 
-def test_fingerprints_see_values_not_order_and_never_match_without_canonical_bytes(tmp_path):
+def test_fingerprints_see_values_and_order_and_never_match_without_canonical_bytes(tmp_path):
     base = fingerprint_of({"a": 1, "b": 2.0}, tmp_path)
-    assert fingerprint_of({"b": 2.0, "a": 1}, tmp_path) == base
+    assert fingerprint_of({"a": 1, "b": 2.0}, tmp_path) == base
+    # A function may go through `context.params` in their order.
+    assert fingerprint_of({"b": 2.0, "a": 1}, tmp_path) != base
     others = [{"a": 1.0, "b": 2.0}, {"a": True, "b": 2.0}, {"a": "1", "b": 2.0}, {"a": 1}, {}]
     assert len({base, *(fingerprint_of(values, tmp_path) for values in others)}) == 6
     unknown = {"f": lambda: 0}

@@ -1,11 +1,13 @@
 """A change that changes what a function returns changes its fingerprint, or makes it unknown."""
 
+import decimal
 import importlib
 import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from partwise.fingerprints.functions import CodeFingerprint, code_fingerprint
@@ -37,7 +39,9 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Load]:
         return importlib.import_module("mine.models")
 
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    yield load
+    # What modules set on import ends with the test.
+    with decimal.localcontext(), np.errstate():
+        yield load
     forget()
 
 

@@ -153,7 +153,8 @@ def look_up(data: DataConnector, model: list[float], context: Any) -> np.ndarray
     return np.array([model[code] if code < len(model) else -1.0 for code in codes.tolist()])
 
 
-@pytest.mark.parametrize("kinds", ["zqpnma", pytest.param("amnpqz", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kinds", ["zqpnma", "amnpqz"])
 def test_inference_hands_the_codes_of_training_to_a_model(flows: Flows, kinds: str) -> None:
     trained = coded(group("a", "mmn"), group("b", "npp"), group("c", "q"))
     run = flows.train(trained, "trained", count_by_code, serde=PickleSerde())

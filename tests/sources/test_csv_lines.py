@@ -5,7 +5,7 @@ import io
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import SourceError
@@ -40,10 +40,13 @@ def texts(draw, fields, end: str, bad: str) -> Text:
     return Text(content + draw(st.sampled_from(["", end])), line)
 
 
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("block", [160, 8 << 20])
-@given(data=st.data())
+@given(
+    packed=st.booleans(),
+    end=st.sampled_from(["\n", "\r\n"]),
+    block=st.sampled_from([160, 8 << 20]),
+    data=st.data(),
+)
+@settings(max_examples=150)
 def test_a_row_of_other_columns_is_named_by_its_line(packed, end, block, data, tmp_path_factory):
     bad = data.draw(st.sampled_from(["one", "a,b,c", '"x\ny"', '"x\ny",2,3']))
     text = data.draw(texts(FIELDS if block > 160 else PLAIN, end, bad))

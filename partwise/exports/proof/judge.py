@@ -33,7 +33,7 @@ class JudgeProcess:
         self._cases_fd = os.memfd_create("partwise-cases")
         self._log_fd = os.memfd_create("partwise-judge-log")
         # A thread for each judge, which ends with it: a judge that is replaced leaves none behind.
-        self._starter = Starter("partwise-judge")
+        self._starter = Starter("judge")
         self.at = ["start", ""]
         self._process = self._starter.start(
             "partwise.exports.proof.judge_process",

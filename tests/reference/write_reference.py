@@ -1,9 +1,9 @@
-"""Write `tests/reference/v1`: runs, a dataset and values that every later release has to read.
+"""Write a folder such as `tests/reference/v2`: what every later release has to read.
 
-    python -m tests.reference.write_v1 FOLDER
+    python -m tests.reference.write_reference FOLDER
 
-What stands in the repository was written by the first release of the formats, and is never written
-again: a format that changes gets a folder of its own, `v2`, beside a reader for both.
+That is runs, a dataset and values. What stands in the repository was written when its format was
+new, and is never written again: a format that changes gets a folder of its own.
 """
 
 import json

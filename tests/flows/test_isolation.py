@@ -1,0 +1,50 @@
+"""Dirt of neighbours through the flows: other workers, other shards, and after a resume."""
+
+import pytest
+
+from partwise.blocks import LocalCluster
+from partwise.engine.options import ExecutionOptions
+from partwise.flows import map_partitions
+from partwise.runs.run import Run
+from tests.engine.dirt import KINDS, differences, neighbours, only_see, soil_and_see
+
+ORDERLY = [kind for kind in KINDS if "process" not in kind]
+
+
+def seen_otherwise(run: Run, clean: Run) -> list[tuple[str, str, str, str]]:
+    """Return what neighbours saw changed; a path of imports has the worker's own folder in it."""
+    return [found for found in differences(run, clean) if found[1] != "sys.path"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("isolation", ["shared", "partition"])
+def test_neighbours_make_no_difference_on_any_workers(
+    prefect_server, tmp_path, isolation: str
+) -> None:
+    table = neighbours(ORDERLY)
+
+    def run(run_id: str, function, n_shards: int, cluster, rows=table, **more) -> Run:
+        options = ExecutionOptions(n_shards=n_shards, isolation=isolation, **more)
+        return map_partitions(
+            rows,
+            "key",
+            function,
+            run_id=run_id,
+            store=tmp_path,
+            version="1",
+            on_existing_artifacts="resume",
+            execution=options,
+            cluster=cluster,
+        )
+
+    with LocalCluster(workers=1).client() as client:
+        address = client.scheduler.address
+        clean = run("clean", only_see, 1, address)
+        assert seen_otherwise(run("one-worker", soil_and_see, 1, address), clean) == []
+        run("resumed", soil_and_see, 3, address, table.slice(0, len(ORDERLY)))
+    with LocalCluster(workers=8).client() as client:
+        address = client.scheduler.address
+        again = run("resumed", soil_and_see, 3, address)
+        assert again.kept == len(ORDERLY)
+        assert seen_otherwise(again, clean) == []
+        assert seen_otherwise(run("eight-workers", soil_and_see, 16, address), clean) == []
