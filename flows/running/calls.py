@@ -28,7 +28,7 @@ from partwise.sources.opening import data_of_recipe
 from partwise.trainers import LightGBMTrainer, TrainerSettings, XGBoostTrainer, resolve_trainer
 
 FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
-EXPORT_LIBRARIES = ("lightgbm", "xgboost", "onnx", "onnxmltools", "onnxruntime")
+EXPORT_LIBRARIES = ("partwise", "lightgbm", "xgboost", "onnx", "onnxmltools", "onnxruntime")
 NOT_CODE = ("execution", "params", "null_keys", "on_missing_model", "output", "models")
 """Arguments that decide which partitions there are, or how they are executed; params, and
 models of transformers, are compared partition by partition."""
@@ -96,7 +96,7 @@ def _fingerprint_code(arguments: Mapping[str, Any], version: str | None) -> Code
     files = deciding.pop("inputs") if _are_files(deciding.get("inputs")) else ()
     libraries: tuple[str, ...] = ()
     if isinstance(deciding.get("trainer"), LightGBMTrainer | XGBoostTrainer):
-        libraries = (deciding["trainer"].kind,)
+        libraries = (deciding["trainer"].kind, "partwise")
     if "validation" in deciding:
         # A newer one is proved anew.
         libraries = EXPORT_LIBRARIES

@@ -1,5 +1,6 @@
 """The versions of installed packages, by the names under which they are imported."""
 
+import contextlib
 import functools
 import sys
 from importlib import metadata
@@ -14,6 +15,9 @@ def library_version(module: str) -> str:
     """
     versions = [_installed(name) for name in sorted(set(_providers().get(module, ())))]
     if not versions:
+        # An editable install lists none of its files, but has the name of its module as a rule.
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return metadata.version(module)
         versions = [str(getattr(sys.modules.get(module), "__version__", "unknown"))]
     return ", ".join(versions)
 
