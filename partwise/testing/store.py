@@ -187,6 +187,18 @@ class StoreContract:
         store.delete_folder("runs/b")
         assert store.list_folder("") == []
 
+    def test_moves_an_object_and_can_do_so_twice(self, store: Store) -> None:
+        store.write("old/object", b"content")
+        store.write("old/other", b"stays")
+        for _ in range(2):
+            store.move("old/object", "new/object")
+            assert store.list("") == ["new/object", "old/other"]
+            assert store.read("new/object") == b"content"
+        # As after a process that died between its two steps.
+        store.write("old/object", b"content")
+        store.move("old/object", "new/object")
+        assert store.list("") == ["new/object", "old/other"]
+
     def test_deletes_one_folder_only(self, store: Store) -> None:
         for path in ("runs/a/1", "runs/a/2/3", "runs/ab", "runs/b/1"):
             store.write(path, b"x")
