@@ -22,6 +22,19 @@ def fingerprint_of(key: str, value: float) -> str:
     return f"of {key} {value}"
 
 
+def ending(partitions: int, stopped: Stop | None = None) -> Ending:
+    """Return the end of an execution that worked on so many partitions."""
+    return Ending(
+        partitions=partitions,
+        unfinished=(),
+        stopped=stopped,
+        rows=partitions,
+        dropped_rows=0,
+        started_at=datetime.now(UTC),
+        stages={},
+    )
+
+
 class RunMaker:
     """Commits segments of a run as workers do, without any worker.
 
@@ -58,7 +71,7 @@ class RunMaker:
         carried: pa.Table | None = None,
     ) -> str:
         """Commit one segment of a new execution, and return its token."""
-        generation = generation or self._current().generation
+        generation = generation or self.claim.generation
         token = execution_token(generation, secrets.token_hex(4))
         names = partition_ids(pa.table({"key": [key for key, _, _ in partitions]}), self.columns)
         bundle = BundleWriter(f"bundles/{segment_file(0, token, 1, 'zip')}")
@@ -105,23 +118,14 @@ class RunMaker:
 
     def end(self, partitions: int, stopped: Stop | None = None) -> Run:
         """Complete the generation."""
-        claim = self._current()
-        ending = Ending(
-            partitions=partitions,
-            unfinished=(),
-            stopped=stopped,
-            rows=partitions,
-            dropped_rows=0,
-            started_at=datetime.now(UTC),
-            stages={},
-        )
-        run = complete_run(claim, ending)
+        claim = self.claim
+        run = complete_run(claim, ending(partitions, stopped))
         self.leave()
         return run
 
     def leave(self) -> None:
         """Let go of the run, complete or not."""
-        self._current().__exit__(None, None, None)
+        self.claim.__exit__(None, None, None)
         self._claim = None
 
     def die(self) -> None:
@@ -132,7 +136,9 @@ class RunMaker:
     def open(self) -> Run:
         return Run.open(self.identity.run_id, self.store)
 
-    def _current(self) -> Claim:
+    @property
+    def claim(self) -> Claim:
+        """That of the generation at work."""
         assert self._claim is not None, "begin() first"
         return self._claim
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from partwise.errors import IntegrityError
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.claim import Claim
-from partwise.runs.contents import read_generation
+from partwise.runs.contents import list_generations, read_generation
 from partwise.runs.documents import (
     OUTPUT_FOLDERS,
     REPLACED,
@@ -153,8 +153,12 @@ def _finish(claim: Claim, summary: SummaryDocument, ledger: pa.Table) -> Run:
     store.create(run_path(run_id, summary_file(summary.generation)), summary.to_bytes())
     if summary.is_complete:
         folder = OUTPUT_FOLDERS[claim.identity.kind]
-        for path in unreferenced_outputs(store, run_id, ledger, folder):
-            store.move(path, run_path(run_id, REPLACED, folder, path.rpartition("/")[2]))
+        replaced = unreferenced_outputs(store, run_id, ledger, folder)
+        # Looked at after that list: where it holds rows of a newer generation, this one has been
+        # given up, came too late, and must not set them aside.
+        if list_generations(store, run_id).begun == summary.generation:
+            for path in replaced:
+                store.move(path, run_path(run_id, REPLACED, folder, path.rpartition("/")[2]))
     return Run.open(run_id, store, generation=summary.generation)
 
 

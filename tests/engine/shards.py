@@ -24,13 +24,14 @@ from partwise.engine.payload import pack_work
 from partwise.engine.shard_run import run_on
 from partwise.engine.works import MapWork, Work
 from partwise.runs.claim import Claim, Identity, Intent
-from partwise.runs.completion import Ending, complete_run
+from partwise.runs.completion import complete_run
 from partwise.runs.run import Run
 from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import key_columns
+from tests.run_maker import ending
 
 
 class TestHost:
@@ -134,22 +135,8 @@ class ShardOfRun:
         with self.assigned(table, work, ExecutionOptions(**options)) as (claim, assignment):
             receipt = run_on(self.host, assignment, is_stopped)
             if complete:
-                complete_run(claim, ending(receipt))
+                complete_run(claim, ending(receipt.partitions))
         return receipt, Run.open("run", self.store)
-
-
-def ending(receipt: ShardReceipt) -> Ending:
-    from datetime import UTC, datetime
-
-    return Ending(
-        partitions=receipt.partitions,
-        unfinished=(),
-        stopped=None,
-        rows=receipt.partitions,
-        dropped_rows=0,
-        started_at=datetime.now(UTC),
-        stages={},
-    )
 
 
 def table_of(**values: float) -> pa.Table:

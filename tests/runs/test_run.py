@@ -22,9 +22,12 @@ from partwise.errors import (
     RunNotFoundError,
 )
 from partwise.outcomes import CANCELLED, RunStatus
+from partwise.runs.claim import Claim
+from partwise.runs.completion import complete_run
 from partwise.runs.contents import list_runs, read_committed
 from partwise.runs.ledger import read_table
 from partwise.runs.run import Run
+from tests.run_maker import ending
 
 DONE = [("a", "DONE", 1.0), ("b", "DONE", 2.0), ("c", "FAILED", 3.0)]
 
@@ -196,6 +199,24 @@ def test_a_complete_generation_is_seen_until_the_next_one_is_complete(run, make_
         assert older.predictions()["value"].to_pylist() == [1.0, 2.0]
     with pytest.raises(RunNotFoundError, match=r"'run' has no generation 3; its newest is 2\."):
         Run.open("run", run.store, generation=3)
+
+
+def test_an_ending_that_comes_too_late_changes_nothing(make_run, monkeypatch) -> None:
+    """A process was given up, and wakes up between its check and its writes."""
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.0))
+    late = make_run.claim
+    make_run.leave()
+    make_run.begin("overwrite")
+    make_run.commit(("a", "DONE", 2.0))
+    make_run.end(1)
+    monkeypatch.setattr(Claim, "check", lambda self: None)
+    complete_run(late, ending(1))
+    run = make_run.open()
+    assert run.shown is not None
+    assert run.shown.generation == 2
+    assert run.artifact("a", "note.txt") == b"a 2.0"
+    assert pq.read_table(folder(run) / "outputs")["value"].to_pylist() == [2.0]
 
 
 def test_a_generation_that_was_stopped_replaces_nothing(run, make_run) -> None:

@@ -33,8 +33,9 @@ from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
-from tests.engine.shards import TestHost, ending
+from tests.engine.shards import TestHost
 from tests.flows.running.history_functions import trainer
+from tests.run_maker import ending
 
 MET = Counter[str]()
 """What the histories of this process were made of."""
@@ -110,7 +111,8 @@ def carry_out(plan: Plan, folder: Path, host: TestHost, store: Store) -> Run:
         )
         try:
             (assignment,) = plan.assign(execution, sharded, shared, params)
-            return complete_run(claim, ending(run_on(host, assignment, lambda: False)))
+            receipt = run_on(host, assignment, lambda: False)
+            return complete_run(claim, ending(receipt.partitions))
         finally:
             discard_child()
             end_marked(token)
