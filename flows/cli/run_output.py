@@ -108,7 +108,7 @@ def next_command(run: Run) -> tuple[str, str]:
             return f"partwise infer DATA --partition-by {keys} {models}{where}", "use the exports"
         case RunStatus.SUCCESS if run.kind == "infer":
             code = f"print(Run.open({name!r}, {run.store.url!r}).predictions())"
-            command = shlex.quote(f"from partwise.runs.run import Run; {code}")
+            command = shlex.quote(f"from partwise import Run; {code}")
             return f"python -c {command}", "read the predictions"
         case RunStatus.SUCCESS:
             return f"partwise runs show {name}{where}", "read this again"

@@ -104,8 +104,9 @@ from partwise.engine.process_family import adopt_orphans, children_of, end_child
 adopt_orphans()
 spared = subprocess.Popen(["sleep", "300"])
 subprocess.run([sys.executable, "-c", {DAEMON!r}], env={{}}, check=True, stdout=subprocess.DEVNULL)
-subprocess.Popen(["true"])
-subprocess.Popen(["sh", "-c", "sleep 300 & sleep 300"])
+# Held: a Popen that nobody holds is asked how it ended as soon as the next one begins.
+ended = subprocess.Popen(["true"])
+shell = subprocess.Popen(["sh", "-c", "sleep 300 & sleep 300"])
 assert len(list(children_of(os.getpid()))) == 4
 end_children(frozenset([spared.pid]))
 assert list(children_of(os.getpid())) == [spared.pid]
