@@ -12,6 +12,8 @@ from partwise.exports.onnx.tree_ensemble import TreeEnsemble, tree_ensemble_node
 
 # x0 <= 0.1 ? (x1 in {0, 3, 40, 1000} ? 1 : 2) : 4, and a tree of one leaf.
 TREES = TreeEnsemble(
+    dtype="float64",
+    comparison="LEQ",
     n_targets=1,
     roots=np.array([0, 2]),
     features=np.array([0, 1, 0]),
@@ -28,14 +30,15 @@ ABOVE = np.nextafter(0.1, 1)
 
 
 def scores(trees, rows):
-    row_info = helper.make_tensor_value_info("x", TensorProto.DOUBLE, [None, 2])
-    score_info = helper.make_tensor_value_info("y", TensorProto.DOUBLE, [None, trees.n_targets])
+    kind = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}[trees.dtype]
+    row_info = helper.make_tensor_value_info("x", kind, [None, 2])
+    score_info = helper.make_tensor_value_info("y", kind, [None, trees.n_targets])
     graph = helper.make_graph([tree_ensemble_node(trees, "x", "y")], "g", [row_info], [score_info])
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 5)]
     model = helper.make_model(graph, opset_imports=opsets, ir_version=10)
     onnx.checker.check_model(model, full_check=True)
     session = onnxruntime.InferenceSession(model.SerializeToString())
-    (found,) = session.run(None, {"x": np.array(rows, dtype=np.float64)})
+    (found,) = session.run(None, {"x": np.array(rows, dtype=trees.dtype)})
     return found
 
 
@@ -67,3 +70,15 @@ def test_an_empty_set_has_no_members():
 def test_trees_have_targets():
     trees = dataclasses.replace(TREES, n_targets=2, leaf_targets=np.array([0, 0, 0, 1]))
     np.testing.assert_array_equal(scores(trees, [[0.0, 3.0], [1.0, 0.0]]), [[1.0, 0.1], [4.0, 0.1]])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("comparison", ["LEQ", "LT"])
+def test_a_row_on_a_threshold_goes_by_the_comparison(dtype, comparison):
+    trees = dataclasses.replace(TREES, dtype=dtype, comparison=comparison)
+    on = np.dtype(dtype).type(0.1)
+    rows = [[value, 3.0] for value in (np.nextafter(on, -np.inf), on, np.nextafter(on, np.inf))]
+    wanted = np.array([[1.0], [1.0 if comparison == "LEQ" else 4.0], [4.0]], dtype) + on
+    np.testing.assert_array_equal(scores(trees, rows), wanted)
+    # np.nextafter of a Python number would be a double.
+    assert len({value for value, _ in rows}) == 3

@@ -14,17 +14,16 @@ in src/boosting/gbdt_prediction.cpp):
     none, or a function of the user's                 s: LightGBM's `predict` gives no more then
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Final, Literal
 
 import numpy as np
 
 from partwise.errors import ExportRefused
 from partwise.exports.lightgbm.trees import ZERO, LightGBMTrees
-from partwise.exports.onnx.tree_ensemble import DOMAIN, DOMAIN_VERSION, tree_ensemble_node
-from partwise.models.onnx_files import save_onnx
-from partwise.models.signature import Signature, Tensor
+from partwise.exports.onnx.graph import Graph
+from partwise.exports.onnx.tree_ensemble import tree_ensemble_node
+from partwise.models.signature import Signature
 
 PROBABILITIES, LABEL, PREDICTION = "probabilities", "label", "prediction"
 DOUBLE: Final = "float64"
@@ -85,116 +84,19 @@ def write_graph(trees: LightGBMTrees, signature: Signature, opset: int, file_pat
         opset: The version of ONNX' default operators.
         file_path: Where to.
     """
-    from onnx import helper
-
-    graph = _Graph({tensor.name for tensor in (*signature.inputs, *signature.outputs)})
-    features = _clean_features(graph, trees, _feature_matrix(graph, signature))
+    graph = Graph(signature)
+    features = _clean_features(graph, trees, graph.feature_matrix(DOUBLE))
     scores = graph.name("scores")
     graph.nodes.append(tree_ensemble_node(trees.ensemble(), features, scores))
     if trees.is_average:
         scores = graph.add("Div", scores, graph.constant(np.float64(trees.n_iterations)))
     predictions = _linked(graph, link_of(trees), scores)
     _add_outputs(graph, signature, predictions, is_of_second_class=trees.n_targets == 1)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, DOMAIN_VERSION)]
-    model = helper.make_model(
-        helper.make_graph(
-            graph.nodes,
-            "lightgbm",
-            [_value_info(tensor) for tensor in signature.inputs],
-            [_value_info(tensor) for tensor in signature.outputs],
-            graph.constants,
-        ),
-        opset_imports=imports,
-        ir_version=helper.find_min_ir_version_for(imports),
-    )
-    save_onnx(model, signature, file_path)
+    graph.save("lightgbm", opset, file_path)
 
 
-@dataclass(slots=True)
-class _Graph:
-    """Nodes and constants, under names that no input or output has."""
-
-    taken: set[str]
-    nodes: list[Any] = field(default_factory=list)
-    constants: list[Any] = field(default_factory=list)
-
-    def name(self, wanted: str) -> str:
-        """Return a name that nothing else has."""
-        name, number = wanted, 1
-        while name in self.taken:
-            name, number = f"{wanted}_{number}", number + 1
-        self.taken.add(name)
-        return name
-
-    def add(self, operator: str, *inputs: str, output: str = "", **attributes: int) -> str:
-        """Add a node of a default operator, and return the name of its output."""
-        from onnx import helper
-
-        output = output or self.name(operator.lower())
-        node = helper.make_node(operator, inputs, [output])
-        node.attribute.extend(
-            helper.make_attribute(name, value) for name, value in attributes.items()
-        )
-        self.nodes.append(node)
-        return output
-
-    def constant(self, values: Any) -> str:
-        """Add a constant, and return its name."""
-        from onnx import numpy_helper
-
-        name = self.name("constant")
-        self.constants.append(numpy_helper.from_array(np.asarray(values), name))
-        return name
-
-
-def _value_info(tensor: Tensor) -> Any:
-    from onnx import TensorProto, helper
-
-    types = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT}
-    types |= {"int64": TensorProto.INT64, "string": TensorProto.STRING}
-    shape = [size if size is not None else "rows" for size in tensor.shape]
-    return helper.make_tensor_value_info(tensor.name, types[tensor.dtype], shape)
-
-
-def _feature_matrix(graph: _Graph, signature: Signature) -> str:
-    """Return the inputs as one matrix of doubles, categories of text as their codes."""
-    from onnx import TensorProto
-
-    if signature.layout != "columns":
-        (tensor,) = signature.inputs
-        if tensor.dtype == DOUBLE:
-            return tensor.name
-        return graph.add("Cast", tensor.name, to=TensorProto.DOUBLE)
-    columns = [
-        _codes(graph, tensor.name, [str(text) for text in feature.categories or ()])
-        if tensor.dtype == "string"
-        else tensor.name
-        for tensor, feature in zip(signature.inputs, signature.features, strict=True)
-    ]
-    return graph.add("Concat", *columns, axis=1)
-
-
-def _codes(graph: _Graph, texts: str, categories: Sequence[str]) -> str:
-    """Return texts as the places of categories, and NaN where they are none."""
-    from onnx import helper, numpy_helper
-
-    codes = graph.name("codes")
-    tables = {
-        "keys_tensor": np.array(categories, dtype=object),
-        "values_tensor": np.arange(len(categories), dtype=np.float64),
-        "default_tensor": np.array([np.nan]),
-    }
-    node = helper.make_node("LabelEncoder", [texts], [codes], domain=DOMAIN)
-    node.attribute.extend(
-        helper.make_attribute(name, numpy_helper.from_array(table))
-        for name, table in tables.items()
-    )
-    graph.nodes.append(node)
-    return codes
-
-
-def _clean_features(graph: _Graph, trees: LightGBMTrees, features: str) -> str:
-    """Make of the features what a TreeEnsemble needs of them (see lightgbm_trees)."""
+def _clean_features(graph: Graph, trees: LightGBMTrees, features: str) -> str:
+    """Make of the features what a TreeEnsemble needs of them (see `trees`)."""
     if len(trees.categorical):
         is_category = np.zeros((1, trees.n_features), dtype=bool)
         is_category[0, trees.categorical] = True
@@ -211,7 +113,7 @@ def _clean_features(graph: _Graph, trees: LightGBMTrees, features: str) -> str:
     return features
 
 
-def _linked(graph: _Graph, link: Link, scores: str) -> str:
+def _linked(graph: Graph, link: Link, scores: str) -> str:
     if link.function == "identity":
         return scores
     if link.function == "signed_square":
@@ -227,9 +129,7 @@ def _linked(graph: _Graph, link: Link, scores: str) -> str:
     return graph.add("Log", graph.add("Add", one, graph.add("Exp", scores)))
 
 
-def _add_outputs(
-    graph: _Graph, signature: Signature, values: str, is_of_second_class: bool
-) -> None:
+def _add_outputs(graph: Graph, signature: Signature, values: str, is_of_second_class: bool) -> None:
     """Make the outputs of predictions, one column each, or that of the second of two classes."""
     if signature.class_labels is None:
         (output,) = signature.outputs

@@ -172,6 +172,8 @@ class LightGBMTrees:
         # The text has one iteration after another, and in each a tree for each class.
         targets = np.arange(len(self.leaf_counts)) % self.n_targets
         return TreeEnsemble(
+            dtype="float64",
+            comparison="LEQ",
             n_targets=self.n_targets,
             roots=node_starts,
             features=self.features,
@@ -204,6 +206,8 @@ def _nothing(n_targets: int) -> TreeEnsemble:
     zeros = np.zeros(n_targets, dtype=np.int64)
     leaves = ~np.arange(n_targets)
     return TreeEnsemble(
+        dtype="float64",
+        comparison="LEQ",
         n_targets=n_targets,
         roots=np.arange(n_targets),
         features=zeros,

@@ -8,14 +8,15 @@ where leaf_t(x) is the weight of the leaf that x comes to. From a tree's root on
 feature f and split s sends x to its true branch where
 
     x_f <= s              mode BRANCH_LEQ
+    x_f < s               mode BRANCH_LT
     x_f in a set          mode BRANCH_MEMBER
     x_f is NaN            where the node's `missing_tracks_true` is 1: NaN is in no order
 
 and else to its false branch. Inner nodes and leaves of all trees stand in two lists; a branch is
 the place of its end in one of them, and says in which. A tree that is one leaf is an inner node
-both of whose branches end in that leaf. Splits and weights are double, so that a row which is
-exactly on a threshold, or one ulp away from it, goes where it went in training; the older
-TreeEnsembleRegressor and -Classifier hold them in single.
+both of whose branches end in that leaf. Splits and weights have the dtype that the library computes
+in, so that a row which is exactly on a threshold, or one ulp away from it, goes where it went in
+training; the older TreeEnsembleRegressor and -Classifier hold them in single.
 
 Source: operator TreeEnsemble of the domain ai.onnx.ml, since version 5 (ONNX 1.16),
 https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html
@@ -23,14 +24,13 @@ https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 DOMAIN = "ai.onnx.ml"
 DOMAIN_VERSION = 5
-BRANCH_LEQ = 0
-BRANCH_MEMBER = 6
+BRANCH_LEQ, BRANCH_LT, BRANCH_MEMBER = 0, 1, 6
 _SUM = 1
 _NO_TRANSFORM = 0
 _NEVER = np.array([0.5])
@@ -41,13 +41,17 @@ _NEVER = np.array([0.5])
 class TreeEnsemble:
     """Trees whose features are numbers; categories are whole numbers."""
 
+    dtype: Literal["float32", "float64"]
+    """Of the features, splits, weights and scores."""
+    comparison: Literal["LEQ", "LT"]
+    """Of all nodes that ask for an order."""
     n_targets: int
     roots: np.ndarray
     """Integers, shape (trees,): the root of each tree, a place among the nodes."""
     features: np.ndarray
     """Integers, shape (nodes,), as all that follows up to the sets."""
     splits: np.ndarray
-    """Double; not looked at where `is_member`."""
+    """Numbers; not looked at where `is_member`."""
     is_member: np.ndarray
     """Booleans: whether a node asks for a set, of `sets`, instead of an order."""
     true_branches: np.ndarray
@@ -61,7 +65,7 @@ class TreeEnsemble:
     leaf_targets: np.ndarray
     """Integers in [0, n_targets), shape (leaves,)."""
     leaf_weights: np.ndarray
-    """Double, shape (leaves,)."""
+    """Numbers, shape (leaves,)."""
 
 
 def tree_ensemble_node(ensemble: TreeEnsemble, features: str, scores: str) -> Any:
@@ -69,13 +73,14 @@ def tree_ensemble_node(ensemble: TreeEnsemble, features: str, scores: str) -> An
 
     Args:
         ensemble: With one tree or more.
-        features: The name of its input, double, shape (n, F).
-        scores: The name of its output, double, shape (n, n_targets).
+        features: The name of its input, of the ensemble's dtype, shape (n, F).
+        scores: The name of its output, of the same dtype, shape (n, n_targets).
     """
     from onnx import AttributeProto, NodeProto, numpy_helper
 
+    order = {"LEQ": BRANCH_LEQ, "LT": BRANCH_LT}[ensemble.comparison]
     # The operator wants bytes.
-    modes = np.where(ensemble.is_member, BRANCH_MEMBER, BRANCH_LEQ).astype(np.uint8)
+    modes = np.where(ensemble.is_member, BRANCH_MEMBER, order).astype(np.uint8)
     true_places, true_is_leaf = _branch_ends(ensemble.true_branches)
     false_places, false_is_leaf = _branch_ends(ensemble.false_branches)
     numbers = {"aggregate_function": _SUM, "post_transform": _NO_TRANSFORM}
@@ -92,11 +97,11 @@ def tree_ensemble_node(ensemble: TreeEnsemble, features: str, scores: str) -> An
     }
     tensors = {
         "nodes_modes": modes,
-        "nodes_splits": np.where(ensemble.is_member, 0.0, ensemble.splits),
-        "leaf_weights": ensemble.leaf_weights,
+        "nodes_splits": np.where(ensemble.is_member, 0.0, ensemble.splits).astype(ensemble.dtype),
+        "leaf_weights": ensemble.leaf_weights.astype(ensemble.dtype),
     }
     if ensemble.sets:
-        tensors["membership_values"] = _sets_with_ends(ensemble.sets)
+        tensors["membership_values"] = _sets_with_ends(ensemble.sets).astype(ensemble.dtype)
     node = NodeProto(op_type="TreeEnsemble", domain=DOMAIN, name="trees")
     node.input.append(features)
     node.output.append(scores)
@@ -121,4 +126,4 @@ def _sets_with_ends(sets: Sequence[np.ndarray]) -> np.ndarray:
     # it.
     end = np.array([np.nan])
     parts = [part for members in sets for part in (members if len(members) else _NEVER, end)]
-    return np.concatenate(parts).astype(np.float64)
+    return np.concatenate(parts)

@@ -1,0 +1,129 @@
+"""ONNX graphs that are written node by node: their names, constants, inputs and file."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from partwise.exports.onnx.tree_ensemble import DOMAIN, DOMAIN_VERSION
+from partwise.models.onnx_files import save_onnx
+from partwise.models.signature import Signature, Tensor
+
+
+class Graph:
+    """Nodes and constants, under names that no input or output has.
+
+    Args:
+        signature: What the graph takes and gives.
+    """
+
+    def __init__(self, signature: Signature) -> None:
+        self._signature = signature
+        self._taken = {tensor.name for tensor in (*signature.inputs, *signature.outputs)}
+        self.nodes: list[Any] = []
+        """Each an `onnx.NodeProto`."""
+        self._constants: list[Any] = []
+
+    def name(self, wanted: str) -> str:
+        """Return a name that nothing else has."""
+        name, number = wanted, 1
+        while name in self._taken:
+            name, number = f"{wanted}_{number}", number + 1
+        self._taken.add(name)
+        return name
+
+    def add(self, operator: str, *inputs: str, output: str = "", **attributes: int) -> str:
+        """Add a node of a default operator, and return the name of its output."""
+        from onnx import helper
+
+        output = output or self.name(operator.lower())
+        node = helper.make_node(operator, inputs, [output])
+        node.attribute.extend(
+            helper.make_attribute(name, value) for name, value in attributes.items()
+        )
+        self.nodes.append(node)
+        return output
+
+    def constant(self, values: Any) -> str:
+        """Add a constant, and return its name."""
+        from onnx import numpy_helper
+
+        name = self.name("constant")
+        self._constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def feature_matrix(self, dtype: Literal["float32", "float64"]) -> str:
+        """Add what makes one matrix of the inputs, and return its name.
+
+        Categories of text become their codes, NaN where they are none.
+
+        Args:
+            dtype: Of the matrix.
+        """
+        from onnx import TensorProto
+
+        if self._signature.layout != "columns":
+            (tensor,) = self._signature.inputs
+            if tensor.dtype == dtype:
+                return tensor.name
+            to = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}[dtype]
+            return self.add("Cast", tensor.name, to=to)
+        pairs = zip(self._signature.inputs, self._signature.features, strict=True)
+        columns = [
+            self._codes(tensor.name, [str(text) for text in feature.categories or ()], dtype)
+            if tensor.dtype == "string"
+            else tensor.name
+            for tensor, feature in pairs
+        ]
+        return self.add("Concat", *columns, axis=1)
+
+    def _codes(self, texts: str, categories: Sequence[str], dtype: str) -> str:
+        """Add what makes of texts the places of categories, and NaN where they are none."""
+        from onnx import helper, numpy_helper
+
+        codes = self.name("codes")
+        tables = {
+            "keys_tensor": np.array(categories, dtype=object),
+            "values_tensor": np.arange(len(categories), dtype=dtype),
+            "default_tensor": np.array([np.nan], dtype=dtype),
+        }
+        node = helper.make_node("LabelEncoder", [texts], [codes], domain=DOMAIN)
+        node.attribute.extend(
+            helper.make_attribute(name, numpy_helper.from_array(table))
+            for name, table in tables.items()
+        )
+        self.nodes.append(node)
+        return codes
+
+    def save(self, name: str, opset: int, file_path: str) -> None:
+        """Write the graph as a file, with the signature in its metadata.
+
+        Args:
+            name: Of the graph.
+            opset: The version of ONNX' default operators.
+            file_path: Where to.
+        """
+        from onnx import helper
+
+        imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, DOMAIN_VERSION)]
+        model = helper.make_model(
+            helper.make_graph(
+                self.nodes,
+                name,
+                [_value_info(tensor) for tensor in self._signature.inputs],
+                [_value_info(tensor) for tensor in self._signature.outputs],
+                self._constants,
+            ),
+            opset_imports=imports,
+            ir_version=helper.find_min_ir_version_for(imports),
+        )
+        save_onnx(model, self._signature, file_path)
+
+
+def _value_info(tensor: Tensor) -> Any:
+    from onnx import TensorProto, helper
+
+    types = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT}
+    types |= {"int64": TensorProto.INT64, "string": TensorProto.STRING}
+    shape = [size if size is not None else "rows" for size in tensor.shape]
+    return helper.make_tensor_value_info(tensor.name, types[tensor.dtype], shape)
