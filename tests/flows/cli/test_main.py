@@ -140,7 +140,7 @@ def test_train_infer_and_look(sales, tmp_path, address, monkeypatch) -> None:
 
     skipped = partwise(*words, "--on-missing-model", "skip", "--run-id", "rows-2")
     assert skipped.code == 0
-    assert skipped.out.splitlines()[-1].startswith("next: python -c 'from partwise.runs")
+    assert skipped.out.splitlines()[-1].startswith("next: python -c 'from partwise import Run;")
 
     listed = partwise("runs", "list")
     assert listed.code == 0
