@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
 import pyarrow as pa
 
+from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import Feeds, Outputs, Signature
 
@@ -26,9 +26,12 @@ class ModelDescription:
     signature: Signature
     tolerance: Tolerance
     """What the arithmetic of the exported format allows for."""
-    thresholds: Sequence[np.ndarray] = ()
-    """For each feature, in order, the numbers at which trees split it: sorted, double. None: the
-    model has no trees."""
+    trees: TreeEnsemble | None = None
+    """Those that an ONNX file of the model has to hold; None: the model has no trees."""
+    zeros_are_missing: Sequence[int] = ()
+    """The features of which the trees see NaN for a zero."""
+    largest_zero: float = 0.0
+    """What is taken for zero there: |x| up to this."""
     is_constant: bool = False
     """Whether the model, by its structure, gives the same for all rows: trees without a split."""
     opset: int | None = None

@@ -151,6 +151,7 @@ class Proof:
             ),
             opset=description.opset,
             is_constant=description.is_constant,
+            trees=description.trees if subject.format == "onnx" else None,
             serde="" if signature.origin is None else signature.origin.model_serde,
             gate=None
             if options is None or options.precision == "full"
@@ -164,7 +165,7 @@ class Proof:
         for finding in verdict.findings:
             context.logger.error("%s: %s", finding.check, finding.message)
         verdict.check()
-        return verdict.metrics
+        return {**verdict.metrics, **probes.metrics}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

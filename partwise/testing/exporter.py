@@ -88,6 +88,7 @@ class ExporterContract:
             tolerance=description.tolerance,
             opset=description.opset,
             is_constant=description.is_constant,
+            trees=description.trees,
             serde=self.serde,
         )
         verdict = judge(
@@ -136,7 +137,7 @@ class ExporterContract:
         first, second = self.described(model)[0], self.described(model)[0]
         assert first.signature == second.signature
         assert Signature.model_validate_json(first.signature.to_json()) == first.signature
-        plain = [replace(description, thresholds=()) for description in (first, second)]
+        plain = [replace(description, trees=None) for description in (first, second)]
         assert plain[0] == plain[1]
 
     def test_the_exporter_travels_between_processes(self) -> None:

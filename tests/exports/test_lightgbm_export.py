@@ -24,6 +24,7 @@ from partwise.models.export_options import ExportOptions
 from partwise.models.serdes.lightgbm import LightGBMSerde
 from partwise.models.signature import METADATA_KEY, feeds_of_matrix, feeds_of_rows
 from partwise.trainers.lightgbm import LightGBMTrainer, predict_lightgbm
+from tests.exports.split_values import split_values
 
 NAMES = ["price", "zone", "timestamp", "température", "stock"]
 QUIET = {"verbosity": -1, "num_threads": 1, "seed": 1, "min_data_per_group": 5, "cat_smooth": 1}
@@ -109,6 +110,15 @@ class Exported:
         one_thread.intra_op_num_threads = one_thread.inter_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(self.path.read_bytes(), one_thread)
 
+    @property
+    def splits(self):
+        """The numbers at which each feature is split, and what stands for zero."""
+        booster = getattr(self.model, "booster_", self.model)
+        found = split_values(self.description.trees, booster.num_feature())
+        for place in self.description.zeros_are_missing:
+            found[place] = np.unique([*found[place], -ZERO, ZERO])
+        return found
+
     def run(self, feeds):
         names = [output.name for output in self.session.get_outputs()]
         return dict(zip(names, self.session.run(None, dict(feeds)), strict=True))
@@ -117,7 +127,7 @@ class Exported:
         """Rows on, below and above each threshold, and on every edge, one feature at a time."""
         rng = np.random.default_rng(seed)
         made = [matrix]
-        for place, splits in enumerate(self.description.thresholds):
+        for place, splits in enumerate(self.splits):
             with np.errstate(over="ignore"):
                 beside = [np.nextafter(splits, np.inf), np.nextafter(splits, -np.inf)]
             values = np.concatenate([splits, *beside, EDGES])
@@ -200,7 +210,7 @@ def test_every_objective_and_mode_is_right_on_adversarial_rows(name, tmp_path):
 def test_float64_timestamps_and_rows_on_thresholds_are_exact(tmp_path):
     model = train(200, num_leaves=63, min_data_in_leaf=3)
     exported = Exported(model, tmp_path / "model.onnx")
-    splits = exported.description.thresholds[2]
+    splits = exported.splits[2]
     assert len(splits) > 100
     assert (splits != splits.astype(np.float32)).mean() > 0.9  # single would move nearly all
     feeds = {"features": exported.adversarial()}
@@ -225,7 +235,9 @@ def test_thresholds_among_numbers_that_are_zero_to_lightgbm(threshold, tmp_path)
         lines[place] = "threshold=" + " ".join([repr(threshold)] * len(lines[place].split()))
     model = lightgbm.Booster(model_str="\n".join(lines))
     exported = Exported(model, tmp_path / "model.onnx")
-    assert {threshold} == {*np.concatenate(exported.description.thresholds)}
+    # All that LightGBM takes for zero stays on one side.
+    moved = ZERO if threshold >= 0 else np.nextafter(-ZERO, -1)
+    assert {*np.concatenate(exported.splits)} == {moved}
     assert np.ptp(exported.check()) > 0
 
 
@@ -444,7 +456,7 @@ def test_columns_and_categories_are_taken_by_name(layout, tmp_path):
         np.testing.assert_allclose(found[:, 1], model.predict(np.array([[1.0, 2.0, 2.0]])))
     codes = np.column_stack([MATRIX[:, 0], MATRIX[:, 1] % 6 - 1, MATRIX[:, 1] % 5])
     assert np.ptp(exported.check(codes)) > 0
-    assert set() < set(exported.description.thresholds[1]) <= set(range(4))
+    assert set() < set(exported.splits[1]) <= set(range(4))
 
 
 @pytest.mark.parametrize("layout", ["tensor", "columns"])

@@ -17,6 +17,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, ExportRefused
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
+from partwise.exports.xgboost.trees import read_forest, used_booster
 from partwise.models.export_options import ExportOptions
 from partwise.models.serdes.xgboost import XGBoostSerde
 from partwise.models.signature import METADATA_KEY, feeds_of_matrix, feeds_of_rows
@@ -128,14 +129,18 @@ def export(model, tmp_path, table=None, feeds=None, **options):
     return Exported(model, description, session, path)
 
 
-def adversarial(description):
+def splits_of(model):
+    return read_forest(used_booster(model)).thresholds
+
+
+def adversarial(splits):
     """Rows on each threshold and one ulp beside it, and with what else is unusual."""
-    n_features = len(description.thresholds)
+    n_features = len(splits)
     base = np.zeros((40, n_features), np.float32)
     base[:, :4] = np.nan_to_num(FEATURES[:40])
     rows = [base]
     unusual = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e30, -1e30, -1, 2.5, 1.7e9, 40, -0.5]
-    for feature, thresholds in enumerate(description.thresholds):
+    for feature, thresholds in enumerate(splits):
         assert (np.diff(thresholds) > 0).all()
         on = thresholds.astype(np.float32)
         assert (on == thresholds).all()
@@ -150,7 +155,7 @@ def adversarial(description):
 def assert_right(exported):
     """Compare an export with its model on adversarial rows, on one, and on none."""
     description = exported.description
-    matrix = adversarial(description)
+    matrix = adversarial(splits_of(exported.model))
     for rows in (matrix, matrix[7:8], matrix[:0]):
         feeds = feeds_of_matrix(description.signature, rows)
         expected = EXPORTER.predict(exported.model, description.signature, feeds)
@@ -241,7 +246,7 @@ def test_what_is_right(case, tmp_path, capfd):
 @pytest.mark.parametrize("case", ["squarederror", "early stopping, forests", "XGBRFRegressor"])
 def test_sums_of_leaves_are_equal_bit_by_bit(case, tmp_path):
     exported = export(RIGHT[case](), tmp_path)
-    rows = adversarial(exported.description)
+    rows = adversarial(splits_of(exported.model))
     feeds = feeds_of_matrix(exported.description.signature, rows)
     expected = EXPORTER.predict(exported.model, exported.description.signature, feeds)
     np.testing.assert_array_equal(exported.run(feeds)["prediction"], expected["prediction"])
@@ -309,7 +314,7 @@ def test_categories(levels, max_cat_to_onehot, tmp_path):
     exported = export(model, tmp_path, table)
     assert_right(exported)
 
-    codes = exported.description.thresholds[4]
+    codes = splits_of(model)[4]
     assert len(codes) > 0 or levels < 3
     assert set(codes) <= set(range(levels))
     feature = exported.description.signature.features[4]

@@ -18,7 +18,7 @@ from partwise.exports.lightgbm.graph import (
     objective_of,
     write_graph,
 )
-from partwise.exports.lightgbm.trees import LightGBMTrees, read_trees
+from partwise.exports.lightgbm.trees import ZERO, LightGBMTrees, read_trees
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.models.export_options import refuse_optimization
 from partwise.models.signature import (
@@ -98,7 +98,9 @@ class LightGBMOnnxExporter:
                 model_type=type_name(model),
             ),
             tolerance=_tolerance(trees, link),
-            thresholds=trees.thresholds_of_features(),
+            trees=trees.ensemble(),
+            zeros_are_missing=tuple(trees.zero_is_missing.tolist()),
+            largest_zero=ZERO,
             is_constant=trees.is_constant(),
             opset=opset,
         )

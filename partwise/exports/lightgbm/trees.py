@@ -127,22 +127,6 @@ class LightGBMTrees:
     def _names(self, features: np.ndarray) -> str:
         return names_in_words([self.feature_names[feature] for feature in features])
 
-    def thresholds_of_features(self) -> list[np.ndarray]:
-        """Return for each feature the numbers at which it is split: sorted, double."""
-        numeric = self.is_split & ~self.is_category
-        found: list[list[np.ndarray]] = [[] for _ in range(self.n_features)]
-        order = np.argsort(self.features[numeric], kind="stable")
-        features, thresholds = self.features[numeric][order], self.thresholds[numeric][order]
-        places, starts = np.unique(features, return_index=True)
-        for place, part in zip(places, np.split(thresholds, starts)[1:], strict=True):
-            found[place].append(part)
-        for place, members in zip(self.features[self.is_category], self.sets, strict=True):
-            found[place].append(members.astype(np.float64))
-        for place in self.zero_is_missing:
-            # No node has these as its threshold, but a value changes sides there.
-            found[place].append(np.array([-ZERO, ZERO]))
-        return [np.unique(np.concatenate(parts)) if parts else np.empty(0) for parts in found]
-
     def is_constant(self) -> bool:
         """Tell whether all leaves of each tree are equal."""
         starts = np.cumsum(self.leaf_counts) - self.leaf_counts

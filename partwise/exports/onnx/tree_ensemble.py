@@ -30,7 +30,9 @@ import numpy as np
 
 DOMAIN = "ai.onnx.ml"
 DOMAIN_VERSION = 5
-BRANCH_LEQ, BRANCH_LT, BRANCH_MEMBER = 0, 1, 6
+MODES = {"LEQ": 0, "LT": 1}
+"""The operator's numbers for comparisons."""
+BRANCH_MEMBER = 6
 _SUM = 1
 _NO_TRANSFORM = 0
 _NEVER = np.array([0.5])
@@ -78,8 +80,8 @@ def tree_ensemble_node(ensemble: TreeEnsemble, features: str, scores: str) -> An
     """
     from onnx import AttributeProto, NodeProto, numpy_helper
 
-    order = {"LEQ": BRANCH_LEQ, "LT": BRANCH_LT}[ensemble.comparison]
     # The operator wants bytes.
+    order = MODES[ensemble.comparison]
     modes = np.where(ensemble.is_member, BRANCH_MEMBER, order).astype(np.uint8)
     true_places, true_is_leaf = _branch_ends(ensemble.true_branches)
     false_places, false_is_leaf = _branch_ends(ensemble.false_branches)

@@ -8,10 +8,12 @@ import json
 import mmap
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.proof.verdict import Case, Expectation, MetricGate
 from partwise.exports.protocol import Tolerance
 from partwise.models.signature import Signature
@@ -95,6 +97,7 @@ def write_request(
         "tolerance": [expectation.tolerance.atol, expectation.tolerance.rtol],
         "opset": expectation.opset,
         "is_constant": expectation.is_constant,
+        "trees": expectation.trees and _write_trees(writer, expectation.trees),
         "serde": expectation.serde,
         "gate": gate
         and {
@@ -127,6 +130,7 @@ def read_request(
         tolerance=Tolerance(atol=atol, rtol=rtol),
         opset=request["opset"],
         is_constant=request["is_constant"],
+        trees=request["trees"] and _read_trees(request["trees"], reader),
         serde=request["serde"],
         gate=gate and MetricGate(**{**gate, "labels": labels and reader.get(labels)}),
     )
@@ -139,3 +143,21 @@ def read_request(
         for case in request["cases"]
     ]
     return request["file_path"], expectation, cases
+
+
+def _write_trees(writer: ArrayWriter, trees: TreeEnsemble) -> dict[str, Any]:
+    values = {field.name: getattr(trees, field.name) for field in fields(trees)}
+    sets = values.pop("sets")
+    arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
+    # One array for all sets, as there may be thousands.
+    arrays["set_sizes"] = np.array([len(members) for members in sets], np.int64)
+    arrays["set_members"] = np.concatenate([np.empty(0, np.int64), *sets]).astype(np.int64)
+    plain = {name: value for name, value in values.items() if name not in arrays}
+    return {"plain": plain, "arrays": writer.add_all(arrays)}
+
+
+def _read_trees(places: Mapping[str, Any], reader: ArrayReader) -> TreeEnsemble:
+    arrays: dict[str, Any] = {**reader.get_all(places["arrays"])}
+    ends = np.cumsum(arrays.pop("set_sizes"))
+    sets = np.split(arrays.pop("set_members"), ends)[: len(ends)]
+    return TreeEnsemble(**places["plain"], **arrays, sets=sets)

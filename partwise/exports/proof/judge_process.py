@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from partwise.exports.proof.case_files import ArrayReader, read_request
@@ -65,9 +65,12 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
     Whatever is wrong with the file is a finding; nothing is raised.
     """
     findings: list[Finding] = []
+    metrics: dict[str, float] = {}
     tell("load", "")
     if expectation.format == "onnx":
-        findings += check_onnx_file(file_path, expectation.opset)
+        checked = check_onnx_file(file_path, expectation.opset, expectation.trees)
+        findings += checked.findings
+        metrics |= checked.metrics
         if any(finding.check in ("load", "checker") for finding in findings):
             return _verdict(findings)
     try:
@@ -86,7 +89,8 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
             comparison.add(case, given)
     verdict = comparison.verdict()
     findings += _foreign(expectation)
-    return _verdict([*findings, *verdict.findings], verdict)
+    metrics |= verdict.metrics
+    return _verdict([*findings, *verdict.findings], replace(verdict, metrics=metrics))
 
 
 def open_export(file_path: str, expectation: Expectation) -> ExportedModel:

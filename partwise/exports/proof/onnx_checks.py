@@ -1,9 +1,12 @@
 """What has to hold of an ONNX file before it is run: its form, its opset, its interface."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from partwise.exports.onnx.tree_ensemble import TreeEnsemble
+from partwise.exports.proof.tree_structure import check_trees
 from partwise.exports.proof.verdict import Check, Finding
 from partwise.models.onnx_files import read_graph
 from partwise.models.signature import Signature, Tensor
@@ -21,12 +24,23 @@ _DTYPES = {
 """onnxruntime's names of dtypes, as numpy has them."""
 
 
-def check_onnx_file(file_path: str, opset: int | None) -> list[Finding]:
-    """Return what does not hold of a file: it is no ONNX, onnx.checker refuses it, its opset.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnnxCheck:
+    """What does not hold of a file, and figures for the ledger."""
+
+    findings: tuple[Finding, ...]
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+def check_onnx_file(
+    file_path: str, opset: int | None, trees: TreeEnsemble | None = None
+) -> OnnxCheck:
+    """Return what does not hold of a file: no ONNX, refused by onnx.checker, its opset, its trees.
 
     Args:
         file_path: The file.
         opset: The version of the default operators that it is to declare; None: any.
+        trees: Those that it is to hold; None: that is not known.
     """
     import onnx
 
@@ -37,12 +51,11 @@ def check_onnx_file(file_path: str, opset: int | None) -> list[Finding]:
             # As an empty file has none, which is a document of this format.
             raise ValueError("it has no graph")
     except Exception as error:
-        return [
-            Finding(
-                check="load",
-                message=f"The file {Path(file_path).name} is broken or no ONNX: {brief(error)}",
-            )
-        ]
+        finding = Finding(
+            check="load",
+            message=f"The file {Path(file_path).name} is broken or no ONNX: {brief(error)}",
+        )
+        return OnnxCheck(findings=(finding,))
     findings = []
     try:
         # By its path, so that weights beside it are seen as well.
@@ -60,7 +73,12 @@ def check_onnx_file(file_path: str, opset: int | None) -> list[Finding]:
                 "expected.",
             )
         )
-    return findings
+    if trees is None:
+        return OnnxCheck(findings=tuple(findings))
+    found = check_trees(model, trees)
+    return OnnxCheck(
+        findings=(*findings, *found.findings), metrics={"export_nodes_compared": found.nodes}
+    )
 
 
 def check_interface(session: Any, signature: Signature) -> list[Finding]:

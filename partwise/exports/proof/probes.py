@@ -1,24 +1,25 @@
-"""Rows on which exports go wrong: on every threshold and next to it, odd numbers, odd categories.
+"""Rows on which exports go wrong: every way through trees, odd numbers, odd categories.
 
-Each row is a real one with one feature replaced, so that the others lead to where that feature
-matters. Nothing is drawn at random: the same model and rows give the same probes.
+Each row is a real one with one feature replaced, or moved to where it takes a way, so that the
+others stay ordinary. Nothing is drawn at random: the same model and rows give the same probes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from partwise.exports.onnx.tree_ensemble import TreeEnsemble
+from partwise.exports.proof.tree_coverage import Coverage, FeatureSpace, covering_rows
 from partwise.exports.proof.verdict import ODD_NUMBERS
 from partwise.exports.protocol import ModelDescription
 from partwise.models.signature import Feature, Feeds, Signature, feeds_of_matrix, matrix_of_feeds
 
 MOST_ROWS = 2000
+MOST_WAYS = 50_000
+"""Rows through the trees of one model; of larger ones every k-th node is taken."""
 ONE_ROW = "one row"
 EMPTY_BATCH = "empty batch"
-
-_MOST_BASES = 3
-"""Real rows that a threshold is put into."""
 
 _ZERO_THRESHOLD = 1e-35
 """What LightGBM takes for zero: |x| <= 1e-35 (`kZeroThreshold` in its include/LightGBM/meta.h)."""
@@ -32,27 +33,31 @@ class Probes:
 
     cases: Mapping[str, Feeds]
     notes: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """How much of trees the rows reach, for the ledger."""
 
 
 def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MOST_ROWS) -> Probes:
     """Return inputs on which an export is likely to differ from its model.
 
-    For trees ("tensor" and "columns"): "thresholds", "odd numbers", "infinities" (a case of its
-    own, since XGBoost refuses them), "categories". For inputs that the user's function made:
-    "perturbed rows". For all: "one row" and "empty batch".
+    For trees: "branches", rows that take every way through them (see `tree_coverage`). For numbers
+    in columns: "odd numbers", "infinities" (a case of its own, since XGBoost refuses them),
+    "categories". For inputs that the user's function made: "perturbed rows". For all: "one row" and
+    "empty batch".
 
     Args:
         description: Of the model.
         feeds: Inputs made of real rows, which the probes are variations of.
-        most_rows: Of all cases together; what is more is sampled evenly, as a note says.
+        most_rows: Of all cases together but "branches"; what is more is sampled evenly, as a note
+            says.
     """
     signature = description.signature
-    if signature.layout == "custom":
+    if signature.layout == "custom" and description.trees is None:
         return _custom_probes(signature, feeds)
-    matrix = np.asarray(matrix_of_feeds(signature, feeds))
+    matrix = np.asarray(_matrix(signature, feeds))
     notes = []
     if not len(matrix):
-        matrix = np.zeros((1, len(signature.features)), matrix.dtype)
+        matrix = np.zeros((1, matrix.shape[1]), matrix.dtype)
         notes.append("There are no real rows: the probes vary a row of zeros.")
     maker = _Maker(description, matrix)
     quarter = most_rows // 4
@@ -61,17 +66,38 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
         "infinities": maker.vary(maker.infinities(), quarter // 2, "infinities"),
         "categories": maker.vary(maker.categories(), quarter, "categories"),
     }
-    # Thresholds get what the others leave, less the one row.
-    left = most_rows - sum(len(rows) for rows in cases.values()) - 1
-    cases = {"thresholds": maker.thresholds(left), **cases}
+    metrics: Mapping[str, float] = {}
+    if description.trees is not None:
+        covered = maker.covering_rows(description, description.trees)
+        cases, metrics = {"branches": covered.rows, **cases}, covered.metrics
+        left_out = covered.ways - covered.ways_taken - covered.ways_out_of_reach
+        if left_out:
+            notes.append(
+                f"Rows take {covered.ways_taken} of the {covered.ways} ways at the nodes of the "
+                "trees, evenly spread."
+            )
     return Probes(
         cases={
-            **{n: feeds_of_matrix(signature, rows) for n, rows in cases.items() if len(rows)},
-            ONE_ROW: feeds_of_matrix(signature, matrix[:1]),
-            EMPTY_BATCH: feeds_of_matrix(signature, matrix[:0]),
+            **{name: _feeds(signature, rows) for name, rows in cases.items() if len(rows)},
+            ONE_ROW: _feeds(signature, matrix[:1]),
+            EMPTY_BATCH: _feeds(signature, matrix[:0]),
         },
         notes=(*notes, *maker.notes),
+        metrics=metrics,
     )
+
+
+def _matrix(signature: Signature, feeds: Feeds) -> np.ndarray:
+    """Return rows of trees as one matrix; what a user's function makes for them is one."""
+    if signature.layout == "custom":
+        return feeds[signature.inputs[0].name]
+    return matrix_of_feeds(signature, feeds)
+
+
+def _feeds(signature: Signature, matrix: np.ndarray) -> Feeds:
+    if signature.layout == "custom":
+        return {signature.inputs[0].name: matrix}
+    return feeds_of_matrix(signature, matrix)
 
 
 class _Maker:
@@ -82,7 +108,21 @@ class _Maker:
         self._dtype = np.dtype(_number_dtype(description.signature))
         self._matrix = matrix.astype(self._dtype)
         self._features = description.signature.features
-        self._thresholds = description.thresholds
+        trees = description.trees
+        self._split = frozenset[int]() if trees is None else frozenset(trees.features.tolist())
+
+    def covering_rows(self, description: ModelDescription, trees: TreeEnsemble) -> Coverage:
+        """Return rows that take every way through trees."""
+        space = FeatureSpace(
+            category_counts={
+                place: len(feature.categories)
+                for place, feature in enumerate(self._features)
+                if feature.categories is not None
+            },
+            zeros_are_missing=description.zeros_are_missing,
+            largest_zero=description.largest_zero,
+        )
+        return covering_rows(trees, self._matrix, space, MOST_WAYS)
 
     def odd_numbers(self) -> np.ndarray:
         """Return missing, zeros of both signs and what stands for zero, large and small numbers."""
@@ -118,51 +158,6 @@ class _Maker:
         bases = np.arange(len(values)) % len(self._matrix)
         return self._replace(bases, values)
 
-    def thresholds(self, most_rows: int) -> np.ndarray:
-        """Return rows on and next to every threshold.
-
-        They are made of the real rows whose value lies nearest to it, since those are the most
-        likely to come by the node that it splits.
-        """
-        split = {
-            place: np.asarray(found, np.float64)
-            for place, found in enumerate(self._thresholds)
-            if self._features[place].categories is None and len(found)
-        }
-        if not split:
-            return self._matrix[:0]
-        places = np.repeat([*split], [len(found) for found in split.values()])
-        pairs = np.column_stack([places, np.concatenate([*split.values()])])
-        # Nothing lies beyond an infinite threshold.
-        pairs = pairs[np.isfinite(pairs[:, 1])]
-        per_threshold = _neighbours(np.zeros(1), self._dtype).shape[1]
-        pairs = self._sample(pairs, most_rows // per_threshold, "thresholds")
-        if not len(pairs):
-            return self._matrix[:0]
-        n_values = len(pairs) * per_threshold
-        n_bases = min(_MOST_BASES, max(1, most_rows // n_values), len(self._matrix))
-        bases = np.concatenate(
-            [self._nearest(int(place), pairs, n_bases) for place in np.unique(pairs[:, 0])]
-        )
-        places = np.repeat(pairs[:, 0], per_threshold)
-        values = np.column_stack([places, _neighbours(pairs[:, 1], self._dtype).reshape(-1)])
-        return np.concatenate(
-            [
-                self._replace(np.repeat(bases[:, choice], per_threshold), values)
-                for choice in range(n_bases)
-            ]
-        )
-
-    def _nearest(self, place: int, pairs: np.ndarray, n_bases: int) -> np.ndarray:
-        """Return the real rows next to each threshold of a feature, of shape (n, n_bases)."""
-        thresholds = pairs[pairs[:, 0] == place, 1]
-        column = self._matrix[:, place]
-        order = np.argsort(column, kind="stable")
-        found = np.searchsorted(column[order], thresholds.astype(self._dtype))
-        # The row at the threshold or above it, the one below, the next one above.
-        steps = np.array([0, -1, 1])[:n_bases]
-        return np.asarray(order[np.clip(found[:, None] + steps, 0, len(column) - 1)])
-
     def _replace(self, bases: np.ndarray, values: np.ndarray) -> np.ndarray:
         rows = self._matrix[bases]
         with np.errstate(over="ignore"):
@@ -177,24 +172,14 @@ class _Maker:
 
     def _numeric(self) -> list[int]:
         """Return the places of numbers, those first that the trees split."""
-        numeric = [p for p, feature in enumerate(self._features) if feature.categories is None]
-        split = {place for place, found in enumerate(self._thresholds) if len(found)}
-        return sorted(numeric, key=lambda place: place not in split)
+        known = {
+            place for place, found in enumerate(self._features) if found.categories is not None
+        }
+        numeric = [place for place in range(self._matrix.shape[1]) if place not in known]
+        return sorted(numeric, key=lambda place: place not in self._split)
 
     def _for_each(self, places: Sequence[int], numbers: Sequence[float]) -> np.ndarray:
         return _pairs([(place, number) for number in numbers for place in places])
-
-
-def _neighbours(thresholds: np.ndarray, dtype: np.dtype[np.floating]) -> np.ndarray:
-    """Return for each threshold the values on and next to it, of shape (n, k).
-
-    In double, also what it is in single precision: converters are known to round thresholds.
-    """
-    with np.errstate(over="ignore"):
-        single = thresholds.astype(np.float32)
-    if dtype == np.float32:
-        return np.column_stack([single, *_beside(single)]).astype(np.float64)
-    return np.column_stack([thresholds, *_beside(thresholds), single.astype(np.float64)])
 
 
 def _beside(numbers: np.ndarray) -> list[np.ndarray]:

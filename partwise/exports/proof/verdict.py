@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from partwise.errors import ExportMismatch
+from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.protocol import Tolerance
 from partwise.models.export_options import ModelFormat
 from partwise.models.signature import Feeds, Signature
@@ -23,6 +24,7 @@ Check = Literal[
     "shape",
     "dtype",
     "nan",  # NaN or infinities stand elsewhere
+    "trees",  # a node or leaf is another than the model has
     "values",
     "swapped",  # the values of another output
     "labels",
@@ -76,6 +78,8 @@ class Expectation:
     no sign of a comparison that proves nothing."""
     gate: MetricGate | None = None
     """In place of the tolerance."""
+    trees: TreeEnsemble | None = None
+    """Those that an ONNX file has to hold, node by node."""
     serde: str = ""
     """Of the format "native": the name of the serde that reads the file."""
 
@@ -101,10 +105,10 @@ class Verdict:
     """None: the export is right."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Numbers for the ledger: export_cases, export_rows, export_values, export_differing,
-    export_max_abs_diff, export_max_rel_diff; of classes export_labels_differing and
-    export_label_ties; of a gate export_metric_loss, and export_metric, export_metric_native and
-    export_label_agreement where they are known; of one that judges all outputs
-    export_movement_<output>."""
+    export_max_abs_diff, export_max_rel_diff; of trees export_nodes_compared; of classes
+    export_labels_differing and export_label_ties; of a gate export_metric_loss, and export_metric,
+    export_metric_native and export_label_agreement where they are known; of one that judges all
+    outputs export_movement_<output>."""
     notes: tuple[str, ...] = ()
     """What is no mistake and should be known, such as an output that is the same for all rows."""
     libraries: tuple[str, ...] = ()

@@ -93,7 +93,6 @@ class XGBoostOnnxExporter:
         return ModelDescription(
             signature=_signature(model, learner, rows, feeds, options),
             tolerance=_tolerance(learner, forest),
-            thresholds=forest.thresholds,
             is_constant=forest.is_constant,
             opset=options.opset or OPSETS[-1],
         )

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.proof.verdict import Case, Expectation
 from partwise.exports.protocol import Tolerance
 from partwise.models.onnx_files import save_onnx
@@ -194,7 +195,22 @@ def tree(threshold=0.5, leaves=(10.0, 20.0, 30.0)) -> Example:
     return Example(graph, expectation(expected), [case])
 
 
-TREE_THRESHOLDS = (np.array([0.5]), np.array([-1.0]), np.array([]))
+TREES = TreeEnsemble(
+    dtype="float32",
+    comparison="LEQ",
+    n_targets=1,
+    roots=np.array([0]),
+    features=np.array([0, 1]),
+    splits=np.array([0.5, -1.0]),
+    is_member=np.zeros(2, dtype=bool),
+    true_branches=np.array([~0, ~1]),
+    false_branches=np.array([1, ~2]),
+    missing_tracks_true=np.zeros(2, dtype=bool),
+    sets=(),
+    leaf_targets=np.zeros(3, dtype=np.int64),
+    leaf_weights=np.array([10.0, 20.0, 30.0]),
+)
+"""Those of `tree`."""
 
 
 def tree_outputs(rows: np.ndarray) -> dict[str, np.ndarray]:

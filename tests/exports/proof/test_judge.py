@@ -15,7 +15,7 @@ from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.models.signature import METADATA_KEY, Feature
 from tests.exports.proof.onnx_examples import (
     ROWS,
-    TREE_THRESHOLDS,
+    TREES,
     WEIGHTS,
     Example,
     classifier,
@@ -312,7 +312,7 @@ class TestProbedTree:
         description = ModelDescription(
             signature=example.expectation.signature,
             tolerance=Tolerance(atol=0, rtol=0),
-            thresholds=TREE_THRESHOLDS,
+            trees=TREES,
         )
         probes = make_probes(description, {"features": ROWS})
         cases = [
@@ -332,5 +332,5 @@ class TestProbedTree:
         example = self.example(threshold=float(beside))
         found = verdict_of(example, path)
         assert {(finding.check, finding.case) for finding in found.findings} == {
-            ("values", "thresholds")
+            ("values", "branches")
         }

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.proof.probes import EMPTY_BATCH, MOST_ROWS, ONE_ROW, make_probes
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.models.signature import (
@@ -29,7 +30,33 @@ def description(dtype, layout, features, thresholds) -> ModelDescription:
         model_type="tests.Trees",
     )
     return ModelDescription(
-        signature=signature, tolerance=Tolerance(atol=0, rtol=0), thresholds=thresholds
+        signature=signature, tolerance=Tolerance(atol=0, rtol=0), trees=stumps(thresholds, features)
+    )
+
+
+def stumps(thresholds, features) -> TreeEnsemble:
+    """Trees of one split; numbers of a feature with categories are one set."""
+    is_member = [feature.categories is not None for feature in features]
+    splits = [
+        (place, split, False)
+        for place, found in enumerate(thresholds)
+        for split in ([] if is_member[place] else found)
+    ] + [(place, 0.0, True) for place in np.flatnonzero(is_member)]
+    places = np.arange(len(splits))
+    return TreeEnsemble(
+        dtype="float64",
+        comparison="LEQ",
+        n_targets=1,
+        roots=places,
+        features=np.array([place for place, _, _ in splits], dtype=np.int64),
+        splits=np.array([split for _, split, _ in splits], dtype=np.float64),
+        is_member=np.array([member for _, _, member in splits], dtype=bool),
+        true_branches=~(2 * places),
+        false_branches=~(2 * places + 1),
+        missing_tracks_true=places % 2 == 0,
+        sets=[thresholds[place].astype(int) for place in np.flatnonzero(is_member)],
+        leaf_targets=np.zeros(2 * len(splits), dtype=np.int64),
+        leaf_weights=np.arange(2.0 * len(splits)),
     )
 
 
@@ -61,18 +88,20 @@ def test_every_threshold_is_met_and_passed_by_one_ulp(thresholds, dtype, layout,
     bases = real if n_rows else np.zeros((1, len(features)), dtype)
     found = matrices(probes, described.signature)
     for place, numbers in enumerate(thresholds):
-        for threshold in numbers.astype(dtype):
-            column = found["thresholds"][:, place]
-            inf = np.array(np.inf, dtype)[()]
-            for number in (threshold, np.nextafter(threshold, -inf), np.nextafter(threshold, inf)):
-                assert number in column
+        column = found["branches"][:, place] if "branches" in found else []
+        inf = np.array(np.inf, dtype)[()]
+        for threshold in numbers:
+            # The largest number that the threshold lets pass, and the next one.
+            on = threshold.astype(dtype)
+            on = on if on <= threshold else np.nextafter(on, -inf)
+            assert {on, np.nextafter(on, inf)} <= {*column}
     for name, rows in found.items():
         assert rows.dtype == np.dtype(dtype)
         if name not in (ONE_ROW, EMPTY_BATCH):
             # Each row is a real one but for one feature at most.
             differing = (rows[:, None, :] != bases[None]).sum(axis=2).min(axis=1)
             assert differing.max(initial=0) <= 1, name
-    assert sum(len(rows) for rows in found.values()) <= MOST_ROWS
+    assert sum(len(rows) for name, rows in found.items() if name != "branches") <= MOST_ROWS
     assert len(found[EMPTY_BATCH]) == 0
     np.testing.assert_array_equal(found[ONE_ROW], bases[:1])
     assert bool(probes.notes) == (n_rows == 0)
@@ -103,13 +132,8 @@ def test_odd_numbers_are_put_into_every_feature(dtype):
         assert np.array(1.7e9 + 0.123456, dtype)[()] in odd
         assert {np.inf, -np.inf} <= {*found["infinities"][:, place]}
     # Of their own, since not every library takes them.
-    for name in ("odd numbers", "thresholds"):
+    for name in ("odd numbers", "branches"):
         assert not np.isinf(found[name]).any()
-
-
-def test_what_single_precision_makes_of_a_threshold_is_probed_in_double():
-    column = numeric("float64")["thresholds"][:, 0]
-    assert {0.1, float(np.float32(0.1))} <= {*column}
 
 
 @pytest.mark.parametrize("layout", ["tensor", "columns"])
@@ -125,35 +149,26 @@ def test_every_category_and_what_is_none_is_probed(layout):
     else:
         texts = {*probes.cases["categories"]["region"][:, 0]}
         assert {*CATEGORIES} < texts
-    thresholds = matrices(probes, described.signature)["thresholds"]
-    assert {*thresholds[:, 1]} <= {0.0, 2.0}, "a category has no number beside it"
+    branches = matrices(probes, described.signature)["branches"][:, 1]
+    assert {*branches[~np.isnan(branches)]} == {0.0, 1.0, 2.0}, "members, and one that is none"
+    assert np.isnan(branches).any()
 
 
-def test_a_threshold_is_put_into_the_real_rows_beside_it():
-    """They come by the nodes above the one that it splits."""
-    features = [Feature(name="a"), Feature(name="b")]
-    described = description("float64", "tensor", features, [np.array([2.5, 7.5]), np.array([])])
-    real = np.column_stack([np.arange(10.0), 100 + np.arange(10.0)])[::-1].copy()
-    probes = make_probes(described, {"features": real})
-    found = probes.cases["thresholds"]["features"]
-    near = {threshold: {*found[found[:, 0] == threshold, 1]} for threshold in (2.5, 7.5)}
-    assert near == {2.5: {102.0, 103.0, 104.0}, 7.5: {107.0, 108.0, 109.0}}
-
-
-def test_a_model_of_many_thresholds_is_probed_evenly_and_says_so():
+def test_a_model_of_many_thresholds_is_probed_evenly_and_says_so(monkeypatch):
+    monkeypatch.setattr("partwise.exports.proof.probes.MOST_WAYS", 5000)
     features = [Feature(name=f"f{place}") for place in range(40)]
     thresholds = [np.arange(500.0) + place for place in range(40)]
     described = description("float64", "tensor", features, thresholds)
     real = np.random.default_rng(0).normal(size=(50, 40))
     probes = make_probes(described, {"features": real})
     found = matrices(probes, described.signature)
-    assert sum(len(rows) for rows in found.values()) <= MOST_ROWS
-    changed = (found["thresholds"][:, None, :] != real[None]).sum(axis=2).min(axis=1)
-    assert changed.max() == 1
+    assert 4900 <= len(found["branches"]) <= 5100
+    assert probes.metrics["export_ways"] == 60_000
+    assert probes.metrics["export_ways_taken"] == len(found["branches"])
     for place in range(40):
-        assert ~np.isin(found["thresholds"][:, place], real[:, place]).all()
+        assert ~np.isin(found["branches"][:, place], real[:, place]).all()
     told = " ".join(probes.notes)
-    assert "of 20000 thresholds are probed, evenly spread." in told
+    assert "Rows take 5001 of the 60000 ways at the nodes of the trees, evenly spread." in told
     assert "odd numbers are probed" in told
 
 
