@@ -87,7 +87,7 @@ class _FileTrees:
     def members(self, node: int) -> np.ndarray:
         """Return the set of a node: the list has one after another, with NaN after each."""
         place = self._set_places[node]
-        if place >= len(self._ends_of_sets):
+        if self.modes[node] != BRANCH_MEMBER or place >= len(self._ends_of_sets):
             return np.empty(0)
         start = 0 if place == 0 else self._ends_of_sets[place - 1] + 1
         return np.unique(self._members[start : self._ends_of_sets[place]])
@@ -115,7 +115,9 @@ class _FileTrees:
         if len(self.leaf_targets) != len(self.leaf_weights):
             raise ValueError("its lists of leaves differ in length")
         for side, ends in self.ends.items():
-            most = np.where(self.is_leaf[side] != 0, len(self.leaf_weights), len(self.features))
+            if not np.isin(self.is_leaf[side], (0, 1)).all():
+                raise ValueError(f"nodes_{side}leafs has numbers other than 0 and 1")
+            most = np.where(self.is_leaf[side] == 1, len(self.leaf_weights), len(self.features))
             if ((ends < 0) | (ends >= most)).any():
                 raise ValueError(f"a {side} branch ends nowhere")
         if ((self.roots < 0) | (self.roots >= len(self.features))).any():
@@ -144,7 +146,7 @@ class _Walk:
                 ("false", self._expected.false_branches),
             ):
                 ends, wanted = self._found.ends[side][found], branches[expected]
-                is_leaf, due = self._found.is_leaf[side][found] != 0, wanted < 0
+                is_leaf, due = self._found.is_leaf[side][found] == 1, wanted < 0
                 self._note(f"a leaf on the {side} branch", is_leaf, due, expected)
                 leaves = is_leaf & due
                 compared += int(np.count_nonzero(due))
