@@ -25,7 +25,7 @@ from partwise.models.signature import Feeds, Outputs, Signature, Tensor, take_ro
 from partwise.models.torch_programs import NeuronModel, neuron_tracer, tensors_of
 
 # By default the compiler casts matrix products to bfloat16, which has 8 bits of precision.
-NEURON_TOLERANCE = Tolerance(atol=1e-2, rtol=1e-2)
+NEURON_TOLERANCE = Tolerance(atol=0.0, rtol=1e-2, scaled=1e-2, variation=10.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
@@ -13,10 +14,42 @@ from partwise.models.signature import Feeds, Outputs, Signature
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tolerance:
-    """Values may differ by atol + rtol * |expected|."""
+    """Values may differ by atol + rtol * |expected| + scaled * (the scale of their output).
+
+    The scale is measured on what the model itself gives for real rows (`proof/scale.py`), so that
+    outputs of 1e-13 and of 1e13 are judged alike. `atol` is for outputs whose size is known.
+    """
 
     atol: float
     rtol: float
+    scaled: float = 0.0
+    variation: float = 100.0
+    """An output that varies between rows by less than so many times what it may differ by proves
+    nothing: the export of another model would pass too."""
+
+    def allowed(self, expected: np.ndarray, scale: np.ndarray) -> np.ndarray:
+        """Return for each expected value by how much a given one may differ.
+
+        Args:
+            expected: Finite, in double.
+            scale: Of its output, of a shape that fits.
+        """
+        return np.asarray(self.atol + self.rtol * np.abs(expected) + self.scaled * scale)
+
+    def given(self, atol: float | None, rtol: float | None) -> "Tolerance":
+        """Return what the user gave in its place: an atol in place of `scaled` as well.
+
+        What a constant passes proves nothing, whatever the user allows: it has to vary by twice
+        that.
+        """
+        if atol is None and rtol is None:
+            return self
+        return Tolerance(
+            atol=self.atol if atol is None else atol,
+            rtol=self.rtol if rtol is None else rtol,
+            scaled=self.scaled if atol is None else 0.0,
+            variation=2.0,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

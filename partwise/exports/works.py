@@ -19,7 +19,7 @@ from partwise.exports.choice import exporter_for
 from partwise.exports.proof.judge import judge
 from partwise.exports.proof.probes import make_probes
 from partwise.exports.proof.verdict import Case, Expectation, MetricGate
-from partwise.exports.protocol import Exporter, ModelDescription, Tolerance
+from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions, format_of
 from partwise.models.serdes import SERDES, ModelSerde, serde_by_name
 from partwise.models.signature import SIGNATURE_FILE, Feeds, Origin, Signature, feeds_of_rows
@@ -136,6 +136,7 @@ class Proof:
         cases = [
             Case(
                 name=name,
+                kind="real" if name == HELD_OUT else probes.kind(name),
                 feeds=feeds,
                 expected=subject.exporter.predict(subject.model, signature, feeds),
             )
@@ -145,10 +146,7 @@ class Proof:
         expectation = Expectation(
             format=subject.format,
             signature=signature,
-            tolerance=Tolerance(
-                atol=description.tolerance.atol if given.atol is None else given.atol,
-                rtol=description.tolerance.rtol if given.rtol is None else given.rtol,
-            ),
+            tolerance=description.tolerance.given(given.atol, given.rtol),
             opset=description.opset,
             is_constant=description.is_constant,
             trees=description.trees if subject.format == "onnx" else None,

@@ -81,7 +81,7 @@ class ExporterContract:
         model = self.model()
         description, feeds = self.write(model, tmp_path / self.file_name)
         signature = description.signature
-        cases = {"rows": feeds, **make_probes(description, feeds).cases}
+        probes = make_probes(description, feeds)
         expectation = Expectation(
             format=self.form,
             signature=signature,
@@ -96,9 +96,12 @@ class ExporterContract:
             expectation,
             [
                 Case(
-                    name=name, feeds=given, expected=self.exporter.predict(model, signature, given)
+                    name=name,
+                    kind="real" if given is feeds else probes.kind(name),
+                    feeds=given,
+                    expected=self.exporter.predict(model, signature, given),
                 )
-                for name, given in cases.items()
+                for name, given in {"rows": feeds, **probes.cases}.items()
             ],
         )
         found = [f"{finding.check}: {finding.message}" for finding in verdict.findings]

@@ -13,7 +13,6 @@ from partwise.errors import ExportRefused, IntegrityError
 from partwise.exports.neuron import NEURON_TOLERANCE
 from partwise.exports.proof.comparison import Comparison
 from partwise.exports.proof.verdict import Case, Expectation
-from partwise.exports.protocol import Tolerance
 from partwise.exports.torch.capture import capturing
 from partwise.formatting import reason
 from partwise.models.signature import Signature
@@ -249,11 +248,7 @@ def write_neuron(
 
 def with_neuron_tolerance(expected: Expected, options: TransformersOptions) -> Expected:
     """Return the same with the compiler's tolerance where the options say none."""
-    given = expected.expectation.tolerance
-    tolerance = Tolerance(
-        atol=max(given.atol, NEURON_TOLERANCE.atol) if options.atol is None else options.atol,
-        rtol=max(given.rtol, NEURON_TOLERANCE.rtol) if options.rtol is None else options.rtol,
-    )
+    tolerance = NEURON_TOLERANCE.given(options.atol, options.rtol)
     return replace(expected, expectation=replace(expected.expectation, tolerance=tolerance))
 
 
@@ -282,7 +277,7 @@ def _program(
 def _problem(program: Any, expectation: Expectation, cases: Sequence[Case]) -> str | None:
     """Return the first thing that a program does not do right, in a sentence."""
     for case in cases:
-        comparison = Comparison(expectation)
+        comparison = Comparison(expectation, cases)
         try:
             given = run_program(program, expectation.signature, case.feeds)
         except Exception as error:  # whatever operators raise for sizes that do not fit

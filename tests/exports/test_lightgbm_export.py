@@ -279,7 +279,6 @@ def test_a_thousand_leaves_and_two_thousand_trees(tmp_path):
     assert max(tree["num_leaves"] for tree in wide.dump_model()["tree_info"]) > 1000
     Exported(wide, tmp_path / "model.onnx").check()
     exported = Exported(train(2000, num_leaves=4), tmp_path / "model.onnx")
-    assert LIMIT <= exported.description.tolerance.atol < 1e-9
     exported.check(MATRIX)
 
 

@@ -133,14 +133,6 @@ class LightGBMTrees:
         firsts = np.repeat(self.leaf_values[starts], self.leaf_counts)
         return bool((firsts == self.leaf_values).all())
 
-    def largest_score(self) -> float:
-        """Return a bound of the absolute score of any target, before an average is taken."""
-        if not len(self.leaf_counts):
-            return 0.0
-        starts = np.cumsum(self.leaf_counts) - self.leaf_counts
-        largest = np.maximum.reduceat(np.abs(self.leaf_values), starts)
-        return float(largest.reshape(-1, self.n_targets).sum(axis=0).max())
-
     def ensemble(self) -> TreeEnsemble:
         """Return the trees as a TreeEnsemble; a model without trees gets one that adds 0."""
         if not len(self.leaf_counts):

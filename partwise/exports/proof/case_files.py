@@ -8,7 +8,7 @@ import json
 import mmap
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -94,7 +94,7 @@ def write_request(
         "file_path": file_path,
         "format": expectation.format,
         "signature": expectation.signature.to_json(),
-        "tolerance": [expectation.tolerance.atol, expectation.tolerance.rtol],
+        "tolerance": asdict(expectation.tolerance),
         "opset": expectation.opset,
         "is_constant": expectation.is_constant,
         "trees": expectation.trees and _write_trees(writer, expectation.trees),
@@ -110,6 +110,7 @@ def write_request(
         "cases": [
             {
                 "name": case.name,
+                "kind": case.kind,
                 "feeds": writer.add_all(case.feeds),
                 "expected": writer.add_all(case.expected),
             }
@@ -123,11 +124,10 @@ def read_request(
 ) -> tuple[str, Expectation, list[Case]]:
     """Return the file's path, what it has to be, and the cases of a request."""
     gate, labels = request["gate"], request["gate"] and request["gate"]["labels"]
-    atol, rtol = request["tolerance"]
     expectation = Expectation(
         format=request["format"],
         signature=Signature.model_validate_json(request["signature"]),
-        tolerance=Tolerance(atol=atol, rtol=rtol),
+        tolerance=Tolerance(**request["tolerance"]),
         opset=request["opset"],
         is_constant=request["is_constant"],
         trees=request["trees"] and _read_trees(request["trees"], reader),
@@ -137,6 +137,7 @@ def read_request(
     cases = [
         Case(
             name=case["name"],
+            kind=case["kind"],
             feeds=reader.get_all(case["feeds"]),
             expected=reader.get_all(case["expected"]),
         )

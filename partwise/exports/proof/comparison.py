@@ -1,15 +1,15 @@
 """Comparison: what an export gives against what its model gives."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from partwise.exports.proof.metric_gate import judge_metric
 from partwise.exports.proof.movement import Movement
+from partwise.exports.proof.scale import Scale, measure_scales
 from partwise.exports.proof.variety import Variety, same
 from partwise.exports.proof.verdict import ODD_NUMBERS, Case, Expectation, Finding, Verdict
-from partwise.exports.protocol import Tolerance
 from partwise.models.signature import Signature
 from partwise.tables.column_names import names_in_words
 
@@ -18,11 +18,17 @@ class Comparison:
     """Cases added up to a verdict.
 
     Two values are the same when both are NaN, or the same infinity, or finite with
-    |given - expected| <= atol + rtol * |expected|. Whole numbers, bools and text have to be equal.
+    |given - expected| <= atol + rtol * |expected| + scaled * (the scale of their output). Whole
+    numbers, bools and text have to be equal.
+
+    Args:
+        expectation: What the export has to be.
+        cases: All that will be added; what the model gives for them is the scale of its outputs.
     """
 
-    def __init__(self, expectation: Expectation) -> None:
+    def __init__(self, expectation: Expectation, cases: Sequence[Case] = ()) -> None:
         self._expectation = expectation
+        self._scales = measure_scales(cases)
         self._findings: list[Finding] = []
         self._notes: list[str] = []
         self._variety: dict[str, Variety] = {}
@@ -65,7 +71,7 @@ class Comparison:
     def add_reference(self, case: Case) -> None:
         """Take note of what the model gives for a case; of cases on which the export fails, too."""
         for name, expected in case.expected.items():
-            self._variety.setdefault(name, Variety()).add(expected)
+            self._variety.setdefault(name, Variety()).add(expected, is_odd=case.kind == "odd")
 
     def verdict(self) -> Verdict:
         """Return what came of all cases."""
@@ -103,6 +109,11 @@ class Comparison:
                 )
             )
         else:
+            for name in self._variety:
+                if name not in constant:
+                    found, noted = self._judge_variation(name)
+                    findings += found
+                    notes += noted
             notes += [
                 f"The output {name!r} is {value} for all {self._variety[name].rows} rows."
                 for name, value in constant.items()
@@ -135,7 +146,6 @@ class Comparison:
             self._add_exact(case, name, expected, given)
 
     def _add_numbers(self, case: Case, name: str, expected: np.ndarray, given: np.ndarray) -> None:
-        tolerance = self._expectation.tolerance
         wanted, found = expected.astype(np.float64), given.astype(np.float64)
         finite = np.isfinite(wanted) & np.isfinite(found)
         elsewhere = ~finite & ~same(wanted, found)
@@ -152,7 +162,8 @@ class Comparison:
             )
         difference = absolute_difference(wanted, found, finite)
         relative = relative_difference(difference, wanted, finite)
-        beyond = difference > allowed_difference(tolerance, np.where(finite, wanted, 0))
+        allowed = self._allowed(name, wanted, finite)
+        beyond = difference > allowed
         n_beyond = int(np.count_nonzero(beyond))
         self._totals["export_differing"] += n_beyond + n_elsewhere
         if self._expectation.gate is not None:
@@ -173,33 +184,105 @@ class Comparison:
             f"{what}differs in {n_beyond} of {wanted.size} values: by {difference[place]:.6g} at "
             f"most, at {_place(place)}, where {_number(expected, place)} is expected and "
             f"{_number(given, place)} given (relative at most {np.max(relative[beyond]):.3g}; "
-            f"allowed is {tolerance.atol:g} + {tolerance.rtol:g} * |expected|)",
+            f"allowed is {allowed[place]:.3g}: {self._rule(name)})",
             max_difference=float(difference[place]),
             count=n_beyond,
         )
 
     def _output_with(self, values: np.ndarray, case: Case) -> str | None:
         """Return the output of the model that has these values, if there is one."""
-        tolerance = self._expectation.tolerance
         for name, expected in case.expected.items():
             if expected.dtype.kind == "f" and expected.shape == values.shape:
-                with np.errstate(over="ignore"):
-                    near = np.isclose(
-                        values, expected, tolerance.rtol, tolerance.atol, equal_nan=True
-                    )
-                if near.all():
+                wanted = expected.astype(np.float64)
+                finite = np.isfinite(wanted) & np.isfinite(values)
+                near = absolute_difference(wanted, values, finite) <= self._allowed(
+                    name, wanted, finite
+                )
+                if np.all(np.where(finite, near, same(wanted, values))):
                     return name
         return None
 
+    def _allowed(self, name: str, expected: np.ndarray, finite: np.ndarray) -> np.ndarray:
+        """Return by how much the values of an output may differ from these."""
+        return self._expectation.tolerance.allowed(
+            np.where(finite, expected, 0), self._scale(name, expected.shape[1:])
+        )
+
+    def _scale(self, name: str, row_shape: tuple[int, ...]) -> np.ndarray:
+        return self._scale_of(name).of(row_shape)
+
+    def _scale_of(self, name: str) -> Scale:
+        return self._scales.get(name) or Scale()
+
+    def _rule(self, name: str) -> str:
+        tolerance, rule = self._expectation.tolerance, []
+        if tolerance.atol or not tolerance.scaled:
+            rule.append(f"{tolerance.atol:g}")
+        if tolerance.scaled:
+            scale = self._scale_of(name).output
+            rule.append(f"{tolerance.scaled:g} * (the output's scale of {scale:.3g})")
+        return " + ".join([*rule, f"{tolerance.rtol:g} * |expected|"])
+
+    def _judge_variation(self, name: str) -> tuple[list[Finding], list[str]]:
+        """Say so where an output varies by so little that another model's export would pass."""
+        tolerance = self._expectation.tolerance
+        if self._expectation.gate is not None or self._expectation.is_constant:
+            return [], []
+        n_varying, n_too_little, largest = 0, 0, (0.0, 0.0)
+        for low, high in self._variety[name].ranges():
+            with np.errstate(over="ignore", invalid="ignore"):
+                range_ = np.where(high > low, high - low, 0.0)
+                size = np.maximum(np.abs(low), np.abs(high))
+            scale = self._scale(name, range_.shape)
+            allowed = tolerance.allowed(np.where(np.isfinite(size), size, 0), scale)
+            too_little = (range_ > 0) & (range_ < tolerance.variation * allowed)
+            n_varying += int(np.count_nonzero(range_))
+            n_too_little += int(np.count_nonzero(too_little))
+            if too_little.any():
+                place = int(np.argmax(np.where(too_little, range_, -1)))
+                largest = max(largest, (float(range_.flat[place]), float(allowed.flat[place])))
+        times = f"{tolerance.variation:g} times what is allowed"
+        if not n_too_little:
+            return [], []
+        if n_too_little < n_varying:
+            few = f"{n_too_little} of {n_varying} places of a row"
+            return [], [f"Of the output {name!r}, {few} vary by less than {times}."]
+        message = (
+            f"The comparison proves nothing of the output {name!r}: on ordinary rows it varies by "
+            f"{largest[0]:.3g} at most, which is less than {times} ({largest[1]:.3g}: "
+            f"{self._rule(name)}). Train the model on its label less the mean, or pass a smaller "
+            "rtol."
+        )
+        finding = Finding(check="vacuous", message=message, output=name, max_difference=largest[0])
+        return [finding], []
+
     def _add_labels(self, case: Case, name: str, expected: np.ndarray, given: np.ndarray) -> None:
         differing = np.asarray(expected != given, dtype=bool)
-        ties = differing & _ties(self._expectation, case, given)
+        ties = differing & self._ties(case, given)
         wrong = differing & ~ties
         n_wrong, n_ties = int(np.count_nonzero(wrong)), int(np.count_nonzero(ties))
         self._totals["export_labels_differing"] += n_wrong
         self._totals["export_label_ties"] += n_ties
         if n_wrong and self._expectation.gate is None:
             self._find_unequal("labels", case, name, expected, given, wrong)
+
+    def _ties(self, case: Case, given: np.ndarray) -> np.ndarray:
+        """Return for which rows the given label is, within the tolerance, as likely as the best.
+
+        Both probabilities may differ by their tolerance, so the two may be apart by the sum.
+        """
+        none = np.zeros(given.shape, dtype=bool)
+        signature, tolerance = self._expectation.signature, self._expectation.tolerance
+        name, probabilities = _probabilities(signature, case.expected, len(given))
+        if given.ndim != 1 or probabilities is None:
+            return none
+        codes = {label: code for code, label in enumerate(signature.class_labels or ())}
+        chosen = np.array([codes.get(_plain(label), -1) for label in given], dtype=np.int64)
+        top = probabilities.max(axis=1, initial=-np.inf)
+        of_chosen = probabilities[np.arange(len(chosen)), chosen]
+        scale = np.array(self._scale_of(name).output)
+        allowed = tolerance.allowed(top, scale) + tolerance.allowed(of_chosen, scale)
+        return np.asarray((chosen >= 0) & (top - of_chosen <= allowed))
 
     def _add_exact(self, case: Case, name: str, expected: np.ndarray, given: np.ndarray) -> None:
         differing = np.asarray(expected != given, dtype=bool)
@@ -261,11 +344,6 @@ class Comparison:
             self._totals[metric] = max(self._totals[metric], float(np.max(values)))
 
 
-def allowed_difference(tolerance: Tolerance, expected: np.ndarray) -> np.ndarray:
-    """Return for each expected value by how much a given one may differ."""
-    return np.asarray(tolerance.atol + tolerance.rtol * np.abs(expected))
-
-
 def absolute_difference(expected: np.ndarray, given: np.ndarray, finite: np.ndarray) -> np.ndarray:
     """Return |given - expected| where both are finite, and 0 elsewhere."""
     # The difference of two large numbers may be infinite, which is beyond any tolerance.
@@ -289,39 +367,20 @@ def dtype_name(array: np.ndarray) -> str:
     return "string" if array.dtype.kind in "OUS" else array.dtype.name
 
 
-def _ties(expectation: Expectation, case: Case, given: np.ndarray) -> np.ndarray:
-    """Return for which rows the given label is, within the tolerance, as likely as the likeliest.
-
-    Both probabilities may differ by their tolerance, so the two may be apart by the sum.
-    """
-    none = np.zeros(given.shape, dtype=bool)
-    labels = expectation.signature.class_labels or ()
-    probabilities = _probabilities(expectation.signature, case.expected, len(given))
-    if given.ndim != 1 or probabilities is None:
-        return none
-    codes = {label: code for code, label in enumerate(labels)}
-    chosen = np.array([codes.get(_plain(label), -1) for label in given], dtype=np.int64)
-    top = probabilities.max(axis=1, initial=-np.inf)
-    of_chosen = probabilities[np.arange(len(chosen)), chosen]
-    allowed = allowed_difference(expectation.tolerance, top)
-    allowed = allowed + allowed_difference(expectation.tolerance, of_chosen)
-    return np.asarray((chosen >= 0) & (top - of_chosen <= allowed))
-
-
 def _probabilities(
     signature: Signature, outputs: Mapping[str, np.ndarray], n_rows: int
-) -> np.ndarray | None:
+) -> tuple[str, np.ndarray | None]:
     """Return the output (n, classes) of a model, or of one (n,) for the second of two classes."""
     n_classes = len(signature.class_labels or ())
-    named = [outputs[signature.prediction], *outputs.values()]
-    for values in named:
+    named = [(signature.prediction, outputs[signature.prediction]), *outputs.items()]
+    for name, values in named:
         if values.dtype.kind == "f" and values.shape == (n_rows, n_classes):
-            return values.astype(np.float64)
-    for values in named:
+            return name, values.astype(np.float64)
+    for name, values in named:
         if values.dtype.kind == "f" and n_classes == 2 and values.size == n_rows:
             of_second = values.astype(np.float64).reshape(-1)
-            return np.column_stack([1 - of_second, of_second])
-    return None
+            return name, np.column_stack([1 - of_second, of_second])
+    return "", None
 
 
 def _compare_names(case: Case, given: Mapping[str, np.ndarray]) -> list[Finding]:

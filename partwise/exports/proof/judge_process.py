@@ -78,7 +78,7 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
     except Exception as error:
         return _verdict([*findings, Finding(check="load", message=f"It fails: {brief(error)}")])
     findings += _check_model(model, expectation)
-    comparison = Comparison(expectation)
+    comparison = Comparison(expectation, cases)
     # What is known to be called wrongly would fail once more for every case.
     is_callable = not any(finding.check == "inputs" for finding in findings)
     for case in cases:

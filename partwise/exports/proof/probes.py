@@ -11,7 +11,7 @@ import numpy as np
 
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.proof.tree_coverage import Coverage, FeatureSpace, covering_rows
-from partwise.exports.proof.verdict import ODD_NUMBERS
+from partwise.exports.proof.verdict import INFINITIES, ODD_CASES, ODD_NUMBERS, CaseKind
 from partwise.exports.protocol import ModelDescription
 from partwise.models.signature import Feature, Feeds, Signature, feeds_of_matrix, matrix_of_feeds
 
@@ -35,6 +35,10 @@ class Probes:
     notes: tuple[str, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
     """How much of trees the rows reach, for the ledger."""
+
+    def kind(self, name: str) -> CaseKind:
+        """Return whether the numbers of a case are of the model's world, or made to go wrong."""
+        return "odd" if name in ODD_CASES else "made"
 
 
 def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MOST_ROWS) -> Probes:
@@ -63,7 +67,7 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
     quarter = most_rows // 4
     cases = {
         ODD_NUMBERS: maker.vary(maker.odd_numbers(), quarter, ODD_NUMBERS),
-        "infinities": maker.vary(maker.infinities(), quarter // 2, "infinities"),
+        INFINITIES: maker.vary(maker.infinities(), quarter // 2, INFINITIES),
         "categories": maker.vary(maker.categories(), quarter, "categories"),
     }
     metrics: Mapping[str, float] = {}

@@ -14,15 +14,46 @@ class Variety:
         self.rows = 0
         self._first: dict[tuple[int, ...], np.ndarray] = {}
         self._differ = False
+        self._lowest: dict[tuple[int, ...], np.ndarray] = {}
+        self._highest: dict[tuple[int, ...], np.ndarray] = {}
 
-    def add(self, values: np.ndarray) -> None:
-        """Look at an output of the shape (n, ...), or at one without a batch."""
+    def add(self, values: np.ndarray, *, is_odd: bool = False) -> None:
+        """Look at an output of the shape (n, ...), or at one without a batch.
+
+        Args:
+            values: The output.
+            is_odd: Whether its rows were made to go wrong, and so do not count for its range.
+        """
         self.rows += len(values) if values.ndim else 1
         if not values.size:
             return
         rows = values.reshape(len(values) if values.ndim else 1, -1)
         first = self._first.setdefault(values.shape[1:], rows[0].copy())
         self._differ = self._differ or not bool(np.all(same(rows, first)))
+        if values.dtype.kind == "f" and not is_odd:
+            self._widen(values if values.ndim else values.reshape(1))
+
+    def ranges(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the smallest and the largest finite value at each place of a row, in double.
+
+        There is a pair for each shape that rows have, and where they have several, one for all
+        places together. A place without finite values has (inf, -inf).
+        """
+        pairs = [(low, self._highest[shape]) for shape, low in self._lowest.items()]
+        if len(pairs) > 1:
+            lows, highs = zip(*pairs, strict=True)
+            lowest = min(float(np.min(low)) for low in lows)
+            pairs.append((np.array(lowest), np.array(max(float(np.max(high)) for high in highs))))
+        return pairs
+
+    def _widen(self, values: np.ndarray) -> None:
+        shape, finite = values.shape[1:], np.isfinite(values)
+        for known, found, least, best in (
+            (self._lowest, np.min, np.inf, np.minimum),
+            (self._highest, np.max, -np.inf, np.maximum),
+        ):
+            limit = found(values, axis=0, initial=least, where=finite).astype(np.float64)
+            known[shape] = best(known.get(shape, limit), limit)
 
     @property
     def varies(self) -> bool:

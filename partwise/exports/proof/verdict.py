@@ -29,11 +29,17 @@ Check = Literal[
     "swapped",  # the values of another output
     "labels",
     "metric",
-    "vacuous",  # the reference says nothing: it is the same for all rows
+    "vacuous",  # the reference says nothing: it is the same for all rows, or nearly so
 ]
+
+CaseKind = Literal["real", "made", "odd"]
+"""Rows of the data; variations of them; numbers that no data have, made to go wrong."""
 
 ODD_NUMBERS = "odd numbers"
 """The case of zeros, missing values and numbers of every magnitude."""
+
+INFINITIES = "infinities"
+ODD_CASES = frozenset({ODD_NUMBERS, INFINITIES})
 
 MOST_SHOWN = 3
 """Findings in one message."""
@@ -47,6 +53,7 @@ class Case:
     """Such as "held-out rows"."""
     feeds: Feeds
     expected: Mapping[str, np.ndarray]
+    kind: CaseKind = "real"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

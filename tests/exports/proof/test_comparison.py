@@ -248,3 +248,146 @@ def test_arrays_travel_as_they_are(tmp_path_factory, many):
 def test_what_is_no_number_or_text_does_not_travel(tmp_path):
     with (tmp_path / "arrays").open("wb") as file, pytest.raises(TypeError, match="complex128"):
         ArrayWriter(file).add(np.zeros(2, complex))
+
+
+SCALED = replace(
+    EXPECTATION, tolerance=Tolerance(atol=0, rtol=1e-4, scaled=1e-5), is_constant=False
+)
+
+
+def judged(expected, given, expectation=SCALED, odd=None) -> Verdict:
+    """Compare real rows, and an odd case for which the file gives what the model does."""
+    cases = [Case(name="held-out rows", feeds={}, expected={"y": expected})]
+    if odd is not None:
+        cases.append(Case(name="odd", feeds={}, expected={"y": odd}, kind="odd"))
+    comparison = Comparison(expectation, cases)
+    for case, actual in zip(cases, [given, odd], strict=False):
+        comparison.add(case, {"y": actual})
+    return comparison.verdict()
+
+
+def checks(verdict) -> list[str]:
+    return [finding.check for finding in verdict.findings]
+
+
+NORMAL = np.random.default_rng(0).normal(size=40)
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-13, 2e-6, 1e-5, 1.0, 1e13])
+def test_outputs_of_every_size_are_judged_alike(size):
+    values = NORMAL * size
+    assert checks(judged(values, values + 5e-6 * size)) == []
+    assert checks(judged(values, values + 5e-5 * size)) == ["values"]
+    assert checks(judged(values, np.zeros(40))) == ["values"], "all leaves or weights are zero"
+
+
+@pytest.mark.parametrize("large", [1e20, -1e300, np.inf, np.nan])
+def test_one_odd_value_raises_nothing_that_is_allowed_elsewhere(large):
+    few = np.append(NORMAL, [large])
+    wrong = few.copy()
+    wrong[3] += 1e-3
+    assert checks(judged(few, few.copy())) == []
+    (finding,) = judged(few, wrong).findings
+    assert (finding.check, finding.count) == ("values", 1)
+    assert "1e-05 * (the output's scale of 0.5" in finding.message
+
+
+def test_an_odd_case_raises_nothing_that_is_allowed_elsewhere():
+    wrong = NORMAL.copy()
+    wrong[3] += 1e-3
+    odd = np.full(1000, 1e20)
+    assert checks(judged(NORMAL, wrong, odd=odd)) == ["values"]
+    assert checks(judged(NORMAL, NORMAL, odd=odd)) == []
+
+
+def test_each_column_has_a_scale_of_its_own():
+    values = np.column_stack([NORMAL, NORMAL * 1e-6, np.zeros(40)])
+    assert checks(judged(values, values.copy())) == []
+    assert checks(judged(values, values * [1, 0, 1])) == ["values"]
+
+
+def test_a_column_is_allowed_what_its_neighbours_round():
+    """Of p and 1 - p, the smaller has the error of the larger."""
+    likely = 1 - 1e-6 * (2 + NORMAL)
+    values = np.column_stack([1 - likely, likely])
+    values = np.concatenate([values, [[0.5, 0.5]]])
+    verdict = judged(values, values + np.array([6e-8, 0.0]))
+    assert checks(verdict) == []
+    verdict = judged(values[:, :1], values[:, :1] + 6e-8)
+    assert checks(verdict) == ["values"]
+
+
+def test_columns_that_hardly_vary_are_told_where_others_vary():
+    values = np.column_stack([NORMAL, 300 + 1e-3 * NORMAL])
+    verdict = judged(values, values.copy())
+    assert verdict.findings == ()
+    assert verdict.notes == (
+        "Of the output 'y', 1 of 2 places of a row vary by less than 100 times what is allowed.",
+    )
+
+
+def test_few_rows_have_the_scale_of_the_whole_output():
+    values = NORMAL[:6].reshape(2, 3)
+    values[:, 0] = 1e-9
+    assert checks(judged(values, values + np.array([5e-7, 0, 0]))) == []
+
+
+@pytest.mark.parametrize("kind", ["made", "odd"])
+def test_without_real_rows_the_others_say_what_the_scale_is(kind):
+    expected = {"y": NORMAL * 1e-6}
+    case = Case(name="thresholds", feeds={}, expected=expected, kind=kind)
+    comparison = Comparison(SCALED, [case])
+    comparison.add(case, {"y": np.zeros(40)})
+    assert checks(comparison.verdict()) == ["values"]
+
+
+def test_an_output_that_hardly_varies_proves_nothing():
+    values = 300 + 0.01 * NORMAL
+    (finding,) = judged(values, values.copy()).findings
+    assert (finding.check, finding.output) == ("vacuous", "y")
+    assert "less than 100 times what is allowed (0.033: 1e-05 * (the output's" in finding.message
+    varied = np.append(NORMAL, 300)
+    assert checks(judged(varied, varied.copy())) == []
+
+
+def test_numbers_made_to_go_wrong_are_no_variation():
+    values = 300 + 0.01 * NORMAL
+    odd = NORMAL * 1e30
+    assert checks(judged(values, values, odd=odd)) == ["vacuous"]
+
+
+def test_a_model_that_is_constant_by_its_structure_need_not_vary():
+    values = 300 + 0.01 * NORMAL
+    assert checks(judged(values, values.copy(), replace(SCALED, is_constant=True))) == []
+
+
+def test_rows_of_several_lengths_vary_where_they_are_of_one_row_each():
+    comparison = Comparison(SCALED)
+    for length in (3, 4):
+        values = NORMAL[:length].reshape(1, length)
+        comparison.add(Case(name="c", feeds={}, expected={"y": values}), {"y": values})
+    assert comparison.verdict().findings == ()
+
+
+def test_what_the_user_allows_counts_in_place_of_the_scale():
+    default = Tolerance(atol=0, rtol=1e-4, scaled=1e-5)
+    assert default.given(None, None) is default
+    assert default.given(0.5, None) == Tolerance(atol=0.5, rtol=1e-4, variation=2.0)
+    assert default.given(None, 0.1) == Tolerance(atol=0, rtol=0.1, scaled=1e-5, variation=2.0)
+    given = replace(SCALED, tolerance=default.given(0.1, 0.0))
+    assert checks(judged(NORMAL, NORMAL + 0.09, given)) == []
+    # A constant would pass.
+    assert checks(judged(NORMAL / 40, NORMAL / 40, given)) == ["vacuous"]
+
+
+@given(
+    values=DOUBLES.filter(lambda values: np.abs(values).max() < 1e150), power=st.integers(-400, 300)
+)
+def test_the_verdict_does_not_depend_on_the_unit(values, power):
+    factor = 2.0**power
+    wrong = values + 3e-5
+    scaled = judged(values * factor, wrong * factor)
+    plain = judged(values, wrong)
+    exact = (values * factor / factor == values).all() and (wrong * factor / factor == wrong).all()
+    if exact and np.isfinite(values * factor).all():
+        assert checks(scaled) == checks(plain)
