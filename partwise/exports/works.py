@@ -150,6 +150,7 @@ class Proof:
             opset=description.opset,
             is_constant=description.is_constant,
             trees=description.trees if subject.format == "onnx" else None,
+            time_limit_s=given.judge_timeout_s,
             serde="" if signature.origin is None else signature.origin.model_serde,
             gate=None
             if options is None or options.precision == "full"

@@ -93,6 +93,13 @@ class ValidationOptions(FormSettings):
         description="For float16 and int8: how much worse the export may be on the held-out rows, "
         "as a fraction of the model's own error.",
     )
+    judge_timeout_s: float = Field(
+        title="Time limit of the judge",
+        default=600.0,
+        gt=0,
+        description="For so many seconds one file may be loaded, run and compared. A file that "
+        "takes longer is refused, and the process that judged it ended.",
+    )
 
 
 def refuse_optimization(options: ExportOptions) -> None:

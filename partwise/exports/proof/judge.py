@@ -45,6 +45,7 @@ class JudgeProcess:
             bufsize=0,
         )
         self.pid = self._process.pid
+        self.is_late = False
         self._answers = io.BufferedReader(cast("io.FileIO", self._process.stdout))
         try:
             self.at = self._receive()["at"]
@@ -60,8 +61,19 @@ class JudgeProcess:
         """Return what the judge says of a file.
 
         Raises:
-            _DiedError: It died.
+            _DiedError: It died, or was ended since it took too long.
         """
+        # A thread, since a runtime that hangs answers to nothing but its end.
+        timer = threading.Timer(expectation.time_limit_s, self._end_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._ask(file_path, expectation, cases)
+        finally:
+            timer.cancel()
+            timer.join()
+
+    def _ask(self, file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Verdict:
         self.at = ["load", ""]
         for descriptor in (self._cases_fd, self._log_fd):
             os.ftruncate(descriptor, 0)
@@ -79,6 +91,10 @@ class JudgeProcess:
         return Verdict(
             findings=findings, metrics=found["metrics"], notes=notes, libraries=libraries
         )
+
+    def _end_late(self) -> None:
+        self.is_late = True
+        self._process.kill()
 
     def has_ended(self) -> bool:
         """Whether the process is dead."""
@@ -157,7 +173,7 @@ def judge(file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Ve
         try:
             return process.ask(file_path, expectation, cases)
         except _DiedError:
-            finding = _describe_death(process)
+            finding = _describe_death(process, expectation.time_limit_s)
             _end(expectation.format)
             return Verdict(findings=(finding,))
         except BaseException:
@@ -179,16 +195,20 @@ def _end(name: ModelFormat) -> None:
         process.close()
 
 
-def _describe_death(process: JudgeProcess) -> Finding:
+def _describe_death(process: JudgeProcess, limit_s: float) -> Finding:
     what, case = process.at
     doing = f"ran on the case {case!r}" if what == "run" else "was loaded"
-    log = process.read_log()
-    return Finding(
-        check="run" if what == "run" else "load",
-        message=f"The process died while the export {doing}: {process.describe_end()}. It wrote: "
-        f"{log or 'nothing'}",
-        case=case,
-    )
+    if process.is_late:
+        message = (
+            f"The export was not judged within {limit_s:g} s, and its process was ended while the "
+            f"export {doing}: allow more (judge_timeout_s), or compare fewer rows (most_rows)."
+        )
+    else:
+        message = (
+            f"The process died while the export {doing}: {process.describe_end()}. It wrote: "
+            f"{process.read_log() or 'nothing'}"
+        )
+    return Finding(check="run" if what == "run" else "load", message=message, case=case)
 
 
 def _forget_judges() -> None:

@@ -87,6 +87,8 @@ class Expectation:
     """In place of the tolerance."""
     trees: TreeEnsemble | None = None
     """Those that an ONNX file has to hold, node by node."""
+    time_limit_s: float = 3600.0
+    """For so long the file may be loaded, run and compared."""
     serde: str = ""
     """Of the format "native": the name of the serde that reads the file."""
 

@@ -156,6 +156,17 @@ def test_a_file_that_ends_the_process_while_it_runs_is_a_finding(path):
     assert "onnx" not in judging._judges
 
 
+def test_a_file_that_takes_too_long_is_a_finding(path):
+    example = endless().expecting(time_limit_s=2.0)
+    verdict = judge(example.save(path), example.expectation, example.cases)
+    (finding,) = verdict.findings
+    assert (finding.check, finding.case) == ("run", "held-out rows")
+    assert "was not judged within 2 s" in finding.message
+    assert "judge_timeout_s" in finding.message
+    right = linear()
+    assert judge(right.save(path), right.expectation, right.cases).findings == ()
+
+
 def test_a_judge_that_died_between_two_files_is_replaced(path):
     example = linear()
     judge(example.save(path), example.expectation, example.cases)
