@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from partwise.connector.categories import with_categories
 from partwise.errors import InputError
+from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_number
 from partwise.tables.features import (
     REFUSED_BY_XGBOOST,
@@ -30,6 +31,9 @@ _REGRESSION = (
     "reg:squarederror", "reg:squaredlogerror", "reg:pseudohubererror", "reg:absoluteerror",
     "reg:quantileerror", "reg:gamma", "reg:tweedie", "count:poisson",
 )  # fmt: skip
+CODES_ATTRIBUTE = "partwise_categories"
+"""Set to "codes", it says that a Booster was trained on codes of categories, and takes such."""
+
 _ALIASES = {
     "eta": "learning_rate",
     "min_split_loss": "gamma",
@@ -76,6 +80,11 @@ class XGBoostTrainer(BoostingTrainer):
     def _task(self, params: Mapping[str, Any]) -> Task:
         if isinstance(params.get("quantile_alpha"), list):
             raise InputError("A model predicts one quantile: give quantile_alpha as a number.")
+        if params.get("booster") == "gblinear" and self.early_stopping_rounds is not None:
+            raise InputError(
+                'The booster "gblinear" keeps no rounds apart, so that the best one cannot be kept:'
+                " leave early_stopping_rounds out, or take another booster."
+            )
         return super()._task(params)
 
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -201,7 +210,7 @@ def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[s
 
     Raises:
         ColumnError: A feature is missing.
-        InputError: The model has no names for its features, or its categories were cut.
+        InputError: The model has no names for its features, or its categories were cut or lost.
     """
     features = booster.feature_names
     if features is None:
@@ -210,12 +219,45 @@ def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[s
         )
     names = find_columns(features, schema.names, [feature_names(schema.names, REFUSED_BY_XGBOOST)])
     lists = _kept_categories(booster) if "c" in (booster.feature_types or ()) else {}
+    _refuse_lost_categories(booster, lists)
     categories = {
         name: _typed(lists[feature], schema.field(name).type)
         for name, feature in zip(names, features, strict=True)
         if feature in lists
     }
     return names, categories
+
+
+def _refuse_lost_categories(booster: Any, kept: Mapping[str, list[Any]]) -> None:
+    """Refuse a model that would take the values of a column for codes of categories.
+
+    A slice of a Booster loses the categories (3.2), and is then, to the byte, like a model that was
+    trained on codes. So whoever trained on codes has to say so.
+
+    Raises:
+        InputError: A tree splits a feature by categories that the model does not have.
+    """
+    kinds = booster.feature_types or ()
+    unknown = {
+        place
+        for place, (name, kind) in enumerate(zip(booster.feature_names, kinds, strict=False))
+        if kind == "c" and name not in kept
+    }
+    if not unknown or booster.attr(CODES_ATTRIBUTE) == "codes":
+        return
+    places = {
+        tree["split_indices"][node]
+        for tree in _trees(json.loads(booster.save_raw("json"))).get("trees", ())
+        for node in tree["categories_nodes"]
+        if tree["left_children"][node] >= 0  # others were pruned
+    }
+    if lost := [booster.feature_names[place] for place in sorted(unknown & places)]:
+        raise InputError(
+            f"The XGBoost model splits {names_in_words(lost)} by categories that it does not have,"
+            " as they are lost in a slice such as booster[:20], and before XGBoost 3.1: return the"
+            " whole booster, trained for so many rounds. Where the columns hold the codes that it"
+            f" was trained on, say so by booster.set_attr({CODES_ATTRIBUTE}='codes')."
+        )
 
 
 def _kept_categories(booster: Any) -> dict[str, list[Any]]:

@@ -416,6 +416,16 @@ def test_columns_of_a_frame_with_categories(tmp_path):
     np.testing.assert_allclose(found, model.predict(frame), atol=atol)
 
 
+def test_a_slice_that_lost_its_categories(tmp_path):
+    frame = FRAME.assign(size=pd.Categorical(RNG.integers(5, 9, 300)))
+    matrix = xgboost.DMatrix(frame, SUM + frame["size"].cat.codes, enable_categorical=True)
+    model = xgboost.train({"nthread": 1}, matrix, 8)
+    table = pa.Table.from_pandas(frame.astype({"size": int}), preserve_index=False)
+    assert_right(export(model, tmp_path, table))
+    with pytest.raises(ExportRefused, match=r"splits 'size' by categories that it does not have"):
+        export(model[:5], tmp_path, table)
+
+
 def test_a_matrix_that_the_user_makes(tmp_path):
     model = xgboost.XGBRegressor(n_estimators=3, n_jobs=1).fit(FEATURES, SUM)
     feeds = {"x": FEATURES}

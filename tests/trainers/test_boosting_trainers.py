@@ -364,6 +364,21 @@ def test_params_that_do_not_fit_are_refused(kind, params, message):
         TRAINERS[kind](label="y", params=params)
 
 
+def test_early_stopping_of_linear_models_is_refused():
+    with pytest.raises(
+        ValidationError, match=r"keeps no rounds apart.*leave early_stopping_rounds"
+    ):
+        TRAINERS["xgboost"](label="y", params={"booster": "gblinear"}, early_stopping_rounds=3)
+    of_partition = PartitionContext(
+        key_columns=("store", "day"), params={"booster": "gblinear", "objective": None}
+    )
+    trainer = TRAINERS["xgboost"](
+        label="sales", categorical=("kind",), early_stopping_rounds=3, holdout=HoldoutFraction()
+    )
+    with pytest.raises(InputError, match="keeps no rounds apart"):
+        trainer(DataConnector(TABLE), of_partition)
+
+
 def test_aliases_of_reserved_params_are_refused():
     trainer = TRAINERS["lightgbm"](label="x", params={"n_estimators": 4})
     with pytest.raises(InputError, match="Set rounds of the trainer, not num_iterations"):

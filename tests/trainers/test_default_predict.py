@@ -64,6 +64,39 @@ def test_a_model_without_names_is_refused():
         predict(bare_lightgbm(FRAME.to_numpy()))
 
 
+def test_an_xgboost_model_that_lost_its_categories_is_refused():
+    frame = FRAME.assign(n=pd.Categorical(FRAME["n"] * 10))
+    whole = xgboost.train(
+        {"nthread": 1}, xgboost.DMatrix(frame, LABELS, enable_categorical=True, nthread=1), 5
+    )
+    integers = frame.astype({"n": int})
+    expected = whole.predict(xgboost.DMatrix(frame, enable_categorical=True, nthread=1))
+    np.testing.assert_array_equal(predict(whole, integers), expected)
+    # Its raw values would pass for codes.
+    with pytest.raises(InputError, match=r"splits 'n' by categories that it does not have"):
+        predict(whole[:3], integers)
+    dart = {"nthread": 1, "booster": "dart"}
+    matrix = xgboost.DMatrix(frame, LABELS, enable_categorical=True, nthread=1)
+    with pytest.raises(InputError, match=r"whole booster, trained for so many rounds"):
+        predict(xgboost.train(dart, matrix, 5)[:3], integers)
+
+
+def test_an_xgboost_model_of_codes_says_so():
+    kinds = ["float", "c"]
+    matrix = xgboost.DMatrix(
+        FRAME.to_numpy(), LABELS, feature_names=[*FRAME], feature_types=kinds, nthread=1
+    )
+    model = xgboost.train({"nthread": 1}, matrix, 5)
+    with pytest.raises(InputError, match=r"set_attr\(partwise_categories='codes'\)"):
+        predict(model)
+    model.set_attr(partwise_categories="codes")
+    np.testing.assert_array_equal(predict(model), model.predict(matrix))
+    np.testing.assert_array_equal(predict(model[:3]), model[:3].predict(matrix))
+    # Of a feature that no tree splits by categories nothing can be wrong.
+    without = xgboost.train({"nthread": 1, "gamma": 1e9}, matrix, 5)
+    np.testing.assert_array_equal(predict(without), without.predict(matrix))
+
+
 def test_models_with_feature_names_predict_from_a_frame():
     class Model:
         feature_names_in_ = np.array(["n", "unit price"], dtype=object)
