@@ -76,7 +76,7 @@ $(VENV)/base.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 	@echo 'installing partwise and its test tools into $(VENV) (about three minutes the first time)'
-	@$(INSTALL) -e '.[cuda,torch,xgboost-onnx,postgresql,sqlite,huggingface,transformers,dev]'
+	@$(INSTALL) -e '.[cuda,torch,postgresql,sqlite,huggingface,transformers,dev]'
 	@$(CHECK)
 	@touch $(VENV)/base.stamp $@
 
@@ -101,7 +101,7 @@ export LIST_VERSIONS
 constraints: $(VENV)/python.stamp
 	@PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= PIP_FIND_LINKS= $(BIN)/python -m pip install \
 		-q -q --disable-pip-version-check --dry-run --ignore-installed --report $(VENV)/report.json \
-		'.[cuda,torch,xgboost-onnx,postgresql,sqlite,huggingface,transformers,dev]' $(HELD)
+		'.[cuda,torch,postgresql,sqlite,huggingface,transformers,dev]' $(HELD)
 	@$(BIN)/python -c "$$LIST_VERSIONS" < $(VENV)/report.json > constraints.txt
 
 clean:

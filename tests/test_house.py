@@ -38,7 +38,7 @@ FLOORS = sorted(
 NOT_ON_IMPORT = (
     *("prefect", "partwise.blocks", "partwise.flows"),
     *("torch", "xgboost", "lightgbm", "keras", "pandas", "polars", "s3fs"),
-    *("onnx", "onnxruntime", "onnxmltools", "sklearn"),
+    *("onnx", "onnxruntime", "sklearn"),
     *("adbc_driver_manager", "dask.dataframe", "datasets", "duckdb", "tensorflow", "transformers"),
 )
 # Each fork is spared what nearly all of them would import; pydantic imports its parts when asked.

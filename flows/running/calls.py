@@ -28,7 +28,7 @@ from partwise.sources.opening import data_of_recipe
 from partwise.trainers import LightGBMTrainer, TrainerSettings, XGBoostTrainer, resolve_trainer
 
 FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
-EXPORT_LIBRARIES = ("partwise", "lightgbm", "xgboost", "onnx", "onnxmltools", "onnxruntime")
+EXPORT_LIBRARIES = ("partwise", "lightgbm", "xgboost", "onnx", "onnxruntime")
 NOT_CODE = ("execution", "params", "null_keys", "on_missing_model", "output", "models")
 """Arguments that decide which partitions there are, or how they are executed; params, and
 models of transformers, are compared partition by partition."""

@@ -65,6 +65,8 @@ class ModelDescription:
     """The features of which the trees see NaN for a zero."""
     largest_zero: float = 0.0
     """What is taken for zero there: |x| up to this."""
+    missing_number: float | None = None
+    """What the model takes for a missing value, beside NaN."""
     is_constant: bool = False
     """Whether the model, by its structure, gives the same for all rows: trees without a split."""
     opset: int | None = None

@@ -29,8 +29,7 @@ from partwise.models.signature import Feeds, Outputs, Signature
 from partwise.processes import become_child
 
 TRAINING_LIBRARIES = (
-    *("keras", "lightgbm", "onnxmltools", "sklearn", "skl2onnx", "tensorflow", "tf2onnx", "torch"),
-    *("transformers", "xgboost"),
+    *("keras", "lightgbm", "sklearn", "tensorflow", "tf2onnx", "torch", "transformers", "xgboost"),
 )
 
 _MODELS: dict[ModelFormat, tuple[str, str]] = {

@@ -114,6 +114,8 @@ class _Maker:
         self._features = description.signature.features
         trees = description.trees
         self._split = frozenset[int]() if trees is None else frozenset(trees.features.tolist())
+        missing = description.missing_number
+        self._missing = np.array([] if missing is None else [missing], self._dtype)
 
     def covering_rows(self, description: ModelDescription, trees: TreeEnsemble) -> Coverage:
         """Return rows that take every way through trees."""
@@ -126,7 +128,9 @@ class _Maker:
             zeros_are_missing=description.zeros_are_missing,
             largest_zero=description.largest_zero,
         )
-        return covering_rows(trees, self._matrix, space, MOST_WAYS)
+        # Where the trees see NaN, whatever the row has.
+        seen = np.where(np.isin(self._matrix, self._missing), np.nan, self._matrix)
+        return covering_rows(trees, seen.astype(self._dtype), space, MOST_WAYS)
 
     def odd_numbers(self) -> np.ndarray:
         """Return missing, zeros of both signs and what stands for zero, large and small numbers."""
@@ -140,7 +144,8 @@ class _Maker:
         # A time stamp, of which single precision keeps two minutes.
         large_numbers = [1.7e9 + 0.123456, large]
         signed = np.concatenate([[0.0, small], tiny, large_numbers])
-        return self._for_each(self._numeric(), [np.nan, *signed, *-signed])
+        missing = np.concatenate([self._missing, *_beside(self._missing)])
+        return self._for_each(self._numeric(), [np.nan, *missing, *signed, *-signed])
 
     def infinities(self) -> np.ndarray:
         """Return both infinities for every number."""

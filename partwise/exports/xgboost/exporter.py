@@ -1,45 +1,24 @@
-"""XGBoost models as ONNX: onnxmltools writes the trees, we what stands around them.
+"""XGBoost models as ONNX, in float32: Boosters and scikit-learn's estimators."""
 
-XGBoost (3.2) casts features to float32 and compares `value < threshold` in it, as ONNX' operator of
-trees does in float32; so nothing is lost. What onnxmltools (1.16) and onnxruntime (1.31) get wrong
-without a word was found by measuring, and is refused by name or put right:
-
-- onnxmltools takes features for f0, f1 ..., thresholds of integer features for whole numbers, and
-  the best iteration for a number of trees; it guesses a Booster's objective from its covers. So it
-  gets a wrapper, made of a copy with other names and types and only the trees that `predict` uses.
-- It takes the base score for a margin where a binary model's first tree has no split, and mixes up
-  the classes of forests (num_parallel_tree); and a sum that does not begin with the base rounds
-  otherwise than XGBoost's. So the operator's base, leaves and classes are set anew.
-- Where all leaves of a binary model are positive, onnxruntime's label asks for a margin above 0.5.
-  So labels are made of the probabilities, as XGBoost itself does.
-- XGBoost cuts a category's code to a whole number, where ONNX compares it as it is. So codes are
-  floored. A negative code, or one that training had not met, is in no set for either.
-"""
-
-import importlib
+import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError, ExportRefused, InputError
 from partwise.exports.protocol import ModelDescription, Tolerance
-from partwise.exports.xgboost.graph import OPSETS, onnx_of_booster
-from partwise.exports.xgboost.trees import (
-    CLASSIFIERS,
-    IDENTITY,
-    LOG_LINK,
-    Forest,
-    base_margins,
-    class_count,
-    classes_of_trees,
-    learner_of,
-    read_forest,
-    used_booster,
+from partwise.exports.xgboost.graph import (
+    LABEL,
+    LINKS,
+    PREDICTION,
+    PROBABILITIES,
+    SINGLE,
+    write_graph,
 )
+from partwise.exports.xgboost.trees import XGBoostTrees, read_trees
 from partwise.models.export_options import ExportOptions, refuse_optimization
-from partwise.models.onnx_files import save_onnx
 from partwise.models.signature import (
     Feature,
     Feeds,
@@ -52,14 +31,19 @@ from partwise.models.signature import (
 )
 from partwise.trainers.xgboost import booster_features
 
-_TYPES = ("Booster", "XGBRegressor", "XGBClassifier", "XGBRFRegressor", "XGBRFClassifier")
-_INSTEAD = {
-    "reg:logistic": "train with binary:logistic, whose trees and probabilities are the same",
-    "binary:logitraw": "train with binary:logistic, which gives probabilities",
-    "multi:softmax": "train with multi:softprob, whose trees and most probable class are the same",
-}
-_SLOPES = {"binary:logistic": 0.25, "multi:softprob": 0.5}
-_LEAST_TOLERANCE = 1e-6
+DEFAULT_OPSET = 21
+"""Of the same release as the TreeEnsemble."""
+
+OPSETS = range(13, 24)
+"""From the first whose operators take these arguments, to the last that onnxruntime 1.23 knows."""
+
+_TYPES = (
+    *("Booster", "XGBRegressor", "XGBClassifier", "XGBRanker"),
+    *("XGBRFRegressor", "XGBRFClassifier"),
+)
+_CLASSIFIERS = ("binary:logistic", "binary:hinge", "multi:softprob", "multi:softmax")
+_EPSILON = float(np.finfo(np.float32).eps)
+_SMALLEST = float(np.finfo(np.float32).tiny)
 _MOST_LOST = 0.05
 """Of a sum of leaves, what may depend on the order in which it is added up."""
 
@@ -67,12 +51,13 @@ _MOST_LOST = 0.05
 class XGBoostOnnxExporter:
     """Writes Boosters and scikit-learn's wrappers of XGBoost as ONNX in float32.
 
-    A regression gives "prediction", a classification "label" and "probabilities".
+    A regression, a ranking or a survival model gives "prediction", shape (n,), or (n, targets) of
+    several targets; a classification "label" and "probabilities".
     """
 
     def check(self, options: ExportOptions) -> None:
         """Refuse options that no model could be exported with."""
-        _refuse_options(options)
+        _opset(options)
 
     def describe(
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
@@ -83,57 +68,64 @@ class XGBoostOnnxExporter:
             ExportRefused: The model, or an option for it, would not come out right.
             ColumnError: The rows lack a feature of the model.
         """
-        self.check(options)
-        _need_onnxmltools()
+        opset = _opset(options)
         _refuse_type(model)
-        booster = used_booster(model)
-        learner = learner_of(booster)
-        _refuse_learner(model, learner)
-        forest = read_forest(booster)
+        trees = read_trees(model)
+        _refuse_objective(model, trees)
+        _refuse_lost_leaves(trees)
+        missing = _missing(model)
         return ModelDescription(
-            signature=_signature(model, learner, rows, feeds, options),
-            tolerance=_tolerance(learner, forest),
-            is_constant=forest.is_constant,
-            opset=options.opset or OPSETS[-1],
+            signature=_signature(model, trees, rows, feeds, options),
+            tolerance=_tolerance(trees),
+            trees=trees.ensemble,
+            missing_number=missing,
+            zeros_are_missing=tuple(range(trees.n_features)) if missing == 0 else (),
+            is_constant=trees.is_constant(),
+            opset=opset,
         )
 
     def write(
         self,
         model: Any,
         description: ModelDescription,
-        sample: Feeds,  # noqa: ARG002 (what other writers capture graphs with)
-        options: ExportOptions,  # noqa: ARG002 (they are in the description)
+        sample: Feeds,  # noqa: ARG002 (no graph is captured)
+        options: ExportOptions,
         file_path: str,
     ) -> None:
         """Write the model, with its signature in its metadata; equal models give equal bytes."""
-        booster = used_booster(model)
+        trees = read_trees(model)
         signature = description.signature
-        onnx_model = onnx_of_booster(booster, signature, description.opset or OPSETS[-1])
-        save_onnx(onnx_model, signature, file_path)
+        write_graph(trees, signature, _missing(model), _opset(options), file_path)
 
     def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
-        """Return what the model itself gives, in float32 as the export does.
-
-        A Booster predicts in place, which gives what `Booster.predict` does and, unlike it, takes
-        infinite values.
-        """
+        """Return what the model itself gives, in float32 as the export does."""
         matrix = np.ascontiguousarray(_matrix(signature, feeds), dtype=np.float32)
-        is_classifier = signature.class_labels is not None
-        if hasattr(model, "predict_proba"):
+        if not len(matrix):
+            return signature.outputs_of_no_rows()
+        if signature.class_labels is None:
+            return {PREDICTION: _predicted(model, matrix)}
+        if hasattr(model, "predict_proba") and not _is_dart(model):
             probabilities = np.asarray(model.predict_proba(matrix), dtype=np.float32)
             labels = np.asarray(model.predict(matrix))
         else:
-            wrapper = hasattr(model, "get_booster")
-            found = model.predict(matrix) if wrapper else model.inplace_predict(matrix)
-            if not is_classifier:
-                return {"prediction": np.asarray(found, dtype=np.float32).reshape(len(matrix))}
-            n_classes = len(signature.class_labels or ())
-            probabilities, labels = _probabilities(np.asarray(found, np.float32), n_classes)
-        shape = (len(matrix), len(signature.class_labels or ()))
-        return {
-            "label": labels.astype(np.int64).reshape(len(matrix)),
-            "probabilities": probabilities.reshape(shape),
-        }
+            probabilities, labels = _probabilities(model, matrix)
+        return {LABEL: labels.astype(np.int64), PROBABILITIES: probabilities}
+
+
+def _opset(options: ExportOptions) -> int:
+    if options.precision != "full":
+        raise ExportRefused(
+            f'The precision "{options.precision}" is for PyTorch modules; an XGBoost model compares'
+            ' float32 with its thresholds, and would take other branches: use "full".'
+        )
+    refuse_optimization(options)
+    opset = options.opset or DEFAULT_OPSET
+    if opset not in OPSETS:
+        raise ExportRefused(
+            f"XGBoost models are not exported with opset {opset}: pass one of {OPSETS[0]} to "
+            f"{OPSETS[-1]}, or none for {DEFAULT_OPSET}."
+        )
+    return opset
 
 
 def _matrix(signature: Signature, feeds: Feeds) -> np.ndarray:
@@ -142,36 +134,64 @@ def _matrix(signature: Signature, feeds: Feeds) -> np.ndarray:
     return matrix_of_feeds(signature, feeds)
 
 
-def _probabilities(found: np.ndarray, n_classes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return probabilities of all classes and labels as XGBoost's own wrappers derive them."""
-    if found.ndim == 1 and n_classes == 2:
-        return np.column_stack([1 - found, found]), found > 0.5
-    found = found.reshape(-1, n_classes)  # no rows have no columns either
-    return found, found.argmax(axis=1)
+def _missing(model: Any) -> float | None:
+    """Return the number that a wrapper takes for missing, beside NaN."""
+    missing = getattr(model, "missing", None)
+    return None if missing is None or np.isnan(missing) else float(missing)
 
 
-def _refuse_options(options: ExportOptions) -> None:
-    if options.precision != "full":
-        raise ExportRefused(
-            f'The precision "{options.precision}" is for PyTorch modules; an XGBoost model compares'
-            ' float32 with its thresholds, and would take other branches: use "full".'
+def _name_of(model: Any, part: Literal["gradient_booster", "objective"]) -> str:
+    booster = model.get_booster() if hasattr(model, "get_booster") else model
+    return str(json.loads(booster.save_config())["learner"][part]["name"])
+
+
+def _is_dart(model: Any) -> bool:
+    return _name_of(model, "gradient_booster") == "dart"
+
+
+def _predicted(model: Any, matrix: np.ndarray, is_margin: bool = False) -> np.ndarray:
+    """Return what a Booster or a wrapper predicts, or the sums of leaves.
+
+    In place, which gives what `Booster.predict` does and, unlike it, takes infinite values. Only of
+    dart it does not: each leaf is rounded to the base there, and lost beside a large one.
+    """
+    import xgboost
+
+    is_wrapper = hasattr(model, "get_booster")
+    booster = model.get_booster() if is_wrapper else model
+    best = getattr(model, "best_iteration", None) if is_wrapper else None
+    rounds = (0, 0 if best is None else best + 1)
+    missing = getattr(model, "missing", None)
+    missing = np.nan if missing is None else missing
+    if not _is_dart(model):
+        kind = "margin" if is_margin else "value"
+        found = booster.inplace_predict(
+            matrix, iteration_range=rounds, predict_type=kind, missing=missing
         )
-    refuse_optimization(options)
-    if options.opset is not None and options.opset not in OPSETS:
-        raise ExportRefused(
-            f"XGBoost models are written in ONNX' opsets {OPSETS[0]} to {OPSETS[-1]}, and "
-            f"{options.opset} is none of them: leave opset out for {OPSETS[-1]}."
-        )
+        return np.asarray(found, dtype=np.float32)
+    largest = np.finfo(np.float32).max
+    rows = xgboost.DMatrix(
+        # Infinities go the way of the largest numbers.
+        np.clip(matrix, -largest, largest),
+        missing=missing,
+        feature_names=booster.feature_names,
+        feature_types=booster.feature_types,
+        nthread=1,
+    )
+    found = booster.predict(rows, output_margin=is_margin, iteration_range=rounds)
+    return np.asarray(found, dtype=np.float32)
 
 
-def _need_onnxmltools() -> None:
-    try:
-        importlib.import_module("onnxmltools")
-    except ImportError as error:
-        raise ExportRefused(
-            "XGBoost models are written by onnxmltools, which is not installed: pip install "
-            "'partwise[xgboost-onnx]', on the workers too."
-        ) from error
+def _probabilities(model: Any, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return probabilities of all classes, and labels, as XGBoost's own wrappers derive them."""
+    found = _predicted(model, matrix)
+    if _name_of(model, "objective") == "multi:softmax":
+        from scipy.special import softmax
+
+        return softmax(_predicted(model, matrix, is_margin=True), axis=1), found
+    if found.ndim == 2:
+        return found, found.argmax(axis=1)
+    return np.column_stack([1 - found, found]), found > 0.5
 
 
 def _refuse_type(model: Any) -> None:
@@ -182,107 +202,91 @@ def _refuse_type(model: Any) -> None:
             f"A {type_name(model)} is not exported to ONNX, only {', '.join(_TYPES)}: return one "
             'of these, or export in the format "native".'
         )
-    missing = getattr(model, "missing", None)
-    if missing is not None and not np.isnan(missing):
+
+
+def _refuse_objective(model: Any, trees: XGBoostTrees) -> None:
+    if trees.objective not in LINKS:
         raise ExportRefused(
-            f"The model takes {missing!r} as missing (its setting missing), which ONNX' trees have "
-            "no word for: train it with missing=nan, and null where a value is missing."
+            f"The objective {trees.objective} is not exported to ONNX, since it is not known how "
+            'its sums become predictions: export in the format "native".'
+        )
+    if not hasattr(model, "predict_proba"):
+        return
+    if trees.objective not in _CLASSIFIERS:
+        raise ExportRefused(
+            f"The {type(model).__name__} has the objective {trees.objective}, with which it gives "
+            "no probabilities: train it with binary:logistic or multi:softprob, or an XGBRegressor."
+        )
+    if trees.n_targets > 1 and trees.n_classes < 3:
+        raise ExportRefused(
+            f"The {type(model).__name__} predicts {trees.n_targets} labels side by side, which are "
+            "no classes of one another: return its get_booster(), which gives their probabilities, "
+            "or of two classes train it with binary:logistic."
         )
 
 
-def _refuse_learner(model: Any, learner: dict[str, Any]) -> None:
-    name = learner["gradient_booster"]["name"]
-    if name != "gbtree":
-        raise ExportRefused(
-            f'The model\'s booster is "{name}", and only "gbtree" is exported to ONNX: train it '
-            'with booster="gbtree", or export in the format "native".'
-        )
-    objective, n_classes = learner["objective"]["name"], class_count(learner)
-    if objective not in (*IDENTITY, *LOG_LINK, *CLASSIFIERS):
-        instead = _INSTEAD.get(objective, 'export in the format "native"')
-        raise ExportRefused(
-            f"The objective {objective} is not exported to ONNX, since what comes out would not be "
-            f"what the model predicts: {instead}."
-        )
-    if (n_targets := int(learner["learner_model_param"]["num_target"])) > 1:
-        raise ExportRefused(
-            f"The model predicts {n_targets} targets at once (num_target), which are not exported "
-            "to ONNX rightly: train a model for each target or quantile."
-        )
-    if objective == "multi:softprob" and n_classes < 3:
-        raise ExportRefused(
-            f"The objective multi:softprob of {n_classes} classes (num_class) is not exported to "
-            "ONNX, whose trees take two classes for one: train it with binary:logistic."
-        )
-    if hasattr(model, "predict_proba") and objective not in CLASSIFIERS:
-        raise ExportRefused(
-            f"The {type(model).__name__} has the objective {objective}, with which it gives no "
-            "probabilities: train it with binary:logistic or multi:softprob, or an XGBRegressor."
-        )
-
-
-def _tolerance(learner: dict[str, Any], forest: Forest) -> Tolerance:
-    """Return what two sums of the same leaves in float32 may differ by.
-
-    Each of n additions rounds by half an ulp of a partial sum at most, which is below S, the sum of
-    the trees' largest leaves and the base: eps * S / 2 each. Roundings of both signs add up as
-    sqrt(n), and both sides may round differently: 2 * eps * sqrt(n) * S. Leaves of about an ulp of
-    S or less are rounded away with one sign, in one order only: that is added. With one thread both
-    sides add the same numbers in the same order, and differ by what exp and so on do; with four, on
-    models of 50 to 1,000 trees, by 0.7 of this at most. Probabilities have slopes up to 1/4 and
-    1/2; exp turns a difference into a relative one.
+def _refuse_lost_leaves(trees: XGBoostTrees) -> None:
+    """Refuse models whose sum depends on the order of additions, which threads change.
 
     Raises:
         ExportRefused: Leaves are so small beside the base that they are rounded away in one order,
             and not in that of several threads.
     """
-    margins = np.abs(base_margins(learner))
-    largest = forest.largest_leaves
-    classes = classes_of_trees(np.arange(len(largest)), learner)
-    of_leaves = np.bincount(classes, largest).max()
-    ulp = np.finfo(np.float32).eps * (of_leaves + margins[np.isfinite(margins)].max(initial=0))
+    largest, margins = trees.largest_leaves.astype(np.float64), np.abs(trees.base)
+    of_leaves = np.bincount(trees.tree_targets, largest).max()
+    ulp = _EPSILON * (of_leaves + margins[np.isfinite(margins)].max(initial=0))
     # Leaves of more than four ulps of the sum are rounded up as often as down.
     lost = np.where(largest < 4 * ulp, np.minimum(largest, ulp / 2), 0)
-    most = np.bincount(classes, lost).max()
-    if not forest.is_constant and most > _MOST_LOST * of_leaves:
+    most = np.bincount(trees.tree_targets, lost).max()
+    if not trees.is_constant() and most > _MOST_LOST * of_leaves:
         raise ExportRefused(
             f"The leaves of the XGBoost model are so small beside its base of {margins.max():.7g} "
             f"that float32 may round away {most:.2g} of them, and with several threads would do so "
             "otherwise: train it on the label less its mean."
         )
-    spread = float(2 * np.sqrt(np.bincount(classes).max() + 1) * ulp + most)
-    objective = learner["objective"]["name"]
-    if objective in LOG_LINK:
-        return Tolerance(atol=_LEAST_TOLERANCE, rtol=max(_LEAST_TOLERANCE, spread))
-    spread *= _SLOPES.get(objective, 1.0)
-    return Tolerance(atol=max(_LEAST_TOLERANCE, spread), rtol=0.0)
+
+
+def _tolerance(trees: XGBoostTrees) -> Tolerance:
+    """Return what the functions after the sum of leaves round.
+
+    With one thread both sides add the same numbers in the same order, so that sums are equal to the
+    bit. exp is off by one ulp at most, and so are its quotients; a probability near 1 is off by an
+    absolute ulp, as is what is left to 1.
+    """
+    link = LINKS[trees.objective]
+    if link in ("identity", "step"):
+        return Tolerance(atol=0.0, rtol=0.0)
+    absolute = _EPSILON if link == "sigmoid" else _SMALLEST
+    return Tolerance(atol=absolute, rtol=(8 if link == "softmax" else 4) * _EPSILON)
 
 
 def _signature(
     model: Any,
-    learner: dict[str, Any],
+    trees: XGBoostTrees,
     rows: pa.Table,
     feeds: Feeds | None,
     options: ExportOptions,
 ) -> Signature:
-    objective = learner["objective"]["name"]
-    outputs: tuple[Tensor, ...] = (Tensor(name="prediction", dtype="float32", shape=(None,)),)
-    prediction, column, labels = "prediction", None, None
-    if objective in CLASSIFIERS:
-        labels = tuple(range(max(2, class_count(learner))))
+    targets = () if trees.n_targets == 1 else (trees.n_targets,)
+    outputs: tuple[Tensor, ...] = (Tensor(name=PREDICTION, dtype=SINGLE, shape=(None, *targets)),)
+    prediction, column, labels = PREDICTION, None, None
+    is_one_label = trees.n_targets == max(1, trees.n_classes)
+    if trees.objective in _CLASSIFIERS and is_one_label:
+        labels = tuple(range(max(2, trees.n_classes)))
         outputs = (
-            Tensor(name="label", dtype="int64", shape=(None,)),
-            Tensor(name="probabilities", dtype="float32", shape=(None, len(labels))),
+            Tensor(name=LABEL, dtype="int64", shape=(None,)),
+            Tensor(name=PROBABILITIES, dtype=SINGLE, shape=(None, len(labels))),
         )
-        gives_labels = hasattr(model, "predict_proba") or objective == "binary:hinge"
-        prediction = "label" if gives_labels else "probabilities"
-        column = 1 if prediction == "probabilities" and objective == "binary:logistic" else None
+        of_labels = ("binary:hinge", "multi:softmax")
+        gives_labels = hasattr(model, "predict_proba") or trees.objective in of_labels
+        prediction = LABEL if gives_labels else PROBABILITIES
+        column = 1 if prediction == PROBABILITIES and trees.n_targets == 1 else None
     booster = model.get_booster() if hasattr(model, "get_booster") else model
     features = () if feeds is not None else _features(booster, rows)
     inputs = (
-        (_given_matrix(feeds, booster.num_features()),)
+        (_given_matrix(feeds, trees.n_features),)
         if feeds is not None
-        else feature_tensors(features, "float32", options.inputs)
+        else feature_tensors(features, SINGLE, options.inputs)
     )
     _refuse_names([tensor.name for tensor in inputs], [tensor.name for tensor in outputs])
     return Signature(
@@ -319,7 +323,7 @@ def _given_matrix(feeds: Feeds, n_features: int) -> Tensor:
     found = {name: (values.dtype.name, values.shape) for name, values in feeds.items()}
     for name, values in feeds.items():
         if len(feeds) == 1 and values.dtype == np.float32 and values.shape[1:] == (n_features,):
-            return Tensor(name=name, dtype="float32", shape=(None, n_features))
+            return Tensor(name=name, dtype=SINGLE, shape=(None, n_features))
     raise ExportRefused(
         f"An XGBoost model of {n_features} features takes one float32 matrix (n, {n_features}), but"
         f" the inputs function made {found}."

@@ -1,266 +1,148 @@
-"""The ONNX graph of an XGBoost model: the trees by onnxmltools, and what stands around them."""
+"""The ONNX graph of an XGBoost model: inputs, trees, and what becomes of their sum.
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+How objectives turn the sum s into a prediction (`PredTransform` in XGBoost's src/objective, and
+src/common/math.h), all in float32:
+
+    reg:squarederror, reg:squaredlogerror, reg:pseudohubererror, reg:absoluteerror,
+    reg:quantileerror, binary:logitraw, rank:ndcg, rank:map, rank:pairwise          s
+    count:poisson, reg:gamma, reg:tweedie, survival:cox, survival:aft               exp(s)
+    binary:logistic, reg:logistic                           1 / (1 + exp(min(-s, 88.7)))
+    binary:hinge                                                            1 where s > 0, else 0
+    multi:softprob, multi:softmax         exp(s - max) over the sum of these; the class of the max
+
+exp is computed in double and rounded to float32, which the C library's own expf gives in nearly all
+cases too; that of onnxruntime in float32 is often one bit off.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
-from partwise.exports.xgboost.trees import (
-    CLASSIFIERS,
-    LOG_LINK,
-    LONGEST_PATH,
-    base_margins,
-    class_count,
-    classes_of_trees,
-    learner_of,
-)
-from partwise.models.signature import MATRIX, Signature, Tensor
+from partwise.exports.onnx.graph import Graph
+from partwise.exports.onnx.tree_ensemble import tree_ensemble_node
+from partwise.exports.xgboost.trees import XGBoostTrees
+from partwise.models.signature import Signature
 
-OPSETS = range(9, 16)
-"""What onnxmltools (1.16) takes, and the operators used here are the same in."""
+PREDICTION, LABEL, PROBABILITIES = "prediction", "label", "probabilities"
+SINGLE: Literal["float32"] = "float32"
 
-_TREE_OPSET = 2
-"""Of ai.onnx.ml: the first in which LabelEncoder gives numbers for text."""
+LINKS: Mapping[str, Literal["identity", "exp", "sigmoid", "step", "softmax"]] = {
+    **dict.fromkeys(
+        (
+            *("reg:squarederror", "reg:squaredlogerror", "reg:pseudohubererror"),
+            *("reg:absoluteerror", "reg:quantileerror", "binary:logitraw"),
+            *("rank:ndcg", "rank:map", "rank:pairwise"),
+        ),
+        "identity",
+    ),
+    **dict.fromkeys(
+        ("count:poisson", "reg:gamma", "reg:tweedie", "survival:cox", "survival:aft"), "exp"
+    ),
+    **dict.fromkeys(("binary:logistic", "reg:logistic"), "sigmoid"),
+    "binary:hinge": "step",
+    **dict.fromkeys(("multi:softprob", "multi:softmax"), "softmax"),
+}
+"""What becomes of the sum, by objective."""
 
-_FLOAT, _INT64 = 1, 7
-"""Types as ONNX numbers them."""
+_MOST_EXPONENT = 88.7
 
 
-def onnx_of_booster(booster: Any, signature: Signature, opset: int) -> Any:
-    """Return an `onnx.ModelProto` with the inputs and outputs of a signature.
+def write_graph(
+    trees: XGBoostTrees,
+    signature: Signature,
+    missing: float | None,
+    opset: int,
+    file_path: str,
+) -> None:
+    """Write a model as ONNX.
 
     Args:
-        booster: Of the trees that count, with an objective that `XGBoostOnnxExporter` allows.
-        signature: Of any layout.
-        opset: Of ONNX' default operators, one of `OPSETS`.
+        trees: Of the model, with an objective of `LINKS`.
+        signature: What the file takes and gives.
+        missing: A number that stands for a missing value, beside NaN.
+        opset: The version of ONNX' default operators.
+        file_path: Where to.
     """
-    from onnx import helper
-
-    learner = learner_of(booster)
-    converted = _convert(booster, learner, opset)
-    (trees,) = (n for n in converted.graph.node if n.op_type.startswith("TreeEnsemble"))
-    _begin_with_base(trees, learner)
-    graph = _Graph(signature)
-    scores = graph.trees(trees, graph.whole_codes(graph.matrix(), booster.feature_types or []))
-    if (objective := learner["objective"]["name"]) in CLASSIFIERS:
-        graph.classify(scores, objective)
+    graph = Graph(signature)
+    features = _clean_features(graph, trees, missing, graph.feature_matrix(SINGLE))
+    scores = graph.name("scores")
+    graph.nodes.append(tree_ensemble_node(trees.ensemble, features, scores))
+    values = _linked(graph, trees, scores)
+    if signature.class_labels is None:
+        _add_prediction(graph, signature, values)
+    elif trees.n_targets > 1:
+        # Of softmax XGBoost compares the sums, where its wrappers compare the probabilities.
+        compared = scores if trees.objective == "multi:softmax" else values
+        graph.add("ArgMax", compared, axis=1, keepdims=0, output=LABEL)
+        graph.add("Identity", values, output=PROBABILITIES)
     else:
-        graph.regress(scores, objective)
-    made = helper.make_graph(
-        graph.nodes,
-        "xgboost",
-        [_value_info(tensor) for tensor in signature.inputs],
-        [_value_info(tensor) for tensor in signature.outputs],
-        graph.initializers,
-    )
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("ai.onnx.ml", _TREE_OPSET)]
-    return helper.make_model(made, opset_imports=opsets, ir_version=converted.ir_version)
+        _add_two_classes(graph, values)
+    graph.save("xgboost", opset, file_path)
 
 
-def _convert(booster: Any, learner: dict[str, Any], opset: int) -> Any:
-    """Return what onnxmltools makes of a Booster, as an `onnx.ModelProto`."""
-    import xgboost
-    from onnxmltools.convert.common.data_types import FloatTensorType
-    from onnxmltools.convert.xgboost.convert import convert
-
-    copy = booster.copy()
-    n_features = copy.num_features()
-    copy.feature_names = [f"f{place}" for place in range(n_features)]
-    # Of types like "int", XGBoost dumps thresholds as whole numbers, whatever they are.
-    kinds = booster.feature_types or [""] * n_features
-    copy.feature_types = ["c" if kind == "c" else "float" for kind in kinds]
-    copy.set_attr(best_iteration=None, scikit_learn=None)
-    is_classifier = learner["objective"]["name"] in CLASSIFIERS
-    wrapper = xgboost.XGBClassifier() if is_classifier else xgboost.XGBRegressor()
-    wrapper.load_model(copy.save_raw())
-    # It takes the logarithm of base scores of 0 and 1, which it has no use for here.
-    with np.errstate(divide="ignore"), _sets_of_categories():
-        return convert(
-            wrapper,
-            name="xgboost",
-            initial_types=[(MATRIX, FloatTensorType([None, n_features]))],
-            target_opset=opset,
-        )
-
-
-def _begin_with_base(trees: Any, learner: dict[str, Any]) -> None:
-    """Add the base to the leaves of each class's first tree, and say which class leaves are of.
-
-    XGBoost begins its sum with the base, onnxruntime ends with it. In float32 that matters: labels
-    of 1e6 +- 3 made a model whose leaves mend what was rounded away before; summed up by
-    themselves, those of 1,000 trees gave 28 more.
-    """
-    kind = "class" if trees.op_type == "TreeEnsembleClassifier" else "target"
-    lists = {a.name: a.ints or a.floats for a in trees.attribute}
-    places = np.array(lists[f"{kind}_treeids"], dtype=np.int64)
-    weights = np.array(lists[f"{kind}_weights"], dtype=np.float32)
-    classes = classes_of_trees(places, learner)
-    margins = np.broadcast_to(base_margins(learner), max(1, class_count(learner)))
-    for number, margin in enumerate(margins):
-        first = classes == number
-        first &= places == places[first].min()
-        weights[first] += margin
-    _set_attribute(trees, "base_values", [])
-    _set_attribute(trees, f"{kind}_weights", weights.tolist())
-    _set_attribute(trees, f"{kind}_ids", classes.tolist())
-
-
-@contextmanager
-def _sets_of_categories() -> Iterator[None]:
-    """Have onnxmltools (1.16) write sets of many categories.
-
-    It makes a chain of nodes of a set, all with the same subtree below them, and then numbers nodes
-    along every path: of two features with 50 categories each, three trees took it minutes. With
-    each node numbered once the numbers are the same. It also calls itself for each node of a path.
-    """
-    from onnxmltools.convert.xgboost.operator_converters.XGBoost import XGBConverter
-
-    converter: Any = XGBConverter
-    own, own_limit = converter.__dict__["_remap_nodeid"], sys.getrecursionlimit()
-    converter._remap_nodeid = staticmethod(_node_numbers)
-    # Both changes hold for the whole process, so they are taken back whatever happens.
-    sys.setrecursionlimit(own_limit + LONGEST_PATH)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(own_limit)
-        converter._remap_nodeid = own
-
-
-def _node_numbers(root: dict[str, Any]) -> dict[int, int]:
-    """Return the place of each node in the order that the tree is read in, parents first."""
-    numbers: dict[int, int] = {}
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        if node["nodeid"] not in numbers:
-            numbers[node["nodeid"]] = len(numbers)
-            waiting.extend(reversed(node.get("children", [])))
-    return numbers
-
-
-def _set_attribute(node: Any, name: str, values: list[Any]) -> None:
-    from onnx import helper
-
-    others = [attribute for attribute in node.attribute if attribute.name != name]
-    del node.attribute[:]
-    node.attribute.extend(others)
-    if values:
-        node.attribute.append(helper.make_attribute(name, values))
-
-
-def _value_info(tensor: Tensor) -> Any:
-    from onnx import TensorProto, helper
-
-    kinds = {
-        "float32": TensorProto.FLOAT,
-        "int64": TensorProto.INT64,
-        "string": TensorProto.STRING,
-    }
-    return helper.make_tensor_value_info(tensor.name, kinds[tensor.dtype], tensor.shape)
-
-
-class _Graph:
-    """Nodes and constants from the inputs of a signature to its outputs.
-
-    Args:
-        signature: What the graph takes and gives. No name within it is that of an input.
-    """
-
-    def __init__(self, signature: Signature) -> None:
-        self.nodes: list[Any] = []
-        self.initializers: list[Any] = []
-        self._signature = signature
-        self._prefix = "_"
-        while any(tensor.name.startswith(self._prefix) for tensor in signature.inputs):
-            self._prefix += "_"
-
-    def add(self, operator: str, inputs: list[str], outputs: list[str], **attributes: Any) -> str:
-        """Add a node of ONNX' default operators and return its first output."""
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(operator, inputs, outputs, **attributes))
-        return outputs[0]
-
-    def inner(self, name: str) -> str:
-        """Return a name within the graph."""
-        return self._prefix + name
-
-    def constant(self, name: str, value: Any) -> str:
-        """Add a constant, and return its name."""
-        from onnx import numpy_helper
-
-        full = self.inner(name)
-        self.initializers.append(numpy_helper.from_array(np.asarray(value), full))
-        return full
-
-    def matrix(self) -> str:
-        """Add what makes one matrix of the inputs, and return its name."""
-        if self._signature.layout != "columns":
-            return self._signature.inputs[0].name
-        columns = []
-        pairs = zip(self._signature.inputs, self._signature.features, strict=True)
-        for place, (tensor, feature) in enumerate(pairs):
-            name = tensor.name
-            if tensor.dtype == "string":
-                name = self.add(
-                    "LabelEncoder",
-                    [name],
-                    [self.inner(f"codes_{place}")],
-                    domain="ai.onnx.ml",
-                    keys_strings=list(feature.categories or ()),
-                    values_floats=[float(code) for code in range(len(feature.categories or ()))],
-                    default_float=float("nan"),
-                )
-            columns.append(name)
-        return self.add("Concat", columns, [self.inner("matrix")], axis=1)
-
-    def whole_codes(self, matrix: str, kinds: list[str]) -> str:
-        """Add what cuts codes of categories to whole numbers, as XGBoost itself does."""
-        is_code = np.array([[kind == "c" for kind in kinds]], dtype=bool)
-        if not is_code.any():
-            return matrix
+def _clean_features(graph: Graph, trees: XGBoostTrees, missing: float | None, features: str) -> str:
+    """Make of the features what a TreeEnsemble needs of them (see `trees`)."""
+    if missing is not None:
+        is_missing = graph.add("Equal", features, graph.constant(np.float32(missing)))
+        nothing = graph.constant(np.float32(np.nan))
+        features = graph.add("Where", is_missing, nothing, features)
+    if len(trees.categorical):
+        is_category = np.zeros((1, trees.n_features), dtype=bool)
+        is_category[0, trees.categorical] = True
         # Floor suffices: a negative code is in no set, cut or floored.
-        whole = self.add("Floor", [matrix], [self.inner("whole")])
-        chosen = [self.constant("is_code", is_code), whole, matrix]
-        return self.add("Where", chosen, [self.inner("features")])
+        whole = graph.add("Floor", features)
+        features = graph.add("Where", graph.constant(is_category), whole, features)
+    return features
 
-    def trees(self, node: Any, matrix: str) -> str:
-        """Add the operator of the trees, and return the name of what it gives last."""
-        outputs = [self.inner(f"trees_{place}") for place in range(len(node.output))]
-        del node.input[:], node.output[:]
-        node.ClearField("name")
-        node.input.append(matrix)
-        node.output.extend(outputs)
-        self.nodes.append(node)
-        return outputs[-1]
 
-    def regress(self, scores: str, objective: str) -> None:
-        """Add the output "prediction" after the sums of leaves."""
-        if objective in LOG_LINK:
-            scores = self.add("Exp", [scores], [self.inner("exp")])
-        self.add("Gather", [scores, self.constant("first", 0)], ["prediction"], axis=1)
+def _linked(graph: Graph, trees: XGBoostTrees, scores: str) -> str:
+    link = LINKS[trees.objective]
+    if link == "exp":
+        return _exp(graph, scores)
+    if link == "sigmoid":
+        one = graph.constant(np.float32(1))
+        most = graph.constant(np.float32(_MOST_EXPONENT))
+        powers = _exp(graph, graph.add("Min", graph.add("Neg", scores), most))
+        return graph.add("Div", one, graph.add("Add", powers, one))
+    if link == "step":
+        is_one = graph.add("Greater", scores, graph.constant(np.float32(0)))
+        return _cast(graph, is_one, "float32")
+    if link == "softmax":
+        place = graph.add("ArgMax", scores, axis=1, keepdims=1)
+        most = graph.add("GatherElements", scores, place, axis=1)
+        powers = _exp(graph, graph.add("Sub", scores, most))
+        # XGBoost adds them up in double.
+        axis = graph.constant(np.array([1]))
+        total = graph.add("ReduceSum", _cast(graph, powers, "float64"), axis, keepdims=1)
+        return graph.add("Div", powers, _cast(graph, total, "float32"))
+    return scores
 
-    def classify(self, scores: str, objective: str) -> None:
-        """Add the outputs "label" and "probabilities" after the scores of classes."""
-        if objective == "multi:softprob":
-            self.add("Identity", [scores], ["probabilities"])
-            self.add("ArgMax", [scores], ["label"], axis=1, keepdims=0)
-            return
-        # Of hinge only the second column holds the sums, whatever the leaves are.
-        second = [scores, self.constant("second", [1])]
-        ones = self.add("Gather", second, [self.inner("second_column")], axis=1)
-        least = np.float32(0 if objective == "binary:hinge" else 0.5)
-        above = [ones, self.constant("least", least)]
-        is_one = self.add("Greater", above, [self.inner("is_one")])
-        labels = self.add("Cast", [is_one], [self.inner("labels")], to=_INT64)
-        self.add("Gather", [labels, self.constant("first", 0)], ["label"], axis=1)
-        if objective == "binary:logistic":
-            self.add("Identity", [scores], ["probabilities"])
-            return
-        ones = self.add("Cast", [is_one], [self.inner("ones")], to=_FLOAT)
-        zeros = [self.constant("one", np.float32(1)), ones]
-        columns = [self.add("Sub", zeros, [self.inner("zeros")]), ones]
-        self.add("Concat", columns, ["probabilities"], axis=1)
+
+def _exp(graph: Graph, values: str) -> str:
+    powers = graph.add("Exp", _cast(graph, values, "float64"))
+    return _cast(graph, powers, "float32")
+
+
+def _cast(graph: Graph, values: str, dtype: Literal["float32", "float64", "int64"]) -> str:
+    from onnx import TensorProto
+
+    types = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
+    return graph.add("Cast", values, to=types.get(dtype, TensorProto.INT64))
+
+
+def _add_prediction(graph: Graph, signature: Signature, values: str) -> None:
+    (output,) = signature.outputs
+    if len(output.shape) == 1:
+        graph.add("Squeeze", values, graph.constant(np.array([1])), output=output.name)
+    else:
+        graph.add("Identity", values, output=output.name)
+
+
+def _add_two_classes(graph: Graph, values: str) -> None:
+    """Make the outputs of the second class's probability, as XGBoost's own wrapper does."""
+    first = graph.add("Sub", graph.constant(np.float32(1)), values)
+    graph.add("Concat", first, values, axis=1, output=PROBABILITIES)
+    is_second = graph.add("Greater", values, graph.constant(np.float32(0.5)))
+    label = _cast(graph, is_second, "int64")
+    graph.add("Squeeze", label, graph.constant(np.array([1])), output=LABEL)
