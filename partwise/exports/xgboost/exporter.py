@@ -93,9 +93,9 @@ class XGBoostOnnxExporter:
         file_path: str,
     ) -> None:
         """Write the model, with its signature in its metadata; equal models give equal bytes."""
-        trees = read_trees(model)
-        signature = description.signature
-        write_graph(trees, signature, _missing(model), _opset(options), file_path)
+        trees = description.trees or read_trees(model).ensemble
+        objective, signature = _name_of(model, "objective"), description.signature
+        write_graph(trees, objective, signature, _missing(model), _opset(options), file_path)
 
     def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
         """Return what the model itself gives, in float32 as the export does."""

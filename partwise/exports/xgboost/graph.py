@@ -20,8 +20,7 @@ from typing import Literal
 import numpy as np
 
 from partwise.exports.onnx.graph import Graph
-from partwise.exports.onnx.tree_ensemble import tree_ensemble_node
-from partwise.exports.xgboost.trees import XGBoostTrees
+from partwise.exports.onnx.tree_ensemble import TreeEnsemble, tree_ensemble_node
 from partwise.models.signature import Signature
 
 PREDICTION, LABEL, PROBABILITIES = "prediction", "label", "probabilities"
@@ -49,7 +48,8 @@ _MOST_EXPONENT = 88.7
 
 
 def write_graph(
-    trees: XGBoostTrees,
+    trees: TreeEnsemble,
+    objective: str,
     signature: Signature,
     missing: float | None,
     opset: int,
@@ -58,22 +58,25 @@ def write_graph(
     """Write a model as ONNX.
 
     Args:
-        trees: Of the model, with an objective of `LINKS`.
+        trees: Of the model, with the base in the leaves.
+        objective: One of `LINKS`.
         signature: What the file takes and gives.
         missing: A number that stands for a missing value, beside NaN.
         opset: The version of ONNX' default operators.
         file_path: Where to.
     """
     graph = Graph(signature)
-    features = _clean_features(graph, trees, missing, graph.feature_matrix(SINGLE))
+    features = graph.feature_matrix(SINGLE)
+    width = len(signature.features) or int(signature.inputs[0].shape[1] or 0)
+    features = _clean_features(graph, trees, missing, features, width)
     scores = graph.name("scores")
-    graph.nodes.append(tree_ensemble_node(trees.ensemble, features, scores))
-    values = _linked(graph, trees, scores)
+    graph.nodes.append(tree_ensemble_node(trees, features, scores))
+    values = _linked(graph, objective, scores)
     if signature.class_labels is None:
         _add_prediction(graph, signature, values)
     elif trees.n_targets > 1:
         # Of softmax XGBoost compares the sums, where its wrappers compare the probabilities.
-        compared = scores if trees.objective == "multi:softmax" else values
+        compared = scores if objective == "multi:softmax" else values
         graph.add("ArgMax", compared, axis=1, keepdims=0, output=LABEL)
         graph.add("Identity", values, output=PROBABILITIES)
     else:
@@ -81,23 +84,25 @@ def write_graph(
     graph.save("xgboost", opset, file_path)
 
 
-def _clean_features(graph: Graph, trees: XGBoostTrees, missing: float | None, features: str) -> str:
+def _clean_features(
+    graph: Graph, trees: TreeEnsemble, missing: float | None, features: str, width: int
+) -> str:
     """Make of the features what a TreeEnsemble needs of them (see `trees`)."""
     if missing is not None:
         is_missing = graph.add("Equal", features, graph.constant(np.float32(missing)))
         nothing = graph.constant(np.float32(np.nan))
         features = graph.add("Where", is_missing, nothing, features)
-    if len(trees.categorical):
-        is_category = np.zeros((1, trees.n_features), dtype=bool)
-        is_category[0, trees.categorical] = True
+    if len(trees.sets):
+        is_category = np.zeros((1, width), dtype=bool)
+        is_category[0, trees.features[trees.is_member]] = True
         # Floor suffices: a negative code is in no set, cut or floored.
         whole = graph.add("Floor", features)
         features = graph.add("Where", graph.constant(is_category), whole, features)
     return features
 
 
-def _linked(graph: Graph, trees: XGBoostTrees, scores: str) -> str:
-    link = LINKS[trees.objective]
+def _linked(graph: Graph, objective: str, scores: str) -> str:
+    link = LINKS[objective]
     if link == "exp":
         return _exp(graph, scores)
     if link == "sigmoid":

@@ -46,8 +46,6 @@ class XGBoostTrees:
     """Integers, shape (trees,)."""
     leaf_counts: np.ndarray
     """Likewise."""
-    categorical: np.ndarray
-    """Integers: the features that are split as categories, ascending."""
 
     @property
     def n_targets(self) -> int:
@@ -123,7 +121,6 @@ def _with_base(
         largest_leaves=largest,
         tree_targets=places,
         leaf_counts=np.bincount(of_leaves),
-        categorical=np.unique(nodes.features[nodes.is_category & nodes.is_inner]),
     )
 
 
@@ -155,7 +152,9 @@ class _Nodes:
         starts = self.roots[self.trees]
 
         def together(name: str) -> np.ndarray:
-            return np.concatenate([tree[name] for tree in trees])
+            parts = np.concatenate([tree[name] for tree in trees])
+            # Of this machine's byte order.
+            return parts.astype(parts.dtype.newbyteorder("="))
 
         self.is_inner = together("left_children") >= 0
         self.left = np.where(self.is_inner, together("left_children") + starts, -1)

@@ -12,12 +12,16 @@ from typing import Any
 
 import numpy as np
 
-_NUMBERS = {"i": "b", "U": "B", "I": "h", "l": "i", "L": "q", "d": "f", "D": "d"}
+_FORMATS = {"i": ">b", "U": ">B", "I": ">h", "l": ">i", "L": ">q", "d": ">f", "D": ">d"}
+_NUMBERS = {kind: struct.Struct(form) for kind, form in _FORMATS.items()}
+_DTYPES = {kind: np.dtype(form) for kind, form in _FORMATS.items()}
 _CONSTANTS = {"Z": None, "T": True, "F": False}
 
 
 def read_ubjson(content: bytes) -> Any:
-    """Return what a document holds: dicts, lists, strings, numbers, and arrays of one type.
+    """Return what a document holds: dicts, lists, strings, numbers, and arrays of numbers.
+
+    Arrays are views of the content, and big-endian.
 
     Args:
         content: One value, such as `Booster.save_raw("ubj")` gives.
@@ -54,9 +58,9 @@ class _Reader:
         return chr(self._content[self._place - 1])
 
     def _number(self, kind: str) -> Any:
-        form = ">" + _NUMBERS[kind]
-        (number,) = struct.unpack_from(form, self._content, self._place)
-        self._place += struct.calcsize(form)
+        form = _NUMBERS[kind]
+        (number,) = form.unpack_from(self._content, self._place)
+        self._place += form.size
         return number
 
     def _length(self) -> int:
@@ -92,7 +96,7 @@ class _Reader:
         count = self._length()
         if not kind:
             return [self.value() for _ in range(count)]
-        dtype = np.dtype(">" + _NUMBERS[kind])
+        dtype = _DTYPES[kind]
         numbers = np.frombuffer(self._content, dtype, count, self._place)
-        self._place += numbers.nbytes
-        return numbers.astype(dtype.newbyteorder("="))
+        self._place += count * dtype.itemsize
+        return numbers
