@@ -70,7 +70,7 @@ class NativeExporter:
         dtype: Literal["float32", "float64"]
         if library_of(model) == "lightgbm":
             dtype = "float64"
-            names, found = lightgbm_features(model, rows.column_names)
+            names, found = lightgbm_features(model, rows)
             categories = dict(found)
         else:
             dtype = "float32"

@@ -19,6 +19,7 @@ from partwise.tables.features import (
     find_columns,
 )
 from partwise.trainers.boosting import BoostingTrainer, Fit, TrainingData
+from partwise.trainers.lightgbm_categories import categories_of_features
 from partwise.trainers.metrics import Task  # noqa: TC001
 
 if TYPE_CHECKING:
@@ -32,6 +33,12 @@ _REGRESSION = (
     "huber", "fair", "poisson", "quantile", "mape", "mean_absolute_percentage_error", "gamma",
     "tweedie",
 )  # fmt: skip
+
+_MARKED, _MARK = "parser_config_file", "partwise.LightGBMTrainer"
+"""Says in the text of a model that its categories are those of its categorical features, in order.
+
+The parameter is for files that LightGBM parses itself, and does nothing here.
+"""
 
 
 class LightGBMTrainer(BoostingTrainer):
@@ -91,7 +98,7 @@ class LightGBMTrainer(BoostingTrainer):
 
         # "deterministic" with one of the two ways to build histograms: else LightGBM times both.
         fixed = {"num_threads": self.threads, "deterministic": True, "force_row_wise": True}
-        params = {"verbosity": -1, **fixed, **params}
+        params = {"verbosity": -1, **fixed, **params, _MARKED: _MARK}
         names = data.columns.names
         train = lightgbm.Dataset(
             data.train.features,
@@ -142,36 +149,36 @@ def predict_lightgbm(data: DataConnector, booster: Any) -> np.ndarray:
         InputError: Which columns are categorical cannot be determined.
     """
     table = data.to_arrow()
-    names, categories = features_of_booster(booster, table.column_names)
+    names, categories = features_of_booster(booster, table)
     # Partitions are predicted side by side: more threads would wait for each other.
     matrix = feature_matrix(table, names, categories)
     predictions: np.ndarray = booster.predict(matrix, num_threads=1)
     return predictions
 
 
-def features_of_booster(booster: Any, columns: Sequence[str]) -> tuple[list[str], Categories]:
+def features_of_booster(booster: Any, rows: pa.Table) -> tuple[list[str], Categories]:
     """Return the columns of a Booster's features, in its order, and the categories of some.
 
     Args:
         booster: Trained by `LightGBMTrainer`, or by LightGBM itself with named features.
-        columns: Those of the data, in any order, among others.
+        rows: Have the features, in any order, among other columns; may be empty. They can tell
+            which features the categories of a pandas frame belong to, where the model does not.
 
     Raises:
         ColumnError: A feature is missing.
         InputError: Which columns are categorical cannot be determined.
     """
+    columns = rows.column_names
     spellings = [
         feature_names(columns, REFUSED_BY_LIGHTGBM),
         [re.sub(r"\s", "_", name) for name in columns],  # what LightGBM itself makes of spaces
     ]
     names = find_columns(booster.feature_name(), columns, spellings)
     lists = booster.pandas_categorical or []
+    if not lists:
+        return names, {}
+    if booster.params.get(_MARKED) != _MARK:
+        return names, categories_of_features(booster.model_to_string(), lists, names, rows)
     # A Booster has the one parameter when it was read, and the other when it was trained here.
     places = booster.params.get("categorical_feature", booster.params.get("categorical_column"))
-    if lists and len(places or ()) != len(lists):
-        raise InputError(
-            "Which columns of this LightGBM model are categorical cannot be determined: pass "
-            "predict=."
-        )
-    categories = dict(zip((names[place] for place in sorted(places or ())), lists, strict=False))
-    return names, categories
+    return names, dict(zip((names[place] for place in sorted(places)), lists, strict=True))

@@ -206,7 +206,7 @@ def _class_labels(model: Any, trees: LightGBMTrees) -> tuple[int, ...] | tuple[s
 
 
 def _features(booster: Any, rows: pa.Table) -> tuple[Feature, ...]:
-    names, categories = features_of_booster(booster, rows.column_names)
+    names, categories = features_of_booster(booster, rows)
     features = []
     for name in names:
         found = categories.get(name)
