@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pyarrow as pa  # noqa: TC002
 from pydantic import ConfigDict, Field
 
-from partwise.errors import InputError
+from partwise.errors import ColumnError, InputError
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
     Categories,
@@ -165,15 +165,24 @@ def features_of_booster(booster: Any, rows: pa.Table) -> tuple[list[str], Catego
             which features the categories of a pandas frame belong to, where the model does not.
 
     Raises:
-        ColumnError: A feature is missing.
+        ColumnError: A feature is missing, or the model has no names for its features.
         InputError: Which columns are categorical cannot be determined.
     """
-    columns = rows.column_names
+    columns, features = rows.column_names, booster.feature_name()
+    if features == [f"Column_{place}" for place in range(len(features))] and not (
+        {*features} & {*columns}
+    ):
+        raise ColumnError(
+            f"The {len(features)} features of this LightGBM model have no names, only Column_0 and "
+            "so on, since it was trained on a matrix: name them in training "
+            "(lightgbm.Dataset(..., feature_name=[...]), or a data frame), or pass predict= to an "
+            "inference and inputs= to an export, a function that makes the matrix."
+        )
     spellings = [
         feature_names(columns, REFUSED_BY_LIGHTGBM),
         [re.sub(r"\s", "_", name) for name in columns],  # what LightGBM itself makes of spaces
     ]
-    names = find_columns(booster.feature_name(), columns, spellings)
+    names = find_columns(features, columns, spellings)
     lists = booster.pandas_categorical or []
     if not lists:
         return names, {}

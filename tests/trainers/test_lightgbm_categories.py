@@ -1,5 +1,6 @@
 """The categories of a pandas frame go to the columns that had them, or the model is refused."""
 
+import warnings
 from collections import Counter
 
 import lightgbm
@@ -231,3 +232,19 @@ def test_categories_beside_numbers_are_never_refused_on_their_own_rows():
         frame, (model, read) = some_model(rng, kinds, names_some=False)
         found[outcome(frame, as_read(frame), model, read)] += 1
     assert found == {"right": 40}
+
+
+@pytest.mark.parametrize("spelling", ["0", "0,2", [0, 2], ("2",), "name:shop"])
+def test_categorical_features_in_params_however_they_are_spelled(spelling, tmp_path):
+    frame, target = rated_shops()
+    if spelling == "name:shop":  # LightGBM takes the frame's categories then, and writes this
+        frame["rating"] = frame["rating"].cat.as_unordered()
+    data = lightgbm.Dataset(frame, target)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = lightgbm.train(PARAMS | {"categorical_feature": spelling}, data, 10)
+    LightGBMSerde().write(model, str(tmp_path / "model.txt"))
+    for booster in (model, LightGBMSerde().read(str(tmp_path / "model.txt"))):
+        found = predict_lightgbm(DataConnector(as_read(frame)), booster)
+        np.testing.assert_array_equal(found, model.predict(frame))
+        LightGBMOnnxExporter().describe(booster, as_read(frame), None, ExportOptions())

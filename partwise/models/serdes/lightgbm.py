@@ -1,9 +1,17 @@
 """LightGBM models in LightGBM's own text format."""
 
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from partwise.errors import SerdeError
+
+_NAMES = re.compile(rb"^(\[categorical_feature: )name:.*\]$", re.MULTILINE)
+"""The parameter as names, which LightGBM (4.7) writes into a model but cannot read back.
+
+It was for training only: a tree says itself what it splits as a category.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +40,10 @@ class LightGBMSerde:
                 "or pass serde=PickleSerde() or your own ModelSerde."
             )
         model.save_model(file_path)
+        path = Path(file_path)
+        text = path.read_bytes()
+        if _NAMES.search(text):
+            path.write_bytes(_NAMES.sub(rb"\g<1>]", text))
 
     def read(self, file_path: str) -> Any:
         """Return the Booster.
