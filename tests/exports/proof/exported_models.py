@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ import pyarrow as pa
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ExportMismatch
-from partwise.exports.works import ComparedRows, Inputs, Proof
+from partwise.exports.works import ComparedRows, Inputs, Proof, Subject
 from partwise.models.export_options import ExportOptions, ValidationOptions
-from partwise.models.signature import Feeds, Origin, matrix_of_feeds
-from tests.exports.proof.mutation import Exported, Prove
+from partwise.models.signature import Feeds, Origin, Signature, matrix_of_feeds
+from tests.exports.proof.mutation import Exported
 
 ORIGIN = Origin(
     training_run_id="run", partition_id="a", model_file="model", model_serde="", model_sha256=""
@@ -38,14 +39,52 @@ class _Checks(logging.Handler):
         self.found.append(str(record.args[0] if record.args else record.msg))
 
 
+@dataclass(frozen=True)
+class Export:
+    """A model with a file that was written as a run writes it."""
+
+    proof: Proof
+    subject: Subject
+    data: DataConnector
+    """The rows that are held out."""
+
+    @property
+    def signature(self) -> Signature:
+        """Return what the file takes and gives."""
+        return self.subject.signature
+
+    def feeds(self, rows: pa.Table) -> Feeds:
+        """Return rows as inputs of the file."""
+        return self.proof.feeds(rows, self.subject, PartitionContext())
+
+    def compare(self, file_path: str, logger: logging.Logger | None = None) -> None:
+        """Compare a file with the model as a run does it.
+
+        Raises:
+            ExportMismatch: It does not give what the model gives.
+        """
+        context = PartitionContext(logger=logger or logging.Logger("proof"))
+        self.proof.compare(file_path, self.subject, self.data, context)
+
+    def checks(self, file_path: str) -> list[str]:
+        """Return which checks of the proof find something in a file."""
+        logger, checks = logging.Logger("proof"), _Checks()
+        logger.addHandler(checks)
+        try:
+            self.compare(file_path, logger)
+        except ExportMismatch as error:
+            return [*checks.found, error.check]
+        return []
+
+
 def export(
     model: Any,
     rows: pa.Table,
     path: Path,
     options: ExportOptions | None = None,
     inputs: Inputs | None = None,
-) -> tuple[Any, Prove]:
-    """Write a model's file as a run would, and return its signature and how it is proved.
+) -> Export:
+    """Write a model's file as a run would.
 
     Raises:
         ExportRefused: The model cannot be exported.
@@ -57,26 +96,12 @@ def export(
         inputs=inputs,
         exporter=None,
     )
-    data, logger, checks = DataConnector(rows), logging.Logger("proof"), _Checks()
-    logger.addHandler(checks)
-    context = PartitionContext(logger=logger)
-    subject = proof.describe(model, "onnx", options, ORIGIN, data, context)
-    few = rows.take(pa.array(np.arange(4) % rows.num_rows))
-    sample = proof.feeds(few, subject, context)
+    data = DataConnector(rows)
+    subject = proof.describe(model, "onnx", options, ORIGIN, data, PartitionContext())
+    exported = Export(proof, subject, data)
+    sample = exported.feeds(rows.take(pa.array(np.arange(4) % rows.num_rows)))
     subject.exporter.write(model, subject.description, sample, options, str(path))
-
-    def prove(file_path: str) -> list[str]:
-        checks.found = []
-        try:
-            proof.compare(file_path, subject, data, context)
-        except ExportMismatch as error:
-            return [*checks.found, error.check]
-        return []
-
-    def feeds(more: pa.Table) -> Feeds:
-        return proof.feeds(more, subject, context)
-
-    return (subject.signature, feeds), prove
+    return exported
 
 
 def of_trees(
@@ -85,11 +110,12 @@ def of_trees(
 ) -> Exported:  # fmt: skip
     """Return a model of trees with its file."""
     path = folder / f"{name}.onnx"
-    (signature, feeds), prove = export(model, rows(400, 1), path, ExportOptions(**options))
-    ordinary = feeds(rows(ORDINARY_ROWS, 2))
+    exported = export(model, rows(400, 1), path, ExportOptions(**options))
+    ordinary = exported.feeds(rows(ORDINARY_ROWS, 2))
+    matrix = np.asarray(matrix_of_feeds(exported.signature, ordinary), np.float64)
     return Exported(
-        name=name, library=library, path=path, prove=prove, ordinary=[ordinary],
-        signature=signature, matrix=np.asarray(matrix_of_feeds(signature, ordinary), np.float64),
+        name=name, library=library, path=path, prove=exported.checks, ordinary=[ordinary],
+        signature=exported.signature, matrix=matrix,
     )  # fmt: skip
 
 
@@ -233,12 +259,12 @@ def torch_models(folder: Path, small: bool) -> Iterator[Exported]:
     def make(name: str, model: Any, inputs: Callable[[pa.Table], Feeds] | None) -> Exported:
         path = folder / f"torch {name}.onnx"
         of_rows = inputs and (lambda data, _model, _context: inputs(data.to_arrow()))
-        (_, feeds), prove = export(model, normal(400, 1), path, inputs=of_rows)
-        ordinary = [feeds(normal(1000, 2))]
+        exported = export(model, normal(400, 1), path, inputs=of_rows)
+        ordinary = [exported.feeds(normal(1000, 2))]
         odd = [_scaled(ordinary[0], scale) for scale in (10.0, 1e-2, 1e3)]
         return Exported(
-            name=f"torch {name}", library="torch", path=path, prove=prove, ordinary=ordinary,
-            odd=odd,
+            name=f"torch {name}", library="torch", path=path, prove=exported.checks,
+            ordinary=ordinary, odd=odd,
         )  # fmt: skip
 
     def of_shop(rows: pa.Table) -> Feeds:

@@ -357,9 +357,9 @@ def changes(
     model: onnx.ModelProto, matrix: np.ndarray, random: np.random.Generator
 ) -> Iterator[tuple[str, TreeChange]]:
     """Yield changes without end, of each kind in turn."""
-    mutator = TreeMutator(model, matrix)
+    mutator, kinds = TreeMutator(model, matrix), random.permutation(KINDS).tolist()
     while True:
-        for kind in KINDS:
+        for kind in kinds:
             if (change := mutator.change(kind, random)) is not None:
                 yield kind, change
 

@@ -34,8 +34,9 @@ def changes(
     floats = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
     weights = [at for at, (size, kind) in enumerate(sizes) if kind in floats and size > _SMALL]
     embeddings = _embeddings(model)
+    kinds = random.permutation(KINDS).tolist()
     while True:
-        for kind in KINDS:
+        for kind in kinds:
             places = list(range(len(sizes)))
             if kind in WEIGHT_KINDS:
                 places = weights
