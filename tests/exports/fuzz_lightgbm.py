@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.exports.fuzz_columns import Columns, draw_columns, target_of
-from tests.exports.fuzz_models import Trained, draw_labels, draw_scale, draw_size
+from tests.exports.fuzz_models import Trained, draw_inputs, draw_labels, draw_scale, draw_size
 
 _REGRESSIONS = (
     *("regression", "regression", "regression_l1", "huber", "fair", "quantile", "mape"),
@@ -49,7 +49,7 @@ def draw_lightgbm(random: np.random.Generator) -> Trained:
         table=table,
         predict=predict,
         rtol=1e-9,
-        inputs="columns" if random.random() < 0.4 else "tensor",
+        inputs=draw_inputs(random, form),
         takes_unseen=True,
         gives_labels=wrapper == "classifier",
     )

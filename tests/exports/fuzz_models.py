@@ -23,7 +23,8 @@ class Trained:
     """The library's own prediction, of what a user makes of rows."""
     rtol: float
     """By how much predictions may differ, as a part of what they are and of their spread."""
-    inputs: Literal["tensor", "columns"] = "tensor"
+    inputs: Literal["tensor", "columns", "custom"] = "tensor"
+    """"custom": its user makes the matrix."""
     is_pickled: bool = False
     """Whether its user gave a PickleSerde."""
     takes_unseen: bool = False
@@ -46,6 +47,13 @@ class Trained:
         finite = found[np.isfinite(found)].astype(np.float64)
         with np.errstate(over="ignore"):
             return float(np.ptp(finite)) if finite.size else 0.0
+
+
+def draw_inputs(random: np.random.Generator, form: str) -> Any:
+    """Return the form of an export's inputs, for a model that was trained on a frame or matrix."""
+    if form == "matrix" and random.random() < 0.8:
+        return "custom"
+    return "columns" if random.random() < 0.4 else "tensor"
 
 
 def draw_scale(random: np.random.Generator) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from tests.exports.fuzz_columns import Columns, draw_columns, target_of
-from tests.exports.fuzz_models import Trained, draw_labels, draw_scale, draw_size
+from tests.exports.fuzz_models import Trained, draw_inputs, draw_labels, draw_scale, draw_size
 
 _REGRESSIONS = (
     *("reg:squarederror", "reg:squarederror", "reg:squarederror", "reg:squaredlogerror"),
@@ -64,7 +64,7 @@ def draw_xgboost(random: np.random.Generator) -> Trained:
         table=table,
         predict=predict,
         rtol=2e-6,
-        inputs="columns" if random.random() < 0.4 else "tensor",
+        inputs=draw_inputs(random, form),
         gives_labels="classifier" in wrapper or "softmax" in what or "hinge" in what,
     )
 

@@ -3,8 +3,9 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.errors import ExportMismatch
 from partwise.exports.works import ComparedRows, Inputs, Proof, Subject
 from partwise.models.export_options import ExportOptions, ValidationOptions
-from partwise.models.signature import Feeds, Origin, Signature, matrix_of_feeds
+from partwise.models.signature import Feeds, Origin, Signature, feeds_of_matrix, matrix_of_feeds
 from tests.exports.proof.mutation import Exported
 
 ORIGIN = Origin(
@@ -106,17 +107,35 @@ def export(
 
 def of_trees(
     name: str, library: str, model: Any, rows: Callable[[int, int], pa.Table], folder: Path,
-    **options: Any,
+    inputs: Literal["tensor", "columns", "custom"] = "tensor",
 ) -> Exported:  # fmt: skip
     """Return a model of trees with its file."""
     path = folder / f"{name}.onnx"
-    exported = export(model, rows(400, 1), path, ExportOptions(**options))
-    ordinary = exported.feeds(rows(ORDINARY_ROWS, 2))
-    matrix = np.asarray(matrix_of_feeds(exported.signature, ordinary), np.float64)
+    if inputs == "custom":
+        dtype = np.float64 if library == "lightgbm" else np.float32
+        exported = export(model, rows(400, 1), path, inputs=partial(matrix_of_rows, dtype))
+    else:
+        exported = export(model, rows(400, 1), path, ExportOptions(inputs=inputs))
+    ordinary, signature = exported.feeds(rows(ORDINARY_ROWS, 2)), exported.signature
+
+    def feeds(matrix: np.ndarray) -> Feeds:
+        if inputs == "custom":
+            return {"matrix": matrix.astype(dtype)}
+        return feeds_of_matrix(signature, matrix)
+
+    matrix = ordinary["matrix"] if inputs == "custom" else matrix_of_feeds(signature, ordinary)
     return Exported(
         name=name, library=library, path=path, prove=exported.checks, ordinary=[ordinary],
-        signature=exported.signature, matrix=matrix,
+        matrix=np.asarray(matrix, np.float64), feeds=feeds,
     )  # fmt: skip
+
+
+def matrix_of_rows(dtype: Any, data: DataConnector, _model: Any, _context: Any) -> Feeds:
+    """Return columns of numbers as one matrix, as a user's function for inputs= does."""
+    table = data.to_arrow()
+    columns = [table[name].to_numpy(zero_copy_only=False) for name in table.column_names]
+    with np.errstate(over="ignore"):
+        return {"matrix": np.column_stack(columns).astype(dtype)}
 
 
 def numbers(scale: float = 1.0, features: int = 6) -> Callable[[int, int], pa.Table]:
@@ -182,17 +201,18 @@ def lightgbm_models(folder: Path, small: bool) -> Iterator[Exported]:
     table, target = frame_target(plain, 2000)
     classes = np.digitize(target, np.quantile(target, [0.3, 0.6]))
 
-    def make(name: str, rows: Any, model: Any, **options: Any) -> Exported:
-        return of_trees(f"lightgbm {name}", "lightgbm", model, rows, folder, **options)
+    def make(name: str, rows: Any, model: Any, inputs: Any = "tensor") -> Exported:
+        return of_trees(f"lightgbm {name}", "lightgbm", model, rows, folder, inputs)
 
     yield make("10 x 7", plain, booster(table, target, 10, num_leaves=7))
     cats, cat_target = frame_target(with_categories, 2000)
     settings = {"min_data_per_group": 5, "cat_smooth": 1, "max_cat_to_onehot": 4}
     of_cats = booster(cats, cat_target, 20, num_leaves=15, **settings)
-    yield make("categories", with_categories, of_cats, inputs="columns")
+    yield make("categories", with_categories, of_cats, "columns")
     if small:
         return
     yield make("100 x 31", plain, booster(table, target, 100))
+    yield make("matrix", plain, booster(table, target, 20), "custom")
     many = booster(*frame_target(plain, 5000), 400, learning_rate=0.03)
     yield make("400 x 31", plain, many)
     yield make("binary", plain, booster(table, target > 0, 40, num_leaves=15, objective="binary"))
@@ -224,16 +244,17 @@ def xgboost_models(folder: Path, small: bool) -> Iterator[Exported]:
     table = plain(2000, 0)
     target = target_of(table)
 
-    def make(name: str, rows: Any, model: Any, **options: Any) -> Exported:
-        return of_trees(f"xgboost {name}", "xgboost", model, rows, folder, **options)
+    def make(name: str, rows: Any, model: Any, inputs: Any = "tensor") -> Exported:
+        return of_trees(f"xgboost {name}", "xgboost", model, rows, folder, inputs)
 
     yield make("10 x 8", plain, booster(table, target, 10, max_depth=3))
     cats = with_categories(2000, 0)
     of_cats = booster(cats, target_of(cats), 20, max_cat_to_onehot=4)
-    yield make("categories", with_categories, of_cats, inputs="columns")
+    yield make("categories", with_categories, of_cats, "columns")
     if small:
         return
     yield make("100 x 31", plain, booster(table, target, 100))
+    yield make("matrix", plain, booster(table, target, 20), "custom")
     yield make("400 x 31", plain, booster(table, target, 400, learning_rate=0.03))
     binary = booster(table, target > 0, 40, objective="binary:logistic")
     yield make("binary", plain, binary)

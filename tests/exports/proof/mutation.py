@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from partwise.models.signature import Feeds, Signature, feeds_of_matrix
+from partwise.models.signature import Feeds
 from tests.exports.proof import tree_mutants, weight_mutants
 
 Prove = Callable[[str], Sequence[str]]
@@ -39,10 +39,10 @@ class Exported:
     prove: Prove
     ordinary: Sequence[Feeds]
     """Rows such as the model will meet."""
-    signature: Signature | None = None
-    """Of a model of features; None: its inputs are `odd`, whatever is changed."""
     matrix: np.ndarray | None = None
-    """Its ordinary rows as numbers."""
+    """Of a model of features, its ordinary rows as numbers."""
+    feeds: Callable[[np.ndarray], Feeds] | None = None
+    """Makes its inputs of such numbers."""
     odd: Sequence[Feeds] = ()
     """Rows of another kind than the ordinary ones: each token, each position, large numbers."""
 
@@ -114,7 +114,7 @@ def _other_mutants(
 
 def _feeds(exported: Exported, rows: np.ndarray) -> list[Feeds]:
     with np.errstate(over="ignore"):  # single precision
-        return [feeds_of_matrix(exported.signature, rows)] if len(rows) else []
+        return [exported.feeds(rows)] if len(rows) else []
 
 
 def _odd_rows(
@@ -195,7 +195,9 @@ def examine(exported: Exported, count: int, seed: int, folder: Path) -> Iterator
         raise RightFileRefusedError(f"The proof refuses the right file: {', '.join(checks)}")
     rows = Rows(exported)
     path = folder / "mutant.onnx"
-    for mutant in islice(mutants(exported, seed), count):
+    right = onnx.load(exported.path)
+    changed = (mutant for mutant in mutants(exported, seed) if mutant.model != right)
+    for mutant in islice(changed, count):
         path.write_bytes(mutant.model.SerializeToString(deterministic=True))
         yield Result(
             exported=exported.name,

@@ -1,4 +1,4 @@
-"""Single changes to the constants of an ONNX file: weights, what stands around trees, its opset."""
+"""Single changes to an ONNX file outside its trees: weights, constants, attributes, its opset."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ import onnx
 from onnx import numpy_helper
 
 WEIGHT_KINDS = ("weight 1 ulp", "weight 1e-3", "weight sign", "weight zero")
-KINDS = (*WEIGHT_KINDS, "embedding row", "constant", "opset")
+KINDS = (*WEIGHT_KINDS, "embedding row", "constant", "attribute", "opset")
 _SMALL = 4
 """Elements up to which numbers are constants of a graph rather than weights."""
 
@@ -44,12 +44,16 @@ def changes(
                 places = embeddings
             elif kind == "constant":
                 places = [at for at in places if at not in weights]
+            elif kind == "attribute":
+                places = list(range(len(_attributes(model))))
             if not places and kind != "opset":
                 continue
             changed = onnx.ModelProto()
             changed.CopyFrom(model)
             if kind == "opset":
                 where = _change_opset(changed, random)
+            elif kind == "attribute":
+                where = _change_attribute(*_attributes(changed)[int(random.choice(places))], random)
             else:
                 name, tensor = tensors_of(changed)[int(random.choice(places))]
                 values = numpy_helper.to_array(tensor).copy()
@@ -100,6 +104,28 @@ def _other(old: Any, kind: str, dtype: np.dtype[Any], random: np.random.Generato
         case "weight sign":
             return -old
     return dtype.type(0)
+
+
+def _attributes(model: onnx.ModelProto) -> list[tuple[Any, Any]]:
+    """Return the attributes that are numbers, of all nodes but the trees."""
+    kinds = (onnx.AttributeProto.INT, onnx.AttributeProto.FLOAT, onnx.AttributeProto.INTS)
+    return [
+        (node, attribute)
+        for node in model.graph.node
+        if node.op_type != "TreeEnsemble"
+        for attribute in node.attribute
+        if attribute.type in kinds and (attribute.type != kinds[2] or len(attribute.ints))
+    ]
+
+
+def _change_attribute(node: Any, attribute: Any, random: np.random.Generator) -> str:
+    if attribute.type == onnx.AttributeProto.FLOAT:
+        attribute.f *= float(random.choice([-1.0, 0.0, 1.01, 2.0]))
+    elif attribute.type == onnx.AttributeProto.INT:
+        attribute.i += int(random.choice([-1, 1]))
+    else:
+        attribute.ints[int(random.integers(len(attribute.ints)))] += 1
+    return f"{node.op_type} {node.output[0]} {attribute.name}"
 
 
 def _change_opset(model: onnx.ModelProto, random: np.random.Generator) -> str:
