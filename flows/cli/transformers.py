@@ -60,6 +60,9 @@ class ComparisonOptions:
     ) = None
     """What makes real inputs to compare on, besides random ones: auto takes what lies beside the
     model and works, none takes random ones only. Default: auto."""
+    longest_text: int | None = None
+    """Tokens of the longest text that is compared. Default: as many as the model takes, where 4 GiB
+    of memory suffice, and 300 where it takes any number."""
     quantize: Literal["int8", "none"] | None = None
     """int8: weights of matrix products have 8 bits (onnx only); such a file is judged by how far
     its outputs move. Default: none."""

@@ -263,7 +263,7 @@ def report_file(file: Path, config: OnnxConfig, expected: Expected, verdict: Ver
         cases=tuple(case.name for case in expected.cases),
         atol=tolerance.atol,
         rtol=tolerance.rtol,
-        metrics=dict(verdict.metrics),
+        metrics={**expected.metrics, **verdict.metrics},
         notes=(*expected.notes, *verdict.notes),
         findings=tuple(each.message for each in verdict.findings if each not in found),
     )

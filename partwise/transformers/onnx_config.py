@@ -22,11 +22,8 @@ HIGHEST_OPSET = 25
 """The newest one that onnxscript 0.7 lifts a graph to."""
 
 
-_LONG_TEXT = 300
-"""Tokens. GPT Neo looks back at 256, LongT5 at 127; T5 has one bias for all that is 128 away."""
-
-_BEFORE = 8
-"""Places of tokens that are taken: by a past in a case, or, in RoBERTa and its kin, by padding."""
+_LONGER_TEXT = 24
+"""Tokens, more than a graph is captured with. Texts as long as a model takes are cases as well."""
 
 _IMAGE_STEP = 32
 """Pixels by which sizes of images differ: a whole number of patches of most models."""
@@ -111,7 +108,10 @@ class OnnxConfig(ABC):
 
     @property
     def sizes_for_validation(self) -> Mapping[str, Sizes]:
-        """The sizes of the inputs to compare on, by case: it was captured with none of them."""
+        """The sizes of the inputs to compare on, by case: it was captured with none of them.
+
+        Texts as long as the model takes are compared besides.
+        """
         height, width = self._image_size()
         step = _IMAGE_STEP if self._is_image_free() else 0
         return {
@@ -135,32 +135,19 @@ class OnnxConfig(ABC):
             ),
             "longer rows": Sizes(
                 batch=2,
-                sequence=self._long_sequence(),
+                sequence=self._longer_text(),
                 decoder_sequence=1,
                 past=3,
                 choices=5,
                 height=height,
                 width=width + 2 * step,
             ),
-            **self._sizes_of_long_text(height, width),
         }
 
-    def _sizes_of_long_text(self, height: int, width: int) -> dict[str, Sizes]:
-        """Return the sizes of a text that is longer than the windows of local attention."""
-        parts = {name for axes in self.inputs.values() for name in axes.values()}
-        if not any("sequence" in name for name in parts):
-            return {}
-        length = self._long_sequence(_LONG_TEXT)
-        return {
-            "one long row": Sizes(
-                batch=1, sequence=length, decoder_sequence=length, height=height, width=width
-            )
-        }
-
-    def _long_sequence(self, most: int = 24) -> int:
-        """Return so many tokens, or what the model takes less what may stand before them."""
-        limit = getattr(text_part(self.config), "max_position_embeddings", None)
-        return min(most, max(2, limit - _BEFORE)) if isinstance(limit, int) else most
+    def _longer_text(self) -> int:
+        """Return some tokens, or half of what the model takes."""
+        most = getattr(text_part(self.config), "max_position_embeddings", None)
+        return min(_LONGER_TEXT, max(2, most // 2)) if isinstance(most, int) else _LONGER_TEXT
 
     def _is_image_free(self) -> bool:
         return any("height" in axes.values() for axes in self.inputs.values())

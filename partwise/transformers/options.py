@@ -78,6 +78,12 @@ class TransformersOptions(FormSettings):
         ge=2,
         description="Tokens of a row that torchscript is traced with, and that neuron is fixed to.",
     )
+    longest_text: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
+        title="Longest text",
+        default=None,
+        description="Tokens of the longest text that is compared. Default: as many as the model "
+        "takes, where 4 GiB of memory suffice, and 300 where it takes any number.",
+    )
     generated_tokens: int = Field(
         title="Generated tokens",
         default=8,

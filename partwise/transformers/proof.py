@@ -1,7 +1,7 @@
 """The proof of an export: its file against its model, at sizes that it was not captured with."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -19,6 +19,7 @@ from partwise.transformers.onnx_config import (
     OnnxSeq2SeqConfigWithPast,
 )
 from partwise.transformers.options import TransformersOptions
+from partwise.transformers.positions import LongTexts, long_texts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +30,8 @@ class Expected:
     cases: tuple[Case, ...]
     notes: tuple[str, ...] = ()
     """What is to be known of the file, such as the sizes that it holds for."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """How far the cases reach."""
 
 
 def expect(
@@ -48,8 +51,15 @@ def expect(
         real: Inputs that a preprocessor made, by the name of the case.
     """
     cases = make_cases(model, config, config.sizes_for_validation, real or {})
-    expectation = make_expectation(model, config, options, cases, opset)
-    return Expected(expectation=expectation, cases=tuple(cases), notes=config.notes)
+    # The sizes of neuron are fixed.
+    long = LongTexts() if options.format == "neuron" else long_texts(model, config, options)
+    cases += long.cases
+    return Expected(
+        expectation=make_expectation(model, config, options, cases, opset),
+        cases=tuple(cases),
+        notes=(*config.notes, *long.notes),
+        metrics=long.metrics,
+    )
 
 
 def validate_model_outputs(

@@ -319,7 +319,7 @@ def fixed_to(
     return Expected(
         expectation=replace(expected.expectation, signature=fixed),
         cases=(*cases, *fitting),
-        notes=(*expected.notes, note),
+        notes=(*config.notes, note),
     )
 
 

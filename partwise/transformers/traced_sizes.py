@@ -5,6 +5,7 @@ from typing import Any
 
 from partwise.transformers.onnx_config import OnnxConfig
 from partwise.transformers.options import TransformersOptions
+from partwise.transformers.positions import most_tokens, parts_of_axes, takes_past
 from partwise.transformers.sizes import Sizes
 
 _TOKENS = {"sequence", "encoder_sequence", "decoder_sequence"}
@@ -18,26 +19,12 @@ def traced_sizes(
     Earlier tokens, where it takes the past, are among these.
     """
     sizes = config.sizes_for_export
-    most = _most_tokens(model)
+    most = most_tokens(model)
     tokens = options.sequence_length
     if most is not None:
         tokens = max(1, min(tokens, most - _past(config, sizes)))
     fixed = replace(sizes, batch=options.batch_size, sequence=tokens, decoder_sequence=tokens)
     return fixed, most
-
-
-def _most_tokens(model: Any) -> int | None:
-    config = getattr(model.config, "text_config", None) or model.config
-    most = getattr(config, "max_position_embeddings", None)
-    if not isinstance(most, int):
-        return None
-    # RoBERTa and its kin number tokens from behind that of padding.
-    unused = [
-        part.padding_idx + 1
-        for name, part in model.named_modules()
-        if name.endswith("position_embeddings") and getattr(part, "padding_idx", None) is not None
-    ]
-    return most - max(unused, default=0)
 
 
 def sizes_of_free_trace(config: OnnxConfig, sizes: Sizes, most: int | None) -> dict[str, Sizes]:
@@ -46,7 +33,7 @@ def sizes_of_free_trace(config: OnnxConfig, sizes: Sizes, most: int | None) -> d
     tokens = 2 * sizes.sequence
     if most is not None:
         tokens = min(tokens, most - _past(config, sizes))
-    if tokens > sizes.sequence and _parts(config) & _TOKENS:
+    if tokens > sizes.sequence and parts_of_axes(config) & _TOKENS:
         found["longer than traced"] = replace(
             sizes, batch=sizes.batch + 1, sequence=tokens, decoder_sequence=tokens
         )
@@ -55,7 +42,7 @@ def sizes_of_free_trace(config: OnnxConfig, sizes: Sizes, most: int | None) -> d
 
 def sizes_in_words(config: OnnxConfig, sizes: Sizes, most: int | None) -> str:
     """Return the sizes of the axes that a model has, such as "2 rows of 128 tokens"."""
-    parts, past = _parts(config), _past(config, sizes)
+    parts, past = parts_of_axes(config), _past(config, sizes)
     details = []
     if "choice" in parts:
         details.append(f"{sizes.choices} choices")
@@ -71,14 +58,4 @@ def sizes_in_words(config: OnnxConfig, sizes: Sizes, most: int | None) -> str:
 
 def _past(config: OnnxConfig, sizes: Sizes) -> int:
     """Return how many earlier tokens the inputs have."""
-    return sizes.past if _parts(config) & {"past_sequence", "past_decoder_sequence"} else 0
-
-
-def _parts(config: OnnxConfig) -> set[str]:
-    """Return the names of the free axes of the inputs, and of a sum those that it adds up."""
-    return {
-        part
-        for axes in config.inputs.values()
-        for axis in axes.values()
-        for part in axis.split(" + ")
-    }
+    return sizes.past if takes_past(config) else 0

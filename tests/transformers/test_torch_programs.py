@@ -144,7 +144,7 @@ def test_an_encoder_and_a_decoder_with_past_generate_the_models_own_tokens(form,
             {},
             (
                 "Traced with 1 row of 64 tokens, the most that it takes; right for other sizes as "
-                "well, as compared with input_ids of 1 x 1, 3 x 9, 2 x 24, 1 x 56."
+                "well, as compared with input_ids of 1 x 1, 3 x 9, 2 x 24, 1 x 64."
             ),
         ),
         (
@@ -152,7 +152,7 @@ def test_an_encoder_and_a_decoder_with_past_generate_the_models_own_tokens(form,
             {"sequence_length": 30, "batch_size": 2},
             (
                 "Traced with 2 rows of 30 tokens; right for other sizes as well, as compared with "
-                "input_ids of 3 x 60, 1 x 1, 3 x 9, 2 x 24, 1 x 56."
+                "input_ids of 3 x 60, 1 x 1, 3 x 9, 2 x 24, 1 x 62."
             ),
         ),
         (
@@ -160,7 +160,7 @@ def test_an_encoder_and_a_decoder_with_past_generate_the_models_own_tokens(form,
             {"sequence_length": 1000},
             (
                 "Traced with 1 row of 62 tokens, the most that it takes; right for other sizes as "
-                "well, as compared with input_ids of 1 x 1, 3 x 9, 2 x 24, 1 x 56."
+                "well, as compared with input_ids of 1 x 1, 3 x 9, 2 x 24, 1 x 62."
             ),
         ),
     ],
