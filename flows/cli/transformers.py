@@ -51,7 +51,8 @@ class ComparisonOptions:
     """
 
     atol: float | None = None
-    """Values may differ by atol + rtol * |expected|. Default: the architecture's own."""
+    """Values may differ by atol + rtol * |expected|. Default: in place of atol, a part of the size
+    that values of the output have, the architecture's own."""
     rtol: float | None = None
     """See --atol. Default: 0.0001, or that of your --config."""
     preprocessor: (
@@ -68,6 +69,9 @@ class ComparisonOptions:
     its outputs move. Default: none."""
     max_metric_loss: float | None = None
     """By how much int8 may move each output, as a fraction of its own spread. Default: 0.1."""
+    full_attention: bool = False
+    """Let a BigBird of block-sparse attention look at all tokens, as it does for short texts. For
+    long ones it then gives other values. Without this it is refused."""
     config: str = ""
     """An OnnxConfig of your own, for an architecture that is not in the table or is wanted
     differently: package.module:Class."""
@@ -180,7 +184,6 @@ def print_features(
                     {
                         "model_type": name,
                         "name": row.name,
-                        "atol": row.atol,
                         "features": row.features,
                     }
                     for name, row in ARCHITECTURES.items()
@@ -188,10 +191,9 @@ def print_features(
                 print_json({"architectures": found})
             else:
                 rows = [
-                    (name, row.name, f"{row.atol:g}", ", ".join(row.features))
-                    for name, row in ARCHITECTURES.items()
+                    (name, row.name, ", ".join(row.features)) for name, row in ARCHITECTURES.items()
                 ]
-                print_table(("model type", "name", "atol", "features"), rows)
+                print_table(("model type", "name", "features"), rows)
             return SUCCESS
 
         from partwise.transformers.feature_table import describe_features

@@ -49,7 +49,7 @@ def table_of(table: "FeatureTable") -> Text:
     for row in table.features:
         text.append(f"\n{row.feature}", "bold")
         text.append(
-            f"  ({row.auto_class}; opset {row.opset}, atol {row.atol:g}, rtol {row.rtol:g})\n"
+            f"  ({row.auto_class}; opset {row.opset}, scaled {row.scaled:g}, rtol {row.rtol:g})\n"
         )
         for kind, tensors in (("inputs", row.inputs), ("outputs", row.outputs)):
             width = max(map(len, tensors))
@@ -86,7 +86,8 @@ def _print_output(
     _say(f"\t\t{_RIGHT} {output.shape} matches {output.shape}")
     loss = file.metrics.get("export_metric_loss")
     if loss is None:
-        _say(f"\t\t{_RIGHT} all values close (atol: {file.atol:g})")
+        allowed = f"scaled: {file.scaled:g}" if file.scaled else f"atol: {file.atol:g}"
+        _say(f"\t\t{_RIGHT} all values close ({allowed})")
     else:
         loss = file.metrics.get(f"export_movement_{output.name}", loss)
         _say(f"\t\t{_RIGHT} int8 moves it by {loss:.3g} (allowed: {options.max_metric_loss:g})")

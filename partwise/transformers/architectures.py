@@ -1,6 +1,6 @@
-"""The table of architectures: which features each has, what it takes and gives, how exact it is.
+"""The table of architectures: which features each has, what it takes and gives.
 
-Features, tolerances and inputs are those of transformers 4.44, where an architecture was in its
+Features and inputs are those of transformers 4.44, where an architecture was in its
 table; ConvNeXTV2, PLBart and XLM-RoBERTa-XL, which its guide named, were not. What differs from it:
 
 - an image's channels are no free axis, and its height and width are one only where the model takes
@@ -28,8 +28,6 @@ from partwise.transformers.families import (
     TextAndImageOnnxConfig,
     TextOnnxConfig,
     TypedTextOnnxConfig,
-    big_bird_config,
-    bigbird_pegasus_config,
     seq2seq_config,
 )
 from partwise.transformers.onnx_config import OnnxConfig, OnnxConfigWithPast
@@ -44,8 +42,6 @@ class Architecture:
     family: Callable[[Any, str], OnnxConfig]
     """Makes of a model's configuration and a feature what it takes and gives."""
     features: tuple[str, ...]
-    atol: float = 1e-5
-    """Values may differ by this."""
 
 
 _ENCODER = (
@@ -62,35 +58,30 @@ _IMAGE = ("default", "image-classification")
 ARCHITECTURES: Mapping[str, Architecture] = {
     "albert": Architecture("ALBERT", TypedTextOnnxConfig, _ENCODER),
     "bart": Architecture("BART", seq2seq_config, (*_ALL, *_READING)),
-    "beit": Architecture("BEiT", InterpolatingImageOnnxConfig, _IMAGE, atol=1e-4),
+    "beit": Architecture("BEiT", InterpolatingImageOnnxConfig, _IMAGE),
     "bert": Architecture("BERT", TypedTextOnnxConfig, _BOTH),
-    "big-bird": Architecture("BigBird", big_bird_config, _BOTH),
-    "bigbird-pegasus": Architecture("BigBird-Pegasus", bigbird_pegasus_config, (*_ALL, *_READING)),
+    "big-bird": Architecture("BigBird", TextOnnxConfig, _BOTH),
+    "bigbird-pegasus": Architecture("BigBird-Pegasus", seq2seq_config, (*_ALL, *_READING)),
     "blenderbot": Architecture("Blenderbot", seq2seq_config, _ALL),
     "blenderbot-small": Architecture("BlenderbotSmall", seq2seq_config, _ALL),
     "bloom": Architecture(
-        "BLOOM",
-        OnnxConfigWithPast,
-        (*_DECODER, "sequence-classification", "token-classification"),
-        atol=1e-3,
+        "BLOOM", OnnxConfigWithPast, (*_DECODER, "sequence-classification", "token-classification")
     ),
     "camembert": Architecture("CamemBERT", TextOnnxConfig, _BOTH),
-    "clip": Architecture("CLIP", TextAndImageOnnxConfig, ("default",), atol=1e-4),
+    "clip": Architecture("CLIP", TextAndImageOnnxConfig, ("default",)),
     "codegen": Architecture("CodeGen", OnnxConfigWithPast, ("default", "causal-lm")),
     "convbert": Architecture("ConvBERT", TypedTextOnnxConfig, _ENCODER),
     "convnext": Architecture("ConvNeXT", ImageOnnxConfig, _IMAGE),
     "convnextv2": Architecture("ConvNeXTV2", ImageOnnxConfig, _IMAGE),
     "data2vec-text": Architecture("Data2VecText", TextOnnxConfig, _ENCODER),
-    "data2vec-vision": Architecture(
-        "Data2VecVision", InterpolatingImageOnnxConfig, _IMAGE, atol=1e-4
-    ),
+    "data2vec-vision": Architecture("Data2VecVision", InterpolatingImageOnnxConfig, _IMAGE),
     "deberta": Architecture(
         "DeBERTa",
         PerhapsTypedTextOnnxConfig,
         tuple(feature for feature in _ENCODER if feature != "multiple-choice"),
     ),
     "deberta-v2": Architecture("DeBERTa-v2", PerhapsTypedTextOnnxConfig, _ENCODER),
-    "deit": Architecture("DeiT", InterpolatingImageOnnxConfig, _IMAGE, atol=1e-4),
+    "deit": Architecture("DeiT", InterpolatingImageOnnxConfig, _IMAGE),
     "detr": Architecture(
         "DETR", MaskedImageOnnxConfig, ("default", "object-detection", "image-segmentation")
     ),
@@ -113,31 +104,30 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "layoutlmv3": Architecture(
         "LayoutLMv3", PageImageOnnxConfig, ("default", *_READING, "token-classification")
     ),
-    "levit": Architecture("LeViT", ImageOfOneSizeOnnxConfig, _IMAGE, atol=1e-4),
+    "levit": Architecture("LeViT", ImageOfOneSizeOnnxConfig, _IMAGE),
     "longt5": Architecture("LongT5", seq2seq_config, _ENCODER_DECODER),
     "m2m-100": Architecture("M2M100", seq2seq_config, _ENCODER_DECODER),
-    "marian": Architecture("Marian", seq2seq_config, _ALL, atol=1e-4),
+    "marian": Architecture("Marian", seq2seq_config, _ALL),
     "mbart": Architecture("mBART", seq2seq_config, (*_ALL, *_READING)),
     "mobilebert": Architecture("MobileBERT", TypedTextOnnxConfig, _ENCODER),
     # It stretches what it makes of an image to whole patches, or does not, as its size has it.
-    "mobilevit": Architecture("MobileViT", ImageOfOneSizeOnnxConfig, _IMAGE, atol=1e-4),
-    "mt5": Architecture("MT5", seq2seq_config, _ENCODER_DECODER, atol=5e-4),
+    "mobilevit": Architecture("MobileViT", ImageOfOneSizeOnnxConfig, _IMAGE),
+    "mt5": Architecture("MT5", seq2seq_config, _ENCODER_DECODER),
     "perceiver": Architecture(
         "Perceiver",
         PerceiverOnnxConfig,
         ("image-classification", "masked-lm", "sequence-classification"),
-        atol=1e-4,
     ),
     "plbart": Architecture("PLBart", seq2seq_config, (*_ALL, "sequence-classification")),
-    "resnet": Architecture("ResNet", ImageOnnxConfig, _IMAGE, atol=1e-3),
+    "resnet": Architecture("ResNet", ImageOnnxConfig, _IMAGE),
     "roberta": Architecture("RoBERTa", TextOnnxConfig, _BOTH),
     "roformer": Architecture("RoFormer", TypedTextOnnxConfig, _BOTH),
     "squeezebert": Architecture("SqueezeBERT", TypedTextOnnxConfig, _ENCODER),
     "t5": Architecture("T5", seq2seq_config, _ENCODER_DECODER),
-    "vit": Architecture("ViT", InterpolatingImageOnnxConfig, _IMAGE, atol=1e-4),
+    "vit": Architecture("ViT", InterpolatingImageOnnxConfig, _IMAGE),
     "xlm": Architecture("XLM", TypedTextOnnxConfig, _BOTH),
     "xlm-roberta": Architecture("XLM-RoBERTa", TextOnnxConfig, _BOTH),
     "xlm-roberta-xl": Architecture("XLM-RoBERTa-XL", TextOnnxConfig, _BOTH),
-    "yolos": Architecture("YOLOS", ImageOnnxConfig, ("default", "object-detection"), atol=1e-4),
+    "yolos": Architecture("YOLOS", ImageOnnxConfig, ("default", "object-detection")),
 }
 """By the model type as transformers 4 wrote it, with dashes."""

@@ -58,8 +58,10 @@ def make_expectation(
         cases: At least one; of two and more, sizes that differ are free.
         opset: The version of ONNX' operators that it is to declare.
     """
+    tolerance = Tolerance(
+        atol=0.0, rtol=config.rtol_for_validation, scaled=config.scaled_for_validation
+    )
     atol = config.atol_for_validation if options.atol is None else options.atol
-    rtol = config.rtol_for_validation if options.rtol is None else options.rtol
     gate = None
     if options.quantize != "none":
         # With the most values, it says most about how far they move.
@@ -75,7 +77,7 @@ def make_expectation(
     return Expectation(
         format=options.format,
         signature=make_signature(model, config, cases),
-        tolerance=Tolerance(atol=atol, rtol=rtol),
+        tolerance=tolerance.given(atol, options.rtol),
         opset=opset,
         gate=gate,
     )

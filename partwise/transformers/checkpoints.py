@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from partwise.transformers import loading
+from partwise.transformers.attention import check_attention, look_at_all_tokens
 from partwise.transformers.checkpoint_files import (
     find_checkpoint,
     find_weights,
@@ -77,6 +78,7 @@ def open_checkpoint(
         UnknownModelTypeError: Its architecture is not in the table.
         UnknownFeatureError: Its architecture has no such feature.
         OpsetError: The opset of the options does not suffice.
+        ExportRefused: It has block-sparse attention, and the options do not ask for full attention.
     """
     check_installed()
     feature_of(feature)
@@ -86,6 +88,9 @@ def open_checkpoint(
     if own_config is None and ("auto_map" not in said or trusts_code):
         architecture_of(said["model_type"])
     model_config = loading.load_config(folder, trusts_code=trusts_code)
+    # Before the weights, which may have gigabytes.
+    notes = look_at_all_tokens(model_config) if options.full_attention else ()
+    check_attention(model_config)
     config = (own_config or config_for)(model_config, feature)
     if options.format == "onnx":
         check_opset(config, options.opset)
@@ -96,5 +101,9 @@ def open_checkpoint(
     )
     loading.check_missing(model, config, missing, folder)
     return Checkpoint(
-        model=model, config=config, real=real.by_case, folder=folder, notes=real.notes
+        model=model,
+        config=config,
+        real=real.by_case,
+        folder=folder,
+        notes=(*notes, *real.notes),
     )

@@ -18,6 +18,7 @@ from partwise.errors import ExportMismatch, InputError, StoreError
 from partwise.exports.proof.judge import judge
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.serdes import SERDES
+from partwise.transformers.attention import check_attention
 from partwise.transformers.capture import write_onnx
 from partwise.transformers.feature_choice import check_opset
 from partwise.transformers.onnx_config import OnnxConfig
@@ -70,7 +71,7 @@ def export(
     Raises:
         OpsetError: The opset does not suffice.
         ExportRefused: The model cannot be captured, is not of single precision, or an option says
-            nothing of the format.
+            nothing of the format; or it has block-sparse attention.
         TransformersMismatch: A file is not right; nothing of it is kept.
         StoreError: The disk is full, or may not be written to.
 
@@ -82,6 +83,7 @@ def export(
     options, output = options or TransformersOptions(), Path(output)
     check_format(config, options)
     check_precision(model)
+    check_attention(model.config)
     opset = check_opset(config, options.opset) if options.format == "onnx" else None
     folder, file_name = place(output, options)
     start = time.monotonic()
@@ -263,6 +265,7 @@ def report_file(file: Path, config: OnnxConfig, expected: Expected, verdict: Ver
         cases=tuple(case.name for case in expected.cases),
         atol=tolerance.atol,
         rtol=tolerance.rtol,
+        scaled=tolerance.scaled,
         metrics={**expected.metrics, **verdict.metrics},
         notes=(*expected.notes, *verdict.notes),
         findings=tuple(each.message for each in verdict.findings if each not in found),

@@ -182,29 +182,3 @@ def seq2seq_config(config: Any, task: str = "default") -> OnnxConfig:
             return Seq2SeqEncodingOnnxConfig(config, task)
         case _:
             return OnnxSeq2SeqConfigWithPast(config, task)
-
-
-def big_bird_config(config: Any, task: str = "default") -> OnnxConfig:
-    """Return what BigBird takes and gives; see `with_full_attention`."""
-    return with_full_attention(TextOnnxConfig(config, task))
-
-
-def bigbird_pegasus_config(config: Any, task: str = "default") -> OnnxConfig:
-    """Return what BigBird-Pegasus takes and gives; see `with_full_attention`."""
-    return with_full_attention(seq2seq_config(config, task))
-
-
-def with_full_attention(config: OnnxConfig) -> OnnxConfig:
-    """Let a model with block-sparse attention look at all tokens, and say so.
-
-    For short texts it does so by itself, and for good, from the first one on; whatever is captured
-    with a short text has no other attention.
-    """
-    if config.config.attention_type == "block_sparse":
-        config.config.attention_type = "original_full"
-        note = (
-            "It looks at all tokens, as the model itself does for short texts, and not at blocks "
-            "of them: for long ones it gives other values than with block_sparse attention."
-        )
-        config.notes = (note,)
-    return config

@@ -57,9 +57,7 @@ def config_for(model_config: Any, feature: str) -> OnnxConfig:
         UnknownFeatureError: Its architecture has no such feature.
     """
     architecture = check_feature(model_config.model_type, feature)
-    config = architecture.family(model_config, feature)
-    config.atol_for_validation = architecture.atol
-    return config
+    return architecture.family(model_config, feature)
 
 
 def check_opset(config: OnnxConfig, opset: int | None) -> int:

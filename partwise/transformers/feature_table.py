@@ -24,7 +24,7 @@ class FeatureRow(BaseModel):
     """By name, the free axes. Of tensors of each layer the number is `{layer}`."""
     outputs: dict[str, dict[int, str]]
     opset: int
-    atol: float
+    scaled: float
     rtol: float
 
 
@@ -59,7 +59,7 @@ def describe_features(model_type: str) -> FeatureTable:
                 inputs=_folded(config.inputs),
                 outputs=_folded(config.outputs),
                 opset=config.default_onnx_opset,
-                atol=config.atol_for_validation,
+                scaled=config.scaled_for_validation,
                 rtol=config.rtol_for_validation,
             )
         )

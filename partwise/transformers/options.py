@@ -33,8 +33,8 @@ class TransformersOptions(FormSettings):
     atol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
         title="Absolute tolerance",
         default=None,
-        description="Values may differ by atol + rtol * |expected|. Default: the architecture's "
-        "own.",
+        description="Values may differ by atol + rtol * |expected|. Default: in place of atol, a "
+        "part of the size that values of the output have, the architecture's own.",
     )
     rtol: Annotated[float, Field(ge=0)] | SkipJsonSchema[None] = Field(
         title="Relative tolerance",
@@ -89,6 +89,12 @@ class TransformersOptions(FormSettings):
         default=8,
         ge=0,
         description="With past: so many tokens are generated, and have to be the model's own.",
+    )
+    full_attention: bool = Field(
+        title="Full attention",
+        default=False,
+        description="Let a BigBird of block-sparse attention look at all tokens, as it does for "
+        "short texts. Without this it is refused: no file has block-sparse attention.",
     )
     trust_remote_code: bool = Field(
         title="Trust remote code",

@@ -30,6 +30,8 @@ class FileReport(BaseModel):
     """What it was compared on."""
     atol: float
     rtol: float
+    scaled: float = 0.0
+    """Values may differ by atol + rtol * |expected| + scaled * (the size of their output)."""
     metrics: dict[str, float]
     notes: tuple[str, ...] = ()
     findings: tuple[str, ...] = ()

@@ -53,8 +53,7 @@ def check_reference(model_type: str, feature: str) -> None:
         for name, values in first.items():
             largest = float(np.abs(values).max())
             spread = float(np.abs(values - second[name]).max())
-            smallest = max(_SMALLEST, 10 * config.atol_for_validation)
-            assert largest > smallest, f"{name} is nearly zero: {largest}"
+            assert largest > _SMALLEST, f"{name} is nearly zero: {largest}"
             assert spread > _SMALLEST * largest, f"{name} does not depend on the inputs"
 
 

@@ -244,6 +244,9 @@ class Comparison:
         times = f"{tolerance.variation:g} times what is allowed"
         if not n_too_little:
             return [], []
+        if n_too_little < n_varying / 2:
+            # Of few rows, some places are alike by chance.
+            return [], []
         if n_too_little < n_varying:
             few = f"{n_too_little} of {n_varying} places of a row"
             return [], [f"Of the output {name!r}, {few} vary by less than {times}."]
