@@ -215,7 +215,10 @@ def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[s
     features = booster.feature_names
     if features is None:
         raise InputError(
-            "The XGBoost model has no feature names: train it with them, or pass predict=."
+            f"The {booster.num_features()} features of this XGBoost model have no names, since it "
+            "was trained on a matrix: name them in training (xgboost.DMatrix(..., "
+            "feature_names=[...]), or a data frame), or pass predict= to an inference and inputs= "
+            "to an export, a function that makes the matrix."
         )
     names = find_columns(features, schema.names, [feature_names(schema.names, REFUSED_BY_XGBOOST)])
     lists = _kept_categories(booster) if "c" in (booster.feature_types or ()) else {}

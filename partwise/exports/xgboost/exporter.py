@@ -53,6 +53,9 @@ class XGBoostOnnxExporter:
 
     A regression, a ranking or a survival model gives "prediction", shape (n,), or (n, targets) of
     several targets; a classification "label" and "probabilities".
+
+    With booster="dart", a wrapper's `predict` rounds each leaf to the base. What is exported, and
+    compared with, is what `Booster.predict` gives, which does not.
     """
 
     def check(self, options: ExportOptions) -> None:
@@ -161,8 +164,8 @@ def _predicted(model: Any, matrix: np.ndarray, is_margin: bool = False) -> np.nd
     booster = model.get_booster() if is_wrapper else model
     best = getattr(model, "best_iteration", None) if is_wrapper else None
     rounds = (0, 0 if best is None else best + 1)
-    missing = getattr(model, "missing", None)
-    missing = np.nan if missing is None else missing
+    number = _missing(model)
+    missing = np.nan if number is None else number
     if not _is_dart(model):
         kind = "margin" if is_margin else "value"
         found = booster.inplace_predict(
@@ -170,10 +173,10 @@ def _predicted(model: Any, matrix: np.ndarray, is_margin: bool = False) -> np.nd
         )
         return np.asarray(found, dtype=np.float32)
     largest = np.finfo(np.float32).max
+    # Infinities go the way of the largest numbers.
+    finite = np.clip(np.where(matrix == missing, np.nan, matrix), -largest, largest)
     rows = xgboost.DMatrix(
-        # Infinities go the way of the largest numbers.
-        np.clip(matrix, -largest, largest),
-        missing=missing,
+        finite,
         feature_names=booster.feature_names,
         feature_types=booster.feature_types,
         nthread=1,
@@ -302,11 +305,6 @@ def _signature(
 
 
 def _features(booster: Any, rows: pa.Table) -> tuple[Feature, ...]:
-    if booster.feature_names is None:
-        raise ExportRefused(
-            "The XGBoost model has no feature names, so that its columns are not known: train it on"
-            " a frame or with feature_names, or pass inputs=, a function that makes its matrix."
-        )
     try:
         names, categories = booster_features(booster, rows.schema)
     except ColumnError:
