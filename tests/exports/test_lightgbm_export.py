@@ -153,6 +153,7 @@ class Exported:
 
 
 FOREST = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.5}
+LINEAR = {"linear_tree": True, "categorical": ()}
 RIGHT = {
     "l2": {},
     "l1": {"objective": "regression_l1"},
@@ -189,6 +190,14 @@ RIGHT = {
     "one leaf": {"min_gain_to_split": 1e9},
     "two leaves": {"num_leaves": 2},
     "extra trees": {"extra_trees": True, "path_smooth": 1.0},
+    "linear_tree": LINEAR,
+    "linear_tree, categories": {"linear_tree": True},
+    "linear_tree, rf": LINEAR | FOREST,
+    "linear_tree, dart": LINEAR | {"boosting": "dart", "drop_rate": 0.5},
+    "linear_tree, binary": LINEAR | {"objective": "binary"},
+    "linear_tree, multiclass": LINEAR | {"objective": "multiclass", "num_class": 3},
+    "linear_tree, poisson": LINEAR | {"objective": "poisson"},
+    "linear_tree, one leaf": LINEAR | {"min_gain_to_split": 1e9},
     "stored pred_early_stop": {"objective": "binary", "pred_early_stop": True},
     "stored num_iteration_predict": {"num_iteration_predict": 3},
 }
@@ -199,8 +208,9 @@ def test_every_objective_and_mode_is_right_on_adversarial_rows(name, tmp_path):
     model = train(**RIGHT[name])
     exported = Exported(model, tmp_path / "model.onnx")
     predictions = exported.check()
-    assert exported.description.is_constant == (name == "one leaf")
-    assert (np.ptp(predictions) > 0) == (name != "one leaf")
+    assert exported.description.is_constant == name.endswith("one leaf")
+    # Linear leaves make infinite numbers of infinite ones.
+    assert (np.ptp(predictions[np.isfinite(predictions)]) > 0) != name.endswith("one leaf")
     # What LightGBM itself predicts is the signature's prediction.
     outputs = exported.run(feeds_of_matrix(exported.signature, MATRIX))
     found = exported.signature.predictions(outputs)
@@ -295,6 +305,42 @@ def test_one_row_many_rows_and_none(tmp_path):
         exported.check(MATRIX[:0])
 
 
+def test_linear_leaves_have_the_same_bits_and_fall_back_where_a_feature_is_missing(tmp_path):
+    model = train(60, linear_tree=True, num_leaves=15)
+    exported = Exported(model, tmp_path / "model.onnx")
+    linear = exported.description.model_trees.linear
+    assert linear.feature_counts.max() > 2
+    rng = np.random.default_rng(0)
+    for odd in (np.nan, 0.0, 1e-36, 1e300, np.inf):
+        rows = MATRIX.copy()
+        rows[rng.random(rows.shape) < 0.2] = odd
+        found = exported.run({"features": rows})["prediction"]
+        np.testing.assert_array_equal(found, model.predict(rows))
+    # Without the fallback, the rows with NaN would have no number at all.
+    rows = np.where(rng.random(MATRIX.shape) < 0.5, np.nan, MATRIX)
+    assert np.isfinite(exported.run({"features": rows})["prediction"]).all()
+
+
+def test_a_model_of_plain_trees_that_was_continued_with_linear_ones(tmp_path):
+    matrix = MATRIX[:, :4]
+    plain = {"matrix": matrix, "categorical": ()}
+    model = train(5, **plain, linear_tree=True, init_model=train(5, **plain))
+    exported = Exported(model, tmp_path / "model.onnx", TABLE.select(NAMES[:4]))
+    assert {"is_linear=0", "is_linear=1"} < set(model.model_to_string().splitlines())
+    exported.check(matrix)
+
+
+def test_categories_with_large_codes_are_read_by_their_few_words(tmp_path):
+    matrix = MATRIX.copy()
+    matrix[:, 1] = matrix[:, 1] * 2_999 + 31
+    model = train(matrix=matrix)
+    exported = Exported(model, tmp_path / "model.onnx")
+    assert max(members.max() for members in exported.description.trees.sets) > 150_000
+    step = np.array([0, 1, 0, 0, 0])
+    beside = np.concatenate([matrix, matrix + step, matrix - step])
+    assert np.ptp(exported.check(beside)) > 0
+
+
 class OwnRegressor(lightgbm.LGBMRegressor):
     """May predict otherwise."""
 
@@ -312,10 +358,6 @@ def trained_on(first, then):
 
 
 REFUSED = {
-    "linear_tree": (
-        lambda: train(linear_tree=True, categorical=()),
-        "leaves of this LightGBM model are linear models",
-    ),
     "unknown objective": (with_unknown_objective, "objective 'regression_new' .* is not known"),
     "zeros missing in some trees only": (
         lambda: trained_on({}, {"zero_as_missing": True}),

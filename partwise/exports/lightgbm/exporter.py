@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +50,13 @@ _CLASSIFIERS = ("binary", "multiclass", "multiclassova")
 _TOLERANCE = Tolerance(atol=0.0, rtol=1e-13, scaled=1e-13)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LightGBMDescription(ModelDescription):
+    """A description with the trees as they were read, which takes most of an export's time."""
+
+    model_trees: LightGBMTrees = field(compare=False)
+
+
 class LightGBMOnnxExporter:
     """Writes LightGBM models as ONNX, every number of them in double.
 
@@ -67,8 +75,8 @@ class LightGBMOnnxExporter:
 
         Raises:
             ExportRefused: The model is another than a Booster, LGBMRegressor, LGBMClassifier or
-                LGBMRanker; it has linear leaves, an objective that is not known, or a `predict`
-                that stops early; or an option does not fit.
+                LGBMRanker; it has an objective that is not known, or a `predict` that stops early;
+                or an option does not fit.
             ColumnError: The rows lack a feature of the model.
             InputError: Which features are categorical is unknown.
         """
@@ -85,7 +93,8 @@ class LightGBMOnnxExporter:
             inputs = (_given_matrix(feeds, trees),)
         outputs, prediction, column = _outputs(model, trees, labels)
         _check_names(inputs, outputs)
-        return ModelDescription(
+        return LightGBMDescription(
+            model_trees=trees,
             signature=Signature(
                 inputs=inputs,
                 outputs=outputs,
@@ -106,15 +115,17 @@ class LightGBMOnnxExporter:
 
     def write(
         self,
-        model: Any,
+        model: Any,  # noqa: ARG002 (its text is read once, by describe)
         description: ModelDescription,
         sample: Feeds,  # noqa: ARG002 (no graph is captured)
         options: ExportOptions,
         file_path: str,
     ) -> None:
         """Write the model. See `Exporter.write`."""
-        trees = read_trees(_booster(model).model_to_string())
-        write_graph(trees, description.signature, _opset(options), file_path)
+        if not isinstance(description, LightGBMDescription) or description.trees is None:
+            raise TypeError(f"{description!r} is not what describe returned")
+        signature, opset = description.signature, _opset(options)
+        write_graph(description.model_trees, description.trees, signature, opset, file_path)
 
     def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
         """Return what LightGBM itself gives. See `Exporter.predict`."""

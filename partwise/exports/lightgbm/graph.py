@@ -20,9 +20,10 @@ from typing import Final, Literal
 import numpy as np
 
 from partwise.errors import ExportRefused
+from partwise.exports.lightgbm.linear_leaves import add_linear_leaves
 from partwise.exports.lightgbm.trees import ZERO, LightGBMTrees
 from partwise.exports.onnx.graph import Graph
-from partwise.exports.onnx.tree_ensemble import tree_ensemble_node
+from partwise.exports.onnx.tree_ensemble import TreeEnsemble, tree_ensemble_node
 from partwise.models.signature import Signature
 
 PROBABILITIES, LABEL, PREDICTION = "probabilities", "label", "prediction"
@@ -75,19 +76,24 @@ def link_of(trees: LightGBMTrees) -> Link:
     )
 
 
-def write_graph(trees: LightGBMTrees, signature: Signature, opset: int, file_path: str) -> None:
+def write_graph(
+    trees: LightGBMTrees, ensemble: TreeEnsemble, signature: Signature, opset: int, file_path: str
+) -> None:
     """Write a model as ONNX.
 
     Args:
         trees: Of the model.
+        ensemble: The same, as `LightGBMTrees.ensemble` returns it.
         signature: What the file takes and gives.
         opset: The version of ONNX' default operators.
         file_path: Where to.
     """
     graph = Graph(signature)
-    features = _clean_features(graph, trees, graph.feature_matrix(DOUBLE))
-    scores = graph.name("scores")
-    graph.nodes.append(tree_ensemble_node(trees.ensemble(), features, scores))
+    numbers = graph.feature_matrix(DOUBLE)
+    features, scores = _clean_features(graph, trees, numbers), graph.name("scores")
+    graph.nodes.append(tree_ensemble_node(ensemble, features, scores))
+    if trees.linear is not None:
+        scores = add_linear_leaves(graph, trees, trees.linear, numbers, scores)
     if trees.is_average:
         scores = graph.add("Div", scores, graph.constant(np.float64(trees.n_iterations)))
     predictions = _linked(graph, link_of(trees), scores)
