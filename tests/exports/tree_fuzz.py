@@ -39,15 +39,13 @@ from tests.exports.fuzz_xgboost import draw_xgboost
 from tests.exports.proof.exported_models import export, matrix_of_rows
 
 REASONS = {
-    "linear leaves": r"leaves of this LightGBM model are linear",
     "objective": r"objective .* is not (known|exported)",
     "no probabilities": r"(with which it (predicts|gives) no probabilities)",
     "one class": r"was trained on \d+ classes but gives",
     "class labels": r"class labels of this .* ONNX gives integers or text",
     "categories of mixed types": r"neither all text nor all numbers",
-    "categories unknown": r"Which columns of this .* are categorical cannot be determined",
     "no names": r"have no names, only Column_0|has no feature names|does not say what its features",
-    "categories of which column": r"can be those of .* or of",
+    "categories of which column": r"can be those of .* or of|do not fit its features",
     "categories lost": r"splits .* by categories that it does not have",
     "unprovable": r"proves nothing of the output",
     "features in two ways": r"takes zeros of the feature|splits the feature .* as a number in some",
