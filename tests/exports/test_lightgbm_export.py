@@ -321,6 +321,19 @@ def test_linear_leaves_have_the_same_bits_and_fall_back_where_a_feature_is_missi
     assert np.isfinite(exported.run({"features": rows})["prediction"]).all()
 
 
+@pytest.mark.parametrize("objective", ["binary", "multiclass", "multiclassova"])
+def test_labels_where_linear_leaves_give_no_number(objective, tmp_path):
+    codes = TARGETS[objective].astype(int)
+    params = {"objective": objective, "linear_tree": True}
+    model = estimator(lightgbm.LGBMClassifier, np.array([7, -2, 40])[codes], **params)
+    exported = Exported(model, tmp_path / "model.onnx")
+    rng = np.random.default_rng(0)
+    odd = np.where(rng.random(MATRIX.shape) < 0.5, np.inf, -np.inf)
+    rows = np.where(rng.random(MATRIX.shape) < 0.4, odd, MATRIX)
+    assert np.isnan(model.booster_.predict(rows)).any()
+    exported.check(rows)
+
+
 def test_a_model_of_plain_trees_that_was_continued_with_linear_ones(tmp_path):
     matrix = MATRIX[:, :4]
     plain = {"matrix": matrix, "categorical": ()}

@@ -97,7 +97,7 @@ def write_graph(
     if trees.is_average:
         scores = graph.add("Div", scores, graph.constant(np.float64(trees.n_iterations)))
     predictions = _linked(graph, link_of(trees), scores)
-    _add_outputs(graph, signature, predictions, is_of_second_class=trees.n_targets == 1)
+    _add_outputs(graph, signature, predictions, trees)
     graph.save("lightgbm", opset, file_path)
 
 
@@ -135,7 +135,7 @@ def _linked(graph: Graph, link: Link, scores: str) -> str:
     return graph.add("Log", graph.add("Add", one, graph.add("Exp", scores)))
 
 
-def _add_outputs(graph: Graph, signature: Signature, values: str, is_of_second_class: bool) -> None:
+def _add_outputs(graph: Graph, signature: Signature, values: str, trees: LightGBMTrees) -> None:
     """Make the outputs of predictions, one column each, or that of the second of two classes."""
     if signature.class_labels is None:
         (output,) = signature.outputs
@@ -144,18 +144,24 @@ def _add_outputs(graph: Graph, signature: Signature, values: str, is_of_second_c
         else:
             graph.add("Identity", values, output=output.name)
         return
-    if is_of_second_class:
+    if trees.n_targets == 1:
         # As LightGBM's own wrapper makes it, to the last bit.
         first = graph.add("Sub", graph.constant(np.float64(1)), values)
         graph.add("Concat", first, values, axis=1, output=PROBABILITIES)
     else:
         graph.add("Identity", values, output=PROBABILITIES)
     labels = signature.class_labels
+    probabilities = PROBABILITIES
+    if trees.linear is not None:
+        # Infinite numbers can make NaN, the first of which numpy.argmax takes, but not ONNX.
+        infinite = graph.constant(np.float64(np.inf))
+        is_nan = graph.add("IsNaN", PROBABILITIES)
+        probabilities = graph.add("Where", is_nan, infinite, PROBABILITIES)
     # Of equal probabilities the first is taken, as by numpy.argmax.
     if labels == tuple(range(len(labels))):
-        graph.add("ArgMax", PROBABILITIES, axis=1, keepdims=0, output=LABEL)
+        graph.add("ArgMax", probabilities, axis=1, keepdims=0, output=LABEL)
     else:
-        place = graph.add("ArgMax", PROBABILITIES, axis=1, keepdims=0)
+        place = graph.add("ArgMax", probabilities, axis=1, keepdims=0)
         is_text = isinstance(labels[0], str)
         known = graph.constant(np.array(labels, dtype=object if is_text else np.int64))
         graph.add("Gather", known, place, axis=0, output=LABEL)
