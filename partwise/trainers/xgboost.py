@@ -222,7 +222,8 @@ def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[s
         )
     names = find_columns(features, schema.names, [feature_names(schema.names, REFUSED_BY_XGBOOST)])
     lists = _kept_categories(booster) if "c" in (booster.feature_types or ()) else {}
-    _refuse_lost_categories(booster, lists)
+    if booster.attr(CODES_ATTRIBUTE) != "codes":
+        lists |= _lost_categories(booster, lists)
     categories = {
         name: _typed(lists[feature], schema.field(name).type)
         for name, feature in zip(names, features, strict=True)
@@ -231,36 +232,38 @@ def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[s
     return names, categories
 
 
-def _refuse_lost_categories(booster: Any, kept: Mapping[str, list[Any]]) -> None:
-    """Refuse a model that would take the values of a column for codes of categories.
+def _lost_categories(booster: Any, kept: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Return empty lists for the categorical features whose categories are lost, and unused.
 
     A slice of a Booster loses the categories (3.2), and is then, to the byte, like a model that was
     trained on codes. So whoever trained on codes has to say so.
 
     Raises:
-        InputError: A tree splits a feature by categories that the model does not have.
+        InputError: A tree splits a feature by categories that the model does not have: the values
+            of a column would pass for codes.
     """
-    kinds = booster.feature_types or ()
-    unknown = {
+    names, kinds = booster.feature_names, booster.feature_types or ()
+    lost = [
         place
-        for place, (name, kind) in enumerate(zip(booster.feature_names, kinds, strict=False))
+        for place, (name, kind) in enumerate(zip(names, kinds, strict=False))
         if kind == "c" and name not in kept
-    }
-    if not unknown or booster.attr(CODES_ATTRIBUTE) == "codes":
-        return
-    places = {
+    ]
+    if not lost:
+        return {}
+    split = {
         tree["split_indices"][node]
         for tree in _trees(json.loads(booster.save_raw("json"))).get("trees", ())
         for node in tree["categories_nodes"]
         if tree["left_children"][node] >= 0  # others were pruned
     }
-    if lost := [booster.feature_names[place] for place in sorted(unknown & places)]:
+    if needed := [names[place] for place in lost if place in split]:
         raise InputError(
-            f"The XGBoost model splits {names_in_words(lost)} by categories that it does not have,"
-            " as they are lost in a slice such as booster[:20], and before XGBoost 3.1: return the"
-            " whole booster, trained for so many rounds. Where the columns hold the codes that it"
-            f" was trained on, say so by booster.set_attr({CODES_ATTRIBUTE}='codes')."
+            f"The XGBoost model splits {names_in_words(needed)} by categories that it does not "
+            "have, as they are lost in a slice such as booster[:20], and before XGBoost 3.1: return"
+            " the whole booster, trained for so many rounds. Where the columns hold the codes that "
+            f"it was trained on, say so by booster.set_attr({CODES_ATTRIBUTE}='codes')."
         )
+    return {names[place]: [] for place in lost}
 
 
 def _kept_categories(booster: Any) -> dict[str, list[Any]]:

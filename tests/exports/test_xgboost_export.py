@@ -281,6 +281,7 @@ RIGHT = {
     "dart": lambda: booster("reg:squarederror", SUM, 20, **DART),
     "dart, far from zero": lambda: booster("reg:squarederror", SUM + 1000, 20, **DART),
     "dart, wrapper": lambda: wrapper(xgboost.XGBRegressor, SUM, **DART),
+    "dart, wrapper, far from zero": lambda: wrapper(xgboost.XGBRegressor, SUM + 1000, **DART),
     "dart, classes": lambda: wrapper(xgboost.XGBClassifier, THREE, **DART),
     "dart, softmax": lambda: booster("multi:softmax", THREE, num_class=3, **DART),
     "dart, early stopping": lambda: early(xgboost.XGBRegressor, SUM, **DART),
@@ -310,9 +311,7 @@ def test_what_is_right(case, tmp_path, capfd):
     expected = native(exported.model, table_of())
     feeds = feeds_of_rows(signature, table_of())
     own = signature.predictions(EXPORTER.predict(exported.model, signature, feeds))
-    # A wrapper of dart rounds each leaf to the base: see `XGBoostOnnxExporter`.
-    atol = 1e-5 if "dart" in case and hasattr(exported.model, "get_booster") else 0
-    np.testing.assert_allclose(own, expected, atol=atol, rtol=0)
+    np.testing.assert_array_equal(own, expected)
     assert exported.predictions(feeds).shape == expected.shape
     assert capfd.readouterr().err == ""  # onnxruntime warns there of shapes
 
@@ -486,6 +485,15 @@ def test_a_slice_that_lost_its_categories(tmp_path):
     model = xgboost.train({"nthread": 1}, matrix, 8)
     table = pa.Table.from_pandas(frame.astype({"size": int}), preserve_index=False)
     assert_right(export(model, tmp_path, table))
+    # What no tree splits by them is missing in the export, and in the model.
+    noise = xgboost.DMatrix(frame, SUM, enable_categorical=True)
+    unused = xgboost.train({"nthread": 1, "interaction_constraints": [["f3"]]}, noise, 8)[:5]
+    text = pa.Table.from_pandas(frame.astype({"size": str}), preserve_index=False)
+    for inputs in ("tensor", "columns"):
+        exported = export(unused, tmp_path, text, inputs=inputs)
+        found = exported.predictions(feeds_of_rows(exported.description.signature, text))
+        np.testing.assert_array_equal(found, unused.predict(noise))
+        np.testing.assert_array_equal(found, native(unused, text))
     with pytest.raises(ExportRefused, match=r"splits 'size' by categories that it does not have"):
         export(model[:5], tmp_path, table)
 
@@ -553,6 +561,10 @@ def linear_early():
 
 
 REFUSED = {
+    "dart, slice without an end": (
+        lambda: booster("reg:squarederror", SUM, booster="dart")[3:],
+        r"have lost their weights.*give the end, such as booster\[4:12\]",
+    ),
     "two labels": (
         lambda: wrapper(xgboost.XGBClassifier, (TWO > 0).astype(int)),
         r"predicts 2 labels side by side.*return its get_booster\(\)",

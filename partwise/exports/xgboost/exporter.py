@@ -53,9 +53,6 @@ class XGBoostOnnxExporter:
 
     A regression, a ranking or a survival model gives "prediction", shape (n,), or (n, targets) of
     several targets; a classification "label" and "probabilities".
-
-    With booster="dart", a wrapper's `predict` rounds each leaf to the base. What is exported, and
-    compared with, is what `Booster.predict` gives, which does not.
     """
 
     def check(self, options: ExportOptions) -> None:
@@ -107,7 +104,7 @@ class XGBoostOnnxExporter:
             return signature.outputs_of_no_rows()
         if signature.class_labels is None:
             return {PREDICTION: _predicted(model, matrix)}
-        if hasattr(model, "predict_proba") and not _is_dart(model):
+        if hasattr(model, "predict_proba"):
             probabilities = np.asarray(model.predict_proba(matrix), dtype=np.float32)
             labels = np.asarray(model.predict(matrix))
         else:
@@ -148,41 +145,28 @@ def _name_of(model: Any, part: Literal["gradient_booster", "objective"]) -> str:
     return str(json.loads(booster.save_config())["learner"][part]["name"])
 
 
-def _is_dart(model: Any) -> bool:
-    return _name_of(model, "gradient_booster") == "dart"
-
-
 def _predicted(model: Any, matrix: np.ndarray, is_margin: bool = False) -> np.ndarray:
-    """Return what a Booster or a wrapper predicts, or the sums of leaves.
+    """Return what a model predicts, or the sums of leaves.
 
-    In place, which gives what `Booster.predict` does and, unlike it, takes infinite values. Only of
-    dart it does not: each leaf is rounded to the base there, and lost beside a large one.
+    A Booster in place, which gives what its `predict` does and, unlike it, takes infinite values.
+    Only of dart it does not (see `trees`).
     """
     import xgboost
 
-    is_wrapper = hasattr(model, "get_booster")
-    booster = model.get_booster() if is_wrapper else model
-    best = getattr(model, "best_iteration", None) if is_wrapper else None
-    rounds = (0, 0 if best is None else best + 1)
-    number = _missing(model)
-    missing = np.nan if number is None else number
-    if not _is_dart(model):
+    if hasattr(model, "get_booster"):
+        return np.asarray(model.predict(matrix, output_margin=is_margin), dtype=np.float32)
+    if _name_of(model, "gradient_booster") != "dart":
         kind = "margin" if is_margin else "value"
-        found = booster.inplace_predict(
-            matrix, iteration_range=rounds, predict_type=kind, missing=missing
-        )
-        return np.asarray(found, dtype=np.float32)
+        return np.asarray(model.inplace_predict(matrix, predict_type=kind), dtype=np.float32)
     largest = np.finfo(np.float32).max
-    # Infinities go the way of the largest numbers.
-    finite = np.clip(np.where(matrix == missing, np.nan, matrix), -largest, largest)
     rows = xgboost.DMatrix(
-        finite,
-        feature_names=booster.feature_names,
-        feature_types=booster.feature_types,
+        # Infinities go the way of the largest numbers.
+        np.clip(matrix, -largest, largest),
+        feature_names=model.feature_names,
+        feature_types=model.feature_types,
         nthread=1,
     )
-    found = booster.predict(rows, output_margin=is_margin, iteration_range=rounds)
-    return np.asarray(found, dtype=np.float32)
+    return np.asarray(model.predict(rows, output_margin=is_margin), dtype=np.float32)
 
 
 def _probabilities(model: Any, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,7 +7,8 @@ float32:
 - A category is x without its fraction. It takes the right branch where it is in the node's set,
   else the left one, as codes below 0 and from 2^24 on do; NaN takes the default branch.
 - The sum of the leaves begins with the base (a margin), and goes through the trees in their order.
-  With booster="dart", each leaf is multiplied by its tree's weight before.
+- With booster="dart", each leaf is multiplied by its tree's weight before (`Dart` in
+  src/gbm/gbtree.cc). Wrappers predict in place, where the leaf is (base + leaf) - base in float32.
 
 A TreeEnsemble does the same with the base in the leaves of the first tree of each target: one that
 is added at the end, as the operator's own base was, rounds otherwise. Of labels of 1e6 +- 3 the
@@ -64,7 +65,8 @@ def read_trees(model: Any) -> XGBoostTrees:
     """Read a Booster, or a wrapper, which stops at its best iteration.
 
     Raises:
-        ExportRefused: The model is linear, has no trees, or leaves that are no finite numbers.
+        ExportRefused: The model is linear, has no trees, lost their weights, or has leaves that are
+            no finite numbers.
     """
     is_wrapper = hasattr(model, "get_booster")
     booster = model.get_booster() if is_wrapper else model
@@ -85,33 +87,35 @@ def read_trees(model: Any) -> XGBoostTrees:
             "The XGBoost model has no trees, so that there is nothing to export: look at the rounds"
             " that it was trained with."
         )
-    weights = machine.get("weight_drop", [1.0] * count)[:count]
-    return _with_base(learner, trees, content["tree_info"][:count], np.array(weights, np.float32))
-
-
-def _with_base(
-    learner: dict[str, Any], trees: list[dict[str, Any]], targets: list[int], weights: np.ndarray
-) -> XGBoostTrees:
-    base = base_margins(learner)
-    places = np.array(targets, dtype=np.int64)
+    weights, is_dart = np.ones(count, dtype=np.float32), machine["name"] == "dart"
+    if is_dart:
+        weights = np.array(machine["weight_drop"][:count], dtype=np.float32)
+        if len(weights) < count:
+            raise ExportRefused(
+                "The trees of the XGBoost model have lost their weights, as those of booster="
+                '"dart" do in a slice without an end (XGBoost 3.2), which cannot predict any more: '
+                "give the end, such as booster[4:12]."
+            )
+    base, places = base_margins(learner), np.array(content["tree_info"][:count], dtype=np.int64)
     if int(trees[0]["tree_param"]["size_leaf_vector"]) > 1:
         # A tree of vectors is one for each target, of the same nodes.
         trees = [_tree_of_target(tree, target) for tree in trees for target in range(len(base))]
-        places = np.tile(np.arange(len(base)), len(weights))
-        weights = np.repeat(weights, len(base))
+        places, weights = np.tile(np.arange(len(base)), count), np.repeat(weights, len(base))
     nodes = _Nodes(trees)
-    leaves = nodes.conditions[nodes.leaves] * weights[nodes.trees[nodes.leaves]]
+    of_leaves = nodes.trees[nodes.leaves]
+    of_base, leaves = base[places[of_leaves]], nodes.conditions[nodes.leaves]
+    if is_dart and is_wrapper:
+        leaves = (of_base + leaves) - of_base
+    leaves = leaves * weights[of_leaves]
     if not np.isfinite(leaves).all():
         raise ExportRefused(
             "The XGBoost model has leaves that are no finite numbers: look at the labels that it "
             "was trained with."
         )
-    of_leaves = nodes.trees[nodes.leaves]
     largest = np.zeros(len(trees), dtype=np.float32)
     np.maximum.at(largest, of_leaves, np.abs(leaves))
     first = np.array([np.flatnonzero(places == target)[0] for target in range(len(base))])
-    is_first = np.isin(of_leaves, first)
-    leaves = np.where(is_first, base[places[of_leaves]] + leaves, leaves)
+    leaves = np.where(np.isin(of_leaves, first), of_base + leaves, leaves)
     return XGBoostTrees(
         objective=learner["objective"]["name"],
         n_classes=int(learner["learner_model_param"]["num_class"]),
