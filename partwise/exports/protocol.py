@@ -77,7 +77,9 @@ class ModelDescription:
 class Exporter(Protocol):
     """Writes the models of one library in one format.
 
-    With a further method `check(options)`, it can refuse options before any work.
+    With a further method `check(options)`, it can refuse options before any work. With
+    `weights(model)`, which returns the model's tensors by name as numpy arrays, the initializers of
+    its ONNX files are compared with them, bit by bit (`proof/weights.py`).
 
     An exporter has no state, travels to workers, and is part of a run's fingerprint: it should be a
     frozen dataclass. `partwise/testing/exporter.py` holds the tests that every exporter

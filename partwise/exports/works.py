@@ -16,13 +16,24 @@ from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
 from partwise.engine.works import Produced, StoredModel
 from partwise.errors import ColumnError, ExportMismatch, InputError
 from partwise.exports.choice import exporter_for
+from partwise.exports.onnx.guards import judge_and_guard
+from partwise.exports.onnx.quantization import as_float16
 from partwise.exports.proof.judge import judge
-from partwise.exports.proof.probes import make_probes
-from partwise.exports.proof.verdict import Case, Expectation, MetricGate
+from partwise.exports.proof.odd_inputs import make_odd_cases
+from partwise.exports.proof.probes import has_trees, make_probes
+from partwise.exports.proof.verdict import Case, Expectation, MetricGate, Verdict
+from partwise.exports.proof.weights import prove_weights
 from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions, format_of
 from partwise.models.serdes import SERDES, ModelSerde, serde_by_name
-from partwise.models.signature import SIGNATURE_FILE, Feeds, Origin, Signature, feeds_of_rows
+from partwise.models.signature import (
+    SIGNATURE_FILE,
+    Feeds,
+    Origin,
+    Outputs,
+    Signature,
+    feeds_of_rows,
+)
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import content_file
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
@@ -122,9 +133,17 @@ class Proof:
         return feeds_of_rows(subject.signature, rows)
 
     def compare(
-        self, path: str, subject: Subject, data: DataConnector, context: PartitionContext
+        self,
+        path: str,
+        subject: Subject,
+        data: DataConnector,
+        context: PartitionContext,
+        *,
+        is_new: bool = False,
     ) -> Mapping[str, float]:
         """Compare the file of an export with its model, and return the numbers of it.
+
+        A new file gets guards where it differs on inputs that were made to go wrong only.
 
         Raises:
             ExportMismatch: It does not give what the model gives.
@@ -133,15 +152,21 @@ class Proof:
         rows, labels = self.rows.take(data.to_arrow(), context.seed)
         real = self.feeds(rows, subject, context)
         probes = make_probes(description, real)
+
+        def predict(feeds: Feeds) -> Outputs:
+            return subject.exporter.predict(subject.model, signature, feeds)
+
         cases = [
             Case(
                 name=name,
                 kind="real" if name == HELD_OUT else probes.kind(name),
                 feeds=feeds,
-                expected=subject.exporter.predict(subject.model, signature, feeds),
+                expected=predict(feeds),
             )
             for name, feeds in {HELD_OUT: real, **probes.cases}.items()
         ]
+        if not has_trees(description):
+            cases += make_odd_cases(signature, real, predict)
         given, options = self.validation, signature.options
         expectation = Expectation(
             format=subject.format,
@@ -158,13 +183,25 @@ class Proof:
                 case=HELD_OUT, labels=labels, task=self.rows.task, max_loss=given.max_metric_loss
             ),
         )
-        verdict = judge(path, expectation, cases)
+        verdict = (judge_and_guard if is_new else judge)(path, expectation, cases)
+        verdict = _with_weights(verdict, path, subject)
         for note in (*probes.notes, *verdict.notes):
             context.logger.info("%s", note)
         for finding in verdict.findings:
             context.logger.error("%s: %s", finding.check, finding.message)
         verdict.check()
         return {**verdict.metrics, **probes.metrics}
+
+
+def _with_weights(verdict: Verdict, path: str, subject: Subject) -> Verdict:
+    """Add what is found of an ONNX file's weights to a verdict, where the exporter knows them."""
+    options, weights = subject.signature.options, getattr(subject.exporter, "weights", None)
+    precision = "full" if options is None else options.precision
+    # int8 keeps of a weight what its scale leaves: the metric that it is judged by is of all.
+    if weights is None or subject.format != "onnx" or precision == "int8":
+        return verdict
+    cast = as_float16 if precision == "float16" else None
+    return prove_weights(path, weights(subject.model), cast).added_to(verdict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +253,7 @@ class ExportWork:
             few = rows.take(pa.array(np.arange(CAPTURE_ROWS) % rows.num_rows))
             sample = proof.feeds(few, subject, context)
             subject.exporter.write(trained, subject.description, sample, self.options, str(file))
-            metrics = proof.compare(str(file), subject, data, context)
+            metrics = proof.compare(str(file), subject, data, context, is_new=True)
             # After the proof: of a file that is refused nothing is published, its signature
             # neither.
             context.upload(subject.signature.to_json().encode(), SIGNATURE_FILE)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from partwise.errors import InputError
+from partwise.models.guards import NODE_PREFIX, guards_in_words, guards_of_metadata
 from partwise.models.onnx_files import (
     OnnxContent,
     open_session,
@@ -37,6 +39,8 @@ class OnnxModel:
         self.content = content
         """What it was read from, with its external data; None: it was opened in
         place."""
+        self.guards = guards_of_metadata(session.get_modelmeta().custom_metadata_map)
+        """What the file refuses, because it would predict otherwise than its model."""
         # onnxruntime (1.31) aborts the process when these get an empty batch.
         self._dies_of_no_rows = any(name in graph for name in (b"LSTM", b"GRU", b"RNN"))
 
@@ -70,11 +74,28 @@ class OnnxModel:
         return session_signature(self.session)
 
     def run(self, feeds: Feeds) -> Outputs:
-        """Return the model's outputs, in the file's order, for its inputs."""
+        """Return the model's outputs, in the file's order, for its inputs.
+
+        Raises:
+            InputError: They hold what the file refuses.
+        """
         names = [output.name for output in self.session.get_outputs()]
         if not len(next(iter(feeds.values()))):
             return dict(zip(names, self._run_no_rows(names, feeds), strict=True))
-        return dict(zip(names, self.session.run(names, dict(feeds)), strict=True))
+        try:
+            return dict(zip(names, self.session.run(names, dict(feeds)), strict=True))
+        except Exception as error:  # each of onnxruntime's status codes is one of its own
+            if NODE_PREFIX in str(error):
+                self._explain(feeds, error)
+            raise
+
+    def _explain(self, feeds: Feeds, error: Exception) -> None:
+        met = [guard for guard in self.guards if guard.is_met(feeds)]
+        raise InputError(
+            f"The model refuses {guards_in_words(met)}: its file would predict otherwise than the "
+            "model that it was made of, which gives NaN or an error for them. Fill or drop such "
+            "values before."
+        ) from error
 
     def _run_no_rows(self, names: list[str], feeds: Feeds) -> list[np.ndarray]:
         """Run on an empty batch, or, where a graph cannot, on a row that is then taken away.

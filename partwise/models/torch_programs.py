@@ -233,12 +233,10 @@ def run_program(program: Any, signature: Signature, feeds: Feeds) -> Outputs:
 
 
 def tensors_of(feeds: Feeds) -> tuple[Any, ...]:
-    """Return the inputs as tensors, which share no memory that must not be written."""
+    """Return copies of the inputs as tensors: a module may change its inputs in place."""
     import torch
 
-    return tuple(
-        torch.from_numpy(np.require(values, requirements=["C", "W"])) for values in feeds.values()
-    )
+    return tuple(torch.from_numpy(np.array(values, order="C")) for values in feeds.values())
 
 
 def _text(value: Any) -> str:

@@ -26,6 +26,7 @@ from partwise.exports.onnx.quantization import lower_precision, optimize
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.description import describe_module
 from partwise.exports.torch.exporter import TorchOnnxExporter
+from partwise.exports.torch.modules import weights_of
 from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_files import OnnxContent, open_session, save_onnx
@@ -108,6 +109,12 @@ class KerasOnnxExporter:
         _check_sizes(model, graph, description, sample)
         graph = optimize(lower_precision(graph, options.precision), options.optimization)
         save_onnx(graph, signature, file_path, options.embedded_bytes)
+
+    def weights(self, model: Any) -> dict[str, np.ndarray]:
+        """Return the model's weights, which are what the file is to hold."""
+        if backend_of(model) == "torch":
+            return weights_of(model)
+        return {f"{n} {each.path}": each.numpy() for n, each in enumerate(model.weights)}
 
     def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
         """Return what the model itself gives in inference mode."""

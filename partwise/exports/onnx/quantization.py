@@ -14,9 +14,14 @@ from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from partwise.errors import ExportRefused
 
 _LARGEST_BYTES = 2**31 - 1
+
+_LEAST_FLOAT16 = 5.96e-8
+"""To which onnxruntime's tool raises what is smaller and not zero."""
 
 
 def lower_precision(model: Any, precision: Literal["full", "float16", "int8"]) -> Any:
@@ -45,6 +50,14 @@ def lower_precision(model: Any, precision: Literal["full", "float16", "int8"]) -
     # Types and shapes of what the graph was before; a tool that finds one believes it.
     model.graph.ClearField("value_info")
     return _to_float16(model) if precision == "float16" else _to_int8(model)
+
+
+def as_float16(values: np.ndarray) -> np.ndarray:
+    """Return what `lower_precision` makes of weights: neither zeros nor infinities of others."""
+    limits = np.finfo(np.float16)
+    least, most = _LEAST_FLOAT16, float(limits.max)
+    sizes = np.where(np.isfinite(values), np.clip(np.abs(values), least, most), np.abs(values))
+    return np.where(values == 0, values, np.copysign(sizes, values)).astype(np.float16)
 
 
 def _to_float16(model: Any) -> Any:

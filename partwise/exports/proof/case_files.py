@@ -16,6 +16,7 @@ import numpy as np
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.proof.verdict import Case, Expectation, MetricGate
 from partwise.exports.protocol import Tolerance
+from partwise.models.guards import Guard
 from partwise.models.signature import Signature
 
 _ALIGNMENT = 64
@@ -111,6 +112,8 @@ def write_request(
             {
                 "name": case.name,
                 "kind": case.kind,
+                "raises": case.raises,
+                "guards": [asdict(guard) for guard in case.guards],
                 "feeds": writer.add_all(case.feeds),
                 "expected": writer.add_all(case.expected),
             }
@@ -138,6 +141,8 @@ def read_request(
         Case(
             name=case["name"],
             kind=case["kind"],
+            raises=case["raises"],
+            guards=tuple(Guard(**guard) for guard in case["guards"]),
             feeds=reader.get_all(case["feeds"]),
             expected=reader.get_all(case["expected"]),
         )

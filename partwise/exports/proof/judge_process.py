@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+from partwise.errors import InputError
 from partwise.exports.proof.case_files import ArrayReader, read_request
 from partwise.exports.proof.comparison import Comparison
 from partwise.exports.proof.onnx_checks import (
@@ -25,6 +26,8 @@ from partwise.exports.proof.onnx_checks import (
 )
 from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
 from partwise.models.export_options import ModelFormat
+from partwise.models.guards import Guard, guards_in_words
+from partwise.models.onnx_model import OnnxModel
 from partwise.models.signature import Feeds, Outputs, Signature
 from partwise.processes import become_child
 
@@ -80,16 +83,29 @@ def examine(file_path: str, expectation: Expectation, cases: Sequence[Case], tel
     comparison = Comparison(expectation, cases)
     # What is known to be called wrongly would fail once more for every case.
     is_callable = not any(finding.check == "inputs" for finding in findings)
+    guards = model.guards if isinstance(model, OnnxModel) else ()
     for case in cases:
-        given = _run(model, case, findings, tell) if is_callable else None
-        if given is None:
+        given = _run(model, case, tell) if is_callable else None
+        if isinstance(given, Finding):
+            if case.raises or _is_refused(given, case, guards):
+                comparison.add_failed(case)
+                continue
+            findings.append(given)
+        if given is None or isinstance(given, Finding):
             comparison.add_reference(case)
+        elif case.raises:
+            findings.append(_predicts(case))
         else:
             comparison.add(case, given)
     verdict = comparison.verdict()
     findings += _foreign(expectation)
     metrics |= verdict.metrics
-    return _verdict([*findings, *verdict.findings], replace(verdict, metrics=metrics))
+    notes = verdict.notes
+    if guards:
+        what = guards_in_words(guards)
+        notes = (*notes, f"The file refuses {what}: it would predict otherwise than its model.")
+    verdict = replace(verdict, metrics=metrics, notes=notes)
+    return _verdict([*findings, *verdict.findings], verdict)
 
 
 def open_export(file_path: str, expectation: Expectation) -> ExportedModel:
@@ -122,19 +138,35 @@ def _check_model(model: Any, expectation: Expectation) -> list[Finding]:
     return found
 
 
-def _run(model: ExportedModel, case: Case, findings: list[Finding], tell: Tell) -> Outputs | None:
+def _run(model: ExportedModel, case: Case, tell: Tell) -> Outputs | Finding:
     tell("run", case.name)
     try:
         return model.run(case.feeds)
     except Exception as error:
-        findings.append(
-            Finding(
-                check="run",
-                message=f"The export does not run on the case {case.name!r}: {brief(error)}",
-                case=case.name,
-            )
+        is_guard = isinstance(error, InputError)
+        return Finding(
+            check="guard" if is_guard else "run",
+            message=f"The export does not run on the case {case.name!r}: {brief(error)}",
+            case=case.name,
         )
-        return None
+
+
+def _is_refused(finding: Finding, case: Case, guards: Sequence[Guard]) -> bool:
+    """Whether a guard failed that had to, on a case that only a guard may refuse."""
+    return (
+        finding.check == "guard"
+        and case.kind == "odd"
+        and any(guard.is_met(case.feeds) for guard in guards)
+    )
+
+
+def _predicts(case: Case) -> Finding:
+    return Finding(
+        check="run",
+        message=f"The export predicts for the case {case.name!r}, where the model itself raises: "
+        f"{case.raises}",
+        case=case.name,
+    )
 
 
 def _foreign(expectation: Expectation) -> list[Finding]:

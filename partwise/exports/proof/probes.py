@@ -57,7 +57,7 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
     """
     signature = description.signature
     if signature.layout == "custom" and description.trees is None:
-        return _custom_probes(signature, feeds)
+        return _custom_probes(description, feeds)
     matrix = np.asarray(_matrix(signature, feeds))
     notes = []
     if not len(matrix):
@@ -80,6 +80,8 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
                 f"Rows take {covered.ways_taken} of the {covered.ways} ways at the nodes of the "
                 "trees, evenly spread."
             )
+    elif not has_trees(description):
+        cases = {"perturbed rows": _perturb(matrix), "categories": cases["categories"]}
     return Probes(
         cases={
             **{name: _feeds(signature, rows) for name, rows in cases.items() if len(rows)},
@@ -212,21 +214,25 @@ def _number_dtype(signature: Signature) -> str:
     return next((t.dtype for t in signature.inputs if t.dtype != "string"), "float64")
 
 
-def _custom_probes(signature: Signature, feeds: Feeds) -> Probes:
+def has_trees(description: ModelDescription) -> bool:
+    """Whether a model has trees, whose odd numbers are probed here; else `odd_inputs.py` does."""
+    return description.trees is not None or description.is_constant
+
+
+def _custom_probes(description: ModelDescription, feeds: Feeds) -> Probes:
     """Vary what the user's function made: floats by a tenth of their spread, up and down in turn.
 
-    Whole numbers, bools and text stay as they are, for they may be indices, masks or tokens; NaN
-    is not put in, for a model of one's own may not be made for it.
+    Whole numbers, bools and text stay as they are, for they may be indices, masks or tokens.
     """
+    signature = description.signature
     batched = {tensor.name for tensor in signature.inputs if tensor.shape[:1] == (None,)}
     cases: dict[str, Feeds] = {}
     if any(values.dtype.kind == "f" and values.size for values in feeds.values()):
         cases["perturbed rows"] = {name: _perturb(values) for name, values in feeds.items()}
-    notes = ["The inputs were made by a function: of the odd rows, only perturbed ones are tried."]
     if batched:
         for case, stop in ((ONE_ROW, 1), (EMPTY_BATCH, 0)):
             cases[case] = {n: v[:stop] if n in batched else v for n, v in feeds.items()}
-    return Probes(cases=cases, notes=tuple(notes))
+    return Probes(cases=cases)
 
 
 def _perturb(values: np.ndarray) -> np.ndarray:

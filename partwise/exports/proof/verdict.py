@@ -10,6 +10,7 @@ from partwise.errors import ExportMismatch
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.protocol import Tolerance
 from partwise.models.export_options import ModelFormat
+from partwise.models.guards import Guard
 from partwise.models.signature import Feeds, Signature
 from partwise.trainers.metrics import Task
 
@@ -20,7 +21,8 @@ Check = Literal[
     "signature",  # its metadata are missing or say something else
     "inputs",  # names, dtypes or sizes of inputs
     "outputs",  # names, their order, or dtypes of outputs
-    "run",  # it does not run on a case
+    "run",  # it does not run on a case, or does where the model itself raises
+    "guard",  # one of its guards refuses what it has to predict
     "shape",
     "dtype",
     "nan",  # NaN or infinities stand elsewhere
@@ -29,6 +31,7 @@ Check = Literal[
     "swapped",  # the values of another output
     "labels",
     "metric",
+    "weights",  # an initializer is no tensor of the model
     "vacuous",  # the reference says nothing: it is the same for all rows, or nearly so
 ]
 
@@ -54,6 +57,10 @@ class Case:
     feeds: Feeds
     expected: Mapping[str, np.ndarray]
     kind: CaseKind = "real"
+    raises: str = ""
+    """Why the model itself raises, and `expected` is empty: the export has to fail too."""
+    guards: tuple[Guard, ...] = ()
+    """Guards by which an export may refuse the case, if it differs from its model there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +121,12 @@ class Verdict:
     """None: the export is right."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Numbers for the ledger: export_cases, export_rows, export_values, export_differing,
-    export_max_abs_diff, export_max_rel_diff; of trees export_nodes_compared; of classes
-    export_labels_differing and export_label_ties; of a gate export_metric_loss, and export_metric,
-    export_metric_native and export_label_agreement where they are known; of one that judges all
-    outputs export_movement_<output>."""
+    export_max_abs_diff, export_max_rel_diff; export_cases_raising, in which model and export both
+    fail, and export_cases_refused, in which a guard of the export fails; of trees
+    export_nodes_compared; of classes export_labels_differing and export_label_ties; of a gate
+    export_metric_loss, and export_metric, export_metric_native and export_label_agreement where
+    they are known; of one that judges all outputs export_movement_<output>; of weights those of
+    `proof/weights.py`."""
     notes: tuple[str, ...] = ()
     """What is no mistake and should be known, such as an output that is the same for all rows."""
     libraries: tuple[str, ...] = ()

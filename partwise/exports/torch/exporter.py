@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ExportRefused
@@ -11,7 +12,7 @@ from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.capture import capture, capturing
 from partwise.exports.torch.description import describe_module
 from partwise.exports.torch.graph import move_weights, name_axes, strip
-from partwise.exports.torch.modules import run_module
+from partwise.exports.torch.modules import run_module, weights_of
 from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_files import save_onnx
@@ -77,6 +78,10 @@ class TorchOnnxExporter:
         # After the check, which is of what torch wrote.
         graph = optimize(lower_precision(graph, options.precision), options.optimization)
         save_onnx(graph, description.signature, file_path, options.embedded_bytes)
+
+    def weights(self, model: Any) -> dict[str, np.ndarray]:
+        """Return the module's parameters and buffers, which are what the file is to hold."""
+        return weights_of(model)
 
     def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
         """Return what the module itself gives in evaluation mode."""

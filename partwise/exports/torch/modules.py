@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+import numpy as np
+
 from partwise.errors import ExportRefused
 from partwise.models.signature import Feeds, Outputs, Signature
 from partwise.models.torch_programs import run_program
@@ -93,6 +95,12 @@ def run_module(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
     """
     with evaluation_mode(model):
         return run_program(flat_module(model, signature), signature, feeds)
+
+
+def weights_of(model: Any) -> dict[str, np.ndarray]:
+    """Return a module's parameters and buffers by name, as views."""
+    named = (*model.named_parameters(), *model.named_buffers())
+    return {name: values.detach().numpy() for name, values in named}
 
 
 @contextmanager

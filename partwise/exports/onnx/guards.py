@@ -1,0 +1,139 @@
+"""Guards in ONNX files: nodes that fail where the file would predict otherwise than its model.
+
+    count = ReduceSum(Cast(<what is refused>(x)))       how many values are
+    guarded = Gather(Unsqueeze(x, 0), count)            of one element: out of range unless 0
+
+So what the graph computes from are the input's own bits, and nothing can take the check away.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from partwise.exports.onnx.node_order import nodes_of
+from partwise.exports.proof.judge import judge
+from partwise.exports.proof.verdict import Case, Expectation, Verdict
+from partwise.models.guards import GUARDS_KEY, NODE_PREFIX, Guard, to_metadata
+from partwise.models.signature import Signature
+
+_OPSET = 13
+"""Since which these operators take their axes as inputs."""
+
+
+def judge_and_guard(file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Verdict:
+    """Judge an export; where only inputs made to go wrong differ, guard it and judge it again.
+
+    Args:
+        file_path: The export. Guards are written into it.
+        expectation: What it has to be.
+        cases: Those with a guard of their own may be refused by the file in place of a prediction.
+    """
+    verdict = judge(file_path, expectation, cases)
+    guards: set[Guard] = set()
+    # A guard can show another difference, which it had hidden: of one input after the other.
+    while expectation.format == "onnx" and verdict.findings:
+        by_name = {case.name: case.guards for case in cases}
+        needed = [by_name.get(finding.case, ()) for finding in verdict.findings]
+        wanted = _strictest(guard for each in needed for guard in each)
+        if not all(needed) or set(wanted) <= guards:
+            return verdict
+        guards |= set(wanted)
+        if not add_guards(file_path, wanted, expectation.signature):
+            return verdict
+        verdict = judge(file_path, expectation, cases)
+    return verdict
+
+
+def _strictest(guards: Iterable[Guard]) -> list[Guard]:
+    """Return of guards that refuse alike the one that refuses the most."""
+    found: dict[tuple[str, str], Guard] = {}
+    for guard in guards:
+        key = guard.input, guard.refuses
+        sign = 1 if guard.refuses == "below" else -1
+        found[key] = max(found.get(key, guard), guard, key=lambda each: sign * each.limit)
+    return list(found.values())
+
+
+def add_guards(file_path: str, guards: Sequence[Guard], signature: Signature) -> bool:
+    """Put guards into an ONNX file, beside those that it has.
+
+    Returns:
+        False: its operators are too old for them, and it is as it was.
+    """
+    import onnx
+
+    model = onnx.load_model(file_path, load_external_data=False)
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    if versions.get("", versions.get("ai.onnx", 0)) < _OPSET:
+        return False
+    dtypes = {tensor.name: np.dtype(tensor.dtype) for tensor in signature.inputs}
+    for name in dict.fromkeys(guard.input for guard in guards):
+        of_input = [guard for guard in guards if guard.input == name]
+        _guard_input(model.graph, name, dtypes[name], of_input)
+    entries = {entry.key: entry.value for entry in model.metadata_props}
+    given = entries.pop(GUARDS_KEY, "[]")
+    entries[GUARDS_KEY] = given[:-1] + ", " * (given != "[]") + to_metadata(guards)[1:]
+    model.ClearField("metadata_props")
+    for key, value in entries.items():
+        model.metadata_props.add(key=key, value=value)
+    Path(file_path).write_bytes(model.SerializeToString(deterministic=True))
+    return True
+
+
+def _guard_input(graph: Any, name: str, dtype: np.dtype[Any], guards: Sequence[Guard]) -> None:
+    from onnx import helper, numpy_helper
+
+    # Guards of a second round stand before those of the first: `name` is what the file takes.
+    taken = {value for node in nodes_of(graph) for value in (*node.input, *node.output)}
+    prefix = f"{NODE_PREFIX}{name}"
+    while any(value.startswith(prefix) for value in taken):
+        prefix += "_"
+    guarded = f"{prefix}_guarded"
+    for node in nodes_of(graph):
+        for place, value in enumerate(node.input):
+            if value == name:
+                node.input[place] = guarded
+    for value in graph.output:
+        if value.name == name:
+            raise ValueError(f"{name!r} is an input and an output")
+    computed = _comparable(dtype)
+    kind = helper.np_dtype_to_tensor_dtype(computed)
+    nodes = [helper.make_node("Cast", [name], [f"{prefix}_values"], to=kind)]
+    constants = [numpy_helper.from_array(np.zeros(1, np.int64), f"{prefix}_first")]
+    counts = []
+    for place, guard in enumerate(guards):
+        found, count = f"{prefix}_{place}", f"{prefix}_{place}_count"
+        if guard.refuses == "nan":
+            nodes.append(helper.make_node("IsNaN", [f"{prefix}_values"], [found]))
+        else:
+            limit = f"{found}_limit"
+            constants.append(numpy_helper.from_array(np.array(guard.limit, computed), limit))
+            operator = "Less" if guard.refuses == "below" else "Greater"
+            nodes.append(helper.make_node(operator, [f"{prefix}_values", limit], [found]))
+        whole = helper.np_dtype_to_tensor_dtype(np.dtype(np.int64))
+        nodes.append(helper.make_node("Cast", [found], [f"{found}_int64"], to=whole))
+        nodes.append(helper.make_node("ReduceSum", [f"{found}_int64"], [count], keepdims=0))
+        counts.append(count)
+    index = counts[0]
+    for place, count in enumerate(counts[1:]):
+        nodes.append(helper.make_node("Add", [index, count], [f"{prefix}_sum_{place}"]))
+        index = f"{prefix}_sum_{place}"
+    nodes += [
+        helper.make_node("Unsqueeze", [name, f"{prefix}_first"], [f"{prefix}_one"]),
+        helper.make_node("Gather", [f"{prefix}_one", index], [guarded], axis=0),
+    ]
+    for place, node in enumerate(nodes):
+        node.name = f"{prefix}_{place}"
+    kept = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *kept])
+    graph.initializer.extend(constants)
+
+
+def _comparable(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return what onnxruntime compares a dtype's numbers in without a change of them."""
+    if dtype.kind == "f":
+        return np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
+    return np.dtype(np.int64)
