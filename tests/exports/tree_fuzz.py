@@ -46,6 +46,7 @@ REASONS = {
     "categories of mixed types": r"neither all text nor all numbers",
     "no names": r"have no names|has no feature names|does not say what its features",
     "categories of which column": r"can be those of .* or of|do not fit its features",
+    "column of another type": r"but numbers are needed",
     "categories lost": r"splits .* by categories that it does not have",
     "unprovable": r"proves nothing of the output",
     "features in two ways": r"takes zeros of the feature|splits the feature .* as a number in some",
