@@ -74,7 +74,7 @@ class NativeExporter:
             categories = dict(found)
         else:
             dtype = "float32"
-            names, categories = xgboost_features(model, rows.schema)
+            names, categories = xgboost_features(model, rows)
         features = tuple(
             Feature(name=name, categories=tuple(categories[name]) if name in categories else None)
             for name in names

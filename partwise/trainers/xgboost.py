@@ -17,6 +17,7 @@ from partwise.tables.features import (
     REFUSED_BY_XGBOOST,
     feature_matrix,
     feature_names,
+    find_categories,
     find_columns,
 )
 from partwise.trainers.boosting import BoostingTrainer, Fit, LabelledRows, TrainingData
@@ -31,6 +32,10 @@ _REGRESSION = (
     "reg:squarederror", "reg:squaredlogerror", "reg:pseudohubererror", "reg:absoluteerror",
     "reg:quantileerror", "reg:gamma", "reg:tweedie", "count:poisson",
 )  # fmt: skip
+_CUT = (
+    "XGBoost has cut categories of this model that are not ASCII, which it does to a pandas frame's"
+    ": train it on an Arrow table, or pass predict=."
+)
 CODES_ATTRIBUTE = "partwise_categories"
 """Set to "codes", it says that a Booster was trained on codes of categories, and takes such."""
 
@@ -190,7 +195,7 @@ def predict_xgboost(data: DataConnector, booster: Any) -> np.ndarray:
     import xgboost
 
     table = data.to_arrow()
-    names, categories = booster_features(booster, table.schema)
+    names, categories = booster_features(booster, table)
     # Codes, as XGBoost itself refuses a category that training had not met.
     matrix = xgboost.DMatrix(
         feature_matrix(table, names, categories),
@@ -201,12 +206,12 @@ def predict_xgboost(data: DataConnector, booster: Any) -> np.ndarray:
     return predictions
 
 
-def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[str, list[Any]]]:
+def booster_features(booster: Any, rows: pa.Table) -> tuple[list[str], dict[str, list[Any]]]:
     """Return the columns of a Booster's features in its order, and the categories of training.
 
     Args:
         booster: Trained by `XGBoostTrainer`, or by XGBoost itself with named features.
-        schema: Of the data.
+        rows: The data.
 
     Raises:
         ColumnError: A feature is missing.
@@ -220,15 +225,19 @@ def booster_features(booster: Any, schema: pa.Schema) -> tuple[list[str], dict[s
             "feature_names=[...]), or a data frame), or pass predict= to an inference and inputs= "
             "to an export, a function that makes the matrix."
         )
-    names = find_columns(features, schema.names, [feature_names(schema.names, REFUSED_BY_XGBOOST)])
+    columns = rows.column_names
+    names = find_columns(features, columns, [feature_names(columns, REFUSED_BY_XGBOOST)])
     lists = _kept_categories(booster) if "c" in (booster.feature_types or ()) else {}
     if booster.attr(CODES_ATTRIBUTE) != "codes":
         lists |= _lost_categories(booster, lists)
     categories = {
-        name: _typed(lists[feature], schema.field(name).type)
+        name: _typed(lists[feature], rows.schema.field(name).type)
         for name, feature in zip(names, features, strict=True)
         if feature in lists
     }
+    for name, known in categories.items():
+        if any(_is_cut(known, value) for value in _foreign_texts(known, rows.column(name))):
+            raise InputError(_CUT)
     return names, categories
 
 
@@ -266,12 +275,27 @@ def _lost_categories(booster: Any, kept: Mapping[str, list[Any]]) -> dict[str, l
     return {names[place]: [] for place in lost}
 
 
+def _foreign_texts(known: list[Any], column: pa.ChunkedArray) -> list[str]:
+    """Return the texts of a column that are no category, where some category is not ASCII."""
+    if all(not isinstance(category, str) or category.isascii() for category in known):
+        return []
+    others = set(find_categories(column)) - set(known)
+    return [value for value in others if isinstance(value, str)]
+
+
+def _is_cut(known: list[str], value: str) -> bool:
+    """Tell whether the first category that is not ASCII is what XGBoost has left of this text.
+
+    From a pandas frame it takes as many bytes of each category as that has characters, one category
+    after another. So up to the first that is not ASCII they are whole, and of that the end is gone.
+    """
+    first = next(category for category in known if not category.isascii())
+    return value.encode()[: len(value)] == first.encode()
+
+
 def _kept_categories(booster: Any) -> dict[str, list[Any]]:
     try:
         kept = booster.get_categories(export_to_arrow=True).to_arrow()
         return {name: values.to_pylist() for name, values in kept if values is not None}
     except UnicodeDecodeError as error:
-        raise InputError(
-            "XGBoost has cut categories of this model that are not ASCII, which it does to a pandas"
-            " frame's: train it on an Arrow table, or pass predict=."
-        ) from error
+        raise InputError(_CUT) from error

@@ -114,7 +114,7 @@ def _categories(
     is_text = kind in ("text", "plain text", "unused")
     # Not 0, 1, 2 ...: a code in the place of a category would be right by chance.
     first = 0 if kind == "plain codes" else 100
-    letter = "é" if size == 5 else "v"
+    letter = "é" if size in (2, 5) else "v"
     values = [f"{letter}{place:03d}" if is_text else first + 3 * place for place in range(size + 2)]
     is_missing = random.random(n) < (0.1 if size % 2 else 0.0)
     if unseen:

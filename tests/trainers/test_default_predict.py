@@ -82,6 +82,28 @@ def test_an_xgboost_model_that_lost_its_categories_is_refused():
         predict(xgboost.train(dart, matrix, 5)[:3], integers)
 
 
+@pytest.mark.parametrize("names", [["é000", "é001"], ["Bonn", "Köln", "Nürnberg"], ["ab", "ü9"]])
+def test_an_xgboost_model_whose_categories_were_cut_within_text_is_refused(names):
+    codes = np.arange(80) % len(names)
+    frame = FRAME.assign(shop=pd.Categorical(np.array(names)[codes]))
+    matrix = xgboost.DMatrix(frame, codes * 5.0, enable_categorical=True, nthread=1)
+    model = xgboost.train({"nthread": 1}, matrix, num_boost_round=5)
+    with pytest.raises(InputError, match="has cut categories of this model that are not ASCII"):
+        predict(model, frame)
+
+
+def test_an_xgboost_model_of_an_arrow_table_keeps_all_texts():
+    known, new = ["Köl", "Bonn"], "Zürich"
+    texts = np.array(known)[np.arange(80) % 2]
+    table = pa.table({"shop": pa.array(texts).dictionary_encode()})
+    matrix = xgboost.DMatrix(table, np.arange(80) % 2 * 5.0, enable_categorical=True, nthread=1)
+    model = xgboost.train({"nthread": 1}, matrix, num_boost_round=5)
+    found = default_predict(
+        DataConnector(pa.table({"shop": ["Köl", "Bonn", new]})), model, PartitionContext()
+    )
+    np.testing.assert_array_equal(found[:2], model.predict(matrix)[:2])
+
+
 def test_an_xgboost_model_of_codes_says_so():
     kinds = ["float", "c"]
     matrix = xgboost.DMatrix(

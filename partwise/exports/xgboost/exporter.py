@@ -290,7 +290,7 @@ def _signature(
 
 def _features(booster: Any, rows: pa.Table) -> tuple[Feature, ...]:
     try:
-        names, categories = booster_features(booster, rows.schema)
+        names, categories = booster_features(booster, rows)
     except ColumnError:
         raise
     except InputError as error:
