@@ -14,8 +14,11 @@ EXPORT = Group("Export", sort_key=0)
 
 
 def _option_name(field: str) -> str:
-    """Return the option of a field: `--inputs` is a function here, as it is in the flows."""
-    return default_name_transform("model_inputs" if field == "inputs" else field)
+    """Return the option of a field: `--inputs` is a function here, as it is in the flows.
+
+    And `--features` are those of a trainer.
+    """
+    return default_name_transform(f"model_{field}" if field in ("inputs", "features") else field)
 
 
 Export = Annotated[ExportOptions, Parameter(name="*", group=EXPORT, name_transform=_option_name)]
@@ -126,7 +129,7 @@ def export(
         "format": form,
         "inputs": inputs,
         "exporter": exporter,
-        "options": options,
+        "options": _with_names(options),
         "validation": validation,
         "serde": pickle_serde(pickle),
         **rows.arguments(),
@@ -197,13 +200,20 @@ def pipeline(
         "predict": predict,
         "serde": pickle_serde(pickle),
         "keep_columns": split_names(keep_columns),
-        "options": options,
+        "options": _with_names(options),
         "validation": validation,
         **rows.arguments(),
         "input_files": list(input_files),
         **call.arguments("pipeline", data),
     }
     return call_and_print("model_pipeline", arguments)
+
+
+def _with_names(options: ExportOptions) -> ExportOptions:
+    """Return the options with the columns of a,b,c as three."""
+    if options.features is None:
+        return options
+    return options.model_copy(update={"features": tuple(split_names(options.features))})
 
 
 def _lay_out(run_id: str, store: str, to: str) -> None:

@@ -35,7 +35,7 @@ class NativeExporter:
 
     def check(self, options: ExportOptions) -> None:
         """Refuse options that no model could be exported with."""
-        given = options.model_dump(exclude_defaults=True)
+        given = options.model_dump(exclude_defaults=True, exclude={"features"})
         if given:
             raise ExportRefused(
                 f"The format native writes the library's own file, so the options {sorted(given)} "
@@ -70,11 +70,11 @@ class NativeExporter:
         dtype: Literal["float32", "float64"]
         if library_of(model) == "lightgbm":
             dtype = "float64"
-            names, found = lightgbm_features(model, rows)
+            names, found = lightgbm_features(model, rows, options.features)
             categories = dict(found)
         else:
             dtype = "float32"
-            names, categories = xgboost_features(model, rows)
+            names, categories = xgboost_features(model, rows, options.features)
         features = tuple(
             Feature(name=name, categories=tuple(categories[name]) if name in categories else None)
             for name in names

@@ -14,7 +14,7 @@ from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
 from partwise.engine.works import Produced, StoredModel
-from partwise.errors import ColumnError, ExportMismatch, InputError
+from partwise.errors import ColumnError, ExportMismatch, ExportRefused, InputError
 from partwise.exports.choice import exporter_for
 from partwise.exports.onnx.guards import judge_and_guard
 from partwise.exports.onnx.quantization import as_float16
@@ -25,7 +25,7 @@ from partwise.exports.proof.verdict import Case, Expectation, MetricGate, Verdic
 from partwise.exports.proof.weights import prove_weights
 from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions, format_of
-from partwise.models.serdes import SERDES, ModelSerde, serde_by_name
+from partwise.models.serdes import SERDES, ModelSerde, library_of, serde_by_name
 from partwise.models.signature import (
     SIGNATURE_FILE,
     Feeds,
@@ -117,6 +117,13 @@ class Proof:
             ExportRefused: The model cannot be exported rightly in this format.
         """
         exporter = self.exporter or exporter_for(form, model)
+        is_booster = self.exporter is None and library_of(model) in ("lightgbm", "xgboost")
+        if options.features is not None and (self.inputs is not None or not is_booster):
+            raise ExportRefused(
+                "features= names the columns of Boosters of LightGBM and XGBoost that have no "
+                "names, where no inputs= makes their matrix: leave it out. A module has the "
+                "attribute feature_names_in_ for it."
+            )
         rows = data.to_arrow()
         feeds = None
         if self.inputs is not None:

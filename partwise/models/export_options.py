@@ -43,6 +43,12 @@ class ExportOptions(FormSettings):
         description='"tensor": one matrix of all features, categories as their codes. "columns": '
         "an input for each column, categories of text as text.",
     )
+    features: Annotated[tuple[str, ...], Field(min_length=1)] | SkipJsonSchema[None] = Field(
+        title="Features",
+        default=None,
+        description="For Boosters that were trained on a matrix without names: the columns of "
+        "their features, in the model's order.",
+    )
     precision: Literal["full", "float16", "int8"] = Field(
         title="Precision",
         default="full",

@@ -200,6 +200,32 @@ def feature_names(columns: Sequence[str], refused: str) -> list[str]:
     return ["".join(f"%{ord(c):02X}" if c in refused else c for c in name) for name in columns]
 
 
+def columns_in_order(
+    given: Sequence[str], n_features: int, columns: Sequence[str], has_names: bool
+) -> list[str]:
+    """Return the columns that a user gives for the features of a model, which has no names.
+
+    Args:
+        given: The columns, in the model's order.
+        n_features: Of the model.
+        columns: Those of the data.
+        has_names: Whether the model has names for its features nevertheless.
+
+    Raises:
+        ColumnError: It has, or there are more or fewer, or the data lack one.
+    """
+    if has_names:
+        raise ColumnError(
+            "The model has names for its features, by which they are found: leave features= out."
+        )
+    if len(given) != n_features or len({*given}) != n_features:
+        raise ColumnError(
+            f"The model has {n_features} features, and features= names {len({*given})} columns: "
+            f"{names_in_words(given)}. Name each in the order of the training."
+        )
+    return find_columns(given, columns, [])
+
+
 def find_columns(
     features: Sequence[str], columns: Sequence[str], spellings: Sequence[Sequence[str]]
 ) -> list[str]:

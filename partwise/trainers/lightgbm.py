@@ -14,6 +14,7 @@ from partwise.errors import ColumnError, InputError
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
     Categories,
+    columns_in_order,
     feature_matrix,
     feature_names,
     find_columns,
@@ -156,27 +157,31 @@ def predict_lightgbm(data: DataConnector, booster: Any) -> np.ndarray:
     return predictions
 
 
-def features_of_booster(booster: Any, rows: pa.Table) -> tuple[list[str], Categories]:
+def features_of_booster(
+    booster: Any, rows: pa.Table, given: Sequence[str] | None = None
+) -> tuple[list[str], Categories]:
     """Return the columns of a Booster's features, in its order, and the categories of some.
 
     Args:
         booster: Trained by `LightGBMTrainer`, or by LightGBM itself with named features.
         rows: Have the features, in any order, among other columns; may be empty. They can tell
             which features the categories of a pandas frame belong to, where the model does not.
+        given: The columns of a model that has no names for its features, in its order.
 
     Raises:
         ColumnError: A feature is missing, or the model has no names for its features.
         InputError: Which columns are categorical cannot be determined.
     """
     columns, features = rows.column_names, booster.feature_name()
-    if features == [f"Column_{place}" for place in range(len(features))] and not (
-        {*features} & {*columns}
-    ):
+    has_names = features != [f"Column_{place}" for place in range(len(features))]
+    if given is not None:
+        return columns_in_order(given, len(features), columns, has_names), {}
+    if not has_names and not {*features} & {*columns}:
         raise ColumnError(
             f"The {len(features)} features of this LightGBM model have no names, only Column_0 and "
             "so on, since it was trained on a matrix: name them in training "
             "(lightgbm.Dataset(..., feature_name=[...]), or a data frame), or pass predict= to an "
-            "inference and inputs= to an export, a function that makes the matrix."
+            "inference, and to an export features=, which names their columns in order."
         )
     spellings = [
         feature_names(columns, REFUSED_BY_LIGHTGBM),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping  # noqa: TC003 (pydantic reads the annotations)
+from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -15,6 +15,7 @@ from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_number
 from partwise.tables.features import (
     REFUSED_BY_XGBOOST,
+    columns_in_order,
     feature_matrix,
     feature_names,
     find_categories,
@@ -206,24 +207,36 @@ def predict_xgboost(data: DataConnector, booster: Any) -> np.ndarray:
     return predictions
 
 
-def booster_features(booster: Any, rows: pa.Table) -> tuple[list[str], dict[str, list[Any]]]:
+def booster_features(
+    booster: Any, rows: pa.Table, given: Sequence[str] | None = None
+) -> tuple[list[str], dict[str, list[Any]]]:
     """Return the columns of a Booster's features in its order, and the categories of training.
 
     Args:
         booster: Trained by `XGBoostTrainer`, or by XGBoost itself with named features.
         rows: The data.
+        given: The columns of a model that has no names for its features, in its order.
 
     Raises:
         ColumnError: A feature is missing.
         InputError: The model has no names for its features, or its categories were cut or lost.
     """
     features = booster.feature_names
+    if given is not None:
+        n_features = booster.num_features()
+        names = columns_in_order(given, n_features, rows.column_names, features is not None)
+        if "c" in (booster.feature_types or ()):
+            raise InputError(
+                "The XGBoost model has categories but no feature names: train it with them."
+            )
+        return names, {}
     if features is None:
         raise InputError(
             f"The {booster.num_features()} features of this XGBoost model have no names, since it "
             "was trained on a matrix: name them in training (xgboost.DMatrix(..., "
-            "feature_names=[...]), or a data frame), or pass predict= to an inference and inputs= "
-            "to an export, a function that makes the matrix."
+            "feature_names=[...]), or a data frame), or pass predict= to an inference, and to an "
+            "export features=, which names the columns in order, or inputs=, a function that makes "
+            "the matrix."
         )
     columns = rows.column_names
     names = find_columns(features, columns, [feature_names(columns, REFUSED_BY_XGBOOST)])

@@ -587,7 +587,7 @@ REFUSED = {
     ),
     "no names": (
         lambda: xgboost.train({"nthread": 1}, xgboost.DMatrix(FEATURES, SUM), 2),
-        r"4 features of this XGBoost model have no names.*inputs= to an export",
+        r"4 features of this XGBoost model have no names.*export features=, which names",
     ),
     "NaN": (lambda: booster("reg:tweedie", ONES * 0, 2), r"no finite numbers"),
     "small leaves": (

@@ -86,7 +86,7 @@ class LightGBMOnnxExporter:
         link_of(trees)  # refuses objectives that it does not know
         labels = _class_labels(model, trees)
         if feeds is None:
-            features = _features(booster, rows)
+            features = _features(booster, rows, options)
             inputs = feature_tensors(features, DOUBLE, options.inputs)
         else:
             features = ()
@@ -216,8 +216,8 @@ def _class_labels(model: Any, trees: LightGBMTrees) -> tuple[int, ...] | tuple[s
     )
 
 
-def _features(booster: Any, rows: pa.Table) -> tuple[Feature, ...]:
-    names, categories = features_of_booster(booster, rows)
+def _features(booster: Any, rows: pa.Table, options: ExportOptions) -> tuple[Feature, ...]:
+    names, categories = features_of_booster(booster, rows, options.features)
     features = []
     for name in names:
         found = categories.get(name)

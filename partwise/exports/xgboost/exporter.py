@@ -269,7 +269,7 @@ def _signature(
         prediction = LABEL if gives_labels else PROBABILITIES
         column = 1 if prediction == PROBABILITIES and trees.n_targets == 1 else None
     booster = model.get_booster() if hasattr(model, "get_booster") else model
-    features = () if feeds is not None else _features(booster, rows)
+    features = () if feeds is not None else _features(booster, rows, options)
     inputs = (
         (_given_matrix(feeds, trees.n_features),)
         if feeds is not None
@@ -288,9 +288,9 @@ def _signature(
     )
 
 
-def _features(booster: Any, rows: pa.Table) -> tuple[Feature, ...]:
+def _features(booster: Any, rows: pa.Table, options: ExportOptions) -> tuple[Feature, ...]:
     try:
-        names, categories = booster_features(booster, rows)
+        names, categories = booster_features(booster, rows, options.features)
     except ColumnError:
         raise
     except InputError as error:

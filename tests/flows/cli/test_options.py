@@ -191,6 +191,8 @@ def test_options_that_were_not_typed_are_the_defaults_and_zero_is_a_value() -> N
         ExportOptions(inputs="columns"),
         ValidationOptions(atol=0),
     )
+    _, export, _ = options_of("--model-features", "a", "--model-features", "b c")
+    assert export == ExportOptions(features=("a", "b c"))
 
 
 def test_each_field_of_an_option_model_is_an_option_with_its_description(capsys) -> None:
@@ -198,7 +200,8 @@ def test_each_field_of_an_option_model_is_an_option_with_its_description(capsys)
     out = capsys.readouterr().out
     for model in (ExecutionOptions, ExportOptions, ValidationOptions):
         for name, field in model.model_fields.items():
-            option = "--model-inputs" if name == "inputs" else f"--{name.replace('_', '-')}"
+            is_of_model = model is ExportOptions and name in ("inputs", "features")
+            option = f"--{'model-' if is_of_model else ''}{name.replace('_', '-')}"
             (line,) = (line for line in out.splitlines() if f" {option} " in line)
             assert field.description in line
             shown = f"[default: {field.default}]"
