@@ -22,13 +22,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise.exports.proof.judge import close_judges, judge
-from partwise.exports.proof.probes import make_probes
+from partwise.exports.onnx.guards import judge_and_guard
+from partwise.exports.proof.judge import close_judges
+from partwise.exports.proof.odd_inputs import make_odd_cases
+from partwise.exports.proof.probes import has_trees, make_probes
 from partwise.exports.proof.verdict import Case, Expectation
 from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.models.export_options import ExportOptions, ModelFormat
 from partwise.models.serdes import SERDES
-from partwise.models.signature import Feeds, Signature, feeds_of_rows
+from partwise.models.signature import Feeds, Outputs, Signature, feeds_of_rows
 
 
 class ExporterContract:
@@ -91,19 +93,22 @@ class ExporterContract:
             trees=description.trees,
             serde=self.serde,
         )
-        verdict = judge(
-            str(tmp_path / self.file_name),
-            expectation,
-            [
-                Case(
-                    name=name,
-                    kind="real" if given is feeds else probes.kind(name),
-                    feeds=given,
-                    expected=self.exporter.predict(model, signature, given),
-                )
-                for name, given in {"rows": feeds, **probes.cases}.items()
-            ],
-        )
+
+        def predict(given: Feeds) -> Outputs:
+            return self.exporter.predict(model, signature, given)
+
+        cases = [
+            Case(
+                name=name,
+                kind="real" if given is feeds else probes.kind(name),
+                feeds=given,
+                expected=predict(given),
+            )
+            for name, given in {"rows": feeds, **probes.cases}.items()
+        ]
+        if not has_trees(description):
+            cases += make_odd_cases(signature, feeds, predict)
+        verdict = judge_and_guard(str(tmp_path / self.file_name), expectation, cases)
         found = [f"{finding.check}: {finding.message}" for finding in verdict.findings]
         assert not found, found
         assert verdict.metrics["export_values"] > 0
