@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from partwise.errors import InputError
-from partwise.exports.proof.judge import judge
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.onnx_files import read_graph
 from partwise.models.signature import METADATA_KEY, Signature
@@ -22,7 +21,7 @@ from partwise.transformers.feature_choice import architecture_of, config_for
 from partwise.transformers.installed import check_installed
 from partwise.transformers.onnx_config import OnnxConfig
 from partwise.transformers.options import TransformersFormat, TransformersOptions
-from partwise.transformers.proof import Expected, configs_of, expect, judge_generation
+from partwise.transformers.proof import Expected, configs_of, expect, judge_file, judge_generation
 from partwise.transformers.report import ExportReport, FileReport
 from partwise.transformers.torch_programs import fixed_to, with_neuron_tolerance
 from partwise.transformers.traced_sizes import sizes_in_words, traced_sizes
@@ -142,7 +141,7 @@ def _check_files(
         graph = _read_graph(path, options.format)
         expected = expect(model, each, options, None, checkpoint.real if each is config else None)
         expected = _as_it_is(graph, model, each, expected, options)
-        verdict = judge(str(path), expected.expectation, expected.cases)
+        verdict = judge_file(str(path), model, expected)
         # After the judge, which knows nothing of other writers.
         if not graph.is_ours:
             verdict = _without_signature(verdict)

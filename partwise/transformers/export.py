@@ -15,7 +15,6 @@ from typing import Any, get_args
 import numpy as np
 
 from partwise.errors import ExportMismatch, InputError, StoreError
-from partwise.exports.proof.judge import judge
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.serdes import SERDES
 from partwise.transformers.attention import check_attention
@@ -24,7 +23,7 @@ from partwise.transformers.feature_choice import check_opset
 from partwise.transformers.onnx_config import OnnxConfig
 from partwise.transformers.options import TransformersFormat, TransformersOptions
 from partwise.transformers.precision import check_precision, precision_notes
-from partwise.transformers.proof import Expected, configs_of, expect, judge_generation
+from partwise.transformers.proof import Expected, configs_of, expect, judge_file, judge_generation
 from partwise.transformers.report import ExportReport, FileReport, OutputReport
 from partwise.transformers.torch_programs import (
     check_format,
@@ -95,7 +94,7 @@ def export(
             expected = expect(model, each, options, opset, real if each is config else None)
             file = Path(draft, name)
             expected = _write(model, each, expected, options, opset or 0, file)
-            verdict = judge(str(file), expected.expectation, expected.cases)
+            verdict = judge_file(str(file), model, expected)
             files.append(file)
             verdict = judge_generation(
                 verdict,

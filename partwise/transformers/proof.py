@@ -11,6 +11,8 @@ from partwise.exports.proof.judge import judge
 from partwise.exports.proof.judge_process import open_export
 from partwise.exports.proof.onnx_checks import brief
 from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
+from partwise.exports.proof.weights import prove_weights
+from partwise.exports.torch.modules import weights_of
 from partwise.transformers.cases import make_cases, make_expectation
 from partwise.transformers.generation import compare_generation
 from partwise.transformers.onnx_config import (
@@ -84,9 +86,28 @@ def validate_model_outputs(
         ExportMismatch: The file does not take or give what the model does.
     """
     expected = expect(model, config, options or TransformersOptions(), opset)
-    verdict = judge(file_path, expected.expectation, expected.cases)
+    verdict = judge_file(file_path, model, expected)
     verdict.check()
     return verdict
+
+
+def judge_file(file_path: str, model: Any, expected: Expected) -> Verdict:
+    """Compare a file with its model on all cases, and of ONNX files all weights.
+
+    Cases hold few of the tokens that a model knows: of the others' rows the weights are the proof.
+
+    Args:
+        file_path: The export.
+        model: A `transformers.PreTrainedModel`.
+        expected: What the file has to be.
+    """
+    expectation = expected.expectation
+    verdict = judge(file_path, expectation, expected.cases)
+    is_unread = any(finding.check in ("load", "checker") for finding in verdict.findings)
+    # int8 keeps of a weight what its scale leaves.
+    if expectation.format != "onnx" or expectation.gate is not None or is_unread:
+        return verdict
+    return prove_weights(file_path, weights_of(model)).added_to(verdict)
 
 
 def judge_generation(
