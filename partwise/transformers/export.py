@@ -94,7 +94,7 @@ def export(
             expected = expect(model, each, options, opset, real if each is config else None)
             file = Path(draft, name)
             expected = _write(model, each, expected, options, opset or 0, file)
-            verdict = judge_file(str(file), model, expected)
+            verdict = judge_file(str(file), model, expected, is_new=True)
             files.append(file)
             verdict = judge_generation(
                 verdict,

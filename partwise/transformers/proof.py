@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
+from partwise.exports.onnx.guards import judge_and_guard
 from partwise.exports.proof.judge import judge
 from partwise.exports.proof.judge_process import open_export
 from partwise.exports.proof.onnx_checks import brief
@@ -15,6 +16,7 @@ from partwise.exports.proof.weights import prove_weights
 from partwise.exports.torch.modules import weights_of
 from partwise.transformers.cases import make_cases, make_expectation
 from partwise.transformers.generation import compare_generation
+from partwise.transformers.odd_tokens import odd_token_cases
 from partwise.transformers.onnx_config import (
     OnnxConfig,
     OnnxConfigWithPast,
@@ -30,6 +32,8 @@ class Expected:
 
     expectation: Expectation
     cases: tuple[Case, ...]
+    odd: tuple[Case, ...] = ()
+    """Those that a file of ours fails on, as its model does; files of other writers may not."""
     notes: tuple[str, ...] = ()
     """What is to be known of the file, such as the sizes that it holds for."""
     metrics: Mapping[str, float] = field(default_factory=dict)
@@ -59,6 +63,7 @@ def expect(
     return Expected(
         expectation=make_expectation(model, config, options, cases, opset),
         cases=tuple(cases),
+        odd=() if options.format == "neuron" else tuple(odd_token_cases(model, config)),
         notes=(*config.notes, *long.notes),
         metrics=long.metrics,
     )
@@ -91,7 +96,7 @@ def validate_model_outputs(
     return verdict
 
 
-def judge_file(file_path: str, model: Any, expected: Expected) -> Verdict:
+def judge_file(file_path: str, model: Any, expected: Expected, *, is_new: bool = False) -> Verdict:
     """Compare a file with its model on all cases, and of ONNX files all weights.
 
     Cases hold few of the tokens that a model knows: of the others' rows the weights are the proof.
@@ -100,9 +105,14 @@ def judge_file(file_path: str, model: Any, expected: Expected) -> Verdict:
         file_path: The export.
         model: A `transformers.PreTrainedModel`.
         expected: What the file has to be.
+        is_new: Whether we have just written it. Then it has to fail on odd tokens, and gets guards
+            where it does not.
     """
     expectation = expected.expectation
-    verdict = judge(file_path, expectation, expected.cases)
+    if is_new:
+        verdict = judge_and_guard(file_path, expectation, (*expected.cases, *expected.odd))
+    else:
+        verdict = judge(file_path, expectation, expected.cases)
     is_unread = any(finding.check in ("load", "checker") for finding in verdict.findings)
     # int8 keeps of a weight what its scale leaves.
     if expectation.format != "onnx" or expectation.gate is not None or is_unread:
