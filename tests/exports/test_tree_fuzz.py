@@ -17,7 +17,7 @@ def judges_end_with_the_tests():
 def assert_none_fails(models: int, seed: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what the libraries say of odd settings
-        found = list(outcomes(models, seed, ["lightgbm", "xgboost"]))
+        found = list(outcomes(range(models), seed, ["lightgbm", "xgboost"]))
     failures = [f"{each.number} {each.kind}: {each.what}: {each.detail}" for each in found
                 if each.is_failure]  # fmt: skip
     assert not failures, "\n".join([tabulate(found), *failures])
@@ -26,9 +26,9 @@ def assert_none_fails(models: int, seed: int) -> None:
 
 
 def test_a_few_models_drawn_at_random_are_right_or_refused():
-    assert_none_fails(15, seed=14)
+    assert_none_fails(20, seed=14)
 
 
-@pytest.mark.slow  # 200 models
+@pytest.mark.slow  # more than 200 models
 def test_models_drawn_at_random_are_right_or_refused():
-    assert_none_fails(200, seed=15)
+    assert_none_fails(250, seed=15)

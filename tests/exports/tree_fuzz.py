@@ -9,6 +9,7 @@ silently wrong, that the proof refuses, or that is refused for no reason in `REA
 """
 
 import argparse
+import multiprocessing
 import re
 import sys
 import tempfile
@@ -16,7 +17,9 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,6 +66,10 @@ REASONS = {
 """Why a model may be refused: what the sentence says, by a name for the table."""
 
 
+CHUNK = 200
+"""Models of one process."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What became of one model."""
@@ -72,7 +79,7 @@ class Outcome:
     what: str
     """How it was trained."""
     kind: str
-    """right, refused, silently wrong, native wrong, mismatch, unnamed."""
+    """right, refused, silently wrong, native wrong, mismatch, unnamed, died."""
     detail: str = ""
     """The reason's name, or what was seen."""
 
@@ -82,22 +89,40 @@ class Outcome:
         return self.kind not in ("right", "refused")
 
 
-def outcomes(models: int, seed: int, libraries: Iterable[str], first: int = 0) -> Iterator[Outcome]:
-    """Yield what becomes of so many models. Equal arguments give equal models."""
+def outcomes(numbers: Iterable[int], seed: int, libraries: Sequence[str]) -> Iterator[Outcome]:
+    """Yield what becomes of the models with these numbers. Equal arguments give equal models.
+
+    There is none for some of them: its library refuses what was drawn.
+    """
     makers = {"lightgbm": draw_lightgbm, "xgboost": draw_xgboost}
-    chosen = [makers[name] for name in libraries]
-    number, done = first, 0
     with tempfile.TemporaryDirectory(prefix="partwise-fuzz-") as directory:
-        while done < models:
+        for number in numbers:
             random = np.random.default_rng([seed, number])
             try:
-                trained = chosen[number % len(chosen)](random)
-            except Exception:  # the library refuses what was drawn: there is no model
-                trained = None
-            if trained is not None:
-                done += 1
-                yield _outcome(trained, number, Path(directory), random)
-            number += 1
+                trained = makers[libraries[number % len(libraries)]](random)
+            except Exception:  # each library has its own
+                continue
+            yield _outcome(trained, number, Path(directory), random)
+
+
+def outcomes_in_a_child(numbers: range, seed: int, libraries: Sequence[str]) -> list[Outcome]:
+    """Return the outcomes of numbers, whatever a library does to the memory of its process."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn) as pool:
+        try:
+            return pool.submit(_all_outcomes, numbers, seed, libraries).result()
+        except BrokenProcessPool:
+            what = f"models {numbers[0]} to {numbers[-1]}"
+            detail = "the process of a library died"
+            return [Outcome(number=numbers[0], library="", what=what, kind="died", detail=detail)]
+
+
+def _all_outcomes(numbers: range, seed: int, libraries: Sequence[str]) -> list[Outcome]:
+    warnings.filterwarnings("ignore")
+    try:
+        return list(outcomes(numbers, seed, libraries))
+    finally:
+        close_judges()
 
 
 def _outcome(trained: Trained, number: int, folder: Path, random: np.random.Generator) -> Outcome:
@@ -223,7 +248,7 @@ def _refusal(error: Exception) -> tuple[str, str]:
 def tabulate(found: Iterable[Outcome]) -> str:
     """Return what became of the models of each library, and why models were refused."""
     kinds = Counter((each.library, each.kind) for each in found)
-    names = ("right", "refused", "silently wrong", "native wrong", "mismatch", "unnamed")
+    names = ("right", "refused", "silently wrong", "native wrong", "mismatch", "unnamed", "died")
     lines = [f"{'library':<10}{'models':>8}" + "".join(f"{name:>16}" for name in names)]
     for library in sorted({library for library, _ in kinds}):
         counts = [kinds[library, name] for name in names]
@@ -243,17 +268,15 @@ def main() -> int:
     parser.add_argument("--libraries", default="lightgbm,xgboost")
     parser.add_argument("--first", type=int, default=0, help="the number of the first model")
     args = parser.parse_args()
-    warnings.filterwarnings("ignore")
-    began, found = time.monotonic(), list[Outcome]()
-    for outcome in outcomes(args.models, args.seed, args.libraries.split(","), args.first):
-        found.append(outcome)
-        if outcome.is_failure:
-            print(
-                f"{outcome.number} {outcome.kind}: {outcome.library} {outcome.what}\n"
-                f"    {outcome.detail}",
-                flush=True,
-            )
-    close_judges()
+    began, found, first = time.monotonic(), list[Outcome](), args.first
+    while len(found) < args.models:
+        count = min(CHUNK, args.models - len(found))
+        numbers, first = range(first, first + count), first + count
+        for outcome in outcomes_in_a_child(numbers, args.seed, args.libraries.split(",")):
+            found.append(outcome)
+            if outcome.is_failure:
+                print(f"{outcome.number} {outcome.kind}: {outcome.library} {outcome.what}")
+                print(f"    {outcome.detail}", flush=True)
     print(f"\n{tabulate(found)}")
     print(f"{len(found)} models, seed {args.seed}, {time.monotonic() - began:.0f} s")
     return 1 if any(outcome.is_failure for outcome in found) else 0
