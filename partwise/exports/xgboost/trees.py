@@ -70,33 +70,12 @@ def read_trees(model: Any) -> XGBoostTrees:
     """
     is_wrapper = hasattr(model, "get_booster")
     booster = model.get_booster() if is_wrapper else model
-    learner = read_ubjson(bytes(booster.save_raw("ubj")))["learner"]
+    whole = read_ubjson(bytes(booster.save_raw("ubj")))
+    learner = whole["learner"]
     machine = learner["gradient_booster"]
-    if machine["name"] == "gblinear":
-        raise ExportRefused(
-            'The model\'s booster is "gblinear", whose sums of products round otherwise in ONNX: '
-            'train it with booster="gbtree", or export it in the format "native".'
-        )
-    content = machine.get("gbtree", machine)["model"]
-    best = getattr(model, "best_iteration", None) if is_wrapper else None
-    ends = content["iteration_indptr"]
-    count = ends[-1] if best is None else ends[min(best + 1, len(ends) - 1)]
-    trees = content["trees"][:count]
-    if not trees:
-        raise ExportRefused(
-            "The XGBoost model has no trees, so that there is nothing to export: look at the rounds"
-            " that it was trained with."
-        )
-    weights, is_dart = np.ones(count, dtype=np.float32), machine["name"] == "dart"
-    if is_dart:
-        weights = np.array(machine["weight_drop"][:count], dtype=np.float32)
-        if len(weights) < count:
-            raise ExportRefused(
-                "The trees of the XGBoost model have lost their weights, as those of booster="
-                '"dart" do in a slice without an end (XGBoost 3.2), which cannot predict any more: '
-                "give the end, such as booster[4:12]."
-            )
-    base, places = base_margins(learner), np.array(content["tree_info"][:count], dtype=np.int64)
+    trees, targets, weights = _used_trees(machine, model)
+    base, count = base_margins(whole), len(trees)
+    places = np.array(targets, dtype=np.int64)
     if int(trees[0]["tree_param"]["size_leaf_vector"]) > 1:
         # A tree of vectors is one for each target, of the same nodes.
         trees = [_tree_of_target(tree, target) for tree in trees for target in range(len(base))]
@@ -104,7 +83,7 @@ def read_trees(model: Any) -> XGBoostTrees:
     nodes = _Nodes(trees)
     of_leaves = nodes.trees[nodes.leaves]
     of_base, leaves = base[places[of_leaves]], nodes.conditions[nodes.leaves]
-    if is_dart and is_wrapper:
+    if machine["name"] == "dart" and is_wrapper:
         leaves = (of_base + leaves) - of_base
     leaves = leaves * weights[of_leaves]
     if not np.isfinite(leaves).all():
@@ -126,6 +105,40 @@ def read_trees(model: Any) -> XGBoostTrees:
         tree_targets=places,
         leaf_counts=np.bincount(of_leaves),
     )
+
+
+def _used_trees(
+    machine: dict[str, Any], model: Any
+) -> tuple[list[dict[str, Any]], list[int], np.ndarray]:
+    """Return the trees that `predict` uses, and for each its target and its weight.
+
+    Raises:
+        ExportRefused: See `read_trees`.
+    """
+    if machine["name"] == "gblinear":
+        raise ExportRefused(
+            'The model\'s booster is "gblinear", whose sums of products round otherwise in ONNX: '
+            'train it with booster="gbtree", or export it in the format "native".'
+        )
+    content = machine.get("gbtree", machine)["model"]
+    # A Booster uses all that it has, whatever its attributes say.
+    best = getattr(model, "best_iteration", None) if hasattr(model, "get_booster") else None
+    ends = content["iteration_indptr"]
+    count = ends[-1] if best is None else ends[min(best + 1, len(ends) - 1)]
+    if not count:
+        raise ExportRefused(
+            "The XGBoost model has no trees, so that there is nothing to export: look at the rounds"
+            " that it was trained with."
+        )
+    weights = machine["weight_drop"] if machine["name"] == "dart" else [1.0] * count
+    if len(weights) < count:
+        raise ExportRefused(
+            "The trees of the XGBoost model have lost their weights, as those of booster="
+            '"dart" do in a slice without an end (XGBoost 3.2), which cannot predict any more: '
+            "give the end, such as booster[4:12]."
+        )
+    single = np.array(weights[:count], dtype=np.float32)
+    return content["trees"][:count], content["tree_info"][:count], single
 
 
 def _tree_of_target(tree: dict[str, Any], target: int) -> dict[str, Any]:
@@ -215,17 +228,18 @@ class _Nodes:
         )
 
 
-def base_margins(learner: dict[str, Any]) -> np.ndarray:
+def base_margins(whole: dict[str, Any]) -> np.ndarray:
     """Return what the sums of a model begin with: float32, shape (targets,).
 
     XGBoost itself says so, of a model that has a tree of one leaf, 0, for each target: its
     logarithms and those of numpy differ in the last bit in 3 of 10 cases.
 
     Args:
-        learner: Of the model, whose trees are not looked at.
+        whole: What XGBoost writes of the model; its trees are not looked at.
     """
     import xgboost
 
+    learner = whole["learner"]
     params = learner["learner_model_param"]
     n_targets = max(1, int(params["num_class"]), int(params["num_target"]))
     model = {
@@ -244,7 +258,7 @@ def base_margins(learner: dict[str, Any]) -> np.ndarray:
             "learner_model_param": params,
             "objective": learner["objective"],
         },
-        "version": [int(part) for part in xgboost.__version__.split(".")[:3]],
+        "version": [int(number) for number in whole["version"]],
     }
     booster = xgboost.Booster({"nthread": 1})
     booster.load_model(bytearray(json.dumps(content).encode()))
