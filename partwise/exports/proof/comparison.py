@@ -9,7 +9,7 @@ from partwise.exports.proof.metric_gate import judge_metric
 from partwise.exports.proof.movement import Movement
 from partwise.exports.proof.scale import Scale, measure_scales
 from partwise.exports.proof.variety import Variety, same
-from partwise.exports.proof.verdict import ODD_NUMBERS, Case, Expectation, Finding, Verdict
+from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
 from partwise.models.signature import Signature
 from partwise.tables.column_names import names_in_words
 
@@ -181,7 +181,7 @@ class Comparison:
         self._totals["export_differing"] += n_beyond + n_elsewhere
         if self._expectation.gate is not None:
             self._movements.setdefault(name, Movement()).add(wanted, found)
-        if case.name != ODD_NUMBERS or n_beyond:
+        if case.kind != "odd" or n_beyond:
             # Of numbers near the largest there are, the last digit is larger than anything real.
             self._raise("export_max_abs_diff", difference)
         self._raise("export_max_rel_diff", relative)

@@ -41,6 +41,13 @@ _MOST_AXES = 5
 _LEAST_ALIKE = 0.01
 """Of the numbers of an initializer, so many in common with a tensor show where it comes from."""
 
+_HALF_BYTES = 2
+_LEAST_ALIKE_HALF = 0.5
+"""The same in half precision, where numbers are equal by chance."""
+
+_LEAST_ALIKE_WHOLE = 0.9
+"""The same of whole numbers and bools, of which there are few different ones."""
+
 _NEARLY = 8
 """Or all of them within so many units in the last place."""
 
@@ -117,9 +124,10 @@ def prove_weights(
         held |= found
         counts["weights_proved"] += 1
         counts["weight_values_proved"] += values.size
+    elsewhere = [n for n in tensors if n in known and not held & {n, f"{n} (cast)"}]
     findings = []
     for name, values in unproved:
-        if text := _altered(values, known, index):
+        if text := _altered(values, known, index, elsewhere):
             message = f"The file's weights {name!r} are not the model's: {text}."
             findings.append(Finding(check="weights", message=message, output=""))
     notes = []
@@ -128,7 +136,6 @@ def prove_weights(
             f"{len(folded)} of {counts['weights']} initializers are no tensors of the model as it "
             f"has them, and proved by the cases alone: {_listed(folded)}."
         )
-    elsewhere = [n for n in tensors if n in known and not held & {n, f"{n} (cast)"}]
     if elsewhere and folded:
         notes.append(f"Tensors of the model that the file has not as such: {_listed(elsewhere)}.")
     metrics = {f"export_{name}": float(count) for name, count in counts.items()}
@@ -310,13 +317,25 @@ def _equal(values: np.ndarray, tensor: np.ndarray) -> bool:
     return all(np.array_equal(given[s : s + rows], wanted[s : s + rows]) for s in starts)
 
 
-def _altered(values: np.ndarray, tensors: Mapping[str, np.ndarray], index: _Index) -> str:
+def _altered(
+    values: np.ndarray,
+    tensors: Mapping[str, np.ndarray],
+    index: _Index,
+    elsewhere: Sequence[str],
+) -> str:
     """Return which tensor an initializer is that was altered, in words; "": it is none.
 
-    A converter computes all numbers of what it folds anew, and leaves none as it was.
+    A converter computes all numbers of what it folds anew, and leaves none as it was. In half
+    precision many of them may round to what they were: there, one unit in the last place is taken
+    for that if other tensors are `elsewhere`, as those of a BatchNorm are.
     """
     for name, tensor in tensors.items():
         if tensor.size == values.size and tensor.dtype == values.dtype:
+            may_be_folded = values.dtype == np.float16 and any(
+                not name.startswith(other) for other in elsewhere
+            )
+            if may_be_folded and any(_is_rounded(values, each) for each in _orders(tensor)):
+                return ""
             for ordered in _orders(tensor):
                 if text := _alteration(values, ordered):
                     return f"they differ from {name!r} in {text}"
@@ -327,6 +346,12 @@ def _altered(values: np.ndarray, tensors: Mapping[str, np.ndarray], index: _Inde
             "are not"
         )
     return ""
+
+
+def _is_rounded(values: np.ndarray, tensor: np.ndarray) -> bool:
+    """Whether no number in half precision is more than one unit in the last place off."""
+    given, wanted = (each.reshape(-1).view(np.int16) for each in (values, tensor.copy()))
+    return bool(np.all(np.abs(given.astype(np.int32) - wanted) <= 1))
 
 
 def _alteration(values: np.ndarray, tensor: np.ndarray) -> str:
@@ -346,10 +371,13 @@ def _alteration(values: np.ndarray, tensor: np.ndarray) -> str:
 
 def _is_alike(given: np.ndarray, wanted: np.ndarray) -> bool:
     """Whether some numbers are the same, or all are nearly so; zeros stand in any tensor."""
-    same = np.count_nonzero((_bits(given) == _bits(wanted)) & (given != 0))
-    if same >= max(1, _LEAST_ALIKE * given.size):
+    same = _bits(given) == _bits(wanted)
+    if given.dtype.kind != "f":
+        return bool(np.mean(same) >= _LEAST_ALIKE_WHOLE)
+    least = _LEAST_ALIKE if given.dtype.itemsize > _HALF_BYTES else _LEAST_ALIKE_HALF
+    if np.count_nonzero(same & (given != 0)) >= max(1, least * given.size):
         return True
-    if given.dtype.kind != "f" or not np.any(given):
+    if not np.any(given):
         return False
     few = _NEARLY * float(np.finfo(given.dtype).eps)
     with np.errstate(all="ignore"):

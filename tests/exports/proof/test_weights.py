@@ -183,6 +183,20 @@ def test_weights_in_half_precision_are_the_cast_of_the_models(tmp_path):
     assert prove_weights(path, EXPORTER.weights(model)).metrics["export_weights_proved"] == 0
 
 
+def test_what_is_folded_and_halved_may_round_to_what_it_was(tmp_path):
+    """A BatchNorm without training changes its neighbour by a factor of 0.999995."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.BatchNorm1d(32))
+    feeds = {"x": RANDOM.normal(size=(6, 4)).astype(np.float32)}
+    options = ExportOptions(precision="float16")
+    path = str(tmp_path / "model.onnx")
+    description = EXPORTER.describe(model, pa.table({"a": [1.0]}), feeds, options)
+    EXPORTER.write(model, description, feeds, options, path)
+    proof = prove_weights(path, EXPORTER.weights(model), as_float16)
+    assert proof.findings == ()
+    assert "2 of 2 initializers" in proof.notes[0]
+
+
 def test_the_cast_is_that_of_the_tool():
     from onnxruntime.transformers.float16 import convert_np_to_float16
 
