@@ -105,7 +105,7 @@ SLOW = {
     ),
     "amax": (lambda: Function(lambda _, x: x.amax(1)), SEQUENCES, (NAN,)),
     "sign": (lambda: linear(torch.sign), MATRIX, (NAN,)),
-    "sort": (lambda: linear(lambda x: x.sort(1).values), MATRIX, (NAN,)),
+    "sort": (lambda: Function(lambda _, x: x.sort(1).values), MATRIX, (NAN,)),
     "rfft": (
         lambda: Function(lambda _, x: torch.view_as_real(torch.fft.rfft(x)).flatten(1)),
         MATRIX,
@@ -116,7 +116,7 @@ SLOW = {
             lambda _, x: functional.interpolate(x, scale_factor=2, mode="bilinear").mean((2, 3))
         ),
         IMAGES,
-        (),
+        (HUGE,),
     ),
     "convolution": (
         lambda: layers(torch.nn.Conv2d(2, 3, 3), torch.nn.BatchNorm2d(3), torch.nn.Flatten()),
