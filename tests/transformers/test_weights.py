@@ -53,7 +53,7 @@ def test_every_number_of_a_file_is_proved_and_counted(exported):
     assert metrics["export_weights_proved"] == metrics["export_weights"] > 10
     assert metrics["export_weight_values_proved"] == metrics["export_weight_values"]
     assert metrics["export_weight_values"] > model.embeddings.word_embeddings.weight.numel()
-    assert report.files[0].notes == ()
+    assert not any("initializers" in note for note in report.files[0].notes)
 
 
 @pytest.mark.parametrize("difference", ["1e-3", "1 ulp", "another row", "zeros"])
