@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from partwise.errors import ExportRefused
+from partwise.exports.torch.folded_weights import folded_weights
 from partwise.models.signature import Feeds, Outputs, Signature
 from partwise.models.torch_programs import run_program
 
@@ -98,9 +99,9 @@ def run_module(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
-    """Return a module's parameters and buffers by name, as views."""
+    """Return a module's parameters and buffers by name, as views, and what is folded of them."""
     named = (*model.named_parameters(), *model.named_buffers())
-    return {name: values.detach().numpy() for name, values in named}
+    return {name: values.detach().numpy() for name, values in named} | folded_weights(model)
 
 
 @contextmanager

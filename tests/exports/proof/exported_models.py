@@ -58,14 +58,16 @@ class Export:
         """Return rows as inputs of the file."""
         return self.proof.feeds(rows, self.subject, PartitionContext())
 
-    def compare(self, file_path: str, logger: logging.Logger | None = None) -> None:
+    def compare(
+        self, file_path: str, logger: logging.Logger | None = None, *, is_new: bool = False
+    ) -> None:
         """Compare a file with the model as a run does it.
 
         Raises:
             ExportMismatch: It does not give what the model gives.
         """
         context = PartitionContext(logger=logger or logging.Logger("proof"))
-        self.proof.compare(file_path, self.subject, self.data, context)
+        self.proof.compare(file_path, self.subject, self.data, context, is_new=is_new)
 
     def checks(self, file_path: str) -> list[str]:
         """Return which checks of the proof find something in a file."""
@@ -85,10 +87,11 @@ def export(
     options: ExportOptions | None = None,
     inputs: Inputs | None = None,
 ) -> Export:
-    """Write a model's file as a run would.
+    """Write a model's file as a run does, and prove it.
 
     Raises:
         ExportRefused: The model cannot be exported.
+        ExportMismatch: The file is not right.
     """
     options = options or ExportOptions()
     proof = Proof(
@@ -102,6 +105,7 @@ def export(
     exported = Export(proof, subject, data)
     sample = exported.feeds(rows.take(pa.array(np.arange(4) % rows.num_rows)))
     subject.exporter.write(model, subject.description, sample, options, str(path))
+    exported.compare(str(path), is_new=True)
     return exported
 
 
