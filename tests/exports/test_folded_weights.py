@@ -63,3 +63,19 @@ def test_folded_weights_are_proved_and_one_ulp_is_told(name, tmp_path):
 def test_modules_without_a_batch_norm_have_nothing_folded():
     model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.LayerNorm(8))
     assert list(EXPORTER.weights(model)) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+
+
+def test_a_bias_of_one_number_is_told(tmp_path):
+    torch.manual_seed(0)
+    model, path = torch.nn.Linear(4, 1), str(tmp_path / "model.onnx")
+    feeds = {"x": ROWS}
+    description = EXPORTER.describe(model, pa.table({"a": [1.0]}), feeds, ExportOptions())
+    EXPORTER.write(model, description, feeds, ExportOptions(), path)
+    assert prove_weights(path, EXPORTER.weights(model)).findings == ()
+    file = onnx.load(path)
+    (bias,) = [tensor for tensor in file.graph.initializer if list(tensor.dims) == [1]]
+    beside = np.nextafter(numpy_helper.to_array(bias), np.float32(9))
+    bias.CopyFrom(numpy_helper.from_array(beside, bias.name))
+    onnx.save(file, path)
+    (finding,) = prove_weights(path, EXPORTER.weights(model)).findings
+    assert "differ from 'bias' in 1 of 1 numbers" in finding.message

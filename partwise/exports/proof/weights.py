@@ -111,10 +111,12 @@ def prove_weights(
     index = _Index(known)
     held: set[str] = set()
     unproved: list[tuple[str, np.ndarray]] = []
+    single: list[tuple[str, np.ndarray]] = []
     counts = {"weights": 0, "weights_proved": 0, "weight_values": 0, "weight_values_proved": 0}
     for name, values in initializers(file_path):
         found = index.find(values)
         if not found and not _is_weight(values):
+            single += [(name, values)] if values.size == 1 else []
             continue
         counts["weights"] += 1
         counts["weight_values"] += values.size
@@ -126,8 +128,11 @@ def prove_weights(
         counts["weight_values_proved"] += values.size
     elsewhere = [n for n in tensors if n in known and not held & {n, f"{n} (cast)"}]
     findings = []
-    for name, values in unproved:
-        if text := _altered(values, known, index, elsewhere):
+    # One number may be the converter's own, or a bias that is missing elsewhere.
+    missing = {name: values for name, values in known.items() if name not in held}
+    for name, values in [*unproved, *single]:
+        among = missing if values.size == 1 else known
+        if text := _altered(values, among, index, elsewhere):
             message = f"The file's weights {name!r} are not the model's: {text}."
             findings.append(Finding(check="weights", message=message, output=""))
     notes = []

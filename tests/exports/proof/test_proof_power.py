@@ -25,14 +25,14 @@ def assert_none_is_missed(results: list[Result]) -> None:
     assert not missed, f"{tabulate(results)}\n{missed}"
 
 
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost", "torch"])
 def test_no_change_that_alters_a_prediction_is_missed(library, tmp_path):
     results = results_of(tmp_path, [library], 20, SEED, small=True)
     assert_none_is_missed(results)
 
 
 @pytest.mark.slow  # 1,000 files are proved
-@pytest.mark.parametrize("library", ["lightgbm", "xgboost"])
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost", "torch", "transformers"])
 def test_no_change_of_many_is_missed(library, tmp_path):
     results = results_of(tmp_path, [library], 40, SEED + 100, small=False)
     assert_none_is_missed(results)
