@@ -375,12 +375,19 @@ def _alteration(values: np.ndarray, tensor: np.ndarray) -> str:
 
 
 def _is_alike(given: np.ndarray, wanted: np.ndarray) -> bool:
-    """Whether some numbers are the same, or all are nearly so; zeros stand in any tensor."""
+    """Whether some numbers are the same, or all are nearly so.
+
+    Zeros and ones stand in many tensors by themselves (powers begin with 1, as do normalizations):
+    they say something only where they are most of one.
+    """
     same = _bits(given) == _bits(wanted)
     if given.dtype.kind != "f":
         return bool(np.mean(same) >= _LEAST_ALIKE_WHOLE)
     least = _LEAST_ALIKE if given.dtype.itemsize > _HALF_BYTES else _LEAST_ALIKE_HALF
-    if np.count_nonzero(same & (given != 0)) >= max(1, least * given.size):
+    same &= given != 0
+    if np.count_nonzero(same & (given != 1)) >= max(1, least * given.size):
+        return True
+    if np.count_nonzero(same) > given.size / 2:
         return True
     if not np.any(given):
         return False

@@ -232,6 +232,22 @@ def test_guards_are_no_weights(tmp_path):
     assert prove_weights(path, EXPORTER.weights(model)) == before
 
 
+def test_powers_that_begin_with_one_are_no_normalization_that_was_altered(tmp_path):
+    """DETR computes 16 of them beforehand, of which two are 1."""
+    values = (10 ** (np.arange(16) // 2 / 2)).astype(np.float32)
+    node = onnx.helper.make_node("Identity", ["powers"], ["y"])
+    value = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)
+    weights = [numpy_helper.from_array(values, "powers")]
+    graph = onnx.helper.make_graph([node], "graph", [], [value], weights)
+    path = str(tmp_path / "powers.onnx")
+    onnx.save(onnx.helper.make_model(graph), path)
+    ones = np.ones(16, np.float32)
+
+    assert prove_weights(path, {"norm": ones}).findings == ()
+    ones[3:] = values[3:]
+    assert len(prove_weights(path, {"norm": ones}).findings) == 1
+
+
 @settings(max_examples=60)
 @given(data=st.data(), shape=st.lists(st.integers(1, 5), min_size=1, max_size=4))
 def test_a_tensor_is_found_in_any_order_of_its_axes_but_not_altered(tmp_path_factory, data, shape):
