@@ -1,7 +1,7 @@
 """What an exporter is."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -71,6 +71,9 @@ class ModelDescription:
     """Whether the model, by its structure, gives the same for all rows: trees without a split."""
     opset: int | None = None
     """The version of ONNX' default operators that the file is to have; None: it is no ONNX."""
+    constants: Mapping[str, np.ndarray] = field(default_factory=dict, compare=False)
+    """Numbers that the file holds beside its trees, and that are compared bit by bit, as the
+    tensors are which an exporter's `weights` returns."""
 
 
 @runtime_checkable

@@ -205,10 +205,11 @@ def _with_weights(verdict: Verdict, path: str, subject: Subject) -> Verdict:
     options, weights = subject.signature.options, getattr(subject.exporter, "weights", None)
     precision = "full" if options is None else options.precision
     # int8 keeps of a weight what its scale leaves: the metric that it is judged by is of all.
-    if weights is None or subject.format != "onnx" or precision == "int8":
+    known = subject.description.constants if weights is None else weights(subject.model)
+    if not known or subject.format != "onnx" or precision == "int8":
         return verdict
     cast = as_float16 if precision == "float16" else None
-    return prove_weights(path, weights(subject.model), cast).added_to(verdict)
+    return prove_weights(path, known, cast).added_to(verdict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

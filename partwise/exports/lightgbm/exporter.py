@@ -18,6 +18,7 @@ from partwise.exports.lightgbm.graph import (
     objective_of,
     write_graph,
 )
+from partwise.exports.lightgbm.linear_leaves import numbers_of_leaves
 from partwise.exports.lightgbm.trees import ZERO, LightGBMTrees, read_trees
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.models.export_options import refuse_optimization
@@ -111,6 +112,7 @@ class LightGBMOnnxExporter:
             largest_zero=ZERO,
             is_constant=trees.is_constant(),
             opset=opset,
+            constants=_constants(trees),
         )
 
     def write(
@@ -148,6 +150,14 @@ class LightGBMOnnxExporter:
             labels = probabilities.argmax(axis=1)
         label_type = _numpy_type(signature.outputs[0])
         return {LABEL: labels.astype(label_type), PROBABILITIES: probabilities}
+
+
+def _constants(trees: LightGBMTrees) -> dict[str, np.ndarray]:
+    """Return the model's own numbers that its file holds beside the trees."""
+    constants = {} if trees.linear is None else numbers_of_leaves(trees, trees.linear)
+    if trees.is_average:
+        constants["the number of iterations"] = np.array(trees.n_iterations, dtype=np.float64)
+    return constants
 
 
 def _opset(options: ExportOptions) -> int:

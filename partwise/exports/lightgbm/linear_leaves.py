@@ -45,6 +45,17 @@ def add_linear_leaves(
     return _sums(graph, given, trees)
 
 
+def numbers_of_leaves(trees: LightGBMTrees, linear: LinearLeaves) -> dict[str, np.ndarray]:
+    """Return what a file holds of the leaves, by what it is."""
+    features, coefficients = _terms(linear, trees.n_features)
+    return {
+        "the constants of leaves": linear.constants,
+        "the numbers of leaves": trees.leaf_values,
+        **{f"the features of term {place}": each for place, each in enumerate(features)},
+        **{f"the coefficients of term {place}": each for place, each in enumerate(coefficients)},
+    }
+
+
 def _numbers(graph: Graph, features: str) -> str:
     """Return the features with 0 for what LightGBM takes for it, and a column of 0 behind them."""
     is_zero = graph.add("LessOrEqual", graph.add("Abs", features), graph.constant(np.float64(ZERO)))

@@ -229,6 +229,8 @@ def lightgbm_models(folder: Path, small: bool) -> Iterator[Exported]:
     yield make("poisson", plain, booster(table, positive, 30, objective="poisson"))
     forest = {"boosting": "rf", "bagging_freq": 1, "bagging_fraction": 0.7}
     yield make("forest", plain, booster(table, target, 20, **forest))
+    linear = booster(table, target, 10, num_leaves=7, linear_tree=True)
+    yield make("linear leaves", plain, linear)
     yield make("labels of 1e-13", plain, booster(table, target * 1e-13, 10, num_leaves=7))
     outlier = target.copy()
     outlier[:30] = 1e20
