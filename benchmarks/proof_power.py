@@ -5,8 +5,7 @@
 Models of LightGBM, XGBoost, PyTorch and transformers are exported and proved as a run does it. Then
 each file is changed: a threshold by one unit in its last place, the sign of a leaf, a default
 branch, a weight. A mutant counts where it alters a prediction of any row that was tried, ordinary
-or made for the changed place, to the bit. The table says how many of those the proof missed.
-It
+or made for the changed place, to the bit. The table says how many of those the proof missed. It
 ends with 1 where it missed one, or refused a right file.
 """
 
