@@ -35,7 +35,7 @@ def test_no_change_that_alters_a_prediction_is_missed(library, tmp_path):
     assert_none_is_missed(results)
 
 
-@pytest.mark.slow  # 1,000 files are proved
+@pytest.mark.slow  # 1,080 files are proved
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "torch", "transformers"])
 def test_no_change_of_many_is_missed(library, tmp_path):
     results = results_of(tmp_path, [library], 40, SEED + 100, small=False)
