@@ -15,6 +15,7 @@ from partwise.exports.lightgbm.graph import (
     PREDICTION,
     PROBABILITIES,
     link_of,
+    missing_zeros,
     objective_of,
     write_graph,
 )
@@ -157,6 +158,11 @@ def _constants(trees: LightGBMTrees) -> dict[str, np.ndarray]:
     constants = {} if trees.linear is None else numbers_of_leaves(trees, trees.linear)
     if trees.is_average:
         constants["the number of iterations"] = np.array(trees.n_iterations, dtype=np.float64)
+    if len(trees.zero_is_missing):
+        constants["the zeros that are missing"] = missing_zeros(trees)
+    link = link_of(trees)
+    if link.function == "sigmoid":
+        constants["the steepness"] = np.array(-link.steepness, dtype=np.float64)
     return constants
 
 

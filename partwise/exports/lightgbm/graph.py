@@ -112,11 +112,17 @@ def _clean_features(graph: Graph, trees: LightGBMTrees, features: str) -> str:
         features = graph.add("Where", graph.constant(is_category), whole, features)
     if len(trees.zero_is_missing):
         # |x| <= -1 is never true, so the other columns stay as they are.
-        zeros = np.full((1, trees.n_features), -1.0)
-        zeros[0, trees.zero_is_missing] = ZERO
-        is_zero = graph.add("LessOrEqual", graph.add("Abs", features), graph.constant(zeros))
+        zeros = graph.constant(missing_zeros(trees))
+        is_zero = graph.add("LessOrEqual", graph.add("Abs", features), zeros)
         features = graph.add("Where", is_zero, graph.constant(np.float64(np.nan)), features)
     return features
+
+
+def missing_zeros(trees: LightGBMTrees) -> np.ndarray:
+    """Return up to which |x| a feature is missing, shape (1, features); -1 where no number is."""
+    zeros = np.full((1, trees.n_features), -1.0)
+    zeros[0, trees.zero_is_missing] = ZERO
+    return zeros
 
 
 def _linked(graph: Graph, link: Link, scores: str) -> str:
