@@ -163,6 +163,7 @@ def _constants(trees: LightGBMTrees) -> dict[str, np.ndarray]:
     link = link_of(trees)
     if link.function == "sigmoid":
         constants["the steepness"] = np.array(-link.steepness, dtype=np.float64)
+        constants["the one of a sigmoid"] = np.array(1, dtype=np.float64)
     return constants
 
 

@@ -23,6 +23,7 @@ class Graph:
         self.nodes: list[Any] = []
         """Each an `onnx.NodeProto`."""
         self._constants: list[Any] = []
+        self._names_of_constants: dict[Any, str] = {}
 
     def name(self, wanted: str) -> str:
         """Return a name that nothing else has."""
@@ -45,12 +46,17 @@ class Graph:
         return output
 
     def constant(self, values: Any) -> str:
-        """Add a constant, and return its name."""
+        """Add a constant, or find an equal one, and return its name."""
         from onnx import numpy_helper
 
-        name = self.name("constant")
-        self._constants.append(numpy_helper.from_array(np.asarray(values), name))
-        return name
+        array = np.asarray(values)
+        key = (array.dtype.str, array.shape, array.tobytes())
+        # Of two equal ones, one that is altered would have the other for its proof.
+        if array.dtype == object or key not in self._names_of_constants:
+            self._names_of_constants[key] = self.name("constant")
+            name = self._names_of_constants[key]
+            self._constants.append(numpy_helper.from_array(array, name))
+        return self._names_of_constants[key]
 
     def feature_matrix(self, dtype: Literal["float32", "float64"]) -> str:
         """Add what makes one matrix of the inputs, and return its name.

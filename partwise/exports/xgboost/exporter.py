@@ -82,6 +82,9 @@ class XGBoostOnnxExporter:
             zeros_are_missing=tuple(range(trees.n_features)) if missing == 0 else (),
             is_constant=trees.is_constant(),
             opset=opset,
+            constants={"the one of a sigmoid": np.array(1, dtype=np.float32)}
+            if LINKS[_name_of(model, "objective")] == "sigmoid"
+            else {},
         )
 
     def write(
