@@ -18,10 +18,9 @@ from partwise.errors import ColumnError, ExportMismatch, ExportRefused, InputErr
 from partwise.exports.choice import exporter_for
 from partwise.exports.onnx.guards import judge_and_guard
 from partwise.exports.onnx.quantization import as_float16
+from partwise.exports.proof.cases import HELD_OUT, make_cases
 from partwise.exports.proof.judge import judge
-from partwise.exports.proof.odd_inputs import make_odd_cases
-from partwise.exports.proof.probes import has_trees, make_probes
-from partwise.exports.proof.verdict import Case, Expectation, MetricGate, Verdict
+from partwise.exports.proof.verdict import Expectation, MetricGate, Verdict
 from partwise.exports.proof.weights import prove_weights
 from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions, format_of
@@ -42,7 +41,6 @@ from partwise.trainers.metrics import Task
 Inputs = Callable[[DataConnector, Any, PartitionContext], Feeds]
 """What makes a model's inputs of rows: a function of (data, model, context)."""
 
-HELD_OUT = "held-out rows"
 CAPTURE_ROWS = 4
 """Rows that a graph is captured with: more than one, which would be taken for a fixed size."""
 
@@ -158,22 +156,11 @@ class Proof:
         signature, description = subject.signature, subject.description
         rows, labels = self.rows.take(data.to_arrow(), context.seed)
         real = self.feeds(rows, subject, context)
-        probes = make_probes(description, real)
 
         def predict(feeds: Feeds) -> Outputs:
             return subject.exporter.predict(subject.model, signature, feeds)
 
-        cases = [
-            Case(
-                name=name,
-                kind="real" if name == HELD_OUT else probes.kind(name),
-                feeds=feeds,
-                expected=predict(feeds),
-            )
-            for name, feeds in {HELD_OUT: real, **probes.cases}.items()
-        ]
-        if not has_trees(description):
-            cases += make_odd_cases(signature, real, predict)
+        made = make_cases(description, real, predict)
         given, options = self.validation, signature.options
         expectation = Expectation(
             format=subject.format,
@@ -190,14 +177,14 @@ class Proof:
                 case=HELD_OUT, labels=labels, task=self.rows.task, max_loss=given.max_metric_loss
             ),
         )
-        verdict = (judge_and_guard if is_new else judge)(path, expectation, cases)
+        verdict = (judge_and_guard if is_new else judge)(path, expectation, made.cases)
         verdict = _with_weights(verdict, path, subject)
-        for note in (*probes.notes, *verdict.notes):
+        for note in (*made.notes, *verdict.notes):
             context.logger.info("%s", note)
         for finding in verdict.findings:
             context.logger.error("%s: %s", finding.check, finding.message)
         verdict.check()
-        return {**verdict.metrics, **probes.metrics}
+        return {**verdict.metrics, **made.metrics}
 
 
 def _with_weights(verdict: Verdict, path: str, subject: Subject) -> Verdict:

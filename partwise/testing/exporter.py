@@ -23,10 +23,9 @@ import pyarrow as pa
 import pytest
 
 from partwise.exports.onnx.guards import judge_and_guard
+from partwise.exports.proof.cases import make_cases
 from partwise.exports.proof.judge import close_judges
-from partwise.exports.proof.odd_inputs import make_odd_cases
-from partwise.exports.proof.probes import has_trees, make_probes
-from partwise.exports.proof.verdict import Case, Expectation
+from partwise.exports.proof.verdict import Expectation
 from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.models.export_options import ExportOptions, ModelFormat
 from partwise.models.serdes import SERDES
@@ -83,7 +82,6 @@ class ExporterContract:
         model = self.model()
         description, feeds = self.write(model, tmp_path / self.file_name)
         signature = description.signature
-        probes = make_probes(description, feeds)
         expectation = Expectation(
             format=self.form,
             signature=signature,
@@ -97,17 +95,7 @@ class ExporterContract:
         def predict(given: Feeds) -> Outputs:
             return self.exporter.predict(model, signature, given)
 
-        cases = [
-            Case(
-                name=name,
-                kind="real" if given is feeds else probes.kind(name),
-                feeds=given,
-                expected=predict(given),
-            )
-            for name, given in {"rows": feeds, **probes.cases}.items()
-        ]
-        if not has_trees(description):
-            cases += make_odd_cases(signature, feeds, predict)
+        cases = make_cases(description, feeds, predict).cases
         verdict = judge_and_guard(str(tmp_path / self.file_name), expectation, cases)
         found = [f"{finding.check}: {finding.message}" for finding in verdict.findings]
         assert not found, found

@@ -1,0 +1,45 @@
+"""All that an export is compared on: real rows, probes, and odd inputs."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from partwise.exports.proof.odd_inputs import make_odd_cases
+from partwise.exports.proof.probes import has_trees, make_probes
+from partwise.exports.proof.verdict import Case
+from partwise.exports.protocol import ModelDescription
+from partwise.models.signature import Feeds, Outputs
+
+HELD_OUT = "held-out rows"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cases:
+    """Rows with what the model itself gives for them."""
+
+    cases: list[Case]
+    """The first one, `HELD_OUT`, has the real rows."""
+    notes: tuple[str, ...]
+    """What was left out or changed."""
+    metrics: Mapping[str, float]
+    """How much of the model they reach, for the ledger."""
+
+
+def make_cases(
+    description: ModelDescription, real: Feeds, predict: Callable[[Feeds], Outputs]
+) -> Cases:
+    """Return the cases that an export of a model is compared on.
+
+    Args:
+        description: Of the model.
+        real: Inputs made of real rows.
+        predict: Runs the model itself.
+    """
+    probes = make_probes(description, real)
+    cases = [Case(name=HELD_OUT, kind="real", feeds=real, expected=predict(real))]
+    cases += [
+        Case(name=name, kind=probes.kind(name), feeds=feeds, expected=predict(feeds))
+        for name, feeds in probes.cases.items()
+    ]
+    if not has_trees(description):
+        cases += make_odd_cases(description.signature, real, predict)
+    return Cases(cases=cases, notes=probes.notes, metrics=probes.metrics)
