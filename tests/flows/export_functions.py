@@ -10,14 +10,23 @@ from partwise.connector.data_connector import DataConnector
 FEATURES = ["price", "seen"]
 
 
-def fit_linear_tree(data: DataConnector, context: PartitionContext) -> Any:
+def train_in_two_ways(matrix: np.ndarray, labels: np.ndarray, names: list[str]) -> Any:
+    """Train a model that takes zeros for missing values in some trees, which ONNX cannot."""
     import lightgbm
 
-    rows = lightgbm.Dataset(
-        np.nan_to_num(data.to_numpy(FEATURES)), data.to_numpy("sales"), feature_name=FEATURES
-    )
-    settings = {"num_threads": 1, "verbosity": -1, "linear_tree": True, "min_data_in_leaf": 2}
-    return lightgbm.train(settings, rows, 3)
+    settings = {"num_threads": 1, "verbosity": -1, "min_data_in_leaf": 2}
+    model = None
+    for zero_as_missing in (True, False):
+        rows = lightgbm.Dataset(matrix, labels, feature_name=names, free_raw_data=False)
+        changed = {**settings, "zero_as_missing": zero_as_missing}
+        model = lightgbm.train(changed, rows, 3, init_model=model)
+    return model
+
+
+def fit_in_two_ways(data: DataConnector, context: PartitionContext) -> Any:
+    matrix = data.to_numpy(FEATURES)
+    matrix[::5] = np.nan
+    return train_in_two_ways(matrix, data.to_numpy("sales"), FEATURES)
 
 
 def net_matrix(data: DataConnector) -> np.ndarray:
@@ -51,9 +60,13 @@ def fit_some_wrong(data: DataConnector, context: PartitionContext) -> Any:
     """Train models, of which that of key 3 cannot be exported rightly."""
     import lightgbm
 
-    rows = lightgbm.Dataset(data.to_numpy(["x", "z"]), data.to_numpy("y"), feature_name=["x", "z"])
-    settings = {"num_threads": 1, "verbosity": -1, "linear_tree": context.key == 3}
-    return lightgbm.train(settings, rows, 3)
+    names = ["x", "z"]
+    matrix, labels = data.to_numpy(names), data.to_numpy("y")
+    if context.key == 3:
+        matrix[::5] = np.nan
+        return train_in_two_ways(matrix, labels, names)
+    rows = lightgbm.Dataset(matrix, labels, feature_name=names)
+    return lightgbm.train({"num_threads": 1, "verbosity": -1}, rows, 3)
 
 
 def fit_ridge(data: DataConnector, context: PartitionContext) -> Any:

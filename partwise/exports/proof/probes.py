@@ -116,6 +116,7 @@ class _Maker:
         self._features = description.signature.features
         trees = description.trees
         self._split = frozenset[int]() if trees is None else frozenset(trees.features.tolist())
+        self._members = {} if trees is None else _members(description.signature, trees)
         missing = description.missing_number
         self._missing = np.array([] if missing is None else [missing], self._dtype)
 
@@ -154,12 +155,16 @@ class _Maker:
         return self._for_each(self._numeric(), [np.inf, -np.inf])
 
     def categories(self) -> np.ndarray:
-        """Return every category, what is none, and missing."""
+        """Return every category, what is none, and missing; where codes are numbers, odd ones."""
         values = [
             (place, code)
             for place, feature in enumerate(self._features)
             if feature.categories is not None
             for code in _codes(feature)
+        ]
+        # The libraries cut codes to whole numbers, which a TreeEnsemble does not do by itself.
+        values += [
+            (place, code) for place in self._members for code in (*self._members[place] + 0.5, -0.5)
         ]
         return _pairs(values)
 
@@ -198,6 +203,15 @@ def _beside(numbers: np.ndarray) -> list[np.ndarray]:
     with np.errstate(over="ignore", under="ignore"):
         infinity = numbers.dtype.type(np.inf)
         return [np.nextafter(numbers, -infinity), np.nextafter(numbers, infinity)]
+
+
+def _members(signature: Signature, trees: TreeEnsemble) -> dict[int, np.ndarray]:
+    """Return for each feature that takes codes as numbers those that are in any set."""
+    found: dict[int, list[np.ndarray]] = {}
+    for place, members in zip(trees.features[trees.is_member].tolist(), trees.sets, strict=True):
+        if signature.layout != "columns" or signature.inputs[place].dtype != "string":
+            found.setdefault(place, []).append(members)
+    return {place: np.unique(np.concatenate(sets)) for place, sets in found.items()}
 
 
 def _codes(feature: Feature) -> list[float]:
