@@ -21,6 +21,7 @@ besides there is a copy of the largest tensor at most. Time: two passes over eac
 a GB.
 """
 
+import mmap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import permutations
@@ -217,10 +218,29 @@ Key = tuple[str, int, int, int]
 
 def _key(values: np.ndarray) -> Key:
     """Return what is the same for all orders of an array's numbers, and seldom for others."""
-    bits = _bits(values)
-    total = int(np.sum(bits, dtype=np.uint64))
-    mixed = int(np.bitwise_xor.reduce(bits, axis=None)) if bits.size else 0
-    return values.dtype.str, values.size, total, mixed
+    total, mixed = 0, 0
+    for piece in _pieces(_bits(values)):
+        total += int(np.sum(piece, dtype=np.uint64))
+        mixed ^= int(np.bitwise_xor.reduce(piece, axis=None)) if piece.size else 0
+    return values.dtype.str, values.size, total % 2**64, mixed
+
+
+def _pieces(bits: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield an array in parts, of which a mapped one keeps none in memory."""
+    if not bits.flags.c_contiguous:
+        yield bits
+        return
+    flat, step = bits.reshape(-1), max(1, _CHUNK_BYTES // bits.itemsize)
+    for start in range(0, flat.size, step):
+        yield flat[start : start + step]
+        _release(bits)
+
+
+def _release(values: np.ndarray) -> None:
+    """Let go of the pages of a mapped file, which would count as this process's memory."""
+    mapped = getattr(values, "_mmap", None)
+    if mapped is not None:
+        mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class _Index:
@@ -319,7 +339,11 @@ def _equal(values: np.ndarray, tensor: np.ndarray) -> bool:
         return bool(given == wanted)
     rows = max(1, _CHUNK_BYTES * len(wanted) // max(1, wanted.nbytes))
     starts = range(0, len(wanted), rows)
-    return all(np.array_equal(given[s : s + rows], wanted[s : s + rows]) for s in starts)
+    for start in starts:
+        if not np.array_equal(given[start : start + rows], wanted[start : start + rows]):
+            return False
+        _release(values)
+    return True
 
 
 def _altered(

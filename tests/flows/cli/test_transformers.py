@@ -309,6 +309,8 @@ def test_an_interrupt_leaves_nothing(folder, tmp_path):
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        # The folder is there a moment before what removes it.
+        time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=START_S)
     assert process.returncode == 130, err
