@@ -19,7 +19,9 @@ def bert():
     return transformers.BertModel(config).eval()
 
 
-@pytest.mark.parametrize("options", [{}, {"external_data": "always"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"external_data": "always"}, marks=pytest.mark.slow)], ids=str
+)
 def test_a_file_fails_on_tokens_that_its_model_does_not_know(bert, tmp_path, options):
     config = config_for(bert.config, "default")
 

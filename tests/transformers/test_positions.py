@@ -25,7 +25,10 @@ def small_gpt2():
     return transformers.GPT2LMHeadModel(config).eval()
 
 
-@pytest.fixture(scope="module", params=["causal-lm", "causal-lm-with-past"])
+@pytest.fixture(
+    scope="module",
+    params=["causal-lm", pytest.param("causal-lm-with-past", marks=pytest.mark.slow)],
+)
 def exported(request, tmp_path_factory):
     """The file of a GPT-2, and what it has to be."""
     model = small_gpt2()

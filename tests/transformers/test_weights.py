@@ -18,7 +18,7 @@ from tests.transformers.tiny_models import TINY
 TOKENS = 5000
 
 
-@pytest.fixture(scope="module", params=["auto", "always"])
+@pytest.fixture(scope="module", params=["auto", pytest.param("always", marks=pytest.mark.slow)])
 def exported(request, tmp_path_factory):
     """A BERT of more tokens than cases hold, with its weights in the file and beside it."""
     torch.manual_seed(0)

@@ -62,7 +62,7 @@ def of_rows(trees, rows, space):
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     trees=ensembles(),
     zeros=st.sampled_from([(), (1,), (0, 1)]),

@@ -35,7 +35,7 @@ LISTS = (
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(trees=ensembles(), name=st.sampled_from(LISTS), data=st.data())
 def test_one_changed_number_of_a_node_is_seen(trees, name, data):
     def change(attributes):
@@ -48,7 +48,7 @@ def test_one_changed_number_of_a_node_is_seen(trees, name, data):
     assert check_trees(file_of(trees, change), trees).findings
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(
     trees=ensembles(),
     name=st.sampled_from(["nodes_splits", "leaf_weights", "nodes_modes", "membership_values"]),
