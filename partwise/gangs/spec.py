@@ -1,0 +1,88 @@
+"""What a gang is asked to do, and how each of its ranks came to its end."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from partwise.engine.failures import Failure
+from partwise.runs.bundle import StoredArtifact
+from partwise.shuffle.shared_folder import StagedFile
+from partwise.store.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """Ranks on one Dask worker."""
+
+    worker: str
+    """Its address."""
+    first_rank: int
+    ranks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionTarget:
+    """A work that every rank calls: a `RankWork` and its sources, as cloudpickle bytes."""
+
+    payload: StagedFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandTarget:
+    """A command that every rank runs."""
+
+    words: tuple[str, ...]
+    directory: str = ""
+    """Where it runs; empty: in the rank's own folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangSpec:
+    """What a gang is asked to do."""
+
+    token: str
+    """The execution's: it names topics, folders and marks."""
+    run_id: str
+    generation: int
+    store: Store
+    nodes: tuple[Node, ...]
+    target: FunctionTarget | CommandTarget
+    threads: int = 1
+    """Threads of each rank."""
+    gpus: int = 0
+    """GPUs of each rank."""
+    seed: int = 0
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of each rank, besides torchrun's."""
+    time_limit_s: float | None = None
+    """Of one attempt; None: no limit."""
+    grace_s: float = 30.0
+    """Between SIGTERM and SIGKILL."""
+    join_timeout_s: float = 300.0
+    """For so long the gang waits for busy slots."""
+    max_restarts: int = 0
+
+    @property
+    def world_size(self) -> int:
+        """How many ranks there are."""
+        return sum(node.ranks for node in self.nodes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnd:
+    """How one rank came to its end in the last attempt."""
+
+    rank: int
+    host: str
+    attempt: int
+    exit_code: int | None
+    """As `subprocess` gives it; None: it never ran, or its worker died."""
+    failure: Failure | None
+    seconds: float
+    peak_memory_bytes: int | None
+    rows: int | None
+    """How many rows of the source "train" it had; None where it did not read them."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    artifacts: tuple[StoredArtifact, ...] = ()
+    """Its log, and what rank 0 made: in bundles of the run, already in the store."""
+    reason: str = ""
+    """Why it was ended from outside: time limit, stop, another rank's failure."""
