@@ -16,7 +16,6 @@ PYTHON ?=
 PORT ?=
 # How many processes share the tests: half of their time goes by in waiting for other processes.
 JOBS ?= 2
-SOURCES := blocks tasks flows tests benchmarks examples
 
 # Twice quiet: pip warns of every place where a package is not, but errors are still shown.
 INSTALL := $(BIN)/python -m pip install -q -q --disable-pip-version-check -c constraints.txt

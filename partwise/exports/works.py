@@ -16,9 +16,9 @@ from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
 from partwise.engine.works import Produced, StoredModel
 from partwise.errors import ColumnError, ExportMismatch, ExportRefused, InputError
 from partwise.exports.choice import exporter_for
-from partwise.exports.onnx.guards import judge_and_guard
 from partwise.exports.onnx.quantization import as_float16
 from partwise.exports.proof.cases import HELD_OUT, make_cases
+from partwise.exports.proof.guarding import judge_and_guard
 from partwise.exports.proof.judge import judge
 from partwise.exports.proof.verdict import Expectation, MetricGate, Verdict
 from partwise.exports.proof.weights import prove_weights

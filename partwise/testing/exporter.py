@@ -22,8 +22,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise.exports.onnx.guards import judge_and_guard
 from partwise.exports.proof.cases import make_cases
+from partwise.exports.proof.guarding import judge_and_guard
 from partwise.exports.proof.judge import close_judges
 from partwise.exports.proof.verdict import Expectation
 from partwise.exports.protocol import Exporter, ModelDescription

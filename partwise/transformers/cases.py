@@ -80,6 +80,7 @@ def make_expectation(
         tolerance=tolerance.given(atol, options.rtol),
         opset=opset,
         gate=gate,
+        when_late="compare shorter texts (longest_text)",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from partwise.exports.onnx.guards import judge_and_guard
+from partwise.exports.proof.guarding import judge_and_guard
 from partwise.exports.proof.judge import judge
 from partwise.exports.proof.judge_process import open_export
 from partwise.exports.proof.onnx_checks import brief

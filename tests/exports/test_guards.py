@@ -17,7 +17,8 @@ from onnx import helper
 from torch.nn import functional
 
 from partwise.errors import InputError
-from partwise.exports.onnx.guards import add_guards, judge_and_guard
+from partwise.exports.onnx.guards import add_guards
+from partwise.exports.proof.guarding import judge_and_guard
 from partwise.exports.proof.judge import close_judges
 from partwise.exports.proof.judge_process import examine
 from partwise.exports.proof.odd_inputs import make_odd_cases

@@ -6,54 +6,18 @@
 So what the graph computes from are the input's own bits, and nothing can take the check away.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from partwise.exports.onnx.node_order import nodes_of
-from partwise.exports.proof.judge import judge
-from partwise.exports.proof.verdict import Case, Expectation, Verdict
 from partwise.models.guards import GUARDS_KEY, NODE_PREFIX, Guard, to_metadata
 from partwise.models.signature import Signature
 
 _OPSET = 13
 """Since which these operators take their axes as inputs."""
-
-
-def judge_and_guard(file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Verdict:
-    """Judge an export; where only inputs made to go wrong differ, guard it and judge it again.
-
-    Args:
-        file_path: The export. Guards are written into it.
-        expectation: What it has to be.
-        cases: Those with a guard of their own may be refused by the file in place of a prediction.
-    """
-    verdict = judge(file_path, expectation, cases)
-    guards: set[Guard] = set()
-    # A guard can show another difference, which it had hidden: of one input after the other.
-    while expectation.format == "onnx" and verdict.findings:
-        by_name = {case.name: case.guards for case in cases}
-        needed = [by_name.get(finding.case, ()) for finding in verdict.findings]
-        wanted = _strictest(guard for each in needed for guard in each)
-        if not all(needed) or set(wanted) <= guards:
-            return verdict
-        guards |= set(wanted)
-        if not add_guards(file_path, wanted, expectation.signature):
-            return verdict
-        verdict = judge(file_path, expectation, cases)
-    return verdict
-
-
-def _strictest(guards: Iterable[Guard]) -> list[Guard]:
-    """Return of guards that refuse alike the one that refuses the most."""
-    found: dict[tuple[str, str], Guard] = {}
-    for guard in guards:
-        key = guard.input, guard.refuses
-        sign = 1 if guard.refuses == "below" else -1
-        found[key] = max(found.get(key, guard), guard, key=lambda each: sign * each.limit)
-    return list(found.values())
 
 
 def add_guards(file_path: str, guards: Sequence[Guard], signature: Signature) -> bool:
@@ -83,22 +47,38 @@ def add_guards(file_path: str, guards: Sequence[Guard], signature: Signature) ->
 
 
 def _guard_input(graph: Any, name: str, dtype: np.dtype[Any], guards: Sequence[Guard]) -> None:
-    from onnx import helper, numpy_helper
-
     # Guards of a second round stand before those of the first: `name` is what the file takes.
     taken = {value for node in nodes_of(graph) for value in (*node.input, *node.output)}
     prefix = f"{NODE_PREFIX}{name}"
     while any(value.startswith(prefix) for value in taken):
         prefix += "_"
-    guarded = f"{prefix}_guarded"
     for node in nodes_of(graph):
         for place, value in enumerate(node.input):
             if value == name:
-                node.input[place] = guarded
+                node.input[place] = f"{prefix}_guarded"
     for value in graph.output:
         if value.name == name:
             raise ValueError(f"{name!r} is an input and an output")
-    computed = _comparable(dtype)
+    nodes, constants = _guard_nodes(name, prefix, _comparable(dtype), guards)
+    kept = list(graph.node)
+    del graph.node[:]
+    graph.node.extend([*nodes, *kept])
+    graph.initializer.extend(constants)
+
+
+def _guard_nodes(
+    name: str, prefix: str, computed: np.dtype[Any], guards: Sequence[Guard]
+) -> tuple[list[Any], list[Any]]:
+    """Return the nodes and constants that pass an input on as `<prefix>_guarded`, or fail.
+
+    Args:
+        name: The input.
+        prefix: Of the names of all that is made.
+        computed: The dtype in which values are compared with limits.
+        guards: What is refused, at least one.
+    """
+    from onnx import helper, numpy_helper
+
     kind = helper.np_dtype_to_tensor_dtype(computed)
     nodes = [helper.make_node("Cast", [name], [f"{prefix}_values"], to=kind)]
     constants = [numpy_helper.from_array(np.zeros(1, np.int64), f"{prefix}_first")]
@@ -122,14 +102,11 @@ def _guard_input(graph: Any, name: str, dtype: np.dtype[Any], guards: Sequence[G
         index = f"{prefix}_sum_{place}"
     nodes += [
         helper.make_node("Unsqueeze", [name, f"{prefix}_first"], [f"{prefix}_one"]),
-        helper.make_node("Gather", [f"{prefix}_one", index], [guarded], axis=0),
+        helper.make_node("Gather", [f"{prefix}_one", index], [f"{prefix}_guarded"], axis=0),
     ]
     for place, node in enumerate(nodes):
         node.name = f"{prefix}_{place}"
-    kept = list(graph.node)
-    del graph.node[:]
-    graph.node.extend([*nodes, *kept])
-    graph.initializer.extend(constants)
+    return nodes, constants
 
 
 def _comparable(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -173,7 +173,7 @@ def judge(file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Ve
         try:
             return process.ask(file_path, expectation, cases)
         except _DiedError:
-            finding = _describe_death(process, expectation.time_limit_s)
+            finding = _describe_death(process, expectation)
             _end(expectation.format)
             return Verdict(findings=(finding,))
         except BaseException:
@@ -195,13 +195,13 @@ def _end(name: ModelFormat) -> None:
         process.close()
 
 
-def _describe_death(process: JudgeProcess, limit_s: float) -> Finding:
+def _describe_death(process: JudgeProcess, expectation: Expectation) -> Finding:
     what, case = process.at
     doing = f"ran on the case {case!r}" if what == "run" else "was loaded"
     if process.is_late:
         message = (
-            f"The export was not judged within {limit_s:g} s, and its process was ended while the "
-            f"export {doing}: allow more (judge_timeout_s), or compare fewer rows (most_rows)."
+            f"The export was not judged within {expectation.time_limit_s:g} s, and its process was "
+            f"ended while the export {doing}: {expectation.when_late}."
         )
     else:
         message = (

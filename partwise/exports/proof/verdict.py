@@ -96,6 +96,8 @@ class Expectation:
     """Those that an ONNX file has to hold, node by node."""
     time_limit_s: float = 3600.0
     """For so long the file may be loaded, run and compared."""
+    when_late: str = "allow more (judge_timeout_s), or compare fewer rows (most_rows)"
+    """What whoever exceeds this limit can do."""
     serde: str = ""
     """Of the format "native": the name of the serde that reads the file."""
 
