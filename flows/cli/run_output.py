@@ -1,5 +1,6 @@
 """How the command line shows a run: counts, metrics, failures, and the command to type next."""
 
+import json
 import os
 import shlex
 from collections.abc import Mapping
@@ -107,7 +108,9 @@ def next_command(run: Run) -> tuple[str, str]:
             models = f"--training-run-id {name} --model-format {form}"
             return f"partwise infer DATA --partition-by {keys} {models}{where}", "use the exports"
         case RunStatus.SUCCESS if run.kind == "infer":
-            code = f"print(Run.open({name!r}, {run.store.url!r}).predictions())"
+            # In double quotes, so that the shell's single ones need no escape.
+            opened = f"Run.open({json.dumps(name)}, {json.dumps(run.store.url)})"
+            code = f"print({opened}.predictions())"
             command = shlex.quote(f"from partwise import Run; {code}")
             return f"python -c {command}", "read the predictions"
         case RunStatus.SUCCESS:
