@@ -26,6 +26,7 @@
     ├── ExportRefused                      a model that would not be exported rightly, by name
     ├── ExportMismatch                     an export that does not give what its model gives
     ├── IntegrityError                     bytes differ from their checksum
+    ├── PeerLostError                      a rank of a gang failed because another one had ended
     ├── ClusterError                       the Dask cluster cannot be reached, or went away
     ├── OutputError                        the rows of a run were not appended to a table
     ├── ServiceError                       a Prefect server or worker does not start, or refuses
@@ -174,6 +175,10 @@ class ExportMismatch(PartwiseError):  # noqa: N818 (the name users see in the le
 
 class IntegrityError(PartwiseError):
     """Bytes read from the store differ from their checksum."""
+
+
+class PeerLostError(PartwiseError):
+    """A rank failed because another one had ended; never the reason that a gang is given."""
 
 
 class ClusterError(PartwiseError):

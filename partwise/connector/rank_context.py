@@ -38,12 +38,13 @@ class RankRows(Protocol):
 
     schema: pa.Schema
 
-    def share(self, *, equal: bool = False, group: str = "") -> Share:
+    def share(self, *, equal: bool = False, group: str = "", whole: bool = False) -> Share:
         """Divide the rows, and return this rank's; every rank has to call it alike.
 
         Args:
             equal: Whether all ranks get the same number of rows; what is left over is left out.
             group: A column whose equal neighbours stay on one rank, such as the query of a ranking.
+            whole: Whether every rank gets all rows, such as those that a model is measured on.
         """
 
 
@@ -89,14 +90,24 @@ class RankContext:
     logger: logging.Logger = field(default_factory=lambda: logging.getLogger("partwise.rank"))
     metrics: dict[str, float] = field(default_factory=dict)
     """What `report` was given last, by name."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Artifacts beside the model: what rank 0 puts here is kept with the run."""
 
-    def share(self, name: str = "train", *, equal: bool = False, group: str = "") -> Share:
+    def share(
+        self,
+        name: str = "train",
+        *,
+        equal: bool = False,
+        group: str = "",
+        whole: bool = False,
+    ) -> Share:
         """Return this rank's rows of a source; every rank has to call it alike.
 
         Args:
             name: The source's: "train", or a name in the call's `eval_data`.
             equal: Whether all ranks get the same number of rows; what is left over is left out.
             group: A column whose equal neighbours stay on one rank.
+            whole: Whether every rank gets all rows.
 
         Raises:
             InputError: There is no such source.
@@ -104,7 +115,7 @@ class RankContext:
         if name not in self.sources:
             known = ", ".join(sorted(self.sources)) or "none"
             raise InputError(f"The gang has no rows named {name!r}; there are: {known}.")
-        return self.sources[name].share(equal=equal, group=group)
+        return self.sources[name].share(equal=equal, group=group, whole=whole)
 
     def rows(self, name: str = "train", *, equal: bool = False) -> Iterator[pa.RecordBatch]:
         """Read this rank's rows of a source, as `share` divides them."""

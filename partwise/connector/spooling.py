@@ -9,14 +9,15 @@ and then a stream without rows that has schema and dictionaries.
 import os
 import pickle
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.context import get_spawning_popen
 from typing import Any, SupportsIndex
 
 import pyarrow as pa
 
-from partwise.errors import SourceError
+from partwise.errors import PartwiseError, SourceError
 from partwise.tables.dictionaries import ColumnStorage, decode_batch
 
 _SPOOLED_ROWS = 262_144
@@ -120,22 +121,54 @@ def spool(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> SpooledRows:
         ColumnError: A column is a union.
         SourceError: The file cannot be written.
     """
-    storage = ColumnStorage(schema)
-    try:
+    with _telling_of_room(tempfile.gettempdir()):
         file = NamelessFile()
-        with pa.OSFile(file.path, "wb") as sink:
-            with pa.ipc.new_stream(sink, storage.stored_schema) as writer:
-                for batch in batches:
-                    writer.write_batch(storage.store(batch))
-            known = storage.dictionaries()
-            with pa.ipc.new_stream(sink, known.schema) as writer:
-                writer.write_batch(known)
-    except OSError as error:
-        raise SourceError(
-            f"Rows could not be spooled into {tempfile.gettempdir()!r}: {error}; make room there, "
-            "or name another folder in TMPDIR."
-        ) from error
+        _write(file.path, batches, schema)
     return SpooledRows(file)
+
+
+def write_spooled(path: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    """Write rows to a file with a name, as `spool` does, and return how many there were.
+
+    Args:
+        path: The file, which `map_spooled` reads.
+        batches: The rows.
+        schema: Of every batch.
+
+    Raises:
+        ColumnError: A column is a union.
+        SourceError: The file cannot be written.
+    """
+    with _telling_of_room(os.path.dirname(path)):
+        return _write(path, batches, schema)
+
+
+def _write(path: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
+    storage = ColumnStorage(schema)
+    rows = 0
+    with pa.OSFile(path, "wb") as sink:
+        with pa.ipc.new_stream(sink, storage.stored_schema) as writer:
+            for batch in batches:
+                writer.write_batch(storage.store(batch))
+                rows += batch.num_rows
+        known = storage.dictionaries()
+        with pa.ipc.new_stream(sink, known.schema) as writer:
+            writer.write_batch(known)
+    return rows
+
+
+@contextmanager
+def _telling_of_room(folder: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # What reading the rows raised says itself what it is.
+        if isinstance(error, PartwiseError):
+            raise
+        raise SourceError(
+            f"Rows could not be spooled into {folder!r}: {error}; make room there, or name another "
+            "folder in TMPDIR."
+        ) from error
 
 
 def map_spooled(path: str) -> pa.Table:
@@ -144,7 +177,11 @@ def map_spooled(path: str) -> pa.Table:
     Args:
         path: `NamelessFile.path`, of this process or another one that is alive.
     """
-    source = pa.memory_map(path)
+    return read_spooled(pa.memory_map(path))
+
+
+def read_spooled(source: pa.NativeFile) -> pa.Table:
+    """Return spooled rows; they stay where they are, if that is memory."""
     stored = pa.ipc.open_stream(source).read_all()
     known = pa.ipc.open_stream(source).read_next_batch()
     shown = [decode_batch(batch, known) for batch in stored.to_batches()]

@@ -1,7 +1,5 @@
 """Errors of gangs that only the gang itself looks at."""
 
-from partwise.errors import PartwiseError
+from partwise.errors import PeerLostError
 
-
-class PeerLostError(PartwiseError):
-    """A rank failed because another one had ended; never the reason that a gang is given."""
+__all__ = ["PeerLostError"]

@@ -67,8 +67,8 @@ class Fit:
     """For the holdout, or None where it has no rows."""
 
 
-class BoostingTrainer(BaseModel):
-    """The settings and steps that LightGBM and XGBoost share."""
+class BoostingSettings(BaseModel):
+    """What trainers of boosted trees are told, whether of one model or of one per partition."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=for_forms)
 
@@ -99,6 +99,85 @@ class BoostingTrainer(BaseModel):
     rounds: int = Field(
         default=100, ge=1, title="Rounds", description="The most boosting rounds to train."
     )
+
+    TASKS: ClassVar[Mapping[str, Task]]
+    """The task of each objective that can be trained."""
+    DEFAULT_OBJECTIVE: ClassVar[str]
+    RESERVED: ClassVar[Mapping[str, str]]
+    """Parameters that a field of the trainer stands for, and that field."""
+
+    @property
+    def task(self) -> Task:
+        """What its objective comes to: regression, or two or more classes."""
+        return self._task({"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)})
+
+    def _label_of(self, schema: pa.Schema) -> str:
+        """Return the label's name: the one given, else the one that the rows' dataset marks."""
+        marked = marked_labels(schema)
+        if self.label or len(marked) == 1:
+            return self.label or marked[0]
+        found = (
+            f"several columns are marked: {names_in_words(marked)}"
+            if marked
+            else ("the rows mark none, as those of a dataset registered with label= do")
+        )
+        raise ColumnError(
+            f"The trainer was given no label, and {found}: it needs --label, or label= in Python."
+        )
+
+    def _check_label_column(self, schema: pa.Schema, empty_columns: frozenset[str]) -> None:
+        label = self._label_of(schema)
+        if label not in schema.names:
+            raise ColumnError(
+                f"The label {label!r} is missing; there are {names_in_words(schema.names)}."
+            )
+        if label in empty_columns:
+            raise ColumnError(f"The label {label!r} is null in every row.")
+        kind = schema.field(label).type
+        if not is_number(kind):
+            raise ColumnError(
+                f"The label {label!r} is {kind}, but numbers are needed; classes are counted "
+                "from 0."
+            )
+
+    def _check_labels(
+        self, label: str, labels: np.ndarray, params: Mapping[str, Any], task: Task
+    ) -> None:
+        if task == "regression":
+            fits, what = np.isfinite(labels), "a finite number"
+        else:
+            n_classes = 2 if task == "binary" else int(params["num_class"])
+            fits = (labels >= 0) & (labels < n_classes) & (labels == np.floor(labels))
+            what = f"a class from 0 to {n_classes - 1}"
+        if not fits.all():
+            raise InputError(
+                f"The label {label!r} has to be {what} for the objective "
+                f"{params['objective']!r}, but {labels[~fits][0]:g} is among its values."
+            )
+
+    def _task(self, params: Mapping[str, Any]) -> Task:
+        for name in params:
+            if name in self.RESERVED:
+                raise InputError(f"Set {self.RESERVED[name]} of the trainer, not {name} in params.")
+        objective = params.get("objective", self.DEFAULT_OBJECTIVE)
+        task = self.TASKS.get(str(objective))
+        if task is None:
+            raise InputError(
+                f"The objective {objective!r} cannot be trained here; choose one of "
+                f"{', '.join(sorted(self.TASKS))}, or write a train function of your own."
+            )
+        if task == "multiclass" and "num_class" not in params:
+            raise InputError(f"The objective {objective!r} needs num_class in params.")
+        return task
+
+    @abstractmethod
+    def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters by the library's first names for them, not by aliases."""
+
+
+class BoostingTrainer(BoostingSettings):
+    """The settings and steps that LightGBM and XGBoost share, for a model of each partition."""
+
     holdout: Holdout | None = Field(
         default=HoldoutFraction(),
         title="Holdout",
@@ -123,12 +202,6 @@ class BoostingTrainer(BaseModel):
         title="Threads",
         description="Threads for one model. Partitions are trained side by side, so 1 is fastest.",
     )
-
-    TASKS: ClassVar[Mapping[str, Task]]
-    """The task of each objective that can be trained."""
-    DEFAULT_OBJECTIVE: ClassVar[str]
-    RESERVED: ClassVar[Mapping[str, str]]
-    """Parameters that a field of the trainer stands for, and that field."""
 
     @model_validator(mode="after")
     def _check_settings(self) -> BoostingTrainer:
@@ -155,19 +228,7 @@ class BoostingTrainer(BaseModel):
             ColumnError: A column is missing or its type does not fit.
             InputError: The library does not know a parameter.
         """
-        label = self._label_of(schema)
-        if label not in schema.names:
-            raise ColumnError(
-                f"The label {label!r} is missing; there are {names_in_words(schema.names)}."
-            )
-        if label in empty_columns:
-            raise ColumnError(f"The label {label!r} is null in every row.")
-        kind = schema.field(label).type
-        if not is_number(kind):
-            raise ColumnError(
-                f"The label {label!r} is {kind}, but numbers are needed; classes are counted "
-                "from 0."
-            )
+        self._check_label_column(schema, empty_columns)
         if self.holdout is not None:
             self.holdout.check(schema, empty_columns)
         if self.features or key_columns is not None:
@@ -245,25 +306,6 @@ class BoostingTrainer(BaseModel):
         label = self._label_of(rows.schema)
         return rows, numbers(label, rows.column(label)).astype(np.float64, copy=False)
 
-    @property
-    def task(self) -> Task:
-        """What its objective comes to: regression, or two or more classes."""
-        return self._task({"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)})
-
-    def _label_of(self, schema: pa.Schema) -> str:
-        """Return the label's name: the one given, else the one that the rows' dataset marks."""
-        marked = marked_labels(schema)
-        if self.label or len(marked) == 1:
-            return self.label or marked[0]
-        found = (
-            f"several columns are marked: {names_in_words(marked)}"
-            if marked
-            else ("the rows mark none, as those of a dataset registered with label= do")
-        )
-        raise ColumnError(
-            f"The trainer was given no label, and {found}: it needs --label, or label= in Python."
-        )
-
     def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
         # A key is constant within its partition, and another label would give this one away.
         left_out = {*key_columns, *marked_labels(schema)}
@@ -312,40 +354,6 @@ class BoostingTrainer(BaseModel):
             train = LabelledRows(features=matrix[~held_out], labels=labels[~held_out])
         holdout = LabelledRows(features=matrix[held_out], labels=labels[held_out])
         return TrainingData(columns=columns, categories=categories, train=train, holdout=holdout)
-
-    def _check_labels(
-        self, label: str, labels: np.ndarray, params: Mapping[str, Any], task: Task
-    ) -> None:
-        if task == "regression":
-            fits, what = np.isfinite(labels), "a finite number"
-        else:
-            n_classes = 2 if task == "binary" else int(params["num_class"])
-            fits = (labels >= 0) & (labels < n_classes) & (labels == np.floor(labels))
-            what = f"a class from 0 to {n_classes - 1}"
-        if not fits.all():
-            raise InputError(
-                f"The label {label!r} has to be {what} for the objective "
-                f"{params['objective']!r}, but {labels[~fits][0]:g} is among its values."
-            )
-
-    def _task(self, params: Mapping[str, Any]) -> Task:
-        for name in params:
-            if name in self.RESERVED:
-                raise InputError(f"Set {self.RESERVED[name]} of the trainer, not {name} in params.")
-        objective = params.get("objective", self.DEFAULT_OBJECTIVE)
-        task = self.TASKS.get(str(objective))
-        if task is None:
-            raise InputError(
-                f"The objective {objective!r} cannot be trained here; choose one of "
-                f"{', '.join(sorted(self.TASKS))}, or write a train function of your own."
-            )
-        if task == "multiclass" and "num_class" not in params:
-            raise InputError(f"The objective {objective!r} needs num_class in params.")
-        return task
-
-    @abstractmethod
-    def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return parameters by the library's first names for them, not by aliases."""
 
     @abstractmethod
     def _fit(self, data: TrainingData, params: dict[str, Any]) -> Fit:

@@ -89,10 +89,7 @@ class LightGBMTrainer(BoostingTrainer):
         self._task(self._native_names(self.params))
 
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        names = _parameter_names()
-        if unknown := [name for name in params if name not in names]:
-            raise InputError(f"LightGBM has no parameter {', '.join(map(repr, unknown))}.")
-        return {names[name]: value for name, value in params.items()}
+        return lightgbm_names(params)
 
     def _fit(self, data: TrainingData, params: dict[str, Any]) -> Fit:
         import lightgbm
@@ -124,6 +121,18 @@ class LightGBMTrainer(BoostingTrainer):
         predictions: Any = booster.predict(data.holdout.features) if has_holdout else None
         rounds = booster.best_iteration if booster.best_iteration > 0 else self.rounds
         return Fit(model=booster, rounds=rounds, predictions=predictions)
+
+
+def lightgbm_names(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters by LightGBM's first names for them, not by aliases.
+
+    Raises:
+        InputError: LightGBM does not know one.
+    """
+    names = _parameter_names()
+    if unknown := [name for name in params if name not in names]:
+        raise InputError(f"LightGBM has no parameter {', '.join(map(repr, unknown))}.")
+    return {names[name]: value for name, value in params.items()}
 
 
 @cache

@@ -3,17 +3,19 @@
 import multiprocessing
 import secrets
 import socket
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from partwise.connector.rank_context import RankContext, RankRows, set_context
 from partwise.gangs.exchange import RankExchange
+from partwise.gangs.work import RankSource
 
 
 def run_ranks(
     world_size: int,
     function: Callable[[RankContext], Any],
-    sources: Mapping[str, RankRows] | None = None,
+    sources: Mapping[str, RankSource | RankRows] | None = None,
     **fields: Any,
 ) -> list[Any]:
     """Call a function that can be imported once for each rank, and return what each returned.
@@ -21,7 +23,7 @@ def run_ranks(
     Args:
         world_size: How many ranks there are; each is a process of its own, also a single one.
         function: Called with the context of the rank.
-        sources: The rows, by name.
+        sources: The rows, by name: as the driver describes them, or opened.
         fields: More fields of the context.
 
     Raises:
@@ -49,9 +51,17 @@ def _run_rank(
     address: tuple[str, int],
     key: bytes,
     function: Callable[[RankContext], Any],
+    sources: Mapping[str, RankSource | RankRows],
     **fields: Any,
 ) -> Any:
     exchange = RankExchange(rank, world_size, listener, address, key)
+    folder = tempfile.TemporaryDirectory()
+    opened = {
+        name: source.open(rank, world_size, exchange, folder.name)
+        if hasattr(source, "open")
+        else source
+        for name, source in sources.items()
+    }
     context = RankContext(
         rank=rank,
         world_size=world_size,
@@ -59,6 +69,7 @@ def _run_rank(
         local_world_size=world_size,
         addresses=(address,) * world_size,
         exchange=exchange,
+        sources=opened,
         **fields,
     )
     set_context(context)
@@ -67,3 +78,4 @@ def _run_rank(
     finally:
         set_context(None)
         exchange.close()
+        folder.cleanup()

@@ -1,0 +1,235 @@
+"""What trainers of one boosted model on all ranks have in common: settings, checks and rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.connector.global_sample import SAMPLE_ROWS
+from partwise.errors import ColumnError, InputError
+from partwise.tables.column_names import names_in_words
+from partwise.tables.column_types import is_number
+from partwise.tables.features import FeatureColumns, choose_features, numbers
+from partwise.tables.roles import marked_labels
+from partwise.trainers.boosting import BoostingSettings
+from partwise.trainers.metrics import Task  # noqa: TC001
+
+if TYPE_CHECKING:
+    from partwise.connector.rank_context import RankContext, Share
+
+TRAIN = "train"
+"""The source that is trained on; all others are eval sets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTable:
+    """The labelled rows that a rank has of a source, as they lie on its disk."""
+
+    table: pa.Table
+    """All rows, those without a label too; mapped, in as many chunks as there are batches."""
+    places: np.ndarray | None
+    """int64, shape (n,): the rows with a label, ascending. None: all of them."""
+    labels: np.ndarray
+    """Single, shape (n,), finite: as both libraries keep labels."""
+    weights: np.ndarray | None
+    """Single, shape (n,), finite and not negative."""
+    group_sizes: np.ndarray | None
+    """int32: how many neighbouring rows each group has; they sum up to n."""
+
+    @property
+    def rows(self) -> int:
+        """How many rows have a label."""
+        return len(self.labels)
+
+
+class DistributedBoosting(BoostingSettings):
+    """The settings and steps that LightGBM and XGBoost share, for one model of all ranks.
+
+    The rows of the source "train" are trained on. Every other source is an eval set, by its name:
+    the model is measured on it after each round.
+    """
+
+    weight: str = Field(
+        default="",
+        title="Weight",
+        description="A column of numbers that says how much each row counts. Empty: all alike.",
+    )
+    group: str = Field(
+        default="",
+        title="Group",
+        description="For a ranking: the column whose equal neighbours are one query. Its values "
+        "have to ascend.",
+    )
+    early_stopping_rounds: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
+        default=None,
+        title="Early stopping rounds",
+        description="Stop when the eval set has not improved for so many rounds, and keep the best "
+        "one.",
+    )
+    stopping_set: str = Field(
+        default="",
+        title="Stopping set",
+        description="The eval set that early stopping looks at. Empty: the only one.",
+    )
+    objective_function: str = Field(
+        default="",
+        title="Objective function",
+        description="'package.module:function' of (raw predictions, labels, weights or None) that "
+        "returns gradients and second derivatives, each row's from this row alone. Empty: the "
+        "objective in the parameters.",
+    )
+    metric_function: str = Field(
+        default="",
+        title="Metric function",
+        description="'package.module:function' of (predictions, labels, weights or None) that "
+        "returns a number, less being better. It is computed beside the metrics in the parameters.",
+    )
+    continue_from: str = Field(
+        default="",
+        title="Continue from",
+        description="Path or URL of a model file of the library, to which rounds are added.",
+    )
+    sample_rows: int = Field(
+        default=SAMPLE_ROWS,
+        ge=1000,
+        title="Sample rows",
+        description="From so many rows, the same ones for any number of workers, the bins of the "
+        "features are found.",
+    )
+
+    RANKING: ClassVar[frozenset[str]]
+    """The objectives that need groups."""
+
+    @model_validator(mode="after")
+    def _check_settings(self) -> DistributedBoosting:
+        params = self._native_names(self.params)
+        self._task(params)
+        if self.objective_function and "objective" in params:
+            raise ValueError("give objective_function, or objective in params, not both")
+        ranks = params.get("objective", self.DEFAULT_OBJECTIVE) in self.RANKING
+        if ranks != bool(self.group):
+            raise ValueError(
+                f"group goes with the objectives {', '.join(sorted(self.RANKING))}, and they need it"
+            )
+        return self
+
+    def _task(self, params: Mapping[str, Any]) -> Task:
+        # Where it is missing, classes are counted when the rows are known.
+        return super()._task({"num_class": 0, **params})
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
+        self._check_label_column(schema, empty_columns)
+        for what, name in (("weight", self.weight), ("group", self.group)):
+            if name and name not in schema.names:
+                raise ColumnError(
+                    f"The {what} {name!r} is missing; there are {names_in_words(schema.names)}."
+                )
+        if self.weight and not is_number(schema.field(self.weight).type):
+            raise ColumnError(
+                f"The weight {self.weight!r} is {schema.field(self.weight).type}, but numbers are "
+                "needed."
+            )
+        self._choose_features(schema)
+
+    def reads(self, schema: pa.Schema) -> list[str] | None:
+        """Return the columns that are looked at; None: all, as no features are named."""
+        if not self.features:
+            return None
+        names = [*self.features, self._label_of(schema), self.weight, self.group]
+        return [name for name in dict.fromkeys(names) if name]
+
+    def _choose_features(self, schema: pa.Schema) -> FeatureColumns:
+        return choose_features(
+            schema,
+            label=self._label_of(schema),
+            features=self.features,
+            categorical=self.categorical,
+            # Another label would give this one away.
+            left_out={*marked_labels(schema), self.weight, self.group},
+        )
+
+    def _eval_names(self, context: RankContext) -> list[str]:
+        """Return the names of the eval sets, the one that early stopping looks at last.
+
+        Raises:
+            InputError: It is not clear which one that is.
+        """
+        names = [name for name in context.sources if name != TRAIN]
+        if self.early_stopping_rounds is None:
+            return names
+        stopping = self.stopping_set or (names[0] if len(names) == 1 else "")
+        if stopping not in names:
+            raise InputError(
+                "Early stopping needs an eval set, and of several ones the name in stopping_set; "
+                f"there are: {', '.join(names) or 'none'}."
+            )
+        return [*(name for name in names if name != stopping), stopping]
+
+    def _read(self, share: Share) -> RankTable:
+        """Return the labelled rows of a share.
+
+        Raises:
+            InputError: A weight is missing, negative or infinite.
+        """
+        table = pa.Table.from_batches(list(share.batches()), share.schema)
+        label = self._label_of(table.schema)
+        labels = numbers(label, table.column(label)).astype(np.float32, copy=False)
+        present = ~np.isnan(labels)
+        places = None if present.all() else np.flatnonzero(present)
+        weights = sizes = None
+        if self.weight:
+            weights = numbers(self.weight, table.column(self.weight)).astype(np.float32, copy=False)
+            weights = weights if places is None else weights[places]
+            fits = np.isfinite(weights) & (weights >= 0)
+            if not fits.all():
+                raise InputError(
+                    f"The weight {self.weight!r} has to be a number from 0 on in every row, but "
+                    f"{weights[~fits][0]:g} is among its values."
+                )
+        if self.group:
+            sizes = _group_sizes(table.column(self.group), places)
+        return RankTable(
+            table=table,
+            places=places,
+            labels=labels if places is None else labels[places],
+            weights=weights,
+            group_sizes=sizes,
+        )
+
+    def _check_rows(self, context: RankContext, rows: int) -> int:
+        """Return how many labelled rows all ranks have; each has to call it.
+
+        Raises:
+            InputError: A rank has none, for which the libraries would wait for ever.
+        """
+        gathered = context.all_gather(rows.to_bytes(8, "big"))
+        counts = [int.from_bytes(content, "big") for content in gathered]
+        if 0 in counts:
+            raise InputError(
+                f"Rank {counts.index(0)} of {len(counts)} has no row with a label, of "
+                f"{sum(counts)} in all: take fewer workers, or more rows."
+            )
+        return sum(counts)
+
+
+def _group_sizes(column: pa.ChunkedArray, places: np.ndarray | None) -> np.ndarray:
+    """Return how many neighbouring rows are equal."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    runs = pa.compute.run_end_encode(column.combine_chunks()) if len(column) else None
+    ends = np.asarray(runs.run_ends) if runs is not None else np.zeros(0, np.int64)
+    counted = ends if places is None else np.searchsorted(places, ends)
+    sizes = np.diff(counted, prepend=0)
+    return sizes[sizes > 0].astype(np.int32)
