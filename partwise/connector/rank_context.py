@@ -1,6 +1,7 @@
 """What a rank of a gang knows of itself, of the other ranks, and of its rows."""
 
 import logging
+import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,6 +93,10 @@ class RankContext:
     """What `report` was given last, by name."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Artifacts beside the model: what rank 0 puts here is kept with the run."""
+    row_counts: dict[str, int] = field(default_factory=dict)
+    """How many rows this rank was given of each source that it asked for."""
+    reserved: socket.socket | None = field(default=None, repr=False)
+    """What holds this rank's port."""
 
     def share(
         self,
@@ -115,7 +120,9 @@ class RankContext:
         if name not in self.sources:
             known = ", ".join(sorted(self.sources)) or "none"
             raise InputError(f"The gang has no rows named {name!r}; there are: {known}.")
-        return self.sources[name].share(equal=equal, group=group, whole=whole)
+        share = self.sources[name].share(equal=equal, group=group, whole=whole)
+        self.row_counts[name] = share.rows
+        return share
 
     def rows(self, name: str = "train", *, equal: bool = False) -> Iterator[pa.RecordBatch]:
         """Read this rank's rows of a source, as `share` divides them."""
@@ -128,6 +135,12 @@ class RankContext:
     def barrier(self) -> None:
         """Wait until every rank has come here."""
         self.all_gather(b"")
+
+    def release_port(self) -> tuple[str, int]:
+        """Give up this rank's reserved port, for what binds it next, and return its address."""
+        if self.reserved is not None:
+            self.reserved.close()
+        return self.addresses[self.rank]
 
     def report(self, **metrics: float) -> None:
         """Set metrics of this rank; the newest value of each stands in the ledger."""

@@ -6,7 +6,7 @@ and is called once per partition.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -125,31 +125,10 @@ class TrainWork:
         Raises:
             SerdeError: The model's type has no native serde, and none was given.
         """
-        outcome = self.function(data, context)
-        if isinstance(outcome, Skip):
-            return Produced(status=PartitionStatus.SKIPPED, reason=outcome.reason)
-        result = outcome if isinstance(outcome, Result) else Result(outcome)
-        metrics = check_metrics(result.metrics)
-        if result.model is None:
-            reason = "the function returned None instead of a model"
-            return Produced(status=PartitionStatus.SKIPPED, reason=reason, metrics=metrics)
-        serde = self.serde or serde_for(result.model)
-        path = Path(directory, serde.filename)
-        serde.write(result.model, str(path))
-        if not path.is_file():
-            raise SerdeError(
-                f"{type(serde).__name__}.write() left no file at the path it was given."
-            )
-        name = serde_name(serde)
-        return Produced(
-            status=PartitionStatus.DONE,
-            metrics=metrics,
-            model_file=str(path),
-            serde=name,
-            # As a run that uses the model will find it: by the name in the ledger.
-            reader=serde_by_name(name, self.serde),
-            files=_categories_file(data, context.key_columns),
-        )
+        produced = produce_model(self.function(data, context), self.serde, directory)
+        if not produced.model_file:
+            return produced
+        return replace(produced, files=_categories_file(data, context.key_columns))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +186,40 @@ class MapWork:
         if outcome is None:
             return Produced(status=PartitionStatus.DONE)
         return produce_rows(outcome, data, self.key_columns, (), "value")
+
+
+def produce_model(outcome: Any, serde: ModelSerde | None, directory: str) -> Produced:
+    """Write the model that a training function returned.
+
+    Args:
+        outcome: A model; a `Result` with one; a `Skip`; None.
+        serde: What writes it; None: the native serde of the model's type.
+        directory: Where the file is made.
+
+    Raises:
+        SerdeError: The model's type has no native serde, and none was given.
+    """
+    if isinstance(outcome, Skip):
+        return Produced(status=PartitionStatus.SKIPPED, reason=outcome.reason)
+    result = outcome if isinstance(outcome, Result) else Result(outcome)
+    metrics = check_metrics(result.metrics)
+    if result.model is None:
+        reason = "the function returned None instead of a model"
+        return Produced(status=PartitionStatus.SKIPPED, reason=reason, metrics=metrics)
+    writer = serde or serde_for(result.model)
+    path = Path(directory, writer.filename)
+    writer.write(result.model, str(path))
+    if not path.is_file():
+        raise SerdeError(f"{type(writer).__name__}.write() left no file at the path it was given.")
+    name = serde_name(writer)
+    return Produced(
+        status=PartitionStatus.DONE,
+        metrics=metrics,
+        model_file=str(path),
+        serde=name,
+        # As a run that uses the model will find it: by the name in the ledger.
+        reader=serde_by_name(name, serde),
+    )
 
 
 def _categories_file(data: DataConnector, key_columns: tuple[str, ...]) -> dict[str, bytes]:

@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 
-from partwise.gangs.errors import PeerLostError
+from partwise.errors import PeerLostError
 
 CONNECT_S = 60.0
 """For so long a rank tries to reach rank 0, and rank 0 waits for the others."""

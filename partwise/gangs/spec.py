@@ -4,9 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from partwise.engine.failures import Failure
+from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
 from partwise.shuffle.shared_folder import StagedFile
 from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
+
+RANK_KEY = (KeyColumn(name="rank", key_class=KeyClass.INTEGER),)
+"""The key columns of a gang's run: each rank is a partition of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +22,8 @@ class Node:
     """Its address."""
     first_rank: int
     ranks: int
+    gpus: tuple[str, ...] = ()
+    """Those of its ranks, in order, as CUDA_VISIBLE_DEVICES names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +67,8 @@ class GangSpec:
     join_timeout_s: float = 300.0
     """For so long the gang waits for busy slots."""
     max_restarts: int = 0
+    silence_s: float = 60.0
+    """A worker that is not heard of for so long counts as lost."""
 
     @property
     def world_size(self) -> int:
@@ -74,6 +83,9 @@ class RankEnd:
     rank: int
     host: str
     attempt: int
+    status: PartitionStatus
+    """DONE, SKIPPED (rank 0 declined), FAILED (by itself), CANCELLED (ended from outside), or
+    INTERNAL_ERROR (its worker was lost)."""
     exit_code: int | None
     """As `subprocess` gives it; None: it never ran, or its worker died."""
     failure: Failure | None
@@ -85,4 +97,4 @@ class RankEnd:
     artifacts: tuple[StoredArtifact, ...] = ()
     """Its log, and what rank 0 made: in bundles of the run, already in the store."""
     reason: str = ""
-    """Why it was ended from outside: time limit, stop, another rank's failure."""
+    """Why it was ended from outside (time limit, stop, another rank's failure), or declined."""

@@ -1,11 +1,13 @@
 """What every rank of a gang calls, and how the driver sends it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from partwise.connector.rank_context import Exchange, RankContext, RankRows
-from partwise.engine.works import Produced
+from partwise.engine.works import Produced, check_metrics, produce_model
+from partwise.models.serdes import ModelSerde
+from partwise.outcomes import PartitionStatus, Result
 
 
 class RankWork(Protocol):
@@ -29,3 +31,25 @@ class GangPayload:
     work: RankWork
     sources: Mapping[str, RankSource] = field(default_factory=dict)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRankWork:
+    """Call a trainer or function on every rank, and write the model that rank 0 returns."""
+
+    function: Callable[[RankContext], Any]
+    serde: ModelSerde | None = None
+    """None: the native serde of the model's type."""
+
+    def __call__(self, context: RankContext, directory: str) -> Produced:
+        """Train as one rank.
+
+        Raises:
+            SerdeError: The model's type has no native serde, and none was given.
+        """
+        outcome = self.function(context)
+        if context.rank == 0:
+            produced = produce_model(outcome, self.serde, directory)
+            return replace(produced, files=dict(context.files))
+        metrics = check_metrics(outcome.metrics) if isinstance(outcome, Result) else {}
+        return Produced(status=PartitionStatus.DONE, metrics=metrics)

@@ -93,6 +93,12 @@ def known_credentials(urls: Iterable[str]) -> dict[str, dict[str, str]]:
     return {url: keys for url in urls if (keys := credentials_of(url))}
 
 
+def all_credentials() -> dict[str, dict[str, str]]:
+    """Return all keys that this process has, by URL, for a child process that works for it."""
+    with _lock:
+        return {url: dict(keys) for url, keys in _credentials.items()}
+
+
 def _address(url: str) -> str:
     """Return the one form of a URL that keys are kept by."""
     protocol, mark, rest = url.partition("://")

@@ -7,7 +7,7 @@ from multiprocessing import AuthenticationError
 import pytest
 
 from partwise.connector.rank_context import RankContext, get_context
-from partwise.gangs.errors import PeerLostError
+from partwise.errors import PeerLostError
 from partwise.gangs.exchange import RankExchange
 from tests.gangs.local_ranks import run_ranks
 

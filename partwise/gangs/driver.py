@@ -1,0 +1,151 @@
+"""The driver's side of a gang: runs it, begins again where that is allowed, and says who failed."""
+
+import contextlib
+import pickle
+import threading
+import time
+from dataclasses import replace
+
+from distributed import Client
+
+from partwise.errors import ClusterError, StoreError
+from partwise.gangs.attempt import LOOK_S, Attempt, AttemptEnd
+from partwise.gangs.errors import GangFailed
+from partwise.gangs.events import GangEvent, GangListener
+from partwise.gangs.placement import look_at_workers, replace_lost
+from partwise.gangs.spec import GangSpec, RankEnd
+from partwise.gangs.verdict import choose_guilty
+from partwise.outcomes import Stop
+from partwise.runs.bundle import LOG_FILENAME, StoredArtifact
+from partwise.runs.documents import run_path
+
+
+def run_gang(client: Client, spec: GangSpec, listener: GangListener | None = None) -> list[RankEnd]:
+    """Run a gang to its end; see `GangDriver.run`."""
+    return GangDriver(client, spec, listener).run()
+
+
+class GangDriver:
+    """Runs one gang on a cluster.
+
+    Args:
+        client: Connected to the cluster.
+        spec: What the gang is asked to do.
+        listener: Hears of what happens.
+    """
+
+    def __init__(
+        self, client: Client, spec: GangSpec, listener: GangListener | None = None
+    ) -> None:
+        self.stopped: Stop | None = None
+        self._client = client
+        self._spec = spec
+        self._listener = listener
+        self._attempt: Attempt | None = None
+        self._news = threading.Event()
+
+    def stop(self, stop: Stop) -> None:
+        """End the gang, from another thread than that of `run`. The first stop counts.
+
+        Args:
+            stop: Why, and how the run ends.
+        """
+        self.stopped = self.stopped or stop
+        self._news.set()
+        if self._attempt is not None:
+            self._attempt.wake()
+
+    def run(self) -> list[RankEnd]:
+        """Run the ranks, and wait until all have ended; begin again as often as the spec allows.
+
+        Returns:
+            How each rank ended, in their order: all are DONE or SKIPPED.
+
+        Raises:
+            GangFailed: A rank failed, or the gang was stopped; nothing of it counts. Its cause is
+                what the rank that is to blame raised.
+            ClusterError: A slot stayed busy for too long, or the cluster is gone.
+        """
+        spec = self._spec
+        number = 1
+        while True:
+            self._attempt = Attempt(self._client, spec, number, lambda: self.stopped, self._listen)
+            ended = self._attempt.run()
+            if ended.is_success:
+                return ended.ends
+            failed = self._fail(ended, number)
+            if self.stopped or number > spec.max_restarts or _is_final(failed):
+                raise failed from failed.__cause__
+            self._discard(ended.ends)
+            number += 1
+            self._listen(GangEvent(kind="restart", attempt=number, error=str(failed)))
+            spec = self._with_workers(spec, ended)
+
+    def _listen(self, event: GangEvent) -> None:
+        if self._listener is not None:
+            self._listener.update(event)
+
+    def _fail(self, ended: AttemptEnd, number: int) -> GangFailed:
+        """Return the error that says how the gang failed."""
+        guilty = choose_guilty(ended.ends, ended.order)
+        ends = [replace(end, artifacts=_logs(end)) for end in ended.ends]
+        attempts = f", in attempt {number}" if number > 1 else ""
+        name = f"The gang of the run {self._spec.run_id!r}"
+        if ended.reason or guilty is None or guilty.failure is None:
+            reason = ended.reason or "it did not come together"
+            return GangFailed(f"{name} was ended{attempts}: {reason}.", ends, None, self.stopped)
+        failed = GangFailed(
+            f"{name} failed on rank {guilty.rank} of {len(ends)}{attempts}: "
+            f"{guilty.failure.error_type}: {guilty.failure.message}",
+            ends,
+            guilty.rank,
+        )
+        failed.__cause__ = _error_of(guilty.rank, ended)
+        return failed
+
+    def _discard(self, ends: list[RankEnd]) -> None:
+        """Delete the bundles of an attempt that counts for nothing; no ledger refers to them."""
+        for bundle in {artifact.bundle for end in ends for artifact in end.artifacts}:
+            # What stays is left to `partwise runs gc`.
+            with contextlib.suppress(StoreError):
+                self._spec.store.delete(run_path(self._spec.run_id, bundle))
+
+    def _with_workers(self, spec: GangSpec, ended: AttemptEnd) -> GangSpec:
+        """Return the gang with other workers in the place of lost ones, once there are some.
+
+        Raises:
+            ClusterError: None came in time.
+        """
+        if not ended.lost:
+            return spec
+        deadline = time.monotonic() + spec.join_timeout_s
+        while time.monotonic() < deadline and not self.stopped:
+            workers = look_at_workers(self._client, gpus=spec.gpus > 0)
+            nodes = replace_lost(spec.nodes, ended.lost, workers)
+            if nodes is not None:
+                return replace(spec, nodes=nodes)
+            self._news.wait(LOOK_S)
+        raise ClusterError(
+            f"The gang of the run {spec.run_id!r} lost workers, and no others came in their place "
+            f"within {spec.join_timeout_s:g} s: {', '.join(sorted(ended.lost))}."
+        )
+
+
+def _logs(end: RankEnd) -> tuple[StoredArtifact, ...]:
+    return tuple(artifact for artifact in end.artifacts if artifact.filename == LOG_FILENAME)
+
+
+def _is_final(failed: GangFailed) -> bool:
+    """Whether another attempt would come to the same."""
+    failures = [end.failure for end in failed.ends if end.rank == failed.rank]
+    return any(failure is not None and failure.final for failure in failures)
+
+
+def _error_of(rank: int, ended: AttemptEnd) -> BaseException | None:
+    """Return what a rank raised, as it was; None where there is nothing but text."""
+    if rank in ended.node_errors:
+        return ended.node_errors[rank]
+    with contextlib.suppress(Exception):
+        error = pickle.loads(ended.errors[rank])  # noqa: S301 (the caller's own code)
+        return error if isinstance(error, BaseException) else None
+    return None

@@ -1,0 +1,70 @@
+"""The environment of a rank: torchrun's variables, and those that MPI programs look at.
+
+The names and their meaning are those of https://pytorch.org/docs/stable/elastic/run.html.
+"""
+
+from dataclasses import dataclass
+
+from partwise.gangs.spec import GangSpec
+
+ROLE = "default"
+"""torchrun's name for ranks that are all alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankPlace:
+    """Where a rank stands in its gang."""
+
+    rank: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    nodes: int
+    gpus: tuple[str, ...] = ()
+    """Those that it may use, as CUDA_VISIBLE_DEVICES names them."""
+
+
+def rank_environment(
+    spec: GangSpec, place: RankPlace, master: tuple[str, int], attempt: int
+) -> dict[str, str]:
+    """Return the variables of a rank, besides those that its worker has.
+
+    Args:
+        spec: What the gang is asked to do.
+        place: The rank's.
+        master: Host and port of rank 0.
+        attempt: 1 at first.
+    """
+    world_size = spec.world_size
+    threads = str(spec.threads)
+    variables = {
+        # What a command prints is to be seen at once, not when a buffer is full.
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        **spec.environment,
+        "RANK": str(place.rank),
+        "LOCAL_RANK": str(place.local_rank),
+        "WORLD_SIZE": str(world_size),
+        "LOCAL_WORLD_SIZE": str(place.local_world_size),
+        "NODE_RANK": str(place.node_rank),
+        "GROUP_RANK": str(place.node_rank),
+        "GROUP_WORLD_SIZE": str(place.nodes),
+        "ROLE_NAME": ROLE,
+        "ROLE_RANK": str(place.rank),
+        "ROLE_WORLD_SIZE": str(world_size),
+        "MASTER_ADDR": master[0],
+        "MASTER_PORT": str(master[1]),
+        "TORCHELASTIC_RUN_ID": spec.token,
+        "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
+        "OMPI_COMM_WORLD_RANK": str(place.rank),
+        "OMPI_COMM_WORLD_SIZE": str(world_size),
+        "OMPI_COMM_WORLD_LOCAL_RANK": str(place.local_rank),
+        "OMPI_COMM_WORLD_LOCAL_SIZE": str(place.local_world_size),
+        "OMPI_COMM_WORLD_NODE_RANK": str(place.local_rank),
+    }
+    if place.gpus:
+        variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
+    return variables

@@ -1,0 +1,71 @@
+"""The log of a rank, as its node reads it: new lines while it runs, and what is kept in the end."""
+
+import os
+
+from partwise.engine.child_log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, read_log
+
+LARGEST_FILE_BYTES = 64 << 20
+"""A longer log is cut in the midst, so that a rank that prints for days does not fill a disk."""
+LINE_BYTES = 2_000
+LINES_AT_ONCE = 50
+READ_BYTES = 64 << 10
+
+
+class RankLog:
+    """A file to which a rank's output goes.
+
+    Args:
+        path: Where it is made.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._seen = 0
+        self._unfinished = b""
+        self._head = b""
+        self._left_out = 0
+
+    def new_lines(self, *, ended: bool = False) -> list[str]:
+        """Return the lines that came since the last call: the last ones, where there are many.
+
+        Args:
+            ended: Whether nothing more will come, so that an unfinished line counts as well.
+        """
+        size = os.fstat(self.descriptor).st_size
+        start = max(self._seen, size - READ_BYTES)
+        skipped = start - self._seen
+        content = os.pread(self.descriptor, size - start, start)
+        self._seen = size
+        *lines, self._unfinished = (self._unfinished * (not skipped) + content).split(b"\n")
+        if ended or len(self._unfinished) > LINE_BYTES:
+            lines.append(self._unfinished)
+            self._unfinished = b""
+        lines = [line for line in lines if line.strip()]
+        left_out = len(lines) - LINES_AT_ONCE
+        if skipped or left_out > 0:
+            lines = [b"[... lines left out; the log has them ...]", *lines[-LINES_AT_ONCE:]]
+        if size > LARGEST_FILE_BYTES:
+            self._cut(size)
+        return [line[:LINE_BYTES].decode(errors="replace").rstrip() for line in lines]
+
+    def content(self) -> bytes:
+        """Return what is kept: beginning and end."""
+        rest = read_log(self.descriptor, os.fstat(self.descriptor).st_size)
+        if not self._head:
+            return rest
+        return self._head + f"\n[... {self._left_out} bytes left out ...]\n".encode() + rest
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.descriptor)
+
+    def _cut(self, size: int) -> None:
+        if not self._head:
+            self._head = os.pread(self.descriptor, LOG_HEAD_BYTES, 0)
+            self._left_out = -len(self._head)
+        tail = os.pread(self.descriptor, LOG_TAIL_BYTES, size - LOG_TAIL_BYTES)
+        self._left_out += size - len(tail)
+        os.ftruncate(self.descriptor, 0)
+        # Appended, as everything is: the rank may write at the same time.
+        os.write(self.descriptor, tail)
+        self._seen = len(tail)

@@ -1,0 +1,68 @@
+"""What a node keeps of its ranks: logs, the model, and other files, in a bundle of the run."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from partwise.gangs.rank_process import RankProcess
+from partwise.gangs.rank_settings import MODEL_FOLDER, RankOutcome
+from partwise.gangs.spec import RANK_KEY, GangSpec
+from partwise.outcomes import PartitionStatus
+from partwise.runs.bundle import LOG_FILENAME, BundleWriter, StoredArtifact
+from partwise.runs.documents import BUNDLES, run_path, segment_file
+from partwise.tables.keys.partition_keys import partition_id
+
+
+def upload_node(
+    spec: GangSpec,
+    node: int,
+    attempt: int,
+    ranks: Sequence[RankProcess],
+    outcomes: Sequence[RankOutcome | None],
+) -> list[tuple[StoredArtifact, ...]]:
+    """Write the bundle of a node, and return the artifacts of each rank.
+
+    No ledger refers to it until the driver has written one: that is the commit.
+
+    Args:
+        spec: The gang.
+        node: The node's number.
+        attempt: Of the gang; each has bundles of its own.
+        ranks: Those of the node, ended.
+        outcomes: What they told.
+
+    Raises:
+        StoreError: The store refused to take it.
+    """
+    name = segment_file(node, spec.token, attempt, "zip")
+    bundle = BundleWriter(f"{BUNDLES}/{name}")
+    artifacts = []
+    for rank, outcome in zip(ranks, outcomes, strict=True):
+        key = partition_id(rank.rank, RANK_KEY)
+        kept = [
+            bundle.add(key, filename, path.read_bytes(), serde)
+            for filename, path, serde in _files(rank, outcome)
+        ]
+        if log := rank.log.content():
+            kept.append(bundle.add(key, LOG_FILENAME, log, ""))
+        artifacts.append(tuple(kept))
+    if not bundle.is_empty:
+        spec.store.create(run_path(spec.run_id, bundle.path), bundle.close())
+    return artifacts
+
+
+def _files(rank: RankProcess, outcome: RankOutcome | None) -> Iterator[tuple[str, Path, str]]:
+    """Yield name, path and serde of what rank 0 made; nothing of the others, or of a failure."""
+    if rank.rank != 0 or outcome is None or outcome.status != PartitionStatus.DONE:
+        return
+    taken = {LOG_FILENAME, *outcome.files}
+    if outcome.model_file:
+        path = Path(outcome.model_file)
+        taken.add(path.name)
+        yield path.name, path, outcome.serde
+    for name, content in outcome.files.items():
+        yield name, Path(content), ""
+    folder = Path(rank.directory, MODEL_FOLDER)
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and name not in taken:
+            yield name, path, ""

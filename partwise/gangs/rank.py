@@ -1,0 +1,149 @@
+"""The process of a rank that calls a function: it opens what it was sent, works, and tells how."""
+
+import os
+import pickle
+import socket
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+import cloudpickle
+
+from partwise.connector.rank_context import RankContext, RankRows, set_context
+from partwise.engine.child_log import ChildLog
+from partwise.engine.failures import MESSAGE_CHARS, describe_error, printable
+from partwise.engine.seeding import Seeding
+from partwise.engine.works import Produced, check_metrics
+from partwise.errors import PartwiseError
+from partwise.gangs.exchange import RankExchange
+from partwise.gangs.rank_settings import (
+    ERROR_FILE,
+    MODEL_FOLDER,
+    WORK_FOLDER,
+    RankOutcome,
+    RankSettings,
+)
+from partwise.gangs.work import GangPayload
+from partwise.outcomes import PartitionStatus
+from partwise.store.credentials import set_credentials
+
+LARGEST_ERROR_BYTES = 1 << 20
+
+
+def run(settings: RankSettings) -> None:
+    """Work as one rank, leave the outcome in the rank's folder, and end this process."""
+    log = ChildLog(settings.log_fd)
+    for url, keys in settings.credentials.items():
+        set_credentials(url, keys)
+    reserved = socket.socket(fileno=settings.port_fd)
+    code = 0
+    metrics: dict[str, float] = {}
+    try:
+        exchange = _open_exchange(settings)
+        payload: GangPayload = pickle.loads(  # noqa: S301 (the caller's own code)
+            Path(settings.payload).read_bytes()
+        )
+        Seeding().seed_all(settings.seed)
+        context = _make_context(settings, payload, exchange, reserved, metrics)
+        set_context(context)
+        work_folder = Path(settings.directory, WORK_FOLDER)
+        work_folder.mkdir()
+        outcome = _describe(payload.work(context, str(work_folder)), context)
+    except BaseException as error:
+        code = _exit_code(error)
+        failure = describe_error(error)
+        log.write(failure.traceback)
+        if isinstance(error, PartwiseError):
+            metrics |= error.metrics
+        _keep_error(error, settings.directory)
+        outcome = RankOutcome(
+            status=PartitionStatus.FAILED.value,
+            metrics=metrics,
+            failure=asdict(failure),
+        )
+    # Before this process ends, and with it its connections: of these the other ranks die, and the
+    # first who is known to have failed is to be the one who did.
+    outcome.write(settings.directory)
+    log.restore()
+    # The end of a rank is no place for users' exit handlers and threads to linger in.
+    os._exit(code)
+
+
+def _open_exchange(settings: RankSettings) -> RankExchange:
+    listener = socket.socket(fileno=settings.listener_fd) if settings.listener_fd >= 0 else None
+    return RankExchange(
+        settings.rank,
+        settings.world_size,
+        listener,
+        settings.exchange_address,
+        bytes.fromhex(settings.key),
+    )
+
+
+def _make_context(
+    settings: RankSettings,
+    payload: GangPayload,
+    exchange: RankExchange,
+    reserved: socket.socket,
+    metrics: dict[str, float],
+) -> RankContext:
+    model_directory = Path(settings.directory, MODEL_FOLDER)
+    model_directory.mkdir()
+    rows = Path(settings.directory, "rows")
+    sources: dict[str, RankRows] = {}
+    # In the same order on every rank, as opening may exchange data.
+    for name, source in sorted(payload.sources.items()):
+        folder = rows / str(len(sources))
+        folder.mkdir(parents=True)
+        sources[name] = source.open(settings.rank, settings.world_size, exchange, str(folder))
+    return RankContext(
+        rank=settings.rank,
+        world_size=settings.world_size,
+        local_rank=settings.local_rank,
+        local_world_size=settings.local_world_size,
+        node_rank=settings.node_rank,
+        attempt=settings.attempt,
+        addresses=tuple(settings.addresses),
+        threads=settings.threads,
+        gpus=tuple(settings.gpus),
+        run_id=settings.run_id,
+        seed=settings.seed,
+        hyperparameters=payload.hyperparameters,
+        model_directory=model_directory,
+        sources=sources,
+        exchange=exchange,
+        metrics=metrics,
+        reserved=reserved,
+    )
+
+
+def _describe(produced: Produced, context: RankContext) -> RankOutcome:
+    files = {}
+    for number, (name, content) in enumerate(produced.files.items()):
+        path = context.model_directory.parent / f"file-{number}"
+        path.write_bytes(content)
+        files[name] = str(path)
+    return RankOutcome(
+        status=produced.status.value,
+        reason=printable(produced.reason[:MESSAGE_CHARS]),
+        metrics=check_metrics({**context.metrics, **produced.metrics}),
+        rows=context.row_counts.get("train"),
+        model_file=produced.model_file,
+        serde=produced.serde,
+        files=files,
+    )
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, SystemExit) and isinstance(error.code, int) and 0 < error.code < 256:
+        return error.code
+    return 1
+
+
+def _keep_error(error: BaseException, directory: str) -> None:
+    """Leave the exception itself for the driver; one that cannot be pickled is text only."""
+    with suppress(Exception):
+        content = cloudpickle.dumps(error)  # type: ignore[no-untyped-call]
+        pickle.loads(content)  # noqa: S301 (what was written just now)
+        if len(content) <= LARGEST_ERROR_BYTES:
+            Path(directory, ERROR_FILE).write_bytes(content)

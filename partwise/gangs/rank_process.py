@@ -1,0 +1,141 @@
+"""A node's side of a rank: start its process, watch it from outside, end all of it."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from partwise.engine.child import anonymous_bytes
+from partwise.engine.failures import Failure, fingerprint_failure, printable
+from partwise.engine.process_family import descendants_of, kill
+from partwise.gangs.logs import RankLog
+from partwise.gangs.rank_settings import (
+    ERROR_FILE,
+    RankOutcome,
+    RankSettings,
+    read_outcome,
+    write_settings,
+)
+from partwise.processes import Starter, describe_exit
+
+TAIL_BYTES = 1_500
+"""So much of the end of its log stands in the failure of a rank that told nothing itself."""
+
+# One for the whole process, as the kernel ends what a thread has started when that thread ends.
+_starter = Starter("gang")
+
+
+class RankProcess:
+    """A running rank and all that it started.
+
+    Args:
+        settings: How it starts; the log, the port and the listener are inherited by number.
+        environment: All of its variables.
+        log: Where its output goes.
+        reserved: Holds its port until it has started; then the rank alone does.
+    """
+
+    def __init__(
+        self,
+        settings: RankSettings,
+        environment: Mapping[str, str],
+        log: RankLog,
+        reserved: socket.socket,
+    ) -> None:
+        self.rank = settings.rank
+        self.directory = settings.directory
+        self.log = log
+        self.peak_bytes = 0
+        self.ended_because = ""
+        """Why it was ended from outside; empty: it was not."""
+        self.was_told_to_end = False
+        self.seconds = 0.0
+        self._is_command = bool(settings.words)
+        self._began = time.monotonic()
+        self.exit_code: int | None = None
+        settings_fd = write_settings(settings)
+        try:
+            self._process = _starter.start(
+                "partwise.gangs.guard",
+                json.dumps([settings_fd, os.getpid()]),
+                stdin=subprocess.DEVNULL,
+                stdout=log.descriptor,
+                stderr=log.descriptor,
+                pass_fds=(settings_fd, *settings.descriptors()),
+                start_new_session=True,
+                env=dict(environment),
+            )
+        finally:
+            os.close(settings_fd)
+            # From now on the rank alone holds it.
+            reserved.close()
+        self.pid = self._process.pid
+
+    def has_ended(self) -> bool:
+        """Whether the rank has ended, and with it all that it started."""
+        if self.exit_code is None:
+            self.exit_code = self._process.poll()
+            self.seconds = time.monotonic() - self._began
+        return self.exit_code is not None
+
+    def measure(self) -> None:
+        """Note how much anonymous memory the rank and all that it started have now."""
+        family = (self.pid, *descendants_of(self.pid))
+        self.peak_bytes = max(self.peak_bytes, sum(map(anonymous_bytes, family)))
+
+    def terminate(self, because: str) -> None:
+        """Ask the rank to end, and all processes of its group."""
+        if self.has_ended():
+            return
+        self.was_told_to_end = True
+        # One that has told its outcome is ending by itself.
+        if self.outcome() is None:
+            self.ended_because = because
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            # One that was stopped could not answer.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the rank and all that it started."""
+        if self.has_ended():
+            return
+        # Those that have left the session too: they are found below the guard while it is there.
+        family = [self.pid, *descendants_of(self.pid)]
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+        kill(family)
+        self._process.wait()
+        self.has_ended()
+
+    def outcome(self) -> RankOutcome | None:
+        """Return what the rank told of its work; of a command, and of one that died, None."""
+        return None if self._is_command else read_outcome(self.directory)
+
+    def failure(self, outcome: RankOutcome | None) -> Failure | None:
+        """Return why the rank failed; None: it did not, or it was ended from outside."""
+        if outcome is not None and outcome.failure is not None:
+            return Failure(**outcome.failure)
+        if self.ended_because or self.exit_code is None:
+            return None
+        if self.exit_code == 0 and (self._is_command or outcome is not None):
+            return None
+        how = f"Its process ended: {describe_exit(self.exit_code)}"
+        if self.exit_code == 0:
+            how += ", before its function had returned"
+        tail = printable(self.log.content()[-TAIL_BYTES:].decode(errors="replace")).strip()
+        message = f"{how}.\nIts log ends with:\n{tail}" if tail else f"{how}."
+        digest = fingerprint_failure("ProcessDied", how)
+        return Failure(error_type="ProcessDied", message=message, fingerprint=digest, final=False)
+
+    def error(self) -> bytes:
+        """Return the exception that the rank left, pickled; empty: none."""
+        try:
+            return Path(self.directory, ERROR_FILE).read_bytes()
+        except FileNotFoundError:
+            return b""

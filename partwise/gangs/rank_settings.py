@@ -1,0 +1,100 @@
+"""What a node tells the process of a rank, and what that leaves behind for it."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+OUTCOME_FILE = "outcome.json"
+ERROR_FILE = "error.pickle"
+MODEL_FOLDER = "model"
+WORK_FOLDER = "work"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankSettings:
+    """How a rank starts: JSON in a memory file, since it holds secrets and may be long."""
+
+    directory: str
+    """The rank's own folder."""
+    working_directory: str
+    words: Sequence[str] = ()
+    """Those of the command; empty: it calls the work in `payload`."""
+    payload: str = ""
+    """A file with the cloudpickle bytes of a `GangPayload`."""
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    attempt: int
+    addresses: Sequence[tuple[str, int]]
+    exchange_address: tuple[str, int]
+    key: str
+    """The secret of the exchange, as hex digits."""
+    threads: int
+    gpus: Sequence[str] = ()
+    run_id: str
+    generation: int
+    seed: int
+    store: Mapping[str, Any]
+    """The fields of the artifact store."""
+    credentials: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Keys of stores and buckets that the worker was given, by URL."""
+    log_fd: int
+    port_fd: int
+    listener_fd: int = -1
+    """Where the exchange listens, of rank 0 of a function."""
+
+    def descriptors(self) -> list[int]:
+        """Return the descriptors that the rank has inherited."""
+        return [fd for fd in (self.log_fd, self.port_fd, self.listener_fd) if fd >= 0]
+
+
+def write_settings(settings: RankSettings) -> int:
+    """Return a descriptor of a memory file that holds the settings."""
+    descriptor = os.memfd_create("partwise-rank")
+    os.write(descriptor, json.dumps(asdict(settings)).encode())
+    return descriptor
+
+
+def read_settings(descriptor: int) -> RankSettings:
+    """Return what `write_settings` wrote, and close its file."""
+    content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    os.close(descriptor)
+    values = json.loads(content)
+    values["addresses"] = [(host, port) for host, port in values["addresses"]]
+    values["exchange_address"] = tuple(values["exchange_address"])
+    return RankSettings(**values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankOutcome:
+    """What became of the work of a rank, as its process tells it; paths are on that machine."""
+
+    status: str
+    reason: str = ""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    rows: int | None = None
+    model_file: str = ""
+    serde: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Paths of artifacts of partwise's own, by name."""
+    failure: Mapping[str, Any] | None = None
+    """The fields of a `Failure`."""
+
+    def write(self, directory: str) -> None:
+        """Leave the outcome in a rank's folder, whole or not at all."""
+        path = Path(directory, f"{OUTCOME_FILE}.new")
+        path.write_text(json.dumps(asdict(self)))
+        path.rename(path.with_suffix(""))
+
+
+def read_outcome(directory: str) -> RankOutcome | None:
+    """Return the outcome that lies in a rank's folder; None where it left none."""
+    try:
+        return RankOutcome(**json.loads(Path(directory, OUTCOME_FILE).read_text()))
+    except FileNotFoundError:
+        return None
