@@ -21,12 +21,12 @@ from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity, OnExisting
 from partwise.runs.documents import RunKind
 from partwise.runs.ledger import skip_reasons
-from partwise.runs.outputs import check_writable
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.write import NullKeys
 from partwise.sources.descriptions import Source
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
+from partwise.tables.parquet_types import check_writable
 from partwise.trainers import default_predict, resolve_trainer
 
 

@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 
 from partwise.datasets.manifest import PARTS, PartDocument, dataset_path
 from partwise.errors import ColumnError
-from partwise.runs.outputs import unwritable_field
 from partwise.store.store import Store
+from partwise.tables.parquet_types import unwritable_field
 
 PART_BYTES = 128 << 20
 """At which a part is closed. A part is held in memory, as an object is one request."""

@@ -25,8 +25,8 @@ from partwise.runs.bundle import (
     local_content,
     read_local_artifact,
 )
-from partwise.runs.outputs import storable
 from partwise.tables.categories import categories_of_rows, with_categories_of
+from partwise.tables.parquet_types import storable
 
 Function = Callable[[DataConnector, PartitionContext], Any]
 Predict = Callable[[DataConnector, Any, PartitionContext], Any]

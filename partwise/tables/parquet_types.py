@@ -1,0 +1,68 @@
+"""Which Arrow types Parquet holds, and gives back as they were."""
+
+import io
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from partwise.errors import ColumnError
+from partwise.tables.column_types import has_offsets
+from partwise.tables.dictionaries import decoded
+
+
+@lru_cache(maxsize=64)
+def _unwritable(serialized: bytes) -> tuple[int, str] | None:
+    """The place of a field that Parquet has no type for, and what its writer says, if there is one.
+
+    The schema is serialized, since one with an extension type of the user's has no hash.
+    """
+    for place, field in enumerate(pa.ipc.read_schema(pa.BufferReader(serialized))):
+        try:
+            pq.ParquetWriter(io.BytesIO(), pa.schema([field])).close()
+        except (pa.ArrowException, OSError) as error:
+            return place, " ".join(str(error).split()).rstrip(".")
+    return None
+
+
+def unwritable_field(schema: pa.Schema) -> tuple[pa.Field, str] | None:
+    """Return the first field that Parquet has no type for, and what its writer says."""
+    refused = _unwritable(schema.serialize().to_pybytes())
+    return None if refused is None else (schema.field(refused[0]), refused[1])
+
+
+def check_writable(schema: pa.Schema, what: str) -> None:
+    """Refuse columns that Parquet has no type for.
+
+    Args:
+        schema: The columns.
+        what: Where they come from, for the message: "keep_columns names".
+
+    Raises:
+        ColumnError: A column cannot be written.
+    """
+    refused = unwritable_field(schema)
+    if refused is not None:
+        field, reason = refused
+        raise ColumnError(
+            f"{what} column {field.name!r} of type {field.type}, which Parquet cannot hold "
+            f"({reason}): cast it to another type, or leave it out."
+        )
+
+
+def storable(rows: pa.Table) -> pa.Table:
+    """Bring the rows that a function returned into types that Parquet gives back as they were.
+
+    Of dictionaries it gives back those of text and bytes; others would come back as the numbers
+    in which their values are stored.
+
+    Raises:
+        ColumnError: Parquet cannot hold a column at all.
+    """
+    for index, field in enumerate(rows.schema):
+        if pa.types.is_dictionary(field.type) and not has_offsets(field.type.value_type):
+            chunks = [decoded(chunk) for chunk in rows.column(index).chunks]
+            plain = pa.chunked_array(chunks, field.type.value_type)
+            rows = rows.set_column(index, field.with_type(plain.type), plain)
+    check_writable(rows.schema, "The function returned")
+    return rows
