@@ -75,7 +75,7 @@ def _whole(table: pa.Table, name: str, what: str) -> np.ndarray:
     return values
 
 
-def _plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of a type that both libraries read; most are left as they are."""
     kind = column.type
     if pa.types.is_decimal(kind) or pa.types.is_null(kind):
@@ -122,7 +122,7 @@ def lightgbm_dataset(
         zip(chosen.table.column_names, chosen.table.columns, strict=True)
     ):
         if place not in places:
-            arrays.append(_plain_numbers(column))
+            arrays.append(plain_numbers(column))
             continue
         own = _category_list(column)
         lists.append(own if known is None else list(known[len(lists)]))
@@ -162,7 +162,7 @@ def xgboost_matrix(
             _category_list(column),
         )
         if pa.types.is_dictionary(column.type)
-        else _plain_numbers(column)
+        else plain_numbers(column)
         for column in chosen.table.columns
     ]
     return xgboost.DMatrix(

@@ -4,15 +4,15 @@ Ranks that coded categories by their own rows would train on differing meanings 
 which no library notices.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.connector.gathering import gather_tables
-from partwise.connector.rank_context import RankContext, Share
+from partwise.connector.rank_context import RankContext
 from partwise.tables.categories import categories_of_rows, with_own_categories
 from partwise.tables.features import find_categories
 
@@ -50,8 +50,19 @@ class GlobalCategories:
         return content
 
 
+class Batches(Protocol):
+    """Rows that can be read again and again, such as a `Share`."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of every batch."""
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read the rows, from the first one again at each call."""
+
+
 def global_categories(
-    context: RankContext, share: Share, columns: Sequence[str]
+    context: RankContext, share: Batches, columns: Sequence[str]
 ) -> GlobalCategories:
     """Find the distinct values of columns in the rows of all ranks; each has to call it alike.
 

@@ -178,12 +178,15 @@ class DistributedBoosting(BoostingSettings):
         return [*(name for name in names if name != stopping), stopping]
 
     def _read(self, share: Share) -> RankTable:
-        """Return the labelled rows of a share.
+        """Return the labelled rows of a share; raises what `_labelled` does."""
+        return self._labelled(pa.Table.from_batches(list(share.batches()), share.schema))
+
+    def _labelled(self, table: pa.Table) -> RankTable:
+        """Find the labelled rows of a table, with their labels, weights and groups.
 
         Raises:
             InputError: A weight is missing, negative or infinite.
         """
-        table = pa.Table.from_batches(list(share.batches()), share.schema)
         label = self._label_of(table.schema)
         labels = numbers(label, table.column(label)).astype(np.float32, copy=False)
         present = ~np.isnan(labels)
@@ -222,6 +225,13 @@ class DistributedBoosting(BoostingSettings):
                 f"{sum(counts)} in all: take fewer workers, or more rows."
             )
         return sum(counts)
+
+
+def named_function(name: str) -> Any:
+    """Return the function of a "package.module:function"; None where nothing is named."""
+    from partwise.trainers import resolve_trainer
+
+    return resolve_trainer(name) if name else None
 
 
 def _group_sizes(column: pa.ChunkedArray, places: np.ndarray | None) -> np.ndarray:

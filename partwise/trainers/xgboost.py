@@ -94,7 +94,7 @@ class XGBoostTrainer(BoostingTrainer):
         return super()._task(params)
 
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        return {_ALIASES.get(name, name): value for name, value in params.items()}
+        return xgboost_names(params)
 
     def _fit(self, data: TrainingData, params: dict[str, Any]) -> Fit:
         import xgboost
@@ -112,7 +112,7 @@ class XGBoostTrainer(BoostingTrainer):
             verbose_eval=False,
         )
         if stopping:
-            booster = _first_rounds(booster, booster.best_iteration + 1)
+            booster = first_rounds(booster, booster.best_iteration + 1)
         return Fit(
             model=booster,
             rounds=booster.num_boosted_rounds(),
@@ -142,6 +142,11 @@ class XGBoostTrainer(BoostingTrainer):
         )
 
 
+def xgboost_names(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters by XGBoost's first names for them, not by aliases."""
+    return {_ALIASES.get(name, name): value for name, value in params.items()}
+
+
 def _typed(categories: list[Any], kind: pa.DataType) -> list[Any]:
     """Return categories as numbers where they are text of numbers, and the column has numbers."""
     values = kind.value_type if pa.types.is_dictionary(kind) else kind
@@ -157,7 +162,7 @@ def _typed(categories: list[Any], kind: pa.DataType) -> list[Any]:
         return categories
 
 
-def _first_rounds(booster: Any, rounds: int) -> Any:
+def first_rounds(booster: Any, rounds: int) -> Any:
     """Return the first rounds of a Booster.
 
     A slice has lost the categories (3.2), and would code those of other frames wrongly without a

@@ -1,0 +1,373 @@
+"""XGBoost on all ranks of a gang: one model, the same for any number of ranks."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Mapping  # noqa: TC003 (pydantic reads these)
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import fsspec
+from pydantic import ConfigDict, Field, model_validator
+
+from partwise.connector.global_categories import global_categories
+from partwise.connector.global_labels import global_label_counts
+from partwise.connector.global_sample import global_sample
+from partwise.errors import InputError
+from partwise.outcomes import Result
+from partwise.runs.bundle import CATEGORIES_FILENAME
+from partwise.tables.column_names import names_in_words
+from partwise.tables.features import REFUSED_BY_XGBOOST, Categories, FeatureColumns, feature_names
+from partwise.trainers.distributed_boosting import (
+    TRAIN,
+    DistributedBoosting,
+    RankTable,
+    named_function,
+)
+from partwise.trainers.metrics import Task  # noqa: TC001
+from partwise.trainers.xgboost import (
+    XGBoostTrainer,
+    booster_features,
+    first_rounds,
+    xgboost_names,
+)
+from partwise.trainers.xgboost_batches import FeatureTables, LabelledBatches, xgboost_batches
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from partwise.connector.rank_context import RankContext, Share
+
+_SILENCE_S = 86_400
+"""For so long a rank waits for another one; that one has ended, the gang finds out much earlier."""
+_NO_SUMS = ("auc", "aucpr", "cox-nloglik")
+"""Metrics of XGBoost's that are no sums over rows or queries: of several ranks, it takes the mean
+of what each finds for its own rows, which is another number."""
+
+
+class DistributedXGBoost(DistributedBoosting):
+    """Train one XGBoost Booster on the rows of all ranks.
+
+    The bins are found from one sample, so that the trees are the same for any number of ranks and
+    any division of the rows. What can differ is the last bit of a sum over very many rows. With
+    `subsample` below 1, each rank draws from its own rows, and the trees depend on the division.
+
+    Null and NaN are missing values. Categories are kept in the model, as `XGBoostTrainer` does.
+
+    Example:
+        >>> DistributedXGBoost(label="sales", params={"max_depth": 8}).rounds
+        100
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Distributed XGBoost")
+
+    kind: Literal["distributed_xgboost"] = Field(
+        default="distributed_xgboost",
+        title="Kind",
+        description="Tells trainers apart in a document.",
+    )
+    memory: Literal["internal", "external"] = Field(
+        default="internal",
+        title="Memory",
+        description="Where the binned rows are: in memory, or in pages on the worker's disk, which "
+        "takes longer.",
+    )
+
+    DEFAULT_OBJECTIVE: ClassVar[str] = XGBoostTrainer.DEFAULT_OBJECTIVE
+    TASKS: ClassVar[Mapping[str, Task]] = {
+        **XGBoostTrainer.TASKS,
+        "multi:softmax": "multiclass",
+        "rank:ndcg": "regression",
+        "rank:map": "regression",
+        "rank:pairwise": "regression",
+    }
+    RANKING: ClassVar[frozenset[str]] = frozenset({"rank:ndcg", "rank:map", "rank:pairwise"})
+    RESERVED: ClassVar[Mapping[str, str]] = {
+        **XGBoostTrainer.RESERVED,
+        "nthread": "the cpus of the workers",
+        "n_jobs": "the cpus of the workers",
+    }
+
+    @model_validator(mode="after")
+    def _check_params(self) -> DistributedXGBoost:
+        if self.group and self.weight:
+            raise ValueError("XGBoost weighs whole queries, not rows: leave weight or group out")
+        params = self._native_names(self.params)
+        if params.get("booster") == "gblinear":
+            raise ValueError('the booster "gblinear" has no bins: train it in one process')
+        if params.get("tree_method", "hist") not in ("hist", "auto"):
+            raise ValueError('tree_method has to be "hist", which alone has bins for all ranks')
+        return self
+
+    def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return xgboost_names(params)
+
+    def __call__(self, context: RankContext) -> Result | None:
+        """Train as one rank of a gang, each of which has to call it.
+
+        Returns:
+            On rank 0 the Booster, with the metrics rounds, train_rows, null_label_rows, and, of
+            each eval set, <eval set>_rows and <eval set>_<metric> after the last round that the
+            model keeps. Where training stopped early, trained_rounds and
+            last_<eval set>_<metric> are those of the last round that was trained. None on the
+            others.
+
+        Raises:
+            ColumnError: A column is missing, or of an unfit type.
+            InputError: A label or weight does not fit, or a parameter cannot be used.
+            PeerLostError: Another rank has ended.
+        """
+        share = context.share(TRAIN, group=self.group)
+        self.check(share.schema)
+        sets = self._eval_names(context)
+        label = self._label_of(share.schema)
+        rows = self._read(share)
+        total = self._count(context, rows, TRAIN)
+        params = self._all_params(context, share, label)
+        self._check_labels(label, rows.labels, params, self.task)
+        columns = self._choose_features(share.schema)
+        earlier = self._earlier(context)
+        features = FeatureTables(columns.names, self._categories(context, rows, columns, earlier))
+        sampled = [*columns.names, label, *filter(None, (self.weight, self.group))]
+        sample = self._labelled(global_sample(context, share, sampled, self.sample_rows))
+        evaluated = {}
+        counts = {}
+        for name in sets:
+            whole = self._needs_whole_sets(params)
+            group = "" if whole else self.group
+            evaluated[name] = self._read(context.share(name, group=group, whole=whole))
+            self._check_labels(label, evaluated[name].labels, params, self.task)
+            found = self._count(context, evaluated[name], name)
+            counts[f"{name}_rows"] = found // context.world_size if whole else found
+        training = _Training(
+            rows=rows,
+            sample=sample,
+            eval_sets=evaluated,
+            features=features,
+            params=params,
+            rounds=self.rounds,
+            stopping_rounds=self.early_stopping_rounds,
+            objective=_objective(named_function(self.objective_function)),
+            metric=_metric(self.metric_function),
+            earlier=earlier,
+            is_external=self.memory == "external",
+        )
+        booster, metrics = training.run(context)
+        if context.rank > 0:
+            return None
+        null_labels = share.total_rows - total
+        counts = {"train_rows": total, "null_label_rows": null_labels, **counts}
+        return Result(booster, {**counts, **metrics})
+
+    def _count(self, context: RankContext, rows: RankTable, name: str) -> int:
+        """Return how many labelled rows all ranks have; each has to call it.
+
+        Raises:
+            InputError: There is none.
+        """
+        gathered = context.all_gather(rows.rows.to_bytes(8, "big"))
+        total = sum(int.from_bytes(content, "big") for content in gathered)
+        if not total:
+            raise InputError(f"The label is null in all rows {name!r}.")
+        return total
+
+    def _all_params(self, context: RankContext, share: Share, label: str) -> dict[str, Any]:
+        """Return XGBoost's parameters, by its first names; the same on every rank."""
+        params: dict[str, Any] = {
+            "seed": context.seed % 2**31,
+            "objective": self.DEFAULT_OBJECTIVE,
+            "nthread": context.threads,
+            "device": "cuda" if context.gpus else "cpu",
+            **self._native_names(self.params),
+        }
+        if self.task == "multiclass" and "num_class" not in params:
+            counts = global_label_counts(context, share, label)
+            params["num_class"] = int(max(counts, default=0)) + 1
+        return params
+
+    def _needs_whole_sets(self, params: Mapping[str, Any]) -> bool:
+        """Whether every rank has to have all rows of eval sets for a metric to be right."""
+        metrics = params.get("eval_metric", [])
+        names = metrics if isinstance(metrics, list) else [metrics]
+        no_sums = [name for name in names if str(name).partition("@")[0] in _NO_SUMS]
+        return bool(self.metric_function or no_sums)
+
+    def _earlier(self, context: RankContext) -> bytes:
+        """Return the model to continue from, as rank 0 reads it; empty: none."""
+        content = b""
+        if self.continue_from and context.rank == 0:
+            try:
+                with fsspec.open(self.continue_from, "rb") as file:  # type: ignore[no-untyped-call]
+                    content = file.read()
+            except (OSError, ValueError, ImportError) as error:
+                raise InputError(
+                    f"The model {self.continue_from!r} to continue from cannot be read: {error}"
+                ) from error
+        return context.all_gather(content)[0] if self.continue_from else b""
+
+    def _categories(
+        self, context: RankContext, rows: RankTable, columns: FeatureColumns, earlier: bytes
+    ) -> Categories:
+        """Return the categories of all ranks' rows, those of the model to continue from first.
+
+        Raises:
+            InputError: That model has other features.
+        """
+        found = global_categories(
+            context, LabelledBatches(rows, columns.categorical), columns.categorical
+        )
+        artifact = found.artifact()
+        if artifact is not None:
+            context.files[CATEGORIES_FILENAME] = artifact
+        lists = found.lists()
+        if not earlier:
+            return lists
+        import xgboost
+
+        booster = xgboost.Booster(model_file=bytearray(earlier))
+        known = booster.feature_names or []
+        if known != feature_names(columns.names, REFUSED_BY_XGBOOST):
+            raise InputError(
+                f"The model {self.continue_from!r} has the features {names_in_words(known)}; to "
+                "continue from it, the trainer has to have the same, in this order."
+            )
+        _, earlier_lists = booster_features(booster, rows.table.slice(0, 0))
+        for name, values in lists.items():
+            new = [value for value in values if value not in earlier_lists.get(name, [])]
+            if new:
+                raise InputError(
+                    f"The column {name!r} has the value {new[0]!r}, which the model "
+                    f"{self.continue_from!r} has not met: XGBoost adds no categories to a model. "
+                    "Leave such rows out, or train anew."
+                )
+        return {name: earlier_lists[name] for name in lists}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Training:
+    """What a rank trains on; all but the rows is the same on every rank."""
+
+    rows: RankTable
+    sample: RankTable
+    eval_sets: Mapping[str, RankTable]
+    features: FeatureTables
+    params: dict[str, Any]
+    rounds: int
+    stopping_rounds: int | None
+    objective: Callable[..., Any] | None
+    metric: Callable[..., Any] | None
+    earlier: bytes
+    is_external: bool
+
+    def run(self, context: RankContext) -> tuple[Any, dict[str, float]]:
+        """Train together with the other ranks; returns the Booster and metrics."""
+        with tempfile.TemporaryDirectory(prefix="xgboost-") as pages:
+            booster, history = self._train(context, pages)
+        trained = booster.num_boosted_rounds()
+        metrics: dict[str, float] = {}
+        kept = trained
+        if self.stopping_rounds:
+            kept = booster.best_iteration + 1
+            booster = first_rounds(booster, kept)
+            metrics["trained_rounds"] = trained
+        for name, measured in history.items():
+            for metric, values in measured.items():
+                metrics[f"{name}_{metric}"] = values[kept - 1 - trained]
+                if self.stopping_rounds:
+                    metrics[f"last_{name}_{metric}"] = values[-1]
+        return booster, {"rounds": kept, **metrics}
+
+    def _train(
+        self, context: RankContext, pages: str
+    ) -> tuple[Any, dict[str, dict[str, list[float]]]]:
+        import xgboost
+
+        # Before the ranks are connected: each has to find the bins of the sample by itself.
+        train = self._matrix(self.rows, self._matrix(self.sample, None, ""), pages)
+        evals = [(self._matrix(rows, train, pages), name) for name, rows in self.eval_sets.items()]
+        history: dict[str, dict[str, list[float]]] = {}
+        with connected(context):
+            booster = xgboost.train(
+                self.params,
+                train,
+                num_boost_round=self.rounds,
+                evals=evals,
+                obj=self.objective,
+                custom_metric=self.metric,
+                early_stopping_rounds=self.stopping_rounds,
+                evals_result=history,
+                verbose_eval=False,
+                xgb_model=bytearray(self.earlier) if self.earlier else None,
+            )
+        return booster, history
+
+    def _matrix(self, rows: RankTable, ref: Any, pages: str) -> Any:
+        import xgboost
+
+        kind: Any = xgboost.QuantileDMatrix
+        prefix = None
+        if self.is_external and pages:
+            kind = xgboost.ExtMemQuantileDMatrix
+            prefix = tempfile.mkdtemp(dir=pages) + "/pages"
+        return kind(
+            xgboost_batches(rows, self.features, prefix),
+            ref=ref,
+            max_bin=int(self.params.get("max_bin", 256)),
+            nthread=self.params["nthread"],
+            enable_categorical=True,
+        )
+
+
+@contextmanager
+def connected(context: RankContext) -> Iterator[None]:
+    """Connect the ranks of a gang by XGBoost's collective, for as long as the block runs.
+
+    The tracker is in rank 0's process, which ends with the gang; in a Dask worker it would leave
+    its memory behind.
+    """
+    if context.world_size == 1:
+        yield
+        return
+    from xgboost import collective
+    from xgboost.tracker import RabitTracker
+
+    tracker = None
+    told = b""
+    if context.rank == 0:
+        host = context.addresses[0][0]
+        tracker = RabitTracker(n_workers=context.world_size, host_ip=host, sortby="task")
+        tracker.start()
+        told = json.dumps(tracker.worker_args()).encode()
+    arguments = json.loads(context.all_gather(told)[0])
+    # Sorted as text.
+    task = f"{context.rank:08d}"
+    with collective.CommunicatorContext(**arguments, dmlc_task_id=task, dmlc_timeout=_SILENCE_S):
+        yield
+    if tracker is not None:
+        tracker.wait_for()
+
+
+def _objective(function: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """Return a user's objective as XGBoost calls it."""
+    if function is None:
+        return None
+    return lambda raw, matrix: function(raw, matrix.get_label(), _weights(matrix))
+
+
+def _metric(name: str) -> Callable[..., Any] | None:
+    """Return a user's metric as XGBoost calls it; its name is that of the function."""
+    function = named_function(name)
+    if function is None:
+        return None
+    short = name.partition(":")[2]
+    return lambda predictions, matrix: (
+        short,
+        float(function(predictions, matrix.get_label(), _weights(matrix))),
+    )
+
+
+def _weights(matrix: Any) -> np.ndarray | None:
+    weights: np.ndarray = matrix.get_weight()
+    return weights if len(weights) else None

@@ -1,0 +1,156 @@
+"""The rows of a rank as the batches that XGBoost reads: columns from Arrow, categories as codes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.connector.boosting_data import plain_numbers
+from partwise.connector.categories import with_categories
+from partwise.tables.features import (
+    REFUSED_BY_XGBOOST,
+    Categories,
+    feature_matrix,
+    feature_names,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import xgboost
+
+    from partwise.trainers.distributed_boosting import RankTable
+
+_BATCH_ROWS = 131_072
+
+
+def pieces(rows: RankTable) -> Iterator[tuple[int, int]]:
+    """Give the first row and the one after the last of batches, at least one, in order.
+
+    A query is never divided: XGBoost takes its part in a second batch for another query.
+    """
+    ends = np.arange(_BATCH_ROWS, rows.rows + _BATCH_ROWS, _BATCH_ROWS).clip(max=rows.rows)
+    if rows.group_sizes is not None and rows.rows:
+        queries = np.cumsum(rows.group_sizes)
+        ends = np.unique(queries[np.searchsorted(queries, ends)])
+    start = 0
+    # XGBoost takes no batch at all for an error, and a batch of no rows for a rank without rows.
+    for end in ends.tolist() or [0]:
+        yield start, end
+        start = end
+
+
+def labelled(rows: RankTable, start: int, end: int) -> pa.Table:
+    """Return labelled rows by their numbers."""
+    if rows.places is None:
+        return rows.table.slice(start, end - start)
+    places = rows.places[start:end]
+    if not len(places):
+        return rows.table.slice(0, 0)
+    first = int(places[0])
+    return rows.table.slice(first, int(places[-1]) - first + 1).take(pa.array(places - first))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledBatches:
+    """The labelled rows of a rank, read again and again."""
+
+    rows: RankTable
+    columns: tuple[str, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of every batch."""
+        return self.rows.table.select(list(self.columns)).schema
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read the rows."""
+        chosen = replace(self.rows, table=self.rows.table.select(list(self.columns)))
+        for start, end in pieces(chosen):
+            yield from labelled(chosen, start, end).to_batches()
+
+
+class FeatureTables:
+    """Turns rows into tables of features, which XGBoost reads column by column.
+
+    Args:
+        names: The columns, in the model's order.
+        categories: Of the categorical ones, the same on every rank.
+    """
+
+    def __init__(self, names: Sequence[str], categories: Categories) -> None:
+        self.names = names
+        self.categories = categories
+        self._codes: dict[str, tuple[pa.Array, pa.Array]] = {}
+
+    def of(self, rows: pa.Table) -> pa.Table:
+        """Return the features, with categories as codes of an Arrow dictionary of text."""
+        columns = [
+            with_categories(self._coded(name, rows), self.categories[name])
+            if name in self.categories
+            else plain_numbers(rows.column(name))
+            for name in self.names
+        ]
+        return pa.table(columns, feature_names(self.names, REFUSED_BY_XGBOOST))
+
+    def _coded(self, name: str, rows: pa.Table) -> pa.Array:
+        column = rows.column(name)
+        if not pa.types.is_dictionary(column.type):
+            return self._looked_up(name, rows)
+        codes = [self._of_dictionary(name, chunk) for chunk in column.chunks]
+        return pa.concat_arrays(codes) if codes else pa.array([], pa.float32())
+
+    def _of_dictionary(self, name: str, chunk: pa.DictionaryArray) -> pa.Array:
+        """Look up each value of a dictionary once, and not that of each row."""
+        known, codes = self._codes.get(name, (None, None))
+        if known is None or not known.equals(chunk.dictionary):
+            known = chunk.dictionary
+            codes = self._looked_up(name, pa.table({name: known}))
+            self._codes[name] = known, codes
+        return pc.take(codes, chunk.indices)
+
+    def _looked_up(self, name: str, rows: pa.Table) -> pa.Array:
+        codes = feature_matrix(rows, [name], {name: self.categories[name]})[:, 0]
+        return pa.array(codes, from_pandas=True)
+
+
+def xgboost_batches(
+    rows: RankTable, features: FeatureTables, cache_prefix: str | None = None
+) -> xgboost.DataIter:
+    """Return what gives XGBoost the rows of a rank, as often as it asks for them.
+
+    Args:
+        rows: The rows.
+        features: What becomes of them.
+        cache_prefix: Where XGBoost keeps its pages, if they are not to be in memory.
+    """
+    import xgboost
+
+    class Batches(xgboost.DataIter):
+        def __init__(self) -> None:
+            super().__init__(cache_prefix=cache_prefix)
+            self.pieces = pieces(rows)
+
+        def reset(self) -> None:
+            self.pieces = pieces(rows)
+
+        def next(self, input_data: Any) -> bool:
+            piece = next(self.pieces, None)
+            if piece is None:
+                return False
+            info: dict[str, Any] = {}
+            if rows.weights is not None:
+                info["weight"] = rows.weights[slice(*piece)]
+            if queries is not None:
+                info["qid"] = queries[slice(*piece)]
+            table = features.of(labelled(rows, *piece))
+            input_data(data=table, label=rows.labels[slice(*piece)], **info)
+            return True
+
+    sizes = rows.group_sizes
+    queries = None if sizes is None else np.repeat(np.arange(len(sizes), dtype=np.uint32), sizes)
+    return Batches()
