@@ -129,8 +129,8 @@ def _takes_context(function: Callable[..., Any]) -> bool:
         return first == "context"
     if needed != [first]:
         raise FunctionError(
-            f"{function!r} needs the arguments {', '.join(needed)}: a function for TorchDistributor "
-            "takes the context, or nothing; others go into hyperparameters=."
+            f"{function!r} needs the arguments {', '.join(needed)}: a function for "
+            "TorchDistributor takes the context, or nothing; others go into hyperparameters=."
         )
     return True
 
