@@ -163,8 +163,8 @@ class RankContext:
     def data(self, name: str = "train", *, equal: bool = True, group: str = "") -> "DataConnector":
         """Return this rank's rows as a connector; every rank has to call it alike.
 
-        The rows lie in a temporary file that is mapped into memory. The codes of categories mean
-        the same on every rank.
+        The rows lie in a file that is mapped into memory. The codes of categories mean the same on
+        every rank, and, since the run keeps the categories, in inference.
 
         Args:
             name: The source's: "train", or a name in the call's `eval_data`.
@@ -182,7 +182,7 @@ class RankContext:
         """
         from partwise.connector.rank_data import rank_data
 
-        return rank_data(self.share(name, equal=equal, group=group), self.all_gather)
+        return rank_data(self, self.share(name, equal=equal, group=group))
 
     @property
     def device(self) -> str:

@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,7 +15,9 @@ import pytest
 from partwise.connector.rank_context import RankContext, get_context
 from partwise.errors import FunctionError, InputError
 from partwise.outcomes import Result
+from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.trainers.torch_distributor import TorchDistributor, _takes_context
+from tests.connector.rank_threads import fragments_of
 from tests.gangs.local_ranks import run_ranks
 
 torch = pytest.importorskip("torch")
@@ -168,10 +170,13 @@ def read_epochs(context):
             [pair for batch in batches for pair in zip(*map(list, batch.values()), strict=True)]
         )
     every = context.data("letters", equal=False)
+    categories = pa.ipc.open_stream(context.files[CATEGORIES_FILENAME]).read_all()
     return {
         "epochs": [[(int(number), int(code)) for number, code in epoch] for epoch in epochs],
         "categories": data.categories("letter").to_pylist(),
         "categories of all rows": every.categories("letter").to_pylist(),
+        "categories of more": context.data("more").categories("letter").to_pylist(),
+        "kept": categories["letter"].to_pylist(),
         "rows": (data.num_rows, every.num_rows),
     }
 
@@ -198,45 +203,6 @@ def make_all_calls(context: RankContext) -> dict[str, Ended]:
     return {name: end_of(partial(call, context)) for name, call in CALLS.items()}
 
 
-@dataclass
-class TableShare:
-    """Consecutive rows of a table, in small batches."""
-
-    table: pa.Table
-    first_row: int
-    total_rows: int
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.table.schema
-
-    @property
-    def rows(self) -> int:
-        return self.table.num_rows
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        yield from self.table.to_batches(max_chunksize=2)
-
-
-@dataclass
-class TableRows:
-    """A table that is divided as a source is."""
-
-    table: pa.Table
-
-    @property
-    def schema(self) -> pa.Schema:
-        return self.table.schema
-
-    def share(self, *, equal: bool = False, group: str = "") -> TableShare:
-        rank, world_size = get_context().rank, get_context().world_size
-        total = self.table.num_rows
-        if equal:
-            total -= total % world_size
-        start, stop = rank * total // world_size, (rank + 1) * total // world_size
-        return TableShare(self.table.slice(start, stop - start), start, total)
-
-
 def numbers() -> pa.Table:
     """11 rows: one more than two equal shares have."""
     random = np.random.default_rng(1)
@@ -246,16 +212,16 @@ def numbers() -> pa.Table:
 LETTERS = ["c", "a", "c", None, "c", "d", "b", "d", "e"]
 
 
-def letters() -> pa.Table:
-    """Rank 0 of two sees c and a only, rank 1 the others."""
-    coded = pa.array(LETTERS).dictionary_encode()
-    return pa.table({"number": range(9), "letter": coded})
+def letters(values: list[str | None]) -> pa.Table:
+    """Rank 0 of two sees other letters than rank 1."""
+    return pa.table({"number": range(len(values)), "letter": pa.array(values).dictionary_encode()})
 
 
 @pytest.fixture(scope="module")
 def ranks() -> list[dict[str, Ended]]:
     """What became of all calls, one after the other, on each of two ranks."""
-    sources = {"train": TableRows(numbers()), "letters": TableRows(letters())}
+    tables = {"train": numbers(), "letters": letters(LETTERS), "more": letters(list("zaeay"))}
+    sources = {name: fragments_of(table, [3, 4]) for name, table in tables.items()}
     return run_ranks(2, make_all_calls, sources, hyperparameters={"epochs": 5}, seed=7)
 
 
@@ -346,6 +312,8 @@ def test_a_code_means_the_same_on_every_rank(ranks):
     for number, found in enumerate(both(ranks, "epochs")):
         assert found["categories"] == ["a", "b", "c", "d"]
         assert found["categories of all rows"] == ["a", "b", "c", "d", "e"]
+        assert found["kept"] == [["a", "b", "c", "d", "e"]]
+        assert found["categories of more"] == ["a", "b", "c", "d", "e", "z"]
         meanings = {None: -1} | {letter: code for code, letter in enumerate("abcd")}
         expected = [(row, meanings[LETTERS[row]]) for row in range(number * 4, number * 4 + 4)]
         for epoch in found["epochs"]:
