@@ -1,15 +1,22 @@
 """What a rank of a gang knows of itself, of the other ranks, and of its rows."""
 
 import logging
+import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 
 from partwise.errors import InputError
+
+if TYPE_CHECKING:
+    from partwise.connector.data_connector import DataConnector
+
+Backend = Literal["gloo", "nccl"]
+"""What torch exchanges gradients by."""
 
 
 class Exchange(Protocol):
@@ -52,11 +59,18 @@ class RankRows(Protocol):
 class Checkpoints(Protocol):
     """Where a gang keeps what it can go on from after a restart."""
 
-    def save(self, write: Callable[[str], None], step: int) -> None:
-        """Keep what `write(path of a new folder)` writes, as the newest checkpoint."""
+    def save(
+        self,
+        write: Callable[[Path], object],
+        *,
+        step: int,
+        every_steps: int | None = None,
+        every_minutes: float | None = None,
+    ) -> bool:
+        """Keep what `write(a new folder)` writes, where that is due; rank 0 calls it."""
 
-    def latest(self) -> Path | None:
-        """Return a local folder with the newest checkpoint; None where there is none."""
+    def resume_from(self) -> Path | None:
+        """Return a local folder with what this attempt goes on from; None: it starts afresh."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +159,118 @@ class RankContext:
     def report(self, **metrics: float) -> None:
         """Set metrics of this rank; the newest value of each stands in the ledger."""
         self.metrics.update({name: float(value) for name, value in metrics.items()})
+
+    def data(self, name: str = "train", *, equal: bool = True, group: str = "") -> "DataConnector":
+        """Return this rank's rows as a connector; every rank has to call it alike.
+
+        The rows lie in a file that is mapped into memory. The codes of categories mean the same on
+        every rank, and, since the run keeps the categories, in inference.
+
+        Args:
+            name: The source's: "train", or a name in the call's `eval_data`.
+            equal: Whether all ranks get the same number of rows, and what is left over is left
+                out. Ranks that wait for each other after each batch, as those of PyTorch do,
+                hang where one has a batch more.
+            group: A column whose equal neighbours stay on one rank.
+
+        Raises:
+            InputError: There is no such source.
+
+        Example:
+            >>> rows = context.data().to_torch_dataset(batch_size=64)  # doctest: +SKIP
+            >>> for batch in DataLoader(rows, batch_size=None): ...  # doctest: +SKIP
+        """
+        from partwise.connector.rank_data import rank_data
+
+        return rank_data(self, self.share(name, equal=equal, group=group))
+
+    @property
+    def device(self) -> str:
+        """The device of this rank as torch and XGBoost name it: "cuda:0" and so on, or "cpu"."""
+        if not self.gpus:
+            return "cpu"
+        # Libraries count the devices that this variable leaves, and not those of the machine.
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        first = self.gpus[0]
+        return f"cuda:{visible.index(first) if first in visible else first}"
+
+    @property
+    def master_address(self) -> str:
+        """The host of rank 0."""
+        return self.addresses[0][0]
+
+    @property
+    def master_port(self) -> int:
+        """Where rank 0 listens for the others: in a function, the process group's store."""
+        return self.addresses[0][1]
+
+    @property
+    def default_backend(self) -> Backend:
+        """What torch is to exchange gradients by: nccl between GPUs, gloo between CPUs."""
+        return self.supported_backends[-1]
+
+    @property
+    def supported_backends(self) -> tuple[Backend, ...]:
+        """What torch can exchange gradients by on this rank."""
+        return ("gloo", "nccl") if self.gpus else ("gloo",)
+
+    def checkpoint(
+        self,
+        write: Callable[[Path], object],
+        *,
+        step: int,
+        every_steps: int | None = None,
+        every_minutes: float | None = None,
+    ) -> bool:
+        """Keep a checkpoint in the artifact store, where one is due; any rank may call it.
+
+        Call it after each step. One is due when as many steps or minutes have gone by since the
+        last one, or since the start; without either, at each call. It counts when it is complete.
+        The last two are kept.
+
+        Args:
+            write: Called as `write(folder)` with a new local folder, on rank 0 only: what it
+                writes there is the checkpoint. It must not wait for other ranks.
+            step: How many steps are done, 0 or more.
+            every_steps: Steps between checkpoints, 1 or more.
+            every_minutes: Minutes between checkpoints, more than 0.
+
+        Returns:
+            Whether this rank wrote one.
+
+        Raises:
+            InputError: An argument is out of range, or nothing was written.
+            StoreError: The store cannot be written.
+
+        Example:
+            >>> def save(folder):
+            ...     torch.save({"step": step, "model": model.state_dict()}, folder / "state.pt")
+            >>> context.checkpoint(save, step=step, every_minutes=10)  # doctest: +SKIP
+        """
+        between = [each for each in (every_steps, every_minutes) if each is not None]
+        if step < 0 or not all(each > 0 for each in between):
+            raise InputError(
+                f"checkpoint(step={step}, every_steps={every_steps}, "
+                f"every_minutes={every_minutes}): steps count from 0, and what is between two "
+                "checkpoints must be more than 0."
+            )
+        if self.rank > 0 or self.checkpoints is None:
+            return False
+        return self.checkpoints.save(
+            write, step=step, every_steps=every_steps, every_minutes=every_minutes
+        )
+
+    def resume_from(self) -> Path | None:
+        """Return a local folder with the checkpoint to go on from; None: start afresh.
+
+        It is the newest complete one of this run that the same function and rows have left, or
+        else what the caller's `resume_from` names. Every rank is given the same one.
+
+        Raises:
+            IntegrityError: Its content differs from its checksums.
+            StoreError: The store cannot be read.
+        """
+        return None if self.checkpoints is None else self.checkpoints.resume_from()
 
 
 _current: RankContext | None = None

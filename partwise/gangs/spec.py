@@ -69,6 +69,11 @@ class GangSpec:
     max_restarts: int = 0
     silence_s: float = 60.0
     """A worker that is not heard of for so long counts as lost."""
+    resumable: tuple[int, ...] = ()
+    """Earlier generations of the same function and rows: it goes on from their checkpoints."""
+    resume_from: str = ""
+    """Where it starts while it has no checkpoint of its own: a run of this store, or a folder; see
+    `partwise.gangs.checkpoints.resume_point`."""
 
     @property
     def world_size(self) -> int:

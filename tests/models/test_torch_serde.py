@@ -101,6 +101,17 @@ class TestTorchSerdeOfStates(Contract):
         assert not model.training
         np.testing.assert_array_equal(self.predictions(model), self.predictions(model))
 
+    def test_a_state_that_was_gathered_is_read_as_that_of_its_module(self, path):
+        net = Net()
+        self.serde.write(dict(net.state_dict()), str(path))
+        for name, values in self.serde.read(str(path)).state_dict().items():
+            assert torch.equal(values, net.state_dict()[name])
+
+    def test_a_state_of_what_wraps_the_module_is_refused_when_it_is_written(self, path):
+        state = {f"module.{name}": values for name, values in Net().state_dict().items()}
+        with pytest.raises(SerdeError, match=r"does not fit the Net .*state of the module itself"):
+            self.serde.write(state, str(path))
+
     def test_a_module_is_not_taken_for_a_state(self, path):
         TorchSerde(classes=(Net,)).write(Net(), str(path))
         with pytest.raises(SerdeError, match="Net"):

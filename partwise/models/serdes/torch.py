@@ -2,7 +2,7 @@
 
 import pickle
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -47,12 +47,18 @@ class TorchSerde:
     def write(self, model: Any, file_path: str) -> None:
         """Write a module, and make sure that it can be read again.
 
+        For mode "state" also a state dict, as a function has it that gathers the parameters of
+        several processes.
+
         Raises:
-            SerdeError: It is no module, cannot be written whole, or needs classes not given.
+            SerdeError: It is no module, cannot be written whole, needs classes not given, or is
+                a state that the factory's module does not take.
         """
         import torch
 
         module = getattr(model, "_orig_mod", model)  # what torch.compile wrapped
+        if self.factory is not None and isinstance(model, Mapping):
+            module = _filled(self.factory, model)
         if not isinstance(module, torch.nn.Module):
             raise SerdeError(f"TorchSerde writes a torch.nn.Module, not a {type(model).__name__}.")
         try:
@@ -89,9 +95,7 @@ class TorchSerde:
             )
         if self.factory is None:
             return content
-        module = self.factory()
-        module.load_state_dict(content)
-        return module.eval()
+        return _filled(self.factory, content).eval()
 
     def _allowed(self) -> list[Any]:
         return [*_torch_nn_classes(), *self.classes] if self.mode == "module" else []
@@ -108,6 +112,24 @@ class TorchSerde:
                 "your own classes, pass serde=TorchSerde(classes=(...)) with them; else pass "
                 'serde=TorchSerde(mode="state", factory=...).'
             )
+
+
+def _filled(factory: Callable[[], Any], state: Mapping[str, Any]) -> Any:
+    """Return what the factory builds, with this state.
+
+    Raises:
+        SerdeError: The state is not that of such a module.
+    """
+    module = factory()
+    try:
+        module.load_state_dict(state)
+    except (RuntimeError, TypeError, AttributeError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")[:300]
+        raise SerdeError(
+            f"The state does not fit the {type(module).__name__} that factory= builds "
+            f"({reason}): return the state of the module itself, and not of what wraps it."
+        ) from error
+    return module
 
 
 @cache

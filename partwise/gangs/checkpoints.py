@@ -1,0 +1,305 @@
+"""Checkpoints of a gang: folders of files in the store, from which a later attempt goes on.
+
+    runs/<run_id>/checkpoints/<generation>-<attempt>-<number>-<token>/
+        00000, 00001, ...      the files' content, in parts of at most 64 MiB
+        checkpoint.json        which parts make which file, with their sha256; created last
+
+A checkpoint without its document does not count, so that a process which is killed in the midst
+leaves nothing that does. Names are in the order of time: a later generation, a later attempt of it,
+and in each the number of the checkpoint. The token makes names of two processes differ.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Collection, Iterator
+from pathlib import Path, PurePosixPath
+
+from pydantic import BaseModel, ConfigDict
+
+from partwise.errors import InputError, IntegrityError, RunFormatError, StoreError
+from partwise.runs.documents import RUNS, Document, is_run_id, run_path
+from partwise.store.store import Store
+
+CHECKPOINTS = "checkpoints"
+DOCUMENT = "checkpoint.json"
+KEPT = 2
+"""How many checkpoints stay: the newest may turn out to be damaged."""
+PART_BYTES = 64 << 20
+
+_NAME = re.compile(r"\d{4,}-\d{2,}-\d{6,}-[0-9a-f]{8}")
+_logger = logging.getLogger(__name__)
+
+
+class FilePart(BaseModel):
+    """Bytes of a file, as an object beside the document."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+class CheckpointFile(BaseModel):
+    """A file of a checkpoint: its parts, one behind the other."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    """Relative to the checkpoint's folder, with `/` between its parts."""
+    parts: tuple[FilePart, ...]
+
+
+class CheckpointDocument(Document):
+    """`checkpoint.json`: what a checkpoint consists of."""
+
+    format_version: int = 1
+    step: int
+    files: tuple[CheckpointFile, ...]
+
+
+def newest_checkpoint(store: Store, run_id: str, generations: Collection[int]) -> str:
+    """Return the path of the newest complete checkpoint, relative to the store; "": there is none.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        generations: Those that may have left it; an empty collection: any.
+    """
+    root = run_path(run_id, CHECKPOINTS)
+    for name in reversed(_complete(store, root)):
+        if not generations or _order(name)[0] in generations:
+            return f"{root}/{name}"
+    return ""
+
+
+def resume_point(
+    store: Store, run_id: str, generations: Collection[int], resume_from: str = ""
+) -> str:
+    """Return what an attempt goes on from, for `StoreCheckpoints`; "": it starts afresh.
+
+    The driver asks once for each attempt: ranks that looked for themselves might find two.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        generations: Its own, and earlier ones of the same function and rows.
+        resume_from: What the caller named, for an attempt that finds no checkpoint: another run of
+            this store, of which the newest checkpoint is taken; a folder that all workers see; or
+            the URL of a folder of files.
+
+    Raises:
+        InputError: The run that the caller named has no checkpoint.
+    """
+    own = newest_checkpoint(store, run_id, generations)
+    if own or not resume_from:
+        return own
+    if not is_run_id(resume_from) or Path(resume_from).is_dir():
+        return Store.parse(resume_from).url
+    found = newest_checkpoint(store, resume_from, ())
+    if not found:
+        raise InputError(
+            f"resume_from={resume_from!r}: the run has no checkpoint in {store.url}, and there is "
+            "no folder of this name; name a run that has one, a folder, or a URL."
+        )
+    return found
+
+
+class StoreCheckpoints:
+    """Checkpoints of one attempt of a gang; see `partwise.connector.rank_context.Checkpoints`.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        generation: That of the execution.
+        attempt: The gang's, from 1.
+        directory: A folder of this rank on this machine, for what is read.
+        resume_from: What `resume_point` returned.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        run_id: str,
+        *,
+        generation: int,
+        attempt: int,
+        directory: Path,
+        resume_from: str = "",
+    ) -> None:
+        self._store = store
+        self._root = run_path(run_id, CHECKPOINTS)
+        self._prefix = f"{generation:04d}-{attempt:02d}"
+        self._directory = directory
+        self._resume_from = resume_from
+        self._resumed: Path | None = None
+        self._number = 0
+        self._last_step = 0
+        self._last_time = time.monotonic()
+
+    def save(
+        self,
+        write: Callable[[Path], object],
+        *,
+        step: int,
+        every_steps: int | None = None,
+        every_minutes: float | None = None,
+    ) -> bool:
+        """Keep what `write(a new folder)` writes, where that is due; see `RankContext.checkpoint`.
+
+        Raises:
+            InputError: Nothing was written.
+            StoreError: The store cannot be written.
+        """
+        steps = every_steps is not None and step - self._last_step >= every_steps
+        minutes = (
+            every_minutes is not None and time.monotonic() - self._last_time >= every_minutes * 60
+        )
+        if not (steps or minutes or every_steps is every_minutes is None):
+            return False
+        started = time.monotonic()
+        self._number += 1
+        name = f"{self._prefix}-{self._number:06d}-{secrets.token_hex(4)}"
+        with tempfile.TemporaryDirectory(dir=self._directory, prefix="checkpoint-") as folder:
+            write(Path(folder))
+            size = self._upload(Path(folder), f"{self._root}/{name}", step)
+        self._last_step, self._last_time = step, time.monotonic()
+        seconds = self._last_time - started
+        _logger.info("checkpoint at step %d: %.1f MB in %.1f s", step, size / 1e6, seconds)
+        # What stays is removed next time.
+        with contextlib.suppress(StoreError):
+            self._remove_older(_order(name))
+        return True
+
+    def resume_from(self) -> Path | None:
+        """Return a local folder with what this attempt goes on from; see `RankContext.resume_from`.
+
+        Raises:
+            InputError: There is no such folder.
+            IntegrityError: A part differs from its checksum.
+            StoreError: The store cannot be read.
+        """
+        if self._resume_from and self._resumed is None:
+            source, target = self._resume_from, self._directory / "resume-from"
+            if source.startswith(f"{RUNS}/"):
+                self._resumed = self._download(source, target)
+            else:
+                self._resumed = _given_folder(source, target)
+        return self._resumed
+
+    def _upload(self, folder: Path, target: str, step: int) -> int:
+        """Write the files of a folder, and then the document; return their size in bytes."""
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        if not paths:
+            raise InputError(
+                f"The checkpoint of step {step} is empty: write() has to leave a file in the "
+                "folder that it is given."
+            )
+        files, number = [], 0
+        for path in paths:
+            parts = []
+            for content in _pieces(path):
+                name = f"{number:05d}"
+                self._store.create(f"{target}/{name}", content)
+                digest = hashlib.sha256(content).hexdigest()
+                parts.append(FilePart(name=name, size_bytes=len(content), sha256=digest))
+                number += 1
+            relative = path.relative_to(folder).as_posix()
+            files.append(CheckpointFile(path=relative, parts=tuple(parts)))
+        document = CheckpointDocument(step=step, files=tuple(files))
+        self._store.create(f"{target}/{DOCUMENT}", document.to_bytes())
+        return sum(part.size_bytes for file in files for part in file.parts)
+
+    def _download(self, source: str, target: Path) -> Path:
+        document = _read_document(self._store, source)
+        for file in document.files:
+            path = target / file.path
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as sink:
+                for part in file.parts:
+                    sink.write(_read_part(self._store, source, part))
+        if source.startswith(f"{self._root}/"):
+            self._last_step = document.step
+        return target
+
+    def _remove_older(self, newest: tuple[int, int, int]) -> None:
+        """Remove all but the last checkpoints, and what killed processes left of others."""
+        complete = [name for name in _complete(self._store, self._root) if _order(name) <= newest]
+        first_kept = _order(complete[-KEPT:][0])
+        for name in self._store.list_folder(self._root):
+            if _NAME.fullmatch(name) and _order(name) < first_kept:
+                # First what makes it count: it is there as a whole, or not at all.
+                self._store.delete(f"{self._root}/{name}/{DOCUMENT}")
+                self._store.delete_folder(f"{self._root}/{name}")
+
+
+def _complete(store: Store, root: str) -> list[str]:
+    """Return the names of the checkpoints that count, in the order of time."""
+    paths = (path.removeprefix(f"{root}/").split("/") for path in store.list(f"{root}/"))
+    names = (parts[0] for parts in paths if parts[1:] == [DOCUMENT])
+    return sorted((name for name in names if _NAME.fullmatch(name)), key=_order)
+
+
+def _order(name: str) -> tuple[int, int, int]:
+    """Return generation, attempt and number of a checkpoint."""
+    generation, attempt, number, _ = name.split("-")
+    return int(generation), int(attempt), int(number)
+
+
+def _read_document(store: Store, source: str) -> CheckpointDocument:
+    where = f"{source}/{DOCUMENT} in {store.url}"
+    document = CheckpointDocument.from_bytes(store.read(f"{source}/{DOCUMENT}"), where)
+    for file in document.files:
+        path = PurePosixPath(file.path)
+        if path.is_absolute() or ".." in path.parts:
+            raise RunFormatError(f"{where} is damaged: the file {file.path!r} is not in its folder")
+    return document
+
+
+def _read_part(store: Store, source: str, part: FilePart) -> bytes:
+    try:
+        content = store.read(f"{source}/{part.name}")
+    except FileNotFoundError:
+        content = b""
+    if hashlib.sha256(content).hexdigest() != part.sha256:
+        raise IntegrityError(
+            f"The part {part.name} of the checkpoint {source} in {store.url} differs from its "
+            f"checksum, so it was changed or damaged; delete {source}/{DOCUMENT} there, and resume "
+            "the run: it goes on from the checkpoint before."
+        )
+    return content
+
+
+def _given_folder(url: str, target: Path) -> Path:
+    """Return a folder that the caller named; one behind a URL is copied to `target`."""
+    if "://" not in url:
+        if not Path(url).is_dir():
+            raise InputError(
+                f"resume_from={url!r}: there is no such folder on {os.uname().nodename}; name one "
+                "that all workers see."
+            )
+        return Path(url)
+    store = Store.parse(url)
+    names = store.list("")
+    if not names:
+        raise InputError(f"resume_from={url!r}: there are no files; name the folder of some.")
+    for name in names:
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        size = store.size(name)
+        with path.open("wb") as sink:
+            for start in range(0, size, PART_BYTES):
+                sink.write(store.read_range(name, start, min(PART_BYTES, size - start)))
+    return target
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while content := file.read(PART_BYTES):
+            yield content

@@ -1,0 +1,242 @@
+"""PyTorch on the ranks of a gang: the process group around a function, opened and closed."""
+
+import inspect
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from partwise.connector.rank_context import Backend, RankContext, set_context
+from partwise.errors import FunctionError, InputError
+from partwise.outcomes import Result
+from partwise.trainers import resolve_trainer
+
+if TYPE_CHECKING:
+    from torch.distributed import TCPStore
+
+_TWICE = "initialize the default process group twice"
+
+
+@dataclass(frozen=True, slots=True)
+class TorchDistributor:
+    """Train one model by a function that runs on every rank of a gang.
+
+    It opens torch's default process group, calls the function, and closes the group again, also
+    after an error. So the function must not call `init_process_group`; a script that runs as a
+    command of its own does, with "env://", as under torchrun. All variables of torchrun are set.
+
+    What rank 0's function returns is the model: a module, also one that is wrapped in
+    DistributedDataParallel; a state dict, with `serde=TorchSerde(mode="state", factory=...)`; or a
+    `Result` of either, with metrics. None where it keeps its model in `context.model_directory`.
+    What the other ranks return is not looked at.
+
+    Example:
+        >>> def train():
+        ...     context = get_context()
+        ...     model = DistributedDataParallel(make_model().to(context.device))
+        ...     rows = context.data().to_torch_dataset(batch_size=64, shuffle=True)
+        ...     ...
+        ...     return model
+        >>> distributor = TorchDistributor(train, hyperparameters={"lr": 1e-3})  # doctest: +SKIP
+    """
+
+    train_func: Callable[..., Any] | str
+    """A function of the context, or of nothing, or its name as "package.module:function"."""
+    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    """"auto" is nccl where ranks have GPUs, and gloo on CPUs."""
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """What `context.hyperparameters` holds; those of the call come first."""
+    timeout_s: float | None = None
+    """How long ranks wait for each other in a collective; None: as long as torch has it."""
+
+    def __post_init__(self) -> None:
+        """Refuse before any work what could not be called on a rank.
+
+        Raises:
+            FunctionError: The function cannot be found, or does not take one context or nothing.
+            InputError: There is no such backend, or the time is not positive.
+        """
+        # A name stands for what it names, so that a resume sees when its code has changed.
+        function = resolve_trainer(self.train_func)
+        object.__setattr__(self, "train_func", function)
+        _takes_context(function)
+        if self.backend not in ("auto", "gloo", "nccl"):
+            raise InputError(f'backend={self.backend!r}: it can be "auto", "gloo" or "nccl".')
+        if self.timeout_s is not None and not self.timeout_s > 0:
+            raise InputError(f"timeout_s={self.timeout_s}: it must be more than 0, or None.")
+
+    def __call__(self, context: RankContext) -> Any:
+        """Work as one rank; every rank of the gang has to call it.
+
+        Raises:
+            InputError: PyTorch is not installed, the backend does not fit the rank's devices, or
+                a process group is open already.
+        """
+        given = {**self.hyperparameters, **context.hyperparameters}
+        with _process_group(context, self._backend(context), self.timeout_s) as opened:
+            joined = replace(opened, hyperparameters=given)
+            set_context(joined)
+            try:
+                outcome = self._call(joined)
+            finally:
+                set_context(context)
+            # Rank 0 holds the store of the group, so it stays until all have come to their end.
+            joined.barrier()
+        return _unwrapped(outcome)
+
+    def _call(self, context: RankContext) -> Any:
+        function: Any = self.train_func
+        try:
+            return function(context) if _takes_context(function) else function()
+        except ValueError as error:
+            if _TWICE not in str(error):
+                raise
+            raise InputError(
+                "The function calls torch.distributed.init_process_group(), but TorchDistributor "
+                "has opened the process group before it called the function, and closes it: take "
+                "that call out, or run the script as a command, which opens it by itself."
+            ) from error
+
+    def _backend(self, context: RankContext) -> Backend:
+        backend = context.default_backend if self.backend == "auto" else self.backend
+        if backend not in context.supported_backends:
+            raise InputError(
+                f"backend={backend!r} needs a GPU for each rank, and rank {context.rank} has none: "
+                'ask for GPUs, or pass backend="gloo".'
+            )
+        return backend
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Whether a function wants the context; one with a default does where it is named so.
+
+    Raises:
+        FunctionError: It needs more than that.
+    """
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:  # of some built-in functions nothing is known
+        return True
+    parameters = [
+        each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    needed = [each.name for each in parameters if each.default is each.empty]
+    first = next((each.name for each in parameters if each.kind is not each.KEYWORD_ONLY), "")
+    if not needed:
+        return first == "context"
+    if needed != [first]:
+        raise FunctionError(
+            f"{function!r} needs the arguments {', '.join(needed)}: a function for "
+            "TorchDistributor takes the context, or nothing; others go into hyperparameters=."
+        )
+    return True
+
+
+@contextmanager
+def _process_group(
+    context: RankContext, backend: Backend, timeout_s: float | None
+) -> Iterator[RankContext]:
+    """Open torch's default process group and close it again, however the block ends.
+
+    Yields:
+        The context with the store of the group as the address of rank 0.
+    """
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError as error:
+        raise InputError(
+            "TorchDistributor needs PyTorch, which is not installed on this worker: "
+            "pip install 'partwise[torch]'."
+        ) from error
+    if dist.is_initialized():
+        raise InputError(
+            f"A process group is open on rank {context.rank} already; TorchDistributor opens it."
+        )
+    torch.set_num_threads(context.threads)
+    if context.gpus:
+        torch.cuda.set_device(context.device)
+    store, port = _open_store(context)
+    joined = replace(context, addresses=((context.master_address, port), *context.addresses[1:]))
+    with _environment(joined):
+        dist.init_process_group(
+            backend,
+            store=store,
+            rank=context.rank,
+            world_size=context.world_size,
+            timeout=None if timeout_s is None else timedelta(seconds=timeout_s),
+        )
+        try:
+            yield joined
+        finally:
+            # The function may have closed it, as scripts do.
+            if dist.is_initialized():
+                dist.destroy_process_group()
+
+
+def _open_store(context: RankContext) -> "tuple[TCPStore, int]":
+    """Return the store by which ranks find each other, and its port.
+
+    Rank 0 is given a free port and tells it to the others. A port that is chosen beforehand, as
+    MASTER_PORT is, may be taken by the time when it is used.
+    """
+    from torch.distributed import TCPStore
+
+    host, world_size = context.master_address, context.world_size
+    if context.rank == 0:
+        store = TCPStore(host, 0, world_size, is_master=True, wait_for_workers=False)
+        return store, int(context.all_gather(b"%d" % store.port)[0])
+    port = int(context.all_gather(b"")[0])
+    return TCPStore(host, port, world_size, is_master=False, wait_for_workers=False), port
+
+
+@contextmanager
+def _environment(context: RankContext) -> Iterator[None]:
+    """Set what libraries look for that find the process group by variables, for a while."""
+    variables = {
+        "MASTER_ADDR": context.master_address,
+        "MASTER_PORT": str(context.master_port),
+        # So rank 0, too, joins the store that is open, where it would open another one.
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+    }
+    interface = _interface_of(context.addresses[context.rank][0])
+    if interface and "GLOO_SOCKET_IFNAME" not in os.environ:
+        # By itself gloo asks what the machine's own name stands for: on many that is a loopback
+        # address, which other machines cannot reach.
+        variables["GLOO_SOCKET_IFNAME"] = interface
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ |= variables
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _interface_of(host: str) -> str | None:
+    """Return the network interface that has the address of a host; None where none is known."""
+    import psutil
+
+    try:
+        addresses = {str(found[4][0]) for found in socket.getaddrinfo(host, None)}
+    except OSError:
+        return None
+    for name, entries in psutil.net_if_addrs().items():
+        if any(entry.address.partition("%")[0] in addresses for entry in entries):
+            return str(name)
+    return None
+
+
+def _unwrapped(outcome: Any) -> Any:
+    """Return a model as it is without DistributedDataParallel around it."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    if isinstance(outcome, Result):
+        return replace(outcome, model=_unwrapped(outcome.model))
+    return outcome.module if isinstance(outcome, DistributedDataParallel) else outcome
