@@ -10,12 +10,12 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.errors import InputError
+from partwise.errors import ClusterError, InputError
 from partwise.form_schema import FormSettings
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
     """Return where the ranks of a gang work, one slot each, in the order of ranks.
 
     All ranks have equally many threads and GPUs. Where there is room for more ranks than asked for,
-    they are put on as few hosts as possible.
+    each worker gets one before any gets two.
 
     Args:
         workers: All of the cluster.
@@ -162,9 +162,10 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
 
     Raises:
         InputError: The cluster has not so much.
+        ClusterError: It has no worker.
     """
     if not workers:
-        raise InputError("The cluster has no workers: start some, or take another cluster.")
+        raise ClusterError("The Dask cluster has no worker; start some, or wait until they come.")
     asked = config.num_workers
     gpus = _gpus_of_each(workers, config)
     if config.cpus_per_worker != ALL:
@@ -181,7 +182,7 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
             (n for n in range(most // wanted, 1, -1) if len(slots_of(workers, n, gpus)) >= wanted),
             1,
         )
-        slots = slots_of(workers, cpus, gpus)[:wanted]
+        slots = _by_turns(slots_of(workers, cpus, gpus), wanted)
     if not slots:
         _refuse(workers, "A rank", cpus, gpus, "cpus_per_worker", "gpus_per_worker")
     if asked == ALL:
@@ -192,16 +193,26 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
             f"cluster has room for {len(slots)}: ask for fewer or smaller ones, or start more "
             "workers."
         )
-    return _on_few_hosts(slots)[:asked]
+    return _by_turns(slots, asked)
+
+
+def worker_addresses(client: "Client") -> list[str]:
+    """Return the addresses of the workers that a cluster has now."""
+    return sorted(_look(client))
+
+
+def _look(client: "Client") -> dict[str, dict[str, Any]]:
+    # Not `scheduler_info()`: what that keeps from an earlier look may lack workers.
+    scheduler: Any = client.scheduler
+    workers: dict[str, dict[str, Any]] = client.sync(scheduler.identity, n_workers=-1)["workers"]
+    return workers
 
 
 def cluster_workers(client: "Client") -> list[ClusterWorker]:
     """Ask the scheduler and the workers of a cluster what they have."""
-    # Not `scheduler_info()`: what that keeps from an earlier look may lack workers.
-    identity = client.sync(client.scheduler.identity, n_workers=-1)
     seen = client.run(cores_and_gpus, on_error="ignore")
     workers = []
-    for address, worker in sorted(identity["workers"].items()):
+    for address, worker in sorted(_look(client).items()):
         cores, gpus = seen.get(address, (1, ()))
         workers.append(
             ClusterWorker(
@@ -306,12 +317,14 @@ def _gpus_of_each(workers: Sequence[ClusterWorker], config: ScalingConfig) -> in
     )
 
 
-def _on_few_hosts(slots: list[Slot]) -> list[Slot]:
-    """Return the slots with the hosts first that have most."""
-    count: dict[str, int] = defaultdict(int)
-    for slot in slots:
-        count[slot.host] += 1
-    return sorted(slots, key=lambda slot: -count[slot.host])
+def _by_turns(slots: list[Slot], count: int) -> list[Slot]:
+    """Return so many slots, of each worker one before any has two: they share memory evenly."""
+    turns: dict[str, int] = defaultdict(int)
+    ranked = []
+    for place, slot in enumerate(slots):
+        ranked.append((turns[slot.worker], place))
+        turns[slot.worker] += 1
+    return [slots[place] for place in sorted(place for _, place in sorted(ranked)[:count])]
 
 
 def _refuse(

@@ -15,7 +15,7 @@ from partwise.engine.scaling import (
     rank_slots,
     slots_of,
 )
-from partwise.errors import InputError
+from partwise.errors import ClusterError, InputError
 
 
 def workers_of(*threads: int, host: str = "a", **fields) -> list[ClusterWorker]:
@@ -129,13 +129,13 @@ def test_a_rank_of_two_cpus_holds_two_workers_of_one_thread():
     assert (slot.worker, slot.threads, slot.others) == ("tcp://a:0", 2, ("tcp://a:1",))
 
 
-def test_fewer_ranks_share_all_cpus_of_a_machine_and_stay_on_one():
+def test_fewer_ranks_share_all_cpus_of_a_machine_and_are_spread():
     slots = rank_slots(workers_of(1, 1, 1, 1), ScalingConfig(num_workers=2))
     assert [slot.threads for slot in slots] == [2, 2]
 
-    cluster = [*workers_of(1), *workers_of(1, 1, 1, host="b")]
-    slots = rank_slots(cluster, ScalingConfig(num_workers=2, cpus_per_worker=1))
-    assert {slot.host for slot in slots} == {"b"}
+    cluster = [*workers_of(4), *workers_of(4, host="b")]
+    slots = rank_slots(cluster, ScalingConfig(num_workers=3, cpus_per_worker=1))
+    assert [slot.host for slot in slots] == ["a", "a", "b"]
 
 
 def test_gpus_are_used_where_they_are():
@@ -179,7 +179,7 @@ def test_what_no_machine_has_is_refused_with_both_numbers():
         partition_slots(workers_of(2), 4)
     with pytest.raises(InputError, match=r"4 CPUs and 1 GPU .* the most are 8 CPUs and 1 GPU"):
         partition_slots([*cuda_workers(1, 2), *workers_of(8, host="b")], 4, 1)
-    with pytest.raises(InputError, match="has no workers"):
+    with pytest.raises(ClusterError, match="has no worker;"):
         rank_slots([], ScalingConfig())
     with pytest.raises(ValidationError, match="num_workers is 0"):
         ScalingConfig(num_workers=0)
