@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Protocol
@@ -23,7 +23,7 @@ from distributed import Client
 from distributed.deploy.cluster import Cluster as DaskCluster
 
 from partwise.blocks import RemoteCluster
-from partwise.engine.scaling import worker_addresses
+from partwise.engine.scaling import known_workers
 from partwise.errors import ClusterError, InputError
 from partwise.flows.running.connections import connect
 
@@ -56,8 +56,8 @@ class _Supply(Protocol):
     def keep(self) -> None:
         """Let workers that have come go on without this process."""
 
-    def undo(self, before: Sequence[str]) -> None:
-        """Ask for what there was: workers of these addresses."""
+    def undo(self, before: int) -> None:
+        """Ask for as many as there were."""
 
 
 def set_cluster_size(
@@ -86,11 +86,11 @@ def set_cluster_size(
         )
     with _connected(cluster) as client:
         supply = _supply_of(cluster, client, command)
-        before = worker_addresses(client)
-        if len(before) != n:
+        before = len(known_workers(client))
+        if before != n:
             try:
                 supply.scale(n)
-                _await(client, supply, len(before), n, timeout_s)
+                _await(client, supply, before, n, timeout_s)
             except BaseException as error:
                 outcome = _undone(client, supply, before)
                 if isinstance(error, ClusterError):
@@ -98,7 +98,7 @@ def set_cluster_size(
                 error.add_note(outcome)
                 raise
             supply.keep()
-        return Scaled(before=len(before), after=len(worker_addresses(client)))
+        return Scaled(before=before, after=len(known_workers(client)))
 
 
 @contextmanager
@@ -134,7 +134,7 @@ def _is_here(host: str) -> bool:
 def _await(client: Client, supply: _Supply, before: int, n: int, timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     while True:
-        there = len(worker_addresses(client))
+        there = len(known_workers(client))
         if there >= n if n > before else there <= n:
             return
         if reason := supply.failure():
@@ -144,19 +144,19 @@ def _await(client: Client, supply: _Supply, before: int, n: int, timeout_s: floa
         time.sleep(LOOK_S)
 
 
-def _undone(client: Client, supply: _Supply, before: Sequence[str]) -> str:
+def _undone(client: Client, supply: _Supply, before: int) -> str:
     """Bring the cluster back, and say in a sentence to what."""
     reason = ""
     try:
         supply.undo(before)
         deadline = time.monotonic() + UNDO_S
-        while len(worker_addresses(client)) != len(before) and time.monotonic() < deadline:
+        while len(known_workers(client)) != before and time.monotonic() < deadline:
             time.sleep(LOOK_S)
-        there = len(worker_addresses(client))
+        there = len(known_workers(client))
     except Exception as error:
-        return f"It could not be brought back to {len(before)}: {error}"
-    if there != len(before):
-        reason = f", and not to the {len(before)} that it had, within {UNDO_S:g} s"
+        return f"It could not be brought back to {before}: {error}"
+    if there != before:
+        reason = f", and not to the {before} that it had, within {UNDO_S:g} s"
     return f"It was brought back to {there}{reason}."
 
 
@@ -179,8 +179,8 @@ class _OfObject:
     def keep(self) -> None:
         pass
 
-    def undo(self, before: Sequence[str]) -> None:
-        self.scale(len(before))
+    def undo(self, before: int) -> None:
+        self.scale(before)
 
 
 class _OfCommand:
@@ -210,8 +210,8 @@ class _OfCommand:
     def keep(self) -> None:
         pass
 
-    def undo(self, before: Sequence[str]) -> None:
-        self.scale(len(before))
+    def undo(self, before: int) -> None:
+        self.scale(before)
 
 
 class _OnThisMachine:
@@ -223,7 +223,7 @@ class _OnThisMachine:
         self._started: list[tuple[subprocess.Popen[bytes], IO[bytes]]] = []
 
     def scale(self, n: int) -> None:
-        missing = n - len(worker_addresses(self._client))
+        missing = n - len(known_workers(self._client))
         for _ in range(missing):
             self._start()
         if missing < 0:
@@ -268,9 +268,9 @@ class _OnThisMachine:
             process.returncode = 0
         self._started.clear()
 
-    def undo(self, before: Sequence[str]) -> None:
+    def undo(self, before: int) -> None:
         if not self._started:
-            self.scale(len(before))
+            self.scale(before)
             self.keep()
         for number in (signal.SIGTERM, signal.SIGKILL):
             deadline = time.monotonic() + END_S

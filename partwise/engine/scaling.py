@@ -9,7 +9,7 @@ one thread for each GPU and not for each core.
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import ConfigDict, Field, model_validator
@@ -21,6 +21,8 @@ from partwise.form_schema import FormSettings
 if TYPE_CHECKING:
     from distributed import Client
 
+SCHEDULER_S = 30.0
+"""For so long the scheduler is waited for."""
 ALL = -1
 """Stands for all there is."""
 
@@ -69,11 +71,12 @@ class ClusterWorker:
 
     address: str
     host: str
+    name: str = ""
     threads: int
     cores: int = 1
     """Of its machine, as far as its process may use them."""
     gpus: tuple[str, ...] = ()
-    """Those that its process sees, as CUDA_VISIBLE_DEVICES names them, in that order."""
+    """Its own, as CUDA_VISIBLE_DEVICES names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +130,8 @@ def slots_of(workers: Iterable[ClusterWorker], cpus: int, gpus: int = 0) -> list
             home = max(homes, key=lambda worker: (len(worker.gpus) if gpus else 0, worker.cpus))
             others = [worker for worker in left if worker is not home]
             of_host.append(_take(host, [home, *others], cpus, gpus))
-        slots += sorted(of_host, key=lambda slot: slot.worker)
+        places = {worker.address: place for place, worker in enumerate(members)}
+        slots += sorted(of_host, key=lambda slot: places[slot.worker])
     return slots
 
 
@@ -196,34 +200,56 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
     return _by_turns(slots, asked)
 
 
-def worker_addresses(client: "Client") -> list[str]:
-    """Return the addresses of the workers that a cluster has now."""
-    return sorted(_look(client))
-
-
-def _look(client: "Client") -> dict[str, dict[str, Any]]:
-    # Not `scheduler_info()`: what that keeps from an earlier look may lack workers.
+def known_workers(client: "Client") -> dict[str, dict[str, Any]]:
+    """Return what the scheduler says of each worker, by address."""
+    # `client.scheduler_info()` shares a cache whose refresh leaves out the workers.
     scheduler: Any = client.scheduler
-    workers: dict[str, dict[str, Any]] = client.sync(scheduler.identity, n_workers=-1)["workers"]
+    identity = client.sync(scheduler.identity, n_workers=-1, callback_timeout=SCHEDULER_S)
+    workers: dict[str, dict[str, Any]] = identity["workers"]
     return workers
 
 
 def cluster_workers(client: "Client") -> list[ClusterWorker]:
-    """Ask the scheduler and the workers of a cluster what they have."""
+    """Ask the scheduler and the workers of a cluster what they have.
+
+    Returns:
+        The workers, those of a host side by side.
+    """
     seen = client.run(cores_and_gpus, on_error="ignore")
     workers = []
-    for address, worker in sorted(_look(client).items()):
+    for address, worker in known_workers(client).items():
         cores, gpus = seen.get(address, (1, ()))
         workers.append(
             ClusterWorker(
                 address=address,
-                host=worker["host"],
-                threads=worker["nthreads"],
+                host=str(worker["host"]),
+                name=str(worker["name"]),
+                threads=int(worker["nthreads"]),
                 cores=cores,
                 gpus=tuple(gpus),
             )
         )
-    return workers
+    return divide_gpus(sorted(workers, key=_order))
+
+
+def divide_gpus(workers: Sequence[ClusterWorker]) -> list[ClusterWorker]:
+    """Give each GPU of a host to one of the workers that see it, by turns.
+
+    Args:
+        workers: Each with all GPUs that it sees, in that order. Workers of dask-cuda all see all,
+            each another one first, which becomes its own.
+    """
+    own: dict[str, list[str]] = {worker.address: [] for worker in workers}
+    taken: set[tuple[str, str]] = set()
+    while True:
+        before = len(taken)
+        for worker in workers:
+            name = next((name for name in worker.gpus if (worker.host, name) not in taken), None)
+            if name is not None:
+                taken.add((worker.host, name))
+                own[worker.address].append(name)
+        if len(taken) == before:
+            return [replace(worker, gpus=tuple(own[worker.address])) for worker in workers]
 
 
 def cores_and_gpus() -> tuple[int, tuple[str, ...]]:
@@ -246,35 +272,27 @@ def cores_and_gpus() -> tuple[int, tuple[str, ...]]:
 
 def _by_host(workers: Iterable[ClusterWorker]) -> dict[str, list[ClusterWorker]]:
     hosts: dict[str, list[ClusterWorker]] = defaultdict(list)
-    for worker in sorted(workers, key=lambda worker: (worker.host, worker.address)):
+    for worker in sorted(workers, key=_order):
         hosts[worker.host].append(worker)
     return hosts
 
 
-def _unused(workers: Sequence[ClusterWorker]) -> list[_Left]:
-    """Return what the workers of a host have, with each GPU at one of those that see it.
+def _order(worker: ClusterWorker) -> tuple[str, str, str]:
+    return worker.host, worker.name.zfill(12), worker.address
 
-    Workers of dask-cuda all see all GPUs, each its own one first; others see them in one order.
-    Either way each gets a GPU in turn, the first in its list that is left.
-    """
-    left = [
-        _Left(address=worker.address, threads=worker.threads, cpus=worker.threads)
+
+def _unused(workers: Sequence[ClusterWorker]) -> list[_Left]:
+    """Return what the workers of a host have."""
+    share = {True: max(worker.cores for worker in workers) // len(workers), False: 0}
+    return [
+        _Left(
+            address=worker.address,
+            threads=worker.threads,
+            cpus=max(worker.threads, share[bool(worker.gpus)]),
+            gpus=list(worker.gpus),
+        )
         for worker in workers
     ]
-    taken: set[str] = set()
-    while True:
-        before = len(taken)
-        for worker, mine in zip(workers, left, strict=True):
-            name = next((name for name in worker.gpus if name not in taken), None)
-            if name is not None:
-                taken.add(name)
-                mine.gpus.append(name)
-        if len(taken) == before:
-            break
-    for worker, mine in zip(workers, left, strict=True):
-        if mine.gpus:
-            mine.cpus = max(worker.threads, worker.cores // len(workers))
-    return left
 
 
 def _take(host: str, workers: Sequence[_Left], cpus: int, gpus: int) -> Slot:
@@ -304,7 +322,7 @@ def _gpus_of_each(workers: Sequence[ClusterWorker], config: ScalingConfig) -> in
     """Return how many GPUs each rank gets."""
     if config.gpus_per_worker is not None:
         return config.gpus_per_worker
-    there = sum(len(worker.gpus) for part in _by_host(workers).values() for worker in _unused(part))
+    there = sum(len(worker.gpus) for worker in workers)
     if not there or config.num_workers == ALL:
         return min(1, there)
     cpus = max(1, config.cpus_per_worker)

@@ -11,6 +11,7 @@ from partwise.engine.scaling import (
     ClusterWorker,
     ScalingConfig,
     cores_and_gpus,
+    divide_gpus,
     partition_slots,
     rank_slots,
     slots_of,
@@ -29,7 +30,7 @@ def workers_of(*threads: int, host: str = "a", **fields) -> list[ClusterWorker]:
 def cuda_workers(count: int, cores: int, host: str = "a") -> list[ClusterWorker]:
     """Return workers as dask-cuda starts them: each sees all GPUs, its own one first."""
     names = [str(number) for number in range(count)]
-    return [
+    seen = [
         ClusterWorker(
             address=f"tcp://{host}:{place}",
             host=host,
@@ -39,6 +40,7 @@ def cuda_workers(count: int, cores: int, host: str = "a") -> list[ClusterWorker]
         )
         for place in range(count)
     ]
+    return divide_gpus(seen)
 
 
 @st.composite
@@ -58,7 +60,7 @@ def clusters(draw) -> list[ClusterWorker]:
                     gpus=tuple(devices[start:] + devices[:start]),
                 )
             )
-    return workers
+    return divide_gpus(workers)
 
 
 @given(clusters(), st.integers(1, 5), st.integers(0, 3))
@@ -76,7 +78,9 @@ def test_nothing_is_given_to_two_slots(workers, cpus, gpus):
         threads = sum(worker.threads for worker in members)
         cores = max(worker.cores for worker in members)
         used = sum(slot.threads for slot in slots if slot.host == host)
-        assert used <= (max(cores, threads) + threads if members[0].gpus else threads)
+        assert used <= (
+            max(cores, threads) + threads if any(worker.gpus for worker in members) else threads
+        )
     for slot in slots:
         assert {by_address[other].host for other in slot.others} <= {slot.host}
         assert slot.worker not in slot.others
@@ -157,7 +161,7 @@ def test_gpus_are_used_where_they_are():
 
 
 def test_workers_that_see_the_same_gpus_share_them():
-    slots = slots_of(workers_of(1, 1, 1, gpus=("0", "1"), cores=6), 1, 1)
+    slots = slots_of(divide_gpus(workers_of(1, 1, 1, gpus=("0", "1"), cores=6)), 1, 1)
     assert [(slot.worker, slot.gpus) for slot in slots] == [
         ("tcp://a:0", ("0",)),
         ("tcp://a:1", ("1",)),
