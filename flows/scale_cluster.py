@@ -39,7 +39,7 @@ def scale_cluster(
             KubeCluster.from_name("big").
         timeout_s: How many seconds to wait for the workers.
         command: A command that brings the cluster to {n} workers, run here, without a shell, such
-            as "kubectl scale --replicas={n} daskworkergroup/mine-default". Empty: the scheduler has
+            as "kubectl scale --replicas={n} deployment/dask-worker". Empty: the scheduler has
             to run on this machine, where `dask worker` processes of one thread each are started.
 
     Returns:

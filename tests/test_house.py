@@ -313,4 +313,5 @@ def test_deployments_name_flows_that_exist():
     output = _run_python(code, *(deployment["entrypoint"] for deployment in deployments))
     flows = ["train-models", "run-inference", "map-partitions"]
     flows += ["export-models", "validate-exports", "model-pipeline", "export-transformers"]
+    flows += ["scale-cluster"]
     assert output.split() == [*flows, "train-models", "run-inference", "model-pipeline"]

@@ -19,7 +19,7 @@ def scale(
         n: How many workers.
         timeout_s: How many seconds to wait for them.
         command: Brings the cluster to {n} workers, such as
-            "kubectl scale --replicas={n} daskworkergroup/mine-default". Not needed where the
+            "kubectl scale --replicas={n} deployment/dask-worker". Not needed where the
             scheduler runs on this machine.
         cluster: The cluster: its --address.
     """

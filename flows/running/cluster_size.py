@@ -121,7 +121,7 @@ def _supply_of(cluster: RemoteCluster | DaskCluster, client: Client, command: st
         raise InputError(
             f"The cluster at {address} cannot be scaled: its scheduler runs on another machine, "
             "and cannot start workers. Give the command that does, such as `kubectl scale "
-            "--replicas={n} daskworkergroup/mine-default`, or start `dask worker` there."
+            "--replicas={n} deployment/dask-worker`, or start `dask worker` there."
         )
     return _OnThisMachine(cluster, client)
 
