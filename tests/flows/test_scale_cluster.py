@@ -15,6 +15,7 @@ from partwise.blocks import LocalCluster, RemoteCluster
 from partwise.errors import ClusterError, InputError
 from partwise.flows import scale_cluster
 from partwise.flows.cli.main import main
+from partwise.flows.running import cluster_size
 from partwise.flows.running.cluster_size import set_cluster_size
 
 START = "import sys; from distributed.cli.dask_scheduler import main; main()"
@@ -83,6 +84,7 @@ def test_workers_that_do_not_come_in_time_leave_nothing(scheduler):
     assert addresses(scheduler) == set()
 
 
+@pytest.mark.slow
 def test_a_worker_that_cannot_start_says_why_and_the_others_stay(scheduler, monkeypatch, tmp_path):
     block = RemoteCluster(address=scheduler)
     set_cluster_size(block, 1, timeout_s=60)
@@ -130,6 +132,7 @@ def test_a_cluster_object_of_dask_scales_itself(prefect_server):
         assert scale_cluster(1, cluster=cluster) == 1
 
 
+@pytest.mark.slow
 def test_the_flow_takes_an_address_and_the_command_line_too(prefect_server, scheduler, capsys):
     assert scale_cluster(1, cluster=scheduler, timeout_s=60) == 1
     assert main(["scale", "0", "--address", scheduler]) == 0
@@ -145,3 +148,21 @@ def test_what_cannot_be_scaled_is_said(prefect_server, monkeypatch, dask_client)
     block = RemoteCluster(address=dask_client.scheduler.address)
     with pytest.raises(InputError, match="runs on another machine, and cannot start workers"):
         set_cluster_size(block, 3, timeout_s=1)
+
+
+@pytest.mark.slow
+def test_an_interrupted_call_brings_the_cluster_back(scheduler, monkeypatch):
+    looks: list[int] = []
+    real = cluster_size.known_workers
+
+    def interrupted(client):
+        looks.append(1)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+        return real(client)
+
+    monkeypatch.setattr(cluster_size, "known_workers", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        set_cluster_size(RemoteCluster(address=scheduler), 2, timeout_s=60)
+    assert caught.value.__notes__ == ["It was brought back to 0."]
+    assert workers_of(scheduler) == []

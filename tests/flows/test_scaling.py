@@ -3,6 +3,7 @@
 import os
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import polars as pl
@@ -234,3 +235,28 @@ def observe_slowly(data, context):
     """Take long enough for other workers to start meanwhile."""
     time.sleep(1.0)
     return observe(data, context)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_retired_at_work_loses_no_partition(four_threads, tmp_path):
+    def retire() -> None:
+        with Client(four_threads.address) as client:
+            while not any(client.processing().values()):
+                time.sleep(0.05)
+            time.sleep(1.5)
+            client.retire_workers(n=1)
+
+    with ThreadPoolExecutor(1) as thread:
+        retired = thread.submit(retire)
+        run = map_partitions(
+            TABLE,
+            "key",
+            observe_slowly,
+            run_id="retired",
+            store=tmp_path,
+            execution=ExecutionOptions(n_shards=4),
+            cluster=four_threads,
+        )
+        retired.result(timeout=60)
+    assert run.counts == {"DONE": 12}
+    observed(run)
