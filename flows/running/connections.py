@@ -237,5 +237,7 @@ def workers_at_most(cluster: Cluster, client: Client) -> list[ClusterWorker]:
     """Return the workers of a cluster, those included that it may start while a run is at work."""
     workers = cluster_workers(client)
     most = cluster.max_workers if isinstance(cluster, LocalCluster) else 0
-    to_come = range(len(workers), most if workers else 0)
-    return workers + [replace(workers[0], address=f"to come: {number}") for number in to_come]
+    numbers = range(len(workers), most if workers else 0)
+    # The GPUs of the machine are counted with the workers that are there.
+    to_come = [replace(workers[0], address=f"to come: {number}", gpus=()) for number in numbers]
+    return workers + to_come
