@@ -17,7 +17,7 @@ from typing import Any
 _MODULES = {
     "partwise.flows": (
         *("export_models", "export_transformers", "map_partitions", "model_pipeline"),
-        *("run_inference", "train_models", "validate_exports"),
+        *("run_inference", "scale_cluster", "train_models", "validate_exports"),
     ),
     "partwise.outcomes": ("PartitionStatus", "Result", "RunStatus", "Skip"),
     "partwise.connector.context": ("PartitionContext",),
@@ -36,6 +36,7 @@ _MODULES = {
     "partwise.transformers.options": ("TransformersOptions",),
     "partwise.transformers.collection": ("TransformersExport",),
     "partwise.engine.options": ("ExecutionOptions",),
+    "partwise.engine.scaling": ("ScalingConfig",),
     "partwise.blocks": (
         *("ArtifactStore", "CudaCluster", "FileSource", "LocalCluster", "RemoteCluster"),
         *("SqlSource", "SqlTable"),

@@ -12,6 +12,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.registration import register_dataset
 from partwise.engine.options import ExecutionOptions
+from partwise.engine.scaling import ScalingConfig
 from partwise.errors import (
     ArtifactNotFoundError,
     CheckpointError,
@@ -52,6 +53,7 @@ from partwise.flows import (
     map_partitions,
     model_pipeline,
     run_inference,
+    scale_cluster,
     train_models,
     validate_exports,
 )
@@ -98,6 +100,7 @@ __all__ = [
     "map_partitions",
     "model_pipeline",
     "run_inference",
+    "scale_cluster",
     "train_models",
     "validate_exports",
     "PartitionStatus",
@@ -131,6 +134,7 @@ __all__ = [
     "TransformersOptions",
     "TransformersExport",
     "ExecutionOptions",
+    "ScalingConfig",
     "ArtifactStore",
     "CudaCluster",
     "FileSource",

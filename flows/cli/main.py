@@ -73,6 +73,7 @@ _COMMANDS = {
         "doctor:doctor",
         "See whether this machine, a store and a cluster are fit for work.",
     ),
+    "scale": ("scale:scale", "Bring a Dask cluster that runs already to a number of workers."),
     "up": ("services:up", "Start a Prefect server and a worker here, and deploy prefect.yaml."),
     "down": ("services:down", "End the server and the worker that `up` started here."),
     "deploy": (

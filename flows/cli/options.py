@@ -185,7 +185,7 @@ class TrainerOptions:
     min_rows: int | None = None
     """A partition with fewer rows to train on is skipped. Default: 10."""
     threads: int | None = None
-    """Threads for one model. Default: 1."""
+    """Threads for one model, or more where --partition-cpus is more. Default: 1."""
 
     def build(self) -> "LightGBMTrainer | XGBoostTrainer | str":
         """Return the trainer, or the name of a function.

@@ -19,17 +19,18 @@ from partwise.engine.child_process import end_marked
 from partwise.engine.credentials import Credentials
 from partwise.engine.driver import Driver, Logger
 from partwise.engine.ending import describe_ending
-from partwise.engine.limits import Limits, smallest_memory_limit
+from partwise.engine.limits import smallest_memory_limit
 from partwise.engine.params import shard_params
 from partwise.engine.payload import name_of, pack_work
 from partwise.engine.plan import Plan
 from partwise.engine.sample import predict, sample_of
+from partwise.engine.scaling import partition_slots
 from partwise.flows.orchestration.progress import listeners
 from partwise.flows.running.connections import (
     connect,
     open_cluster,
     open_store,
-    slots_per_host,
+    workers_at_most,
 )
 from partwise.flows.running.parameters import ClusterParameter, StoreParameter
 from partwise.outcomes import CANCELLED, RunStatus
@@ -104,8 +105,11 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(chosen_cluster))
             _give_keys(client, opened_store, plan.source)
-        slots = sum(client.nthreads().values())
-        n_shards = plan.choose_n_shards(claim, slots)
+        options = plan.options
+        slots = partition_slots(
+            workers_at_most(chosen_cluster, client), options.partition_cpus, options.partition_gpus
+        )
+        n_shards = plan.choose_n_shards(claim, len(slots))
         folder = SharedFolder(
             directory,
             opened_store,
@@ -116,11 +120,12 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         stack.callback(folder.close)
         with clock.stage("load"):
             sharded = _load(plan, n_shards, client, folder, stack)
-        limits = plan.options.limits(slots_per_host(client))
-        _announce(plan, sharded, folder, client, limits, logger)
+        limits = options.limits_on(slots)
+        memory = smallest_memory_limit(client, limits)
+        _announce(plan, sharded, folder, len(slots), memory, logger)
         remark = None
         if plan.options.sample is not None:
-            remark = partial(predict, sharded=sharded, slots=slots)
+            remark = partial(predict, sharded=sharded, slots=len(slots))
             sharded = sample_of(sharded, plan.options.sample)
         params = shard_params(plan.params, identity.key_columns, n_shards, directory)
         chosen = sharded.partitions if sharded.only is None else len(sharded.only)
@@ -138,7 +143,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             training_run_id=identity.training_run_id,
             reads=plan.reads,
             compatible=claim.compatible,
-            options=plan.options,
+            options=options,
             limits=limits,
             work=folder.write(work_file(token), payload),
         )
@@ -191,8 +196,8 @@ def _announce(
     plan: Plan,
     sharded: ShardedRows,
     folder: SharedFolder,
-    client: Client,
-    limits: Limits,
+    slots: int,
+    memory: int,
     logger: Logger,
 ) -> None:
     """Log how many rows, partitions and shards there are, and what is odd about them."""
@@ -203,8 +208,7 @@ def _announce(
         f"{sharded.partitions:,}",
         len(sharded.shards),
     )
-    memory = smallest_memory_limit(client, limits)
-    for warning in warnings_of(sharded, folder, sum(client.nthreads().values()), memory):
+    for warning in warnings_of(sharded, folder, slots, memory):
         logger.warning("Run %s: %s", plan.identity.run_id, warning)
 
 

@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,6 +21,7 @@ from partwise.engine.assignment import ShardAssignment, ShardReceipt
 from partwise.engine.child_process import discard_child
 from partwise.engine.host import Host
 from partwise.engine.limits import memory_limit
+from partwise.engine.machine_slots import gpu_variables, thread_variables
 from partwise.engine.messages import OpenShard
 from partwise.engine.params import params_fingerprints
 from partwise.engine.reporter import Reporter
@@ -46,11 +47,16 @@ EARLIER_LOG_BYTES = 16 << 10
 """What is kept of the log of an attempt that was not the last."""
 
 
-def run_on(host: Host, assignment: ShardAssignment, is_stopped: Callable[[], bool]) -> ShardReceipt:
-    """Work on one shard on a host."""
+def run_on(
+    host: Host,
+    assignment: ShardAssignment,
+    is_stopped: Callable[[], bool],
+    gpus: Sequence[str] = (),
+) -> ShardReceipt:
+    """Work on one shard on a host, with these GPUs where the options say how many."""
     with tempfile.TemporaryDirectory(prefix="shard-", dir=host.folder) as directory:
         try:
-            return ShardRun(assignment, host, directory, is_stopped).run()
+            return ShardRun(assignment, host, directory, is_stopped, gpus).run()
         except BaseException:
             # The child may be in the midst of this shard; the next one must not hear of that.
             discard_child()
@@ -65,6 +71,7 @@ class ShardRun:
         host: Where it runs.
         directory: A folder for what only this execution needs.
         is_stopped: Whether the run is being stopped; asked a few times a second.
+        gpus: Those of its partitions, where the options say how many a partition has.
     """
 
     def __init__(
@@ -73,7 +80,12 @@ class ShardRun:
         host: Host,
         directory: str,
         is_stopped: Callable[[], bool],
+        gpus: Sequence[str] = (),
     ) -> None:
+        options = assignment.execution.options
+        self._environment = thread_variables(options.partition_cpus)
+        if options.partition_gpus is not None:
+            self._environment |= gpu_variables(gpus)
         self._assignment = assignment
         self._execution = assignment.execution
         self._is_stopped = is_stopped
@@ -188,6 +200,8 @@ class ShardRun:
             download=self._download,
             is_stopped=self._is_stopped,
             isolation=options.isolation,
+            threads=options.partition_cpus,
+            environment=self._environment,
         )
         attempt = 1
         while waiting:

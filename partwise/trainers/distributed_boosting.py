@@ -150,7 +150,9 @@ class DistributedBoosting(BoostingSettings):
         names = [*self.features, self._label_of(schema), self.weight, self.group]
         return [name for name in dict.fromkeys(names) if name]
 
-    def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
+    def _choose_features(
+        self, schema: pa.Schema, key_columns: Sequence[str] = ()
+    ) -> FeatureColumns:
         return choose_features(
             schema,
             label=self._label_of(schema),

@@ -35,6 +35,7 @@ DEPLOYMENTS = (
     "validate-exports/on-demand",
     "model-pipeline/on-demand",
     "export-transformers/on-demand",
+    "scale-cluster/on-demand",
     "model-pipeline/nightly",
     "train-models/nightly",
     "run-inference/after-training",
