@@ -157,6 +157,14 @@ class Claim:
                 break
         return tuple(sorted(numbers))
 
+    def resumable_generations(self, intent: Intent) -> tuple[int, ...]:
+        """Return the generations of the same code and inputs: a gang resumes their checkpoints."""
+        if self.existing is None or intent.inputs_fingerprint is None:
+            return ()
+        documents = map(self.existing.read_generation_document, self.earlier_generations(intent))
+        same = intent.inputs_fingerprint
+        return tuple(each.generation for each in documents if each.inputs_fingerprint == same)
+
     def is_settled(self, intent: Intent) -> bool:
         """Whether a resume has nothing to do: all is DONE and there, and nothing changed."""
         run = self.existing
