@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from partwise.flows.model_pipeline import model_pipeline
     from partwise.flows.run_inference import run_inference
     from partwise.flows.scale_cluster import scale_cluster
+    from partwise.flows.train_distributed import train_distributed
     from partwise.flows.train_models import train_models
     from partwise.flows.validate_exports import validate_exports
 
@@ -26,6 +27,7 @@ __all__ = [
     "model_pipeline",
     "run_inference",
     "scale_cluster",
+    "train_distributed",
     "train_models",
     "validate_exports",
 ]

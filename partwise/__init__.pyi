@@ -9,6 +9,7 @@ from partwise.blocks import (
 )
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
+from partwise.connector.rank_context import RankContext, get_context
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.registration import register_dataset
 from partwise.engine.options import ExecutionOptions
@@ -32,6 +33,7 @@ from partwise.errors import (
     OutputError,
     PartitionNotFoundError,
     PartwiseError,
+    PeerLostError,
     RunBusyError,
     RunCancelled,
     RunExistsError,
@@ -54,9 +56,11 @@ from partwise.flows import (
     model_pipeline,
     run_inference,
     scale_cluster,
+    train_distributed,
     train_models,
     validate_exports,
 )
+from partwise.gangs.options import GangOptions
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.models.onnx_model import OnnxModel
 from partwise.models.serdes import (
@@ -91,6 +95,9 @@ from partwise.trainers import (
     XGBoostTrainer,
     default_predict,
 )
+from partwise.trainers.distributed_lightgbm import DistributedLightGBM
+from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from partwise.trainers.torch_distributor import TorchDistributor
 from partwise.transformers.collection import TransformersExport
 from partwise.transformers.options import TransformersOptions
 
@@ -101,6 +108,7 @@ __all__ = [
     "model_pipeline",
     "run_inference",
     "scale_cluster",
+    "train_distributed",
     "train_models",
     "validate_exports",
     "PartitionStatus",
@@ -109,6 +117,8 @@ __all__ = [
     "Skip",
     "PartitionContext",
     "DataConnector",
+    "RankContext",
+    "get_context",
     "Holdout",
     "HoldoutByTime",
     "HoldoutFraction",
@@ -116,6 +126,9 @@ __all__ = [
     "Trainer",
     "XGBoostTrainer",
     "default_predict",
+    "DistributedLightGBM",
+    "DistributedXGBoost",
+    "TorchDistributor",
     "KerasSerde",
     "LightGBMSerde",
     "ModelSerde",
@@ -135,6 +148,7 @@ __all__ = [
     "TransformersExport",
     "ExecutionOptions",
     "ScalingConfig",
+    "GangOptions",
     "ArtifactStore",
     "CudaCluster",
     "FileSource",
@@ -184,6 +198,7 @@ __all__ = [
     "ClusterError",
     "OutputError",
     "ServiceError",
+    "PeerLostError",
     "RunFailed",
     "RunCancelled",
 ]

@@ -78,6 +78,16 @@ class RowOptions:
         }
 
 
+@Parameter(name="*", group=ROWS)
+@dataclass(frozen=True, kw_only=True)
+class InferredRowOptions(RowOptions):
+    """Which rows, where one model may be for all of them."""
+
+    partition_by: Annotated[Names, Parameter(alias="-p")] = ()
+    """The key column, or several: store,date. Rows of equal keys are a partition. With the one
+    model of train-distributed none is needed: blocks of rows are partitions."""
+
+
 @Parameter(name="*", group=RUN)
 @dataclass(frozen=True, kw_only=True)
 class FollowingRunOptions:

@@ -34,7 +34,7 @@ from partwise.flows.running.connections import (
 )
 from partwise.flows.running.parameters import ClusterParameter, StoreParameter
 from partwise.outcomes import CANCELLED, RunStatus
-from partwise.runs.claim import Claim
+from partwise.runs.claim import Claim, Intent
 from partwise.runs.completion import complete_run, settle_unchanged
 from partwise.runs.run import Run
 from partwise.shuffle.load import read_keys
@@ -56,7 +56,7 @@ MOST_GROUPS = 64
 
 
 @dataclass(slots=True)
-class _Clock:
+class Clock:
     """Seconds of each stage."""
 
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -64,6 +64,7 @@ class _Clock:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
+        """Measure a block."""
         began = time.monotonic()
         try:
             yield
@@ -86,17 +87,13 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
     """
     opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
     plan = plan.as_sample(opened_store)
-    clock, logger, identity = _Clock(), get_run_logger(), plan.identity
+    clock, logger, identity = Clock(), get_run_logger(), plan.identity
     payload = pack_work(plan.work, name_of(plan.function))
     opened_store.check_writable()
     with ExitStack() as stack:
         claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
-        if claim.is_settled(plan.intent):
-            claim.begin(n_shards=0, intent=plan.intent)
-            logger.info(
-                "Run %s: nothing changed, all partitions are done; 0 to run.", identity.run_id
-            )
-            return _published(settle_unchanged(claim, clock.started_at))
+        if settled := settle_if_done(claim, plan.intent, clock):
+            return settled
         token = secrets.token_hex(6)
         directory = stack.enter_context(run_scratch()) / "shared"
         directory.mkdir()
@@ -104,7 +101,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             # Called once the client has left: it ends child processes that outlived their worker.
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(chosen_cluster))
-            _give_keys(client, opened_store, plan.source)
+            give_keys(client, opened_store, plan.source)
         options = plan.options
         slots = partition_slots(
             workers_at_most(chosen_cluster, client), options.partition_cpus, options.partition_gpus
@@ -163,10 +160,21 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
                 remark=remark,
             )
             run = complete_run(claim, ending)
-        return _published(run)
+        return publish_run(run)
 
 
-def _published(run: Run) -> Run:
+def settle_if_done(claim: Claim, intent: Intent, clock: Clock) -> Run | None:
+    """Return the run where a resume of it has nothing to do; None where it has."""
+    if not claim.is_settled(intent):
+        return None
+    claim.begin(n_shards=0, intent=intent)
+    get_run_logger().info(
+        "Run %s: nothing changed, all partitions are done; 0 to run.", claim.identity.run_id
+    )
+    return publish_run(settle_unchanged(claim, clock.started_at))
+
+
+def publish_run(run: Run) -> Run:
     """Have the run's report and artifacts made; without them it is complete all the same."""
     if run.summary is not None and run.status is RunStatus.SKIPPED:
         get_run_logger().warning("Run %s: %s", run.run_id, run.summary.message)
@@ -174,9 +182,10 @@ def _published(run: Run) -> Run:
     return run
 
 
-def _give_keys(client: Client, store: Store, source: Source) -> None:
+def give_keys(client: Client, store: Store, *sources: Source) -> None:
     """Give the workers the keys of the store, and of the buckets that rows are read from."""
-    for url, keys in known_credentials([store.url, *source.buckets()]).items():
+    buckets = [bucket for source in sources for bucket in source.buckets()]
+    for url, keys in known_credentials([store.url, *buckets]).items():
         client.register_plugin(Credentials(url, keys))
 
 

@@ -28,7 +28,7 @@ from partwise.engine.reporter import Reporter
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.shard_plan import ShardPlan, plan_shard
 from partwise.engine.supervisor import AttemptOutcome, Supervisor
-from partwise.engine.trained_models import locate_models, model_checksums
+from partwise.engine.trained_models import locate_models, model_checksums, owner_of_model
 from partwise.engine.works import StoredModel
 from partwise.errors import ArtifactNotFoundError
 from partwise.outcomes import PartitionStatus
@@ -143,7 +143,9 @@ class ShardRun:
         """Compare the shard with what is committed of it."""
         execution, shard = self._execution, self._shard
         params = {} if self._params is None else params_fingerprints(self._params)
-        models = {} if self._models is None else model_checksums(self._models)
+        models = {}
+        if self._models is not None:
+            models = model_checksums(self._models, [shard.partition_ids[i] for i in self._chosen])
         self._fingerprints = {
             i: combine(
                 self._reader.fingerprint(int(shard.offsets[i]), int(shard.offsets[i + 1])),
@@ -312,6 +314,8 @@ class ShardRun:
         """Return an artifact that some run has of a partition, for its function."""
         execution = self._execution
         name = self._shard.partition_ids[index]
+        if run_id is not None and run_id == execution.training_run_id and self._models is not None:
+            name = owner_of_model(self._models) or name
         if run_id is not None and run_id != execution.run_id:
             return open_run(execution.store, run_id, execution.token).read_artifact(name, filename)
         # Of this run, what an earlier generation committed: a ledger of this one is only written.

@@ -107,6 +107,12 @@ class BoostingSettings(BaseModel):
     """Parameters that a field of the trainer stands for, and that field."""
 
     @property
+    def library(self) -> str:
+        """The library that trains, as packages name it."""
+        kind: str = self.kind  # type: ignore[attr-defined]
+        return kind.removeprefix("distributed_")
+
+    @property
     def task(self) -> Task:
         """What its objective comes to: regression, or two or more classes."""
         return self._task({"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)})

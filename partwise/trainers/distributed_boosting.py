@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
-from pydantic.json_schema import SkipJsonSchema
+from pydantic.json_schema import SkipJsonSchema  # noqa: TC002
 
 from partwise.connector.global_sample import SAMPLE_ROWS
 from partwise.errors import ColumnError, InputError
@@ -115,7 +115,7 @@ class DistributedBoosting(BoostingSettings):
         ranks = params.get("objective", self.DEFAULT_OBJECTIVE) in self.RANKING
         if ranks != bool(self.group):
             raise ValueError(
-                f"group goes with the objectives {', '.join(sorted(self.RANKING))}, and they need it"
+                f"group goes with the objectives {', '.join(sorted(self.RANKING))}, which need it"
             )
         return self
 
@@ -141,7 +141,7 @@ class DistributedBoosting(BoostingSettings):
                 f"The weight {self.weight!r} is {schema.field(self.weight).type}, but numbers are "
                 "needed."
             )
-        self._choose_features(schema)
+        self._choose_features(schema, key_columns or ())
 
     def reads(self, schema: pa.Schema) -> list[str] | None:
         """Return the columns that are looked at; None: all, as no features are named."""
@@ -150,14 +150,16 @@ class DistributedBoosting(BoostingSettings):
         names = [*self.features, self._label_of(schema), self.weight, self.group]
         return [name for name in dict.fromkeys(names) if name]
 
-    def _choose_features(self, schema: pa.Schema) -> FeatureColumns:
+    def _choose_features(
+        self, schema: pa.Schema, key_columns: Sequence[str] = ()
+    ) -> FeatureColumns:
         return choose_features(
             schema,
             label=self._label_of(schema),
             features=self.features,
             categorical=self.categorical,
             # Another label would give this one away.
-            left_out={*marked_labels(schema), self.weight, self.group},
+            left_out={*marked_labels(schema), *key_columns, self.weight, self.group},
         )
 
     def _eval_names(self, context: RankContext) -> list[str]:

@@ -29,6 +29,7 @@ pytestmark = pytest.mark.slow  # a Prefect server and a worker
 
 DEPLOYMENTS = (
     "train-models/on-demand",
+    "train-distributed/on-demand",
     "run-inference/on-demand",
     "map-partitions/on-demand",
     "export-models/on-demand",
