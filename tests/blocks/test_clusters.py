@@ -249,3 +249,9 @@ def test_a_cuda_cluster_gives_each_worker_its_own_gpu():
     with CudaCluster().client() as client:
         seen = client.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"].split(",")[0])
     assert len(set(seen.values())) == len(seen)
+
+
+def test_a_cluster_does_not_grow_to_fewer_workers_than_it_begins_with():
+    with pytest.raises(ValidationError, match="max_workers is 2, and workers, the fewest, 3"):
+        LocalCluster(workers=3, max_workers=2)
+    assert LocalCluster(max_workers=2).workers == 0
