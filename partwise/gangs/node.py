@@ -73,6 +73,8 @@ class Start:
     addresses: tuple[tuple[str, int], ...]
     exchange: tuple[str, int]
     key: str
+    resume_from: str
+    """The checkpoint to go on from; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +297,7 @@ class _NodeRun:
             generation=spec.generation,
             seed=spec.seed,
             store=asdict(spec.store),
+            resume_from=start.resume_from,
             credentials=all_credentials() if payload else {},
             log_fd=log.descriptor,
             port_fd=port.fileno(),
