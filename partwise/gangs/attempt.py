@@ -193,7 +193,7 @@ class Attempt:
                     self._lost[number] = "did not end its ranks in time"
                 continue
             self._repeat(now)
-            self._wait(deadline)
+            self._wait(None if self._ending_at else deadline)
             if self._lost or any(f.status == "error" for f in self._futures.values()):
                 self._end("another worker of the gang was lost")
 

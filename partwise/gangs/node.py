@@ -385,12 +385,14 @@ class _NodeRun:
     def _collect(self) -> NodeEnd:
         """Upload what is kept, and return how the ranks ended."""
         outcomes = [rank.outcome() for rank in self._ranks]
+        # Of a gang that has failed elsewhere the model does not count, and may be large.
+        with_model = self._control.stop is None
         artifacts = upload_node(
             self._spec,
             self._assignment.number,
             self._assignment.attempt,
             self._ranks,
-            outcomes,
+            outcomes if with_model else [None] * len(outcomes),
         )
         ends, errors = [], {}
         for rank, outcome, kept in zip(self._ranks, outcomes, artifacts, strict=True):
