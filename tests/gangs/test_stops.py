@@ -167,6 +167,7 @@ def test_a_rank_that_fails_ends_the_gang_and_is_blamed(stage, name):
     assert failed.rank == 1
     assert message in str(failed)
     assert "'gang'" in str(failed)
+    print(f"ended after {took:.2f} s")
     assert took < GRACE_S + LATE_S
     assert [end.rank for end in failed.ends] == [0, 1]
     assert failed.ends[1].status == PartitionStatus.FAILED
@@ -200,6 +201,7 @@ def test_a_gang_that_is_stopped_ends_with_its_reason(stage, name, how):
     stage.check_nothing_is_left(spec, told)
 
     failed = caught.value
+    print(f"ended after {took:.2f} s")
     assert took < GRACE_S + LATE_S
     assert failed.rank is None
     assert failed.__cause__ is None
@@ -238,6 +240,7 @@ def test_a_worker_that_is_lost_ends_the_gang(stage, number):
     finally:
         with suppress(ProcessLookupError):
             os.kill(victim, signal.SIGKILL)
+    print(f"ended after {took:.2f} s")
     assert took < GRACE_S + LATE_S + (spec.silence_s if number == signal.SIGSTOP else 0)
     failed = caught.value
     assert failed.rank == 1
