@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from dask.base import annotate
+from dask.delayed import delayed
 from distributed import Client, Future
 
 from partwise.engine.failures import Failure, describe_error, fingerprint_failure
@@ -38,9 +40,8 @@ SETTLE_S = 1.0
 """After a rank that seems to have died of another one, for so long the others may show why."""
 LATE_S = 10.0
 """A node that is so late to end its ranks counts as lost."""
-FIRST_PRIORITY = 1e10
-"""Above that of all other tasks; the gang that came first is before those that came later, on all
-workers: so two gangs do not each get a part of what both need."""
+FIRST_PRIORITY = 1_000_000
+"""Above that of all other tasks: slots that are held wait for the others."""
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +76,7 @@ class Attempt:
         client: Connected to the cluster.
         spec: What the gang is asked to do.
         number: 1 at first.
+        resume_from: The checkpoint that its ranks go on from; empty: none.
         stopped: Returns why the gang is to be stopped; None: it is not.
         listen: Hears of events.
     """
@@ -84,12 +86,15 @@ class Attempt:
         client: Client,
         spec: GangSpec,
         number: int,
+        resume_from: str,
         stopped: Callable[[], Stop | None],
         listen: Callable[[GangEvent], None],
     ) -> None:
         self._client = client
         self._spec = spec
         self._number = number
+        self._resume_from = resume_from
+        self._topic = gang_topic(spec.token, number)
         self._stopped = stopped
         self._listen = listen
         self._news: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
@@ -116,30 +121,27 @@ class Attempt:
         Raises:
             ClusterError: A slot stayed busy for too long, or the cluster is gone.
         """
-        topic = gang_topic(self._spec.token, self._number)
-        self._client.subscribe_topic(topic, lambda event: self._news.put(event[1]))
+        self._client.subscribe_topic(self._topic, lambda event: self._news.put(event[1]))
         try:
             self._submit()
             if self._await_joined():
                 self._follow()
             return self._describe()
         finally:
-            self._release(topic)
+            self._release()
 
     def _submit(self) -> None:
-        priority = FIRST_PRIORITY - time.time()
+        keys = [f"{self._topic}-node-{number}" for number in range(len(self._spec.nodes))]
+        tasks = []
         for number, node in enumerate(self._spec.nodes):
             assignment = NodeAssignment(spec=self._spec, number=number, attempt=self._number)
-            future = self._client.submit(
-                run_node,
-                assignment,
-                key=f"{gang_topic(self._spec.token, self._number)}-node-{number}",
-                workers=[node.worker],
-                allow_other_workers=False,
-                priority=priority,
-                pure=False,
-                retries=0,
-            )
+            with annotate(workers=[node.worker], allow_other_workers=False, retries=0):
+                run = delayed(run_node, pure=False)
+                tasks.append(run(assignment, dask_key_name=keys[number]))
+        # All in one message. So of two gangs that need the same slots one is first at every worker;
+        # were they sent one by one, each gang could get a part of the slots, and wait for the rest.
+        futures = self._client.compute(tasks, priority=FIRST_PRIORITY, optimize_graph=False)
+        for number, future in enumerate(futures):
             future.add_done_callback(lambda _: self._news.put(None))
             self._futures[number] = future
 
@@ -172,6 +174,7 @@ class Attempt:
             ),
             exchange=self._joined[0].exchange,
             key=secrets.token_hex(16),
+            resume_from=self._resume_from,
         )
         limit = spec.time_limit_s
         deadline = None if limit is None else time.monotonic() + limit
@@ -190,7 +193,7 @@ class Attempt:
                     self._lost[number] = "did not end its ranks in time"
                 continue
             self._repeat(now)
-            self._wait(deadline)
+            self._wait(None if self._ending_at else deadline)
             if self._lost or any(f.status == "error" for f in self._futures.values()):
                 self._end("another worker of the gang was lost")
 
@@ -290,10 +293,10 @@ class Attempt:
             elif now - self._heard[node.worker][1] > self._spec.silence_s:
                 self._lost[number] = f"was not heard of for {self._spec.silence_s:g} s"
 
-    def _release(self, topic: str) -> None:
+    def _release(self) -> None:
         """Leave nothing on the cluster: no task, no process, no folder."""
         try:
-            self._client.unsubscribe_topic(topic)
+            self._client.unsubscribe_topic(self._topic)
             for future in self._futures.values():
                 if not future.done():
                     future.cancel(reason="the gang has ended")

@@ -11,6 +11,7 @@ from distributed import Client
 from partwise.engine.scaling import cluster_workers
 from partwise.errors import ClusterError, StoreError
 from partwise.gangs.attempt import LOOK_S, Attempt, AttemptEnd
+from partwise.gangs.checkpoints import resume_point
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.events import GangEvent, GangListener
 from partwise.gangs.placement import replace_lost
@@ -66,11 +67,18 @@ class GangDriver:
             GangFailed: A rank failed, or the gang was stopped; nothing of it counts. Its cause is
                 what the rank that is to blame raised.
             ClusterError: A slot stayed busy for too long, or the cluster is gone.
+            InputError: The run that `resume_from` names has no checkpoint.
         """
         spec = self._spec
         number = 1
         while True:
-            self._attempt = Attempt(self._client, spec, number, lambda: self.stopped, self._listen)
+            # Asked once for all ranks: a late checkpoint of the last attempt may still come.
+            resume_from = resume_point(
+                spec.store, spec.run_id, {*spec.resumable, spec.generation}, spec.resume_from
+            )
+            self._attempt = Attempt(
+                self._client, spec, number, resume_from, lambda: self.stopped, self._listen
+            )
             ended = self._attempt.run()
             if ended.is_success:
                 return ended.ends

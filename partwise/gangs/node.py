@@ -73,6 +73,8 @@ class Start:
     addresses: tuple[tuple[str, int], ...]
     exchange: tuple[str, int]
     key: str
+    resume_from: str
+    """The checkpoint to go on from; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,6 +297,7 @@ class _NodeRun:
             generation=spec.generation,
             seed=spec.seed,
             store=asdict(spec.store),
+            resume_from=start.resume_from,
             credentials=all_credentials() if payload else {},
             log_fd=log.descriptor,
             port_fd=port.fileno(),
@@ -382,12 +385,14 @@ class _NodeRun:
     def _collect(self) -> NodeEnd:
         """Upload what is kept, and return how the ranks ended."""
         outcomes = [rank.outcome() for rank in self._ranks]
+        # Of a gang that has failed elsewhere the model does not count, and may be large.
+        with_model = self._control.stop is None
         artifacts = upload_node(
             self._spec,
             self._assignment.number,
             self._assignment.attempt,
             self._ranks,
-            outcomes,
+            outcomes if with_model else [None] * len(outcomes),
         )
         ends, errors = [], {}
         for rank, outcome, kept in zip(self._ranks, outcomes, artifacts, strict=True):

@@ -171,6 +171,8 @@ def content_file(content: bytes, filename: str) -> Iterator[str]:
     """Give the path of a temporary file of this name and content: serdes read paths."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, filename)
+        # A file of the model directory of a gang may stand in a folder of its own.
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         yield str(path)
 

@@ -1,0 +1,68 @@
+"""Gangs for tests: a function or a command as ranks on the workers of a client."""
+
+import secrets
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+from distributed import Client
+
+from partwise.connector.rank_context import RankContext
+from partwise.engine.scaling import cluster_workers
+from partwise.gangs.events import GangEvent
+from partwise.gangs.placement import place_ranks
+from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec
+from partwise.gangs.work import GangPayload, TrainRankWork
+from partwise.models.serdes import PickleSerde
+from partwise.runs.documents import execution_token
+from partwise.shuffle.shared_folder import StagedFile
+from partwise.store.store import Store
+
+
+class Events:
+    """A listener that keeps what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[GangEvent] = []
+
+    def update(self, event: GangEvent) -> None:
+        self.heard.append(event)
+
+    def of(self, kind: str) -> list[GangEvent]:
+        return [event for event in self.heard if event.kind == kind]
+
+    def lines(self) -> list[str]:
+        return [line for event in self.of("log") for line in str(event).splitlines()]
+
+
+def make_gang(
+    client: Client,
+    folder: Path,
+    target: Callable[[RankContext], Any] | Sequence[str],
+    *,
+    ranks: int = -1,
+    **fields: Any,
+) -> GangSpec:
+    """Return a gang of a run in a local store; a function's model is pickled."""
+    token = execution_token(1, secrets.token_hex(4))
+    if callable(target):
+        path = folder / f"payload-{token}.pickle"
+        work = TrainRankWork(function=target, serde=PickleSerde())
+        path.write_bytes(cloudpickle.dumps(GangPayload(work=work, hyperparameters={"depth": 3})))
+        staged = StagedFile(path=str(path), where="disk")
+        wanted: FunctionTarget | CommandTarget = FunctionTarget(payload=staged)
+    else:
+        wanted = CommandTarget(words=tuple(target))
+    defaults = {
+        "token": token,
+        "run_id": "gang",
+        "generation": 1,
+        "store": Store.parse(folder / "store"),
+        "target": wanted,
+        "grace_s": 1.0,
+        "join_timeout_s": 60.0,
+    }
+    if "nodes" not in fields:
+        defaults["nodes"] = place_ranks(cluster_workers(client), ranks).nodes
+    return GangSpec(**{**defaults, **fields})

@@ -1,0 +1,51 @@
+"""The log of a rank: live lines are bounded, and so is what is kept."""
+
+import os
+
+import pytest
+
+from partwise.gangs import logs
+from partwise.gangs.logs import RankLog
+
+
+@pytest.fixture
+def log(tmp_path):
+    log = RankLog(str(tmp_path / "log"))
+    yield log
+    log.close()
+
+
+def test_lines_come_whole_and_once(log):
+    os.write(log.descriptor, b"one\ntw")
+    assert log.new_lines() == ["one"]
+    os.write(log.descriptor, b"o\nthree")
+    assert log.new_lines() == ["two"]
+    assert log.new_lines() == []
+    assert log.new_lines(ended=True) == ["three"]
+    assert log.content() == b"one\ntwo\nthree"
+
+
+def test_of_many_lines_the_last_are_told(log):
+    os.write(log.descriptor, b"".join(b"%d\n" % i for i in range(30_000)))
+    told = log.new_lines()
+    assert "left out" in told[0]
+    assert told[1:] == [str(i) for i in range(29_950, 30_000)]
+
+
+def test_a_line_without_an_end_is_told_in_parts(log):
+    os.write(log.descriptor, b"x" * 5_000)
+    assert log.new_lines() == ["x" * logs.LINE_BYTES]
+
+
+def test_a_log_that_grows_for_ever_stays_small(log, monkeypatch):
+    monkeypatch.setattr(logs, "LARGEST_FILE_BYTES", 4 << 20)
+    total = 0
+    for number in range(40):
+        total += os.write(log.descriptor, b"%06d%s\n" % (number, b"y" * 500_000))
+        log.new_lines()
+        assert os.fstat(log.descriptor).st_size < 5 << 20
+    content = log.content()
+    assert len(content) < 2 << 20
+    assert content.startswith(b"000000yyy")
+    assert content.rstrip().endswith(b"y" * 1000)
+    assert b"bytes left out" in content

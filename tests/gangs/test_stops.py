@@ -1,0 +1,305 @@
+"""However a gang is stopped: it ends soon, says who is to blame, and leaves nothing behind."""
+
+import json
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, get_worker
+
+from partwise.connector.rank_context import RankContext
+from partwise.engine.process_family import find_marked, is_running
+from partwise.gangs.driver import GangDriver
+from partwise.gangs.errors import GangFailed
+from partwise.gangs.spec import GangSpec
+from partwise.outcomes import CANCELLED, PartitionStatus
+from tests.gangs.gang_maker import Events, make_gang
+
+GRACE_S = 1.0
+LATE_S = 12.0
+"""Two seconds are meant; a machine that is busy with other tests takes longer."""
+
+
+class OddError(Exception):
+    """Cannot be made from its arguments alone."""
+
+    def __init__(self, first: int, *, second: str) -> None:
+        super().__init__(f"odd {first} {second}")
+        self.second = second
+
+
+def _raise() -> None:
+    raise LookupError("no such thing", 7)
+
+
+def _raise_oddly() -> None:
+    raise OddError(1, second="x")
+
+
+def _freeze() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def _ignore() -> None:
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+
+
+# What rank 1 does, when both are there. Of each: whether it is to blame, and what is told of it.
+DEEDS: dict[str, tuple[Callable[[], Any], str]] = {
+    "raises": (_raise, "LookupError: ('no such thing', 7)"),
+    "raises oddly": (_raise_oddly, "odd 1 x"),
+    "exits": (lambda: sys.exit(3), "SystemExit: 3"),
+    "exits without a word": (lambda: os._exit(0), "before its function had returned"),
+    "is killed": (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL"),
+    "crashes": (lambda: os.kill(os.getpid(), signal.SIGSEGV), "SIGSEGV"),
+    "has its guard killed": (lambda: os.kill(os.getppid(), signal.SIGKILL), "SIGKILL"),
+}
+WAITS: dict[str, Callable[[], Any]] = {
+    "waits": lambda: None,
+    "is frozen": _freeze,
+    "ignores SIGTERM": _ignore,
+}
+
+
+def misbehave(context: RankContext, deed: Callable[[], Any], folder: str) -> None:
+    """Start processes that leave the session, tell of all, and let rank 1 do its deed."""
+    left = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    # An orphan: its parent ends at once.
+    script = "import subprocess; print(subprocess.Popen(['sleep', '600'], stdout=-3).pid)"
+    orphan = subprocess.run(
+        [sys.executable, "-c", script], start_new_session=True, stdout=subprocess.PIPE, check=True
+    )
+    facts = {
+        "pids": [os.getpid(), os.getppid(), left.pid, int(orphan.stdout)],
+        "ports": [port for _, port in context.addresses],
+    }
+    Path(folder, f"{context.rank}.new").write_text(json.dumps(facts))
+    context.barrier()
+    Path(folder, f"{context.rank}.new").rename(Path(folder, f"{context.rank}.json"))
+    if context.rank == 1:
+        deed()
+    context.barrier()
+    time.sleep(600)
+
+
+@dataclass
+class Stage:
+    """A cluster of its own, on which gangs come to bad ends."""
+
+    client: Client
+    folder: Path
+
+    def spec(self, deed: Callable[[], Any], **fields: Any) -> GangSpec:
+        folder = str(self.folder)
+
+        def train(context: RankContext) -> None:
+            misbehave(context, deed, folder)
+
+        return make_gang(self.client, self.folder, train, grace_s=GRACE_S, **fields)
+
+    def facts(self) -> list[dict[str, Any]]:
+        """Wait until both ranks have told of themselves."""
+        paths = [self.folder / f"{rank}.json" for rank in (0, 1)]
+        deadline = time.monotonic() + 60
+        while not all(path.exists() for path in paths):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return [json.loads(path.read_text()) for path in paths]
+
+    def check_nothing_is_left(self, spec: GangSpec, told: list[dict[str, Any]]) -> None:
+        """Within a moment all processes, ports, folders and slots are free."""
+        deadline = time.monotonic() + LATE_S
+        pids = [pid for one in told for pid in one["pids"]]
+        while any(map(is_running, pids)) or find_marked(f"gang-{spec.token}".encode()):
+            assert time.monotonic() < deadline, "processes are left"
+            time.sleep(0.02)
+        for port in told[0]["ports"]:
+            with socket.socket() as again:
+                again.bind(("", port))
+        workers = list(self.client.scheduler_info(n_workers=-1)["workers"])
+        slots = [self.client.submit(_folders, workers=[one], pure=False) for one in workers]
+        assert self.client.gather(slots) == [[]] * len(workers)
+
+
+def _folders() -> list[str]:
+    return [path.name for path in Path(get_worker().local_directory).glob("gang-*")]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Client]:
+    from partwise.blocks import LocalCluster
+
+    with LocalCluster(workers=2).client() as client:
+        yield client
+
+
+@pytest.fixture
+def stage(cluster: Client, tmp_path: Path) -> Stage:
+    cluster.wait_for_workers(2, timeout=60)
+    return Stage(cluster, tmp_path)
+
+
+@pytest.mark.parametrize("name", DEEDS)
+def test_a_rank_that_fails_ends_the_gang_and_is_blamed(stage, name):
+    deed, message = DEEDS[name]
+    spec = stage.spec(deed)
+    events = Events()
+    with pytest.raises(GangFailed) as caught:
+        GangDriver(stage.client, spec, events).run()
+    ended = time.time()
+    told = stage.facts()
+    took = ended - (stage.folder / "1.json").stat().st_ctime
+    stage.check_nothing_is_left(spec, told)
+
+    failed = caught.value
+    assert failed.rank == 1
+    assert message in str(failed)
+    assert "'gang'" in str(failed)
+    print(f"ended after {took:.2f} s")
+    assert took < GRACE_S + LATE_S
+    assert [end.rank for end in failed.ends] == [0, 1]
+    assert failed.ends[1].status == PartitionStatus.FAILED
+    assert {a.filename for end in failed.ends for a in end.artifacts} <= {"log.txt"}
+    if name == "raises":
+        assert type(failed.__cause__) is LookupError
+        assert failed.__cause__.args == ("no such thing", 7)
+
+
+@pytest.mark.parametrize("name", WAITS)
+@pytest.mark.parametrize("how", ["stop", pytest.param("time limit", marks=pytest.mark.slow)])
+def test_a_gang_that_is_stopped_ends_with_its_reason(stage, name, how):
+    spec = stage.spec(WAITS[name], time_limit_s=None if how == "stop" else 6.0)
+    driver = GangDriver(stage.client, spec)
+    told: list[Any] = []
+    began = [0.0]
+
+    def watch() -> None:
+        told.extend(stage.facts())
+        if how == "stop":
+            began[0] = time.time()
+            driver.stop(CANCELLED)
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    with pytest.raises(GangFailed) as caught:
+        driver.run()
+    ended = time.time()
+    watcher.join()
+    took = ended - began[0] if how == "stop" else caught.value.ends[1].seconds - 6.0
+    stage.check_nothing_is_left(spec, told)
+
+    failed = caught.value
+    print(f"ended after {took:.2f} s")
+    assert took < GRACE_S + LATE_S
+    assert failed.rank is None
+    assert failed.__cause__ is None
+    assert {end.status for end in failed.ends} == {PartitionStatus.CANCELLED}
+    reason = "cancelled" if how == "stop" else "its time limit of 6 s was over"
+    assert [end.reason for end in failed.ends] == [reason] * 2
+    assert reason in str(failed)
+    assert failed.stopped == (CANCELLED if how == "stop" else None)
+    assert [end.exit_code for end in failed.ends][1] == (-9 if name == "ignores SIGTERM" else -15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_worker_that_is_lost_ends_the_gang(stage, number):
+    spec = stage.spec(lambda: None, silence_s=12.0 if number == signal.SIGSTOP else 60.0)
+    pids = stage.client.run(os.getpid)
+    victim = pids[spec.nodes[1].worker]
+    told: list[Any] = []
+    began = [0.0]
+
+    def strike() -> None:
+        told.extend(stage.facts())
+        began[0] = time.time()
+        os.kill(victim, number)
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    try:
+        with pytest.raises(GangFailed) as caught:
+            GangDriver(stage.client, spec).run()
+        took = time.time() - began[0]
+        striker.join()
+        deadline = time.monotonic() + LATE_S
+        while any(is_running(pid) for one in told for pid in one["pids"]):
+            assert time.monotonic() < deadline
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
+    print(f"ended after {took:.2f} s")
+    assert took < GRACE_S + LATE_S + (spec.silence_s if number == signal.SIGSTOP else 0)
+    failed = caught.value
+    assert failed.rank == 1
+    assert spec.nodes[1].worker in str(failed)
+    assert failed.ends[1].status == PartitionStatus.INTERNAL_ERROR
+    deadline = time.monotonic() + 60
+    while len(set(stage.client.run(os.getpid, on_error="ignore").values()) - {victim}) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    stage.check_nothing_is_left(spec, told)
+
+
+@pytest.mark.slow
+def test_a_gang_that_lost_a_worker_begins_again_on_another_one(stage):
+    folder = str(stage.folder)
+
+    def train(context: RankContext) -> int:
+        Path(folder, f"{context.attempt}-{context.rank}").touch()
+        context.barrier()
+        if context.attempt == 1:
+            time.sleep(600)
+        return context.attempt
+
+    spec = make_gang(stage.client, stage.folder, train, max_restarts=1)
+    victim = stage.client.run(os.getpid)[spec.nodes[0].worker]
+
+    def strike() -> None:
+        while not (stage.folder / "1-0").exists() or not (stage.folder / "1-1").exists():
+            time.sleep(0.01)
+        os.kill(victim, signal.SIGKILL)
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    ends = GangDriver(stage.client, spec).run()
+    striker.join()
+    assert [(end.attempt, end.status) for end in ends] == [(2, PartitionStatus.DONE)] * 2
+
+
+DRIVER = """
+import pickle, sys
+from distributed import Client
+from partwise.gangs.driver import run_gang
+
+spec = pickle.load(open(sys.argv[2], "rb"))
+with Client(sys.argv[1]) as client:
+    run_gang(client, spec)
+"""
+
+
+def test_a_gang_whose_driver_is_killed_ends(stage, start_python):
+    spec = stage.spec(lambda: None)
+    path = stage.folder / "spec.pickle"
+    path.write_bytes(pickle.dumps(spec))
+    driver = start_python(DRIVER, stage.client.scheduler.address, path)
+    told = stage.facts()
+    began = time.monotonic()
+    driver.kill()
+    pids = [pid for one in told for pid in one["pids"]]
+    while any(map(is_running, pids)):
+        assert time.monotonic() < began + GRACE_S + LATE_S
+        time.sleep(0.01)
+    stage.check_nothing_is_left(spec, told)

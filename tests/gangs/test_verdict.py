@@ -1,0 +1,80 @@
+"""Who is to blame: by what ranks of real libraries have said when another one had ended."""
+
+import pytest
+
+from partwise.engine.failures import Failure, describe_error
+from partwise.errors import PeerLostError
+from partwise.gangs.spec import RankEnd
+from partwise.gangs.verdict import choose_guilty, is_consequence
+from partwise.outcomes import PartitionStatus
+
+VICTIMS = [
+    "xgboost.core.XGBoostError: Ring Allreduce failed, rank: 1",
+    "lightgbm.basic.LightGBMError: Socket recv error, Connection reset by peer (code: 104)",
+    "lightgbm.basic.LightGBMError: Socket send error, code: 32",
+    "RuntimeError: [gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4821",
+    "RuntimeError: Read error [127.0.0.1]:31: Connection reset by peer",
+    "torch.distributed.DistNetworkError: Failed to recv, got 0 bytes",
+    "ConnectionResetError: [Errno 104] Connection reset by peer",
+    "BrokenPipeError: [Errno 32] Broken pipe",
+    "ProcessDied: Its process ended: signal 6 (SIGABRT).\nIts log: Connection closed by peer",
+    "partwise.errors.PeerLostError: Rank 1 lost another rank of the gang",
+]
+GUILTY = [
+    "ValueError: the label has 3 classes",
+    "ProcessDied: Its process ended: signal 9 (SIGKILL).\nIts log: Connection reset by peer",
+    "ProcessDied: Its process ended: signal 11 (SIGSEGV).",
+    "ProcessDied: Its process ended: exit status 3.",
+    "SystemExit: 104",
+]
+
+
+@pytest.mark.parametrize("error", VICTIMS)
+def test_what_ranks_say_that_died_of_another_one(error):
+    assert is_consequence(error)
+
+
+@pytest.mark.parametrize("error", GUILTY)
+def test_what_is_an_error_of_its_own(error):
+    assert not is_consequence(error)
+
+
+def test_the_error_of_a_lost_peer_is_known_by_its_type():
+    failure = describe_error(PeerLostError("gone"))
+    assert is_consequence(f"{failure.error_type}: {failure.message}")
+
+
+def end(rank, error="", status=PartitionStatus.FAILED):
+    kind, _, message = error.partition(": ")
+    failure = Failure(error_type=kind, message=message, fingerprint="", final=False)
+    return RankEnd(
+        rank=rank,
+        host="a",
+        attempt=1,
+        status=status if error else PartitionStatus.DONE,
+        exit_code=1 if error else 0,
+        failure=failure if error else None,
+        seconds=1.0,
+        peak_memory_bytes=None,
+        rows=None,
+    )
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.mark.parametrize("guilty", GUILTY)
+def test_the_first_error_of_its_own_counts_whoever_was_seen_first(victim, guilty):
+    ends = [end(0, victim), end(1), end(2, guilty), end(3, guilty)]
+    chosen = choose_guilty(ends, [0, 1, 3, 2])
+    assert chosen is not None
+    assert chosen.rank == 3
+
+
+def test_one_that_was_ended_is_not_to_blame():
+    ended = end(0, GUILTY[0], PartitionStatus.CANCELLED)
+    chosen = choose_guilty([ended, end(1, VICTIMS[0])], [0, 1])
+    assert chosen is not None
+    assert chosen.rank == 1
+
+
+def test_nobody_is_to_blame_when_none_failed():
+    assert choose_guilty([end(0), end(1)]) is None
