@@ -358,7 +358,7 @@ class _NodeRun:
             kind=kind,
             attempt=self._assignment.attempt,
             node=self._assignment.number,
-            host=self._host.name,
+            host=f"{socket.gethostname()}/{self._host.name}",
             **fields,
         )
         # A driver out of reach is no reason to stop: `is_abandoned` tells when it is gone.
@@ -406,7 +406,7 @@ class _NodeRun:
             ends.append(
                 RankEnd(
                     rank=rank.rank,
-                    host=self._host.name,
+                    host=f"{socket.gethostname()}/{self._host.name}",
                     attempt=self._assignment.attempt,
                     status=status,
                     exit_code=rank.exit_code,

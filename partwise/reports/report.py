@@ -26,12 +26,13 @@ from partwise.reports.scales import seconds_text
 from partwise.reports.settings import describe_settings
 from partwise.reports.skew import describe_skew
 from partwise.reports.timeline import MOST_LANES, describe_timeline
-from partwise.runs.documents import REPORT_FILE, run_path
+from partwise.runs.documents import RANK, REPORT_FILE, run_path
 from partwise.runs.ledger import KEY_PREFIX, metric_values
 from partwise.runs.run import Run
 
 MOST_METRICS = 40  # drawn
 MOST_METRIC_ROWS = 300  # in the table of all metrics
+MOST_RANKS = 256
 MOST_CAUSES = 6  # shown at once; others can be unfolded
 KEY_CHARS = 300
 _NAME_CHARS = 100
@@ -109,6 +110,7 @@ def render_report(run: Run) -> str:
             run=run,
             store_word=shlex.quote(run.store.url),
             head=_head(run),
+            ranks=_ranks(run, ledger),
             failures=describe_causes(ledger, _WRONG, key_of),
             not_done=describe_causes(ledger, _NOT_DONE, key_of),
             metrics=[metric for metric in metrics if not metric.is_plain][:MOST_METRICS],
@@ -173,6 +175,27 @@ def _key_reader(run: Run, ledger: pa.Table) -> Callable[[int], str]:
         return text if text.strip() else repr(text)
 
     return key_of
+
+
+def _ranks(run: Run, ledger: pa.Table) -> list[tuple[str, ...]]:
+    """Return a line for each rank of a run of one model, the first ones of very many."""
+    if run.kind != "train-distributed":
+        return []
+    lines: list[tuple[str, ...]] = []
+    for row in ledger.slice(0, MOST_RANKS).to_pylist():
+        rows, seconds, peak = row["rows"], row["seconds"], row["peak_memory_bytes"]
+        lines.append(
+            (
+                str(row[f"{KEY_PREFIX}{RANK}"]),
+                row["status"],
+                row["host"] or "",
+                "" if rows is None else f"{rows:,}",
+                "" if seconds is None else seconds_text(seconds),
+                "" if peak is None else size(peak),
+                shortened(row["error_message"] or row["reason"] or ""),
+            )
+        )
+    return lines
 
 
 def _metrics(

@@ -84,7 +84,10 @@ def test_the_model_of_a_run_needs_no_key(trained, booster) -> None:
     assert trained.model(0).get_dump() == booster.get_dump()
     with pytest.raises(ModelNotFound):
         trained.model(1)
-    assert "training run of one model" in render_report(trained)
+    page = render_report(trained)
+    assert "training run of one model" in page
+    lines = page.partition('<section id="ranks"')[2].partition("</section>")[0]
+    assert lines.count("<td>DONE</td>") == 2
 
 
 def infer(store, cluster, data: Any, **arguments: Any) -> Run:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import threading
 import time
 from pathlib import Path
@@ -69,6 +70,7 @@ def test_a_run_has_a_row_for_each_rank_and_one_model(train, store, rows) -> None
     table = run.partitions
     assert table["rank"].to_pylist() == [0, 1]
     assert sum(table["rows"].to_pylist()) == ROWS == run.summary.rows
+    assert {host.partition("/")[0] for host in table["host"].to_pylist()} == {socket.gethostname()}
     assert "rank 1 of 2 has" in run.logs(1)
     assert run.artifact(0, "words.txt") == b"word"
     assert "training run of one model" in render_report(run)
