@@ -323,6 +323,7 @@ class _Training:
                 obj=self.objective,
                 custom_metric=self.metric,
                 early_stopping_rounds=self.stopping_rounds,
+                callbacks=[_progress(context, self.rounds)] if context.rank == 0 else None,
                 evals_result=history,
                 verbose_eval=False,
                 xgb_model=bytearray(self.earlier) if self.earlier else None,
@@ -375,6 +376,26 @@ def connected(context: RankContext) -> Iterator[None]:
         yield
     if tracker is not None:
         tracker.wait_for()
+
+
+def _progress(context: RankContext, rounds: int) -> Any:
+    """Return a callback of XGBoost's that writes about twenty lines of the log."""
+    import xgboost
+
+    step = math.ceil(rounds / 20)
+
+    class Progress(xgboost.callback.TrainingCallback):
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
+            if (epoch + 1) % step == 0:
+                measured = "".join(
+                    f", {name}_{metric} {values[-1]:.6g}"
+                    for name, metrics in evals_log.items()
+                    for metric, values in metrics.items()
+                )
+                context.logger.info("round %d of %d%s", epoch + 1, rounds, measured)
+            return False
+
+    return Progress()
 
 
 def _first_prediction(

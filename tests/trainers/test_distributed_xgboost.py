@@ -186,6 +186,15 @@ def test_early_stopping_is_in_the_same_round_for_any_division(tmp_path, metric):
         assert alone.metrics[f"held_out_{name}"] == pytest.approx(float(value), abs=1e-5)
 
 
+def test_the_log_says_how_far_it_is(tmp_path, caplog):
+    caplog.set_level("INFO", "partwise.rank")
+    rows, held_out = make_rows(60), make_rows(30, seed=1)
+    train(tmp_path, rows, [30], {"held_out": (held_out, [3])}, label="number", rounds=40)
+    lines = [one.message for one in caplog.records if one.name == "partwise.rank"]
+    assert len(lines) == 20
+    assert lines[-1].startswith("round 40 of 40, held_out_rmse 0.")
+
+
 def rankings(rows: int, seed: int) -> pa.Table:
     rng = np.random.default_rng(seed)
     x = rng.standard_normal(rows)
