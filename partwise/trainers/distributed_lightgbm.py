@@ -6,12 +6,10 @@ import json
 from collections.abc import Callable, Mapping  # noqa: TC003 (pydantic reads the annotations)
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 from pydantic import ConfigDict, Field, model_validator
 
-from partwise.connector.global_categories import global_categories
 from partwise.connector.global_labels import global_label_counts
 from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
@@ -149,9 +147,9 @@ class DistributedLightGBM(DistributedBoosting):
         counts = global_label_counts(context, share, label) if task != "regression" else {}
         params = self._all_params(context, task, counts)
         self._check_labels(label, rows.labels, params, task)
-        columns = self._choose_features(share.schema, ())
-        earlier, known = self._earlier(context, share.schema.empty_table(), columns)
-        found = global_categories(context, share, columns.categorical).lists()
+        columns = self._choose_features(share.schema)
+        earlier, known = self._earlier_text(context, share.schema.empty_table(), columns)
+        found = self._own_categories(context, rows, columns)
         sample = global_sample(context, share, [*columns.names, label], self.sample_rows)
         is_labelled = ~np.isnan(numbers(label, sample.column(label)))
         eval_sets = {name: self._read(context.share(name, whole=True)) for name in eval_names}
@@ -226,28 +224,20 @@ class DistributedLightGBM(DistributedBoosting):
         own = json.dumps(label_sums(rows.labels, rows.weights, n_counted)).encode()
         return start_scores(params, [json.loads(each) for each in context.all_gather(own)])
 
-    def _earlier(
+    def _earlier_text(
         self, context: RankContext, rows: pa.Table, columns: FeatureColumns
     ) -> tuple[str, Categories]:
-        """Return the text of the model to continue, as rank 0 reads it, and its categories.
+        """Return the text of the model to continue, and its categories.
 
         Raises:
             InputError: It cannot be read, or has other features.
         """
-        if not self.continue_from:
+        content = self._earlier(context)
+        if not content:
             return "", {}
         import lightgbm
 
-        own = b""
-        if context.rank == 0:
-            try:
-                with fsspec.open(self.continue_from, "rb") as file:  # type: ignore[no-untyped-call]
-                    own = file.read()
-            except (OSError, ValueError, ImportError) as error:
-                raise InputError(
-                    f"The model {self.continue_from!r} to continue from cannot be read: {error}"
-                ) from error
-        text = context.all_gather(own)[0].decode()
+        text = content.decode(errors="replace")
         try:
             names, known = features_of_booster(lightgbm.Booster(model_str=text), rows)
         except lightgbm.basic.LightGBMError as error:

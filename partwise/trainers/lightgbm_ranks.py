@@ -23,10 +23,10 @@ from partwise.tables.features import (
     feature_matrix,
     feature_names,
 )
-from partwise.tables.rows_by_number import RowsByNumber
 from partwise.trainers.distributed_boosting import RankTable
 from partwise.trainers.lightgbm_network import LightGBMNetwork, network_pair
 from partwise.trainers.lightgbm_objectives import Gradients, exact_gradients
+from partwise.trainers.xgboost_batches import labelled
 
 _OWN = "none"
 """The objective of a Booster that is given its gradients."""
@@ -75,18 +75,12 @@ class _MappedRows(lightgbm.Sequence):
     batch_size = 1 << 14
 
     def __init__(self, rows: RankTable, names: Sequence[str], categories: Categories) -> None:
-        self._rows = rows
-        self._by_number = RowsByNumber(rows.table.select(list(names)))
+        self._rows = replace(rows, table=rows.table.select(list(names)))
         self._names, self._categories = names, categories
 
     def __getitem__(self, index: Any) -> np.ndarray:
         start, stop, _ = index.indices(len(self))
-        places = self._rows.places
-        if places is None:
-            batch = self._by_number.slice(start, stop - start)
-        else:
-            batch = self._by_number.take(places[start:stop])
-        matrix = feature_matrix(pa.Table.from_batches([batch]), self._names, self._categories)
+        matrix = feature_matrix(labelled(self._rows, start, stop), self._names, self._categories)
         return np.ascontiguousarray(matrix)
 
     def __len__(self) -> int:

@@ -305,7 +305,7 @@ def test_early_stopping_keeps_the_best_round_on_every_rank_alike(start, tmp_path
 
 def test_early_stopping_needs_to_know_its_eval_set():
     stopping = trainer(early_stopping_rounds=2)
-    with pytest.raises(InputError, match="needs an eval set.*there are: none"):
+    with pytest.raises(InputError, match=r"needs an eval set.*there are: none"):
         train(stopping)
     with pytest.raises(InputError, match="there are: a, b"):
         train(stopping, (), eval_sets={"a": TABLE, "b": TABLE})
@@ -439,7 +439,7 @@ def test_rounds_are_added_to_an_earlier_model(tmp_path):
     recoded = train(further, (300,), newer)
     assert recoded.model.pandas_categorical[1] == [0, 10, 20, 30, 40, 50, -5]
     other = trainer(features=("x", "code"), continue_from=str(tmp_path / "model.txt"))
-    with pytest.raises(InputError, match="has the features 'x', 'single'.*the same, in this order"):
+    with pytest.raises(InputError, match=r"has the features 'x', 'single'.*the same, in"):
         train(other, (300,))
     with pytest.raises(InputError, match="to continue from cannot be read"):
         train(trainer(continue_from=str(tmp_path / "nothing.txt")), (300,))
