@@ -10,16 +10,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import fsspec
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
-from partwise.connector.global_categories import global_categories
 from partwise.connector.global_labels import global_label_counts
 from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
 from partwise.outcomes import Result
-from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import REFUSED_BY_XGBOOST, Categories, FeatureColumns, feature_names
 from partwise.trainers.distributed_boosting import (
@@ -35,7 +32,7 @@ from partwise.trainers.xgboost import (
     first_rounds,
     xgboost_names,
 )
-from partwise.trainers.xgboost_batches import FeatureTables, LabelledBatches, xgboost_batches
+from partwise.trainers.xgboost_batches import FeatureTables, xgboost_batches
 
 if TYPE_CHECKING:
     from partwise.connector.rank_context import RankContext, Share
@@ -154,7 +151,6 @@ class DistributedXGBoost(DistributedBoosting):
             params |= _first_prediction(context, rows, params)
         features = FeatureTables(columns.names, self._categories(context, rows, columns, earlier))
         sampled = [*columns.names, label, *filter(None, (self.weight, self.group))]
-        sample = self._labelled(global_sample(context, share, sampled, self.sample_rows))
         evaluated = {}
         counts = {}
         for name in sets:
@@ -166,7 +162,7 @@ class DistributedXGBoost(DistributedBoosting):
             counts[f"{name}_rows"] = found // context.world_size if whole else found
         training = _Training(
             rows=rows,
-            sample=sample,
+            sample=lambda: self._labelled(global_sample(context, share, sampled, self.sample_rows)),
             eval_sets=evaluated,
             features=features,
             params=params,
@@ -217,19 +213,6 @@ class DistributedXGBoost(DistributedBoosting):
         no_sums = [name for name in names if str(name).partition("@")[0] in _NO_SUMS]
         return bool(self.metric_function or no_sums)
 
-    def _earlier(self, context: RankContext) -> bytes:
-        """Return the model to continue from, as rank 0 reads it; empty: none."""
-        content = b""
-        if self.continue_from and context.rank == 0:
-            try:
-                with fsspec.open(self.continue_from, "rb") as file:  # type: ignore[no-untyped-call]
-                    content = file.read()
-            except (OSError, ValueError, ImportError) as error:
-                raise InputError(
-                    f"The model {self.continue_from!r} to continue from cannot be read: {error}"
-                ) from error
-        return context.all_gather(content)[0] if self.continue_from else b""
-
     def _categories(
         self, context: RankContext, rows: RankTable, columns: FeatureColumns, earlier: bytes
     ) -> Categories:
@@ -238,18 +221,17 @@ class DistributedXGBoost(DistributedBoosting):
         Raises:
             InputError: That model has other features.
         """
-        found = global_categories(
-            context, LabelledBatches(rows, columns.categorical), columns.categorical
-        )
-        artifact = found.artifact()
-        if artifact is not None:
-            context.files[CATEGORIES_FILENAME] = artifact
-        lists = found.lists()
+        lists = self._own_categories(context, rows, columns)
         if not earlier:
             return lists
         import xgboost
 
-        booster = xgboost.Booster(model_file=bytearray(earlier))
+        try:
+            booster = xgboost.Booster(model_file=bytearray(earlier))
+        except xgboost.core.XGBoostError as error:
+            raise InputError(
+                f"{self.continue_from!r} is no XGBoost model to continue from: {error}"
+            ) from error
         known = booster.feature_names or []
         if known != feature_names(columns.names, REFUSED_BY_XGBOOST):
             raise InputError(
@@ -273,7 +255,8 @@ class _Training:
     """What a rank trains on; all but the rows is the same on every rank."""
 
     rows: RankTable
-    sample: RankTable
+    sample: Callable[[], RankTable]
+    """Asked for when it is needed, so that nobody holds it while trees are grown."""
     eval_sets: Mapping[str, RankTable]
     features: FeatureTables
     params: dict[str, Any]
@@ -308,7 +291,7 @@ class _Training:
         import xgboost
 
         # Before the ranks are connected: each has to find the bins of the sample by itself.
-        sample = self._matrix(self.sample, None, "")
+        sample = self._matrix(self.sample(), None, "")
         names, kinds = sample.feature_names, sample.feature_types
         train = self._matrix(self.rows, sample, pages)
         del sample

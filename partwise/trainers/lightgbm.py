@@ -35,7 +35,7 @@ _REGRESSION = (
     "tweedie",
 )  # fmt: skip
 
-_MARKED, _MARK = "parser_config_file", "partwise.LightGBMTrainer"
+MARK = {"parser_config_file": "partwise.LightGBMTrainer"}
 """Says in the text of a model that its categories are those of its categorical features, in order.
 
 The parameter is for files that LightGBM parses itself, and does nothing here.
@@ -96,7 +96,7 @@ class LightGBMTrainer(BoostingTrainer):
 
         # "deterministic" with one of the two ways to build histograms: else LightGBM times both.
         fixed = {"num_threads": self.threads, "deterministic": True, "force_row_wise": True}
-        params = {"verbosity": -1, **fixed, **params, _MARKED: _MARK}
+        params = {"verbosity": -1, **fixed, **params, **MARK}
         names = data.columns.names
         train = lightgbm.Dataset(
             data.train.features,
@@ -200,7 +200,7 @@ def features_of_booster(
     lists = booster.pandas_categorical or []
     if not lists:
         return names, {}
-    if booster.params.get(_MARKED) != _MARK:
+    if not MARK.items() <= booster.params.items():
         return names, categories_of_features(booster.model_to_string(), lists, names, rows)
     # A Booster has the one parameter when it was read, and the other when it was trained here.
     places = booster.params.get("categorical_feature", booster.params.get("categorical_column"))

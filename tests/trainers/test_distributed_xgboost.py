@@ -318,6 +318,9 @@ def test_training_goes_on_from_a_model(tmp_path):
         train(tmp_path, other, [9], continue_from=path, **fields)
     with pytest.raises(InputError, match="cannot be read"):
         train(tmp_path, rows, [9], continue_from=f"{path}.missing", **fields)
+    (tmp_path / "text").write_text("no model")
+    with pytest.raises(InputError, match="is no XGBoost model"):
+        train(tmp_path, rows, [9], continue_from=str(tmp_path / "text"), **fields)
 
 
 def with_column(table, name, values):

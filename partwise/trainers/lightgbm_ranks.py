@@ -1,0 +1,316 @@
+"""LightGBM's work on one rank: data sets of mapped rows, rounds over a network, and the model.
+
+A rank that has the gang to itself works as two ranks, in two threads. LightGBM's learner for one
+machine counts the rows of a leaf where that for several estimates them from second derivatives
+(src/treelearner/serial_tree_learner.cpp, `SplitInner`), so its trees would be others.
+"""
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import lightgbm
+import numpy as np
+import pyarrow as pa
+from lightgbm.basic import _LIB, _safe_call  # type: ignore[attr-defined]
+
+from partwise.tables.features import (
+    REFUSED_BY_LIGHTGBM,
+    Categories,
+    FeatureColumns,
+    feature_matrix,
+    feature_names,
+)
+from partwise.trainers.distributed_boosting import RankTable
+from partwise.trainers.lightgbm_network import LightGBMNetwork, network_pair
+from partwise.trainers.lightgbm_objectives import Gradients, exact_gradients
+from partwise.trainers.xgboost_batches import labelled
+
+_OWN = "none"
+"""The objective of a Booster that is given its gradients."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankTraining:
+    """What one rank trains with; alike on every rank but for the rows."""
+
+    rows: RankTable
+    total_rows: int
+    """Of all ranks."""
+    sample: pa.Table
+    """Rows from which the bins are found."""
+    columns: FeatureColumns
+    categories: Categories
+    params: Mapping[str, Any]
+    """By LightGBM's first names."""
+    rounds: int
+    threads: int
+    gradients: Gradients | None
+    """None: LightGBM's own."""
+    start: Sequence[float]
+    """The raw predictions to begin with, one or one for each class."""
+    eval_sets: Mapping[str, RankTable]
+    """All rows of each; early stopping looks at the last."""
+    stopping_rounds: int | None
+    metric: Callable[..., float] | None
+    earlier: str
+    """The text of the model that is continued; empty: none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trained:
+    """What every rank has in the end."""
+
+    booster: Any
+    rounds: int
+    metrics: Mapping[str, float]
+    """Of the eval sets, after the rounds that are kept: <eval set>_<metric>."""
+
+
+class _MappedRows(lightgbm.Sequence):
+    """The features of labelled rows, made from the mapped ones when LightGBM asks for them."""
+
+    batch_size = 1 << 14
+
+    def __init__(self, rows: RankTable, names: Sequence[str], categories: Categories) -> None:
+        self._rows = replace(rows, table=rows.table.select(list(names)))
+        self._names, self._categories = names, categories
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        start, stop, _ = index.indices(len(self))
+        matrix = feature_matrix(labelled(self._rows, start, stop), self._names, self._categories)
+        return np.ascontiguousarray(matrix)
+
+    def __len__(self) -> int:
+        return self._rows.rows
+
+
+def train_rank(training: RankTraining, network: LightGBMNetwork | None) -> Trained:
+    """Train as one rank, with all others.
+
+    Args:
+        training: Of this rank.
+        network: To the others; None: there are none.
+
+    Raises:
+        PeerLostError: Another rank has ended.
+        LightGBMError: LightGBM refuses a parameter or the data.
+    """
+    if network is not None:
+        return _train(training, network)
+    made: list[Trained] = []
+    errors: list[BaseException] = []
+
+    def work(part: RankTraining, end: LightGBMNetwork) -> None:
+        try:
+            made.append(_train(part, end))
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            end.close()
+
+    pairs = zip(_halves(training), network_pair(), strict=True)
+    threads = [threading.Thread(target=work, args=pair) for pair in pairs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        # The other thread's error follows from the first one's.
+        raise errors[0]
+    return made[0]
+
+
+def _halves(training: RankTraining) -> list[RankTraining]:
+    """Divide a rank's rows in two, at the end of a group where there are some."""
+    rows, threads = training.rows, max(1, training.threads // 2)
+    middle = rows.rows // 2
+    groups = rows.group_sizes
+    n_groups = 0
+    if groups is not None:
+        ends = np.cumsum(groups)
+        n_groups = 1 + int(np.argmin(np.abs(ends[:-1] - middle))) if len(ends) > 1 else 0
+        middle = int(ends[n_groups - 1]) if n_groups else 0
+    places = np.arange(rows.rows) if rows.places is None else rows.places
+    cut = int(places[middle])
+    halves = []
+    for is_first in (True, False):
+        part = slice(0, middle) if is_first else slice(middle, None)
+        of_groups = slice(0, n_groups) if is_first else slice(n_groups, None)
+        table = rows.table.slice(0, cut) if is_first else rows.table.slice(cut)
+        half = RankTable(
+            table=table,
+            places=None if rows.places is None else places[part] - (0 if is_first else cut),
+            labels=rows.labels[part],
+            weights=None if rows.weights is None else rows.weights[part],
+            group_sizes=None if groups is None else groups[of_groups],
+        )
+        halves.append(replace(training, rows=half, threads=threads))
+    return halves
+
+
+def _train(training: RankTraining, network: LightGBMNetwork) -> Trained:
+    names = training.columns.names
+    of_data = {**training.params, "num_threads": training.threads, "feature_pre_filter": False}
+    reference = lightgbm.Dataset(
+        feature_matrix(training.sample, names, training.categories),
+        np.zeros(training.sample.num_rows, np.float32),
+        params=dict(of_data),
+        feature_name=feature_names(names, REFUSED_BY_LIGHTGBM),
+        categorical_feature=[names.index(name) for name in training.columns.categorical],
+    ).construct()
+    earlier = lightgbm.Booster(model_str=training.earlier) if training.earlier else None
+    train = _dataset(training, training.rows, reference, of_data, earlier)
+    evaluated = [
+        _dataset(training, r, train, of_data, earlier) for r in training.eval_sets.values()
+    ]
+    train.reference = None
+    del reference
+    params = {**of_data, "tree_learner": "data", "num_machines": network.size}
+    params.setdefault("metric", params["objective"])
+    objective = params["objective"]
+    if training.gradients is not None:
+        params["objective"] = _OWN
+    with network.installed():
+        booster = lightgbm.Booster(params, train)
+        for name, dataset in zip(training.eval_sets, evaluated, strict=True):
+            booster.add_valid(dataset, name)
+        if earlier is not None:
+            _safe_call(_LIB.LGBM_BoosterMerge(booster._handle, earlier._handle))
+        best, results = _boost(training, network, booster, objective)
+        if training.gradients is not None and objective != _OWN:
+            _set_objective(booster, objective)
+        text = booster.model_to_string(num_iteration=best or -1)
+        network.check()
+    booster = lightgbm.Booster(model_str=_without_ranks(text))
+    if earlier is None:
+        _add_start(booster, training.start)
+    booster.best_iteration = best or -1
+    booster.pandas_categorical = [
+        list(training.categories[name]) for name in training.columns.categorical
+    ]
+    metrics = {f"{each[0]}_{each[1]}": float(each[2]) for each in results}
+    return Trained(booster=booster, rounds=booster.current_iteration(), metrics=metrics)
+
+
+def _dataset(
+    training: RankTraining,
+    rows: RankTable,
+    reference: lightgbm.Dataset,
+    params: Mapping[str, Any],
+    earlier: Any,
+) -> lightgbm.Dataset:
+    """Return rows in the bins of the reference."""
+    features = _MappedRows(rows, training.columns.names, training.categories)
+    if earlier is not None:
+        parts = [
+            earlier.predict(features[start : start + features.batch_size], raw_score=True)
+            for start in range(0, len(features), features.batch_size)
+        ]
+        scores = np.concatenate(parts).ravel(order="F")
+    else:
+        scores = np.repeat(np.array(training.start), rows.rows)
+    return lightgbm.Dataset(
+        features,
+        rows.labels,
+        reference=reference,
+        weight=rows.weights,
+        group=rows.group_sizes,
+        init_score=scores if scores.any() else None,
+        params=dict(params),
+    ).construct()
+
+
+def _boost(
+    training: RankTraining, network: LightGBMNetwork, booster: Any, objective: str
+) -> tuple[int, list[Any]]:
+    """Train round by round, and return the best round, or 0 where all count, and its metrics."""
+    rows = training.rows
+
+    def largest_of_all(values: np.ndarray) -> np.ndarray:
+        gathered = network.all_gather(values.astype(np.float64).tobytes())
+        found: np.ndarray = np.max([np.frombuffer(content) for content in gathered], axis=0)
+        return found
+
+    def exact(own: Gradients, raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return exact_gradients(
+            own, raw, rows.labels, rows.weights, training.total_rows, largest_of_all
+        )
+
+    stopping = None
+    if training.stopping_rounds is not None:
+        stopping = lightgbm.early_stopping(
+            training.stopping_rounds,
+            first_metric_only=bool(training.params.get("first_metric_only", False)),
+            verbose=False,
+            min_delta=float(training.params.get("early_stopping_min_delta", 0.0)),
+        )
+    results: list[Any] = []
+    first = booster.current_iteration()
+    own = training.gradients
+    fobj = None if own is None else lambda raw, _: exact(own, raw)
+    is_own = own is not None and objective != _OWN
+    for number in range(first, first + training.rounds):
+        booster.update(fobj=fobj)
+        network.check()
+        if not training.eval_sets:
+            continue
+        # Metrics ask the objective how raw predictions become others.
+        if is_own:
+            _set_objective(booster, objective)
+        results = booster.eval_valid(_feval(training))
+        if is_own:
+            _set_objective(booster, _OWN)
+        if stopping is None:
+            continue
+        looked_at = [each for each in results if each[0] == list(training.eval_sets)[-1]]
+        environment = lightgbm.callback.CallbackEnv(
+            model=booster,
+            params=dict(training.params),
+            iteration=number,
+            begin_iteration=first,
+            end_iteration=first + training.rounds,
+            evaluation_result_list=looked_at,
+        )
+        try:
+            stopping(environment)
+        except lightgbm.callback.EarlyStopException as stop:
+            others = [each for each in results if each[0] != looked_at[0][0]]
+            return stop.best_iteration + 1, [*others, *stop.best_score]
+    return 0, results
+
+
+def _set_objective(booster: Any, objective: str) -> None:
+    # LightGBM checks one against the other, and only what it is given here.
+    n_classes = booster.params.get("num_class", 1)
+    booster.reset_parameter({"objective": objective, "num_class": n_classes})
+
+
+def _feval(training: RankTraining) -> Any:
+    metric = training.metric
+    if metric is None:
+        return None
+    name = getattr(metric, "__name__", "metric")
+
+    def evaluate(predictions: np.ndarray, data: lightgbm.Dataset) -> tuple[str, float, bool]:
+        return name, float(metric(predictions, data.get_label(), data.get_weight())), False
+
+    return evaluate
+
+
+def _without_ranks(text: str) -> str:
+    """Return a model's text with what says how many ranks and threads there were as of one."""
+    text = re.sub(r"^\[num_machines: \d+\]$", "[num_machines: 1]", text, flags=re.MULTILINE)
+    return re.sub(r"^\[num_threads: \d+\]$", "[num_threads: 0]", text, flags=re.MULTILINE)
+
+
+def _add_start(booster: Any, start: Sequence[float]) -> None:
+    """Add the raw predictions that the rounds began with to the leaves of the first trees."""
+    if not any(start) or not booster.num_trees():
+        return
+    trees = booster.dump_model(num_iteration=1)["tree_info"]
+    for number, (tree, score) in enumerate(zip(trees, start, strict=True)):
+        for leaf in range(tree["num_leaves"]):
+            booster.set_leaf_output(number, leaf, booster.get_leaf_output(number, leaf) + score)
