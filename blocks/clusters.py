@@ -57,6 +57,14 @@ class LocalCluster(Block):
         ge=0,
         description="How many worker processes, each with one thread. 0: one for each core.",
     )
+    max_workers: int = Field(
+        default=0,
+        ge=0,
+        description=(
+            "Grow up to so many worker processes while there is work for them, and shrink again to"
+            " as many as `workers` says, at least one. 0: their number stays as it is."
+        ),
+    )
     memory_limit_bytes: int = Field(
         default=0,
         ge=0,
@@ -68,6 +76,15 @@ class LocalCluster(Block):
     )
     dashboard_address: str = _DASHBOARD_ADDRESS
 
+    @model_validator(mode="after")
+    def _can_grow(self) -> "LocalCluster":
+        if 0 < self.max_workers < self.workers:
+            raise ValueError(
+                f"max_workers is {self.max_workers}, and workers, the fewest, {self.workers}: "
+                "raise max_workers, or give 0 for a number that stays as it is."
+            )
+        return self
+
     @contextmanager
     def client(self) -> Iterator[distributed.Client]:
         """Start the workers and connect to them.
@@ -75,13 +92,21 @@ class LocalCluster(Block):
         Yields:
             A client of the new cluster. Both are closed when the context ends.
         """
-        with started(
-            lambda: distributed.LocalCluster(
-                n_workers=self.workers or CPU_COUNT,
+        fewest = self.workers or (1 if self.max_workers else CPU_COUNT)
+
+        def start() -> distributed.LocalCluster:
+            cluster = distributed.LocalCluster(
+                n_workers=fewest,
                 memory_limit=self.memory_limit_bytes,
                 **start_options(self.dashboard_address),
             )
-        ) as client:
+            if self.max_workers:
+                # Dask closes idle workers only, and takes tasks for short ones until it has seen
+                # some end: a worker for each shard that waits is what a shard is worth.
+                cluster.adapt(minimum=fewest, maximum=self.max_workers, target_duration="100ms")
+            return cluster
+
+        with started(start) as client:
             yield client
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from partwise.flows.map_partitions import map_partitions
     from partwise.flows.model_pipeline import model_pipeline
     from partwise.flows.run_inference import run_inference
+    from partwise.flows.scale_cluster import scale_cluster
+    from partwise.flows.train_distributed import train_distributed
     from partwise.flows.train_models import train_models
     from partwise.flows.validate_exports import validate_exports
 
@@ -24,6 +26,8 @@ __all__ = [
     "map_partitions",
     "model_pipeline",
     "run_inference",
+    "scale_cluster",
+    "train_distributed",
     "train_models",
     "validate_exports",
 ]

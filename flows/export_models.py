@@ -58,8 +58,8 @@ def export_models(
         >>> run.model("store-7").predict(rows)  # doctest: +SKIP
 
     Args:
-        training_run_id: The run of train_models, in the same store, whose models are exported. The
-            scheduled time can stand in it as in run_id.
+        training_run_id: The run of train_models or train_distributed, in the same store, whose
+            models are exported. The scheduled time can stand in it as in run_id.
         format: "onnx"; "torchscript" or "pt2" for PyTorch modules; "native", the library's own;
             "neuron" for AWS Neuron, where its SDK is installed.
         run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
@@ -68,7 +68,7 @@ def export_models(
         store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
             block, or the name of one that is saved, such as artifact-store/prod.
         data: Rows that models and files are compared on, some of each partition, as train_models
-            takes them. Empty: those of the training run.
+            takes them. Empty: those of the training run. One model on all rows is compared on some.
         inputs: For PyTorch modules: "package.module:function", or a function of (data, model,
             context) that returns the module's inputs of rows, a mapping of names to arrays. Empty:
             the columns that the module's `feature_names_in_` lists, as one matrix.

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from partwise.engine.options import ExecutionOptions
+from partwise.errors import InputError
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_data, open_output, open_store
 from partwise.flows.running.execution import execute
@@ -34,8 +35,8 @@ from partwise.tasks.publish_rows import with_output
 @run_flow(name="run-inference", kind="infer", opaque=("data", "params", "output"))
 def run_inference(
     data: DataParameter,
-    partition_by: PartitionBy,
-    training_run_id: str,
+    partition_by: PartitionBy = (),
+    training_run_id: str = "",
     predict: PredictParameter = "",
     *,
     model_format: ModelFormat = "native",
@@ -70,10 +71,13 @@ def run_inference(
             or Arrow; a dataset, dataset://sales@3; Files or a Query, a FileSource or SqlSource
             block, or the name of one, such as sql-source/shop; a table, frame or stream of pyarrow,
             pandas, polars, DuckDB or Dask; or a list of these.
-        partition_by: The key column, or a list of them. Rows of equal keys are a partition.
-        training_run_id: The run of train_models, in the same store, whose models are used; with a
-            model_format, the run of export_models, or the training run where it was exported once
-            in that format. The scheduled time can stand in it as in run_id.
+        partition_by: The key column, or a list of them. Rows of equal keys are a partition. Of a
+            run of train_distributed all have the one model, and none need be named: then blocks
+            of rows are partitions, and the column "block" tells them apart.
+        training_run_id: The run of train_models or train_distributed, in the same store, whose
+            models are used; with a model_format, the run of export_models, or the training run
+            where it was exported once in that format. The scheduled time can stand in it as in
+            run_id.
         predict: "package.module:function", or a function of (data: DataConnector, model, context:
             PartitionContext) that returns rows: an array, a frame, a mapping of columns, a Result
             of one of these, or a Skip. Empty: the model's own prediction, as "prediction".
@@ -121,6 +125,8 @@ def run_inference(
         RunCancelled: The run was cancelled; what was committed is kept.
         OutputError: The run is complete, but its rows are not all in the table.
     """
+    if not training_run_id:
+        raise InputError("training_run_id is missing: name the run whose models are used.")
     destination = open_output(output)
     named = Run.open(training_run_id, open_store(store))
     plan = prepare_inference(

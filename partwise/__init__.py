@@ -17,15 +17,20 @@ from typing import Any
 _MODULES = {
     "partwise.flows": (
         *("export_models", "export_transformers", "map_partitions", "model_pipeline"),
-        *("run_inference", "train_models", "validate_exports"),
+        *("run_inference", "scale_cluster", "train_distributed"),
+        *("train_models", "validate_exports"),
     ),
     "partwise.outcomes": ("PartitionStatus", "Result", "RunStatus", "Skip"),
     "partwise.connector.context": ("PartitionContext",),
     "partwise.connector.data_connector": ("DataConnector",),
+    "partwise.connector.rank_context": ("RankContext", "get_context"),
     "partwise.trainers": (
         *("Holdout", "HoldoutByTime", "HoldoutFraction", "LightGBMTrainer", "Trainer"),
         *("XGBoostTrainer", "default_predict"),
     ),
+    "partwise.trainers.distributed_lightgbm": ("DistributedLightGBM",),
+    "partwise.trainers.distributed_xgboost": ("DistributedXGBoost",),
+    "partwise.trainers.torch_distributor": ("TorchDistributor",),
     "partwise.models.serdes": (
         *("KerasSerde", "LightGBMSerde", "ModelSerde", "NeuronSerde", "OnnxSerde"),
         *("PickleSerde", "Pt2Serde", "TorchScriptSerde", "TorchSerde", "XGBoostSerde"),
@@ -36,6 +41,8 @@ _MODULES = {
     "partwise.transformers.options": ("TransformersOptions",),
     "partwise.transformers.collection": ("TransformersExport",),
     "partwise.engine.options": ("ExecutionOptions",),
+    "partwise.engine.scaling": ("ScalingConfig",),
+    "partwise.gangs.options": ("GangOptions",),
     "partwise.blocks": (
         *("ArtifactStore", "CudaCluster", "FileSource", "LocalCluster", "RemoteCluster"),
         *("SqlSource", "SqlTable"),
@@ -65,7 +72,7 @@ _MODULES = {
             "ModelNotFound",
         ),
         *("ExportRefused", "ExportMismatch", "IntegrityError", "ClusterError", "OutputError"),
-        *("ServiceError", "RunFailed", "RunCancelled"),
+        *("ServiceError", "PeerLostError", "RunFailed", "RunCancelled"),
     ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

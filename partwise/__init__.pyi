@@ -9,9 +9,11 @@ from partwise.blocks import (
 )
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
+from partwise.connector.rank_context import RankContext, get_context
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.registration import register_dataset
 from partwise.engine.options import ExecutionOptions
+from partwise.engine.scaling import ScalingConfig
 from partwise.errors import (
     ArtifactNotFoundError,
     CheckpointError,
@@ -31,6 +33,7 @@ from partwise.errors import (
     OutputError,
     PartitionNotFoundError,
     PartwiseError,
+    PeerLostError,
     RunBusyError,
     RunCancelled,
     RunExistsError,
@@ -52,9 +55,12 @@ from partwise.flows import (
     map_partitions,
     model_pipeline,
     run_inference,
+    scale_cluster,
+    train_distributed,
     train_models,
     validate_exports,
 )
+from partwise.gangs.options import GangOptions
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.models.onnx_model import OnnxModel
 from partwise.models.serdes import (
@@ -89,6 +95,9 @@ from partwise.trainers import (
     XGBoostTrainer,
     default_predict,
 )
+from partwise.trainers.distributed_lightgbm import DistributedLightGBM
+from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from partwise.trainers.torch_distributor import TorchDistributor
 from partwise.transformers.collection import TransformersExport
 from partwise.transformers.options import TransformersOptions
 
@@ -98,6 +107,8 @@ __all__ = [
     "map_partitions",
     "model_pipeline",
     "run_inference",
+    "scale_cluster",
+    "train_distributed",
     "train_models",
     "validate_exports",
     "PartitionStatus",
@@ -106,6 +117,8 @@ __all__ = [
     "Skip",
     "PartitionContext",
     "DataConnector",
+    "RankContext",
+    "get_context",
     "Holdout",
     "HoldoutByTime",
     "HoldoutFraction",
@@ -113,6 +126,9 @@ __all__ = [
     "Trainer",
     "XGBoostTrainer",
     "default_predict",
+    "DistributedLightGBM",
+    "DistributedXGBoost",
+    "TorchDistributor",
     "KerasSerde",
     "LightGBMSerde",
     "ModelSerde",
@@ -131,6 +147,8 @@ __all__ = [
     "TransformersOptions",
     "TransformersExport",
     "ExecutionOptions",
+    "ScalingConfig",
+    "GangOptions",
     "ArtifactStore",
     "CudaCluster",
     "FileSource",
@@ -180,6 +198,7 @@ __all__ = [
     "ClusterError",
     "OutputError",
     "ServiceError",
+    "PeerLostError",
     "RunFailed",
     "RunCancelled",
 ]

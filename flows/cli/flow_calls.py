@@ -91,7 +91,7 @@ def check_call(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     found = resolve_references(data, lambda: Store.parse(arguments["store"]))
     opened = OpenedData.of(data, found)
     source = open_source(opened, columns=arguments["columns"], filter=arguments["filter"])
-    if "partition_by" in arguments:
+    if arguments.get("partition_by"):
         key_columns(source.schema, arguments["partition_by"])
     return {**arguments, "data": opened}
 

@@ -48,6 +48,10 @@ _USAGE_ERRORS = (
 
 _COMMANDS = {
     "train": ("train:train", "Train one model per partition, and keep them as a run."),
+    "train-distributed": (
+        "train_distributed:train_distributed",
+        "Train one model on all rows, by ranks that work together.",
+    ),
     "infer": ("train:infer", "Infer every partition with its own model of a training run."),
     "map": ("train:map_", "Call a function for every partition, and keep what it returns."),
     "demo": ("demo:demo", "Train 100 models on a made-up retail table, and forecast with them."),
@@ -73,6 +77,7 @@ _COMMANDS = {
         "doctor:doctor",
         "See whether this machine, a store and a cluster are fit for work.",
     ),
+    "scale": ("scale:scale", "Bring a Dask cluster that runs already to a number of workers."),
     "up": ("services:up", "Start a Prefect server and a worker here, and deploy prefect.yaml."),
     "down": ("services:down", "End the server and the worker that `up` started here."),
     "deploy": (

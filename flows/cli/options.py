@@ -78,6 +78,16 @@ class RowOptions:
         }
 
 
+@Parameter(name="*", group=ROWS)
+@dataclass(frozen=True, kw_only=True)
+class InferredRowOptions(RowOptions):
+    """Which rows, where one model may be for all of them."""
+
+    partition_by: Annotated[Names, Parameter(alias="-p")] = ()
+    """The key column, or several: store,date. Rows of equal keys are a partition. With the one
+    model of train-distributed none is needed: blocks of rows are partitions."""
+
+
 @Parameter(name="*", group=RUN)
 @dataclass(frozen=True, kw_only=True)
 class FollowingRunOptions:
@@ -185,7 +195,7 @@ class TrainerOptions:
     min_rows: int | None = None
     """A partition with fewer rows to train on is skipped. Default: 10."""
     threads: int | None = None
-    """Threads for one model. Default: 1."""
+    """Threads for one model, or more where --partition-cpus is more. Default: 1."""
 
     def build(self) -> "LightGBMTrainer | XGBoostTrainer | str":
         """Return the trainer, or the name of a function.

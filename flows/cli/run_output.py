@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -11,10 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from rich.text import Text
 
+from partwise.errors import RunNotFoundError
 from partwise.flows.cli.output import STYLES, console, print_fields
 from partwise.formatting import duration, key_text, number, shortened
 from partwise.outcomes import PartitionStatus, RunStatus
-from partwise.runs.exports import exported_as
+from partwise.runs.exports import exported_as, has_one_model
 from partwise.runs.ledger import KEY_PREFIX, readable_ledger, skip_reasons
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -102,11 +104,15 @@ def next_command(run: Run) -> tuple[str, str]:
                 f"partwise infer DATA --partition-by {keys} --training-run-id {name}{where}",
                 "use the models",
             )
+        case RunStatus.SUCCESS if run.kind == "train-distributed":
+            return f"partwise infer DATA --training-run-id {name}{where}", "use the model"
         case RunStatus.SUCCESS if run.kind == "export" and run.counts.get("DONE"):
-            keys = shlex.quote(",".join(run.document.partition_by))
+            keys = f"--partition-by {shlex.quote(','.join(run.document.partition_by))} "
             form = next(iter(exported_as(run)), "native")
             models = f"--training-run-id {name} --model-format {form}"
-            return f"partwise infer DATA --partition-by {keys} {models}{where}", "use the exports"
+            with suppress(RunNotFoundError):
+                keys = "" if has_one_model(run) else keys
+            return f"partwise infer DATA {keys}{models}{where}", "use the exports"
         case RunStatus.SUCCESS if run.kind == "infer":
             # In double quotes, so that the shell's single ones need no escape.
             opened = f"Run.open({json.dumps(name)}, {json.dumps(run.store.url)})"

@@ -347,14 +347,15 @@ _PARSERS: dict[KeyClass, tuple[Callable[[str], Any], str]] = {
 }
 
 
-_KEYED_BY_INPUT = ("export", "export-transformers", "validate")
-"""Kinds of runs whose flows take no partition_by: the keys are those of the models."""
+_WITHOUT_KEYS = ("train-distributed", "export", "export-transformers", "validate")
+"""Kinds of runs whose flows take no partition_by: the keys are ranks, or those of the models."""
 
 
 def _python_call(run: Run) -> str:
     """Return the call of a run in Python, as far as it is known."""
     flow = {
         "train": "train_models",
+        "train-distributed": "train_distributed",
         "infer": "run_inference",
         "map": "map_partitions",
         "export": "export_models",
@@ -365,7 +366,7 @@ def _python_call(run: Run) -> str:
     models = f"{'export' if run.kind == 'validate' else 'training'}_run_id={used!r}, "
     keys = f"partition_by={run.document.partition_by}, "
     return (
-        f"{flow}(..., {'' if run.kind in _KEYED_BY_INPUT else keys}"
+        f"{flow}(..., {'' if run.kind in _WITHOUT_KEYS else keys}"
         f"{models if used else ''}run_id={run.run_id!r}, "
         f"store={run.store.url!r}, on_existing_artifacts='resume')"
     )

@@ -5,7 +5,14 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from partwise.flows.cli.call_options import CallOptions
-from partwise.flows.cli.options import RUN, InferenceOptions, InputFiles, RowOptions, TrainerOptions
+from partwise.flows.cli.options import (
+    RUN,
+    InferenceOptions,
+    InferredRowOptions,
+    InputFiles,
+    RowOptions,
+    TrainerOptions,
+)
 
 Data = Annotated[
     tuple[str, ...],
@@ -29,6 +36,7 @@ Pickle = Annotated[
     ),
 ]
 _CALL = CallOptions()
+_INFERRED = InferredRowOptions()
 
 
 def train(
@@ -59,7 +67,7 @@ def infer(
     /,
     *,
     inference: InferenceOptions,
-    rows: RowOptions,
+    rows: InferredRowOptions = _INFERRED,
     inputs: InputFiles = (),
     call: CallOptions = _CALL,
     pickle: Pickle = False,

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from partwise.engine.options import ExecutionOptions
+from partwise.engine.scaling import ScalingConfig
 from partwise.errors import InputError
 from partwise.fingerprints.functions import (
     CodeFingerprint,
@@ -17,6 +18,7 @@ from partwise.fingerprints.functions import (
     canonical_bytes,
 )
 from partwise.fingerprints.libraries import library_version
+from partwise.gangs.options import GangOptions
 from partwise.models.serdes import SERDES, serde_name
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
@@ -25,13 +27,26 @@ from partwise.runs.documents import to_json
 from partwise.sources.descriptions import SourceDescription
 from partwise.sources.input_files import checksums
 from partwise.sources.opening import data_of_recipe
-from partwise.trainers import LightGBMTrainer, TrainerSettings, XGBoostTrainer, resolve_trainer
+from partwise.trainers import TrainerSettings, resolve_trainer
+from partwise.trainers.boosting import BoostingSettings
+from partwise.trainers.distributed import DistributedSettings
+from partwise.trainers.torch_distributor import TorchDistributor
 
 FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
 EXPORT_LIBRARIES = ("partwise", "lightgbm", "xgboost", "onnx", "onnxruntime")
-NOT_CODE = ("execution", "params", "null_keys", "on_missing_model", "output", "models")
+NOT_CODE = (
+    *("execution", "params", "null_keys", "on_missing_model", "output", "models"),
+    *("eval_data", "scaling", "gang"),
+)
 """Arguments that decide which partitions there are, or how they are executed; params, and
-models of transformers, are compared partition by partition."""
+models of transformers, are compared partition by partition, and eval sets as rows are."""
+
+_TORCH = "torch_distributor"
+_OPTIONS: Mapping[str, type[BaseModel]] = {
+    "execution": ExecutionOptions,
+    "scaling": ScalingConfig,
+    "gang": GangOptions,
+}
 
 
 class _CannotRepeatError(Exception):
@@ -43,7 +58,7 @@ def describe_intent(
     source: SourceDescription,
     arguments: Mapping[str, Any],
     version: str | None,
-    models: str | None = None,
+    uses: str | None = None,
 ) -> Intent:
     """Return what a call is about to do: its fingerprints, and the call, if it can be repeated.
 
@@ -52,7 +67,7 @@ def describe_intent(
         source: What the source says of itself.
         arguments: The call's arguments but for data, run_id, store, cluster and version.
         version: The user's own word for the code, which is taken in place of looking.
-        models: The fingerprint of the trained models that the call uses.
+        uses: The fingerprint of what the call uses besides: trained models, eval sets.
     """
     code = _fingerprint_code(arguments, version)
     obstacle = None
@@ -72,7 +87,7 @@ def describe_intent(
     }
     return Intent(
         source_fingerprint=source.fingerprint,
-        inputs_fingerprint=_fingerprint_inputs(source, arguments, models),
+        inputs_fingerprint=_fingerprint_inputs(source, arguments, uses),
         code_fingerprint=code.digest,
         code_unknown=code.unknown,
         code_parts=code.parts,
@@ -95,8 +110,8 @@ def _fingerprint_code(arguments: Mapping[str, Any], version: str | None) -> Code
             deciding[name] = resolve_trainer(deciding[name])
     files = deciding.pop("inputs") if _are_files(deciding.get("inputs")) else ()
     libraries: tuple[str, ...] = ()
-    if isinstance(deciding.get("trainer"), LightGBMTrainer | XGBoostTrainer):
-        libraries = (deciding["trainer"].kind, "partwise")
+    if isinstance(deciding.get("trainer"), BoostingSettings):
+        libraries = (deciding["trainer"].library, "partwise")
     if "validation" in deciding:
         # A newer one is proved anew.
         libraries = EXPORT_LIBRARIES
@@ -118,7 +133,7 @@ def _are_files(inputs: Any) -> bool:
 
 
 def _fingerprint_inputs(
-    source: SourceDescription, arguments: Mapping[str, Any], models: str | None
+    source: SourceDescription, arguments: Mapping[str, Any], uses: str | None
 ) -> str | None:
     """Fingerprint all that partitions are made of; None where that is unknown."""
     params = arguments.get("params")
@@ -126,7 +141,7 @@ def _fingerprint_inputs(
         if isinstance(params, Mapping):
             # The order of keys is no matter; that of one key's parameters is.
             params = sorted(map(canonical_bytes, params.items()))
-        inputs = [source.fingerprint, arguments.get("null_keys"), params, models]
+        inputs = [source.fingerprint, arguments.get("null_keys"), params, uses]
         return hashlib.sha256(canonical_bytes(inputs)).hexdigest()
     except TypeError:
         return None
@@ -152,6 +167,8 @@ def read_call(call: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 def _to_json(name: str, value: Any) -> JsonValue:
     if value is None:
         return None
+    if name == "eval_data" and None in value.values():
+        raise _CannotRepeatError("eval_data= is held in memory, or is a query with a password")
     if name == "params":
         raise _CannotRepeatError("params= is held in memory")
     if name in FUNCTIONS and not _are_files(value):
@@ -177,6 +194,10 @@ def _function_to_json(name: str, value: Any) -> JsonValue:
         return value
     if isinstance(value, BaseModel):
         return to_json(value.model_dump(mode="json"))
+    if isinstance(value, TorchDistributor):
+        settings = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
+        settings["train_func"] = _function_to_json(name, value.train_func)
+        return to_json({"kind": _TORCH, **settings, "hyperparameters": {**value.hyperparameters}})
     module, qualname = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
     found = getattr(sys.modules.get(module), qualname, None)
     if module == "__main__" or found is not value:
@@ -202,14 +223,20 @@ def _from_json(name: str, value: Any) -> Any:
     if value is None:
         return None
     if name in FUNCTIONS and isinstance(value, dict):
-        return TypeAdapter(TrainerSettings).validate_python(value)
+        settings = {key: each for key, each in value.items() if key != "kind"}
+        if value["kind"] == _TORCH:
+            return TorchDistributor(**settings)
+        adapter: TypeAdapter[Any] = TypeAdapter(TrainerSettings | DistributedSettings)
+        return adapter.validate_python(value)
     if name == "serde":
         kind: Callable[..., Any] = SERDES.get(value["name"]) or _import(value["name"])
         return kind(**value["settings"])
     if name == "output" and isinstance(value, dict):
         return Table(**value)
-    if name == "execution":
-        return ExecutionOptions.model_validate(value)
+    if name in _OPTIONS:
+        return _OPTIONS[name].model_validate(value)
+    if name == "eval_data":
+        return {key: data_of_recipe(recipe) for key, recipe in value.items()}
     return value
 
 

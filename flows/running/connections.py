@@ -1,8 +1,8 @@
 """What a call names outside of us, opened: its store, its cluster, its databases."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 from distributed import Client
@@ -19,6 +19,7 @@ from partwise.blocks import (
     SqlTable,
 )
 from partwise.datasets.dataset import resolve_references
+from partwise.engine.scaling import ClusterWorker, cluster_workers
 from partwise.errors import ClusterError, InputError
 from partwise.flows.running.parameters import (
     Cluster,
@@ -232,9 +233,11 @@ def connect(cluster: Cluster) -> Iterator[Client]:
         yield client
 
 
-def slots_per_host(client: Client) -> int:
-    """Return how many partitions run at once on the busiest machine of a cluster."""
-    slots: Counter[str] = Counter()
-    for worker in client.scheduler_info(n_workers=-1)["workers"].values():
-        slots[worker["host"]] += worker["nthreads"]
-    return max(slots.values(), default=1)
+def workers_at_most(cluster: Cluster, client: Client) -> list[ClusterWorker]:
+    """Return the workers of a cluster, those included that it may start while a run is at work."""
+    workers = cluster_workers(client)
+    most = cluster.max_workers if isinstance(cluster, LocalCluster) else 0
+    numbers = range(len(workers), most if workers else 0)
+    # The GPUs of the machine are counted with the workers that are there.
+    to_come = [replace(workers[0], address=f"to come: {number}", gpus=()) for number in numbers]
+    return workers + to_come

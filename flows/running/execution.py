@@ -19,21 +19,22 @@ from partwise.engine.child_process import end_marked
 from partwise.engine.credentials import Credentials
 from partwise.engine.driver import Driver, Logger
 from partwise.engine.ending import describe_ending
-from partwise.engine.limits import Limits, smallest_memory_limit
+from partwise.engine.limits import smallest_memory_limit
 from partwise.engine.params import shard_params
 from partwise.engine.payload import name_of, pack_work
 from partwise.engine.plan import Plan
 from partwise.engine.sample import predict, sample_of
+from partwise.engine.scaling import partition_slots
 from partwise.flows.orchestration.progress import listeners
 from partwise.flows.running.connections import (
     connect,
     open_cluster,
     open_store,
-    slots_per_host,
+    workers_at_most,
 )
 from partwise.flows.running.parameters import ClusterParameter, StoreParameter
 from partwise.outcomes import CANCELLED, RunStatus
-from partwise.runs.claim import Claim
+from partwise.runs.claim import Claim, Intent
 from partwise.runs.completion import complete_run, settle_unchanged
 from partwise.runs.run import Run
 from partwise.shuffle.load import read_keys
@@ -55,7 +56,7 @@ MOST_GROUPS = 64
 
 
 @dataclass(slots=True)
-class _Clock:
+class Clock:
     """Seconds of each stage."""
 
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -63,6 +64,7 @@ class _Clock:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
+        """Measure a block."""
         began = time.monotonic()
         try:
             yield
@@ -85,17 +87,13 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
     """
     opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
     plan = plan.as_sample(opened_store)
-    clock, logger, identity = _Clock(), get_run_logger(), plan.identity
+    clock, logger, identity = Clock(), get_run_logger(), plan.identity
     payload = pack_work(plan.work, name_of(plan.function))
     opened_store.check_writable()
     with ExitStack() as stack:
         claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
-        if claim.is_settled(plan.intent):
-            claim.begin(n_shards=0, intent=plan.intent)
-            logger.info(
-                "Run %s: nothing changed, all partitions are done; 0 to run.", identity.run_id
-            )
-            return _published(settle_unchanged(claim, clock.started_at))
+        if settled := settle_if_done(claim, plan.intent, clock):
+            return settled
         token = secrets.token_hex(6)
         directory = stack.enter_context(run_scratch()) / "shared"
         directory.mkdir()
@@ -103,9 +101,12 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             # Called once the client has left: it ends child processes that outlived their worker.
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(chosen_cluster))
-            _give_keys(client, opened_store, plan.source)
-        slots = sum(client.nthreads().values())
-        n_shards = plan.choose_n_shards(claim, slots)
+            give_keys(client, opened_store, plan.source)
+        options = plan.options
+        slots = partition_slots(
+            workers_at_most(chosen_cluster, client), options.partition_cpus, options.partition_gpus
+        )
+        n_shards = plan.choose_n_shards(claim, len(slots))
         folder = SharedFolder(
             directory,
             opened_store,
@@ -116,11 +117,12 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         stack.callback(folder.close)
         with clock.stage("load"):
             sharded = _load(plan, n_shards, client, folder, stack)
-        limits = plan.options.limits(slots_per_host(client))
-        _announce(plan, sharded, folder, client, limits, logger)
+        limits = options.limits_on(slots)
+        memory = smallest_memory_limit(client, limits)
+        _announce(plan, sharded, folder, len(slots), memory, logger)
         remark = None
         if plan.options.sample is not None:
-            remark = partial(predict, sharded=sharded, slots=slots)
+            remark = partial(predict, sharded=sharded, slots=len(slots))
             sharded = sample_of(sharded, plan.options.sample)
         params = shard_params(plan.params, identity.key_columns, n_shards, directory)
         chosen = sharded.partitions if sharded.only is None else len(sharded.only)
@@ -138,7 +140,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             training_run_id=identity.training_run_id,
             reads=plan.reads,
             compatible=claim.compatible,
-            options=plan.options,
+            options=options,
             limits=limits,
             work=folder.write(work_file(token), payload),
         )
@@ -158,10 +160,21 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
                 remark=remark,
             )
             run = complete_run(claim, ending)
-        return _published(run)
+        return publish_run(run)
 
 
-def _published(run: Run) -> Run:
+def settle_if_done(claim: Claim, intent: Intent, clock: Clock) -> Run | None:
+    """Return the run where a resume of it has nothing to do; None where it has."""
+    if not claim.is_settled(intent):
+        return None
+    claim.begin(n_shards=0, intent=intent)
+    get_run_logger().info(
+        "Run %s: nothing changed, all partitions are done; 0 to run.", claim.identity.run_id
+    )
+    return publish_run(settle_unchanged(claim, clock.started_at))
+
+
+def publish_run(run: Run) -> Run:
     """Have the run's report and artifacts made; without them it is complete all the same."""
     if run.summary is not None and run.status is RunStatus.SKIPPED:
         get_run_logger().warning("Run %s: %s", run.run_id, run.summary.message)
@@ -169,9 +182,10 @@ def _published(run: Run) -> Run:
     return run
 
 
-def _give_keys(client: Client, store: Store, source: Source) -> None:
+def give_keys(client: Client, store: Store, *sources: Source) -> None:
     """Give the workers the keys of the store, and of the buckets that rows are read from."""
-    for url, keys in known_credentials([store.url, *source.buckets()]).items():
+    buckets = [bucket for source in sources for bucket in source.buckets()]
+    for url, keys in known_credentials([store.url, *buckets]).items():
         client.register_plugin(Credentials(url, keys))
 
 
@@ -191,8 +205,8 @@ def _announce(
     plan: Plan,
     sharded: ShardedRows,
     folder: SharedFolder,
-    client: Client,
-    limits: Limits,
+    slots: int,
+    memory: int,
     logger: Logger,
 ) -> None:
     """Log how many rows, partitions and shards there are, and what is odd about them."""
@@ -203,8 +217,7 @@ def _announce(
         f"{sharded.partitions:,}",
         len(sharded.shards),
     )
-    memory = smallest_memory_limit(client, limits)
-    for warning in warnings_of(sharded, folder, sum(client.nthreads().values()), memory):
+    for warning in warnings_of(sharded, folder, slots, memory):
         logger.warning("Run %s: %s", plan.identity.run_id, warning)
 
 

@@ -5,7 +5,7 @@ path, a function, None), so that the form has no tab for it. Where nothing need 
 is empty, never None: a form sends its defaults, and for none of its fields could that be null.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -14,7 +14,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster, SqlTable
 from partwise.engine.options import ExecutionOptions
+from partwise.engine.scaling import ScalingConfig
 from partwise.exports.protocol import Exporter
+from partwise.gangs.options import GangOptions
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.models.serdes import ModelSerde
 from partwise.publishing.dataset_output import DatasetOutput
@@ -23,6 +25,8 @@ from partwise.sources.files.discovery import Format
 from partwise.tables.filters import Filter
 from partwise.tables.schemas import SchemaPolicy
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
+from partwise.trainers.distributed_lightgbm import DistributedLightGBM
+from partwise.trainers.distributed_xgboost import DistributedXGBoost
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
@@ -64,6 +68,14 @@ TrainerParameter = (
     | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})]
     | Function
 )
+DistributedTrainerParameter = (
+    DistributedXGBoost
+    | DistributedLightGBM
+    | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})]
+    | Function
+)
+EvalDataParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
+HyperparametersParameter = Annotated[Mapping[str, Any], WithJsonSchema({"type": "object"})]
 FunctionParameter = str | Function
 PredictParameter = str | Function | Nothing
 InputsParameter = str | Function | Nothing
@@ -103,6 +115,9 @@ FilterParameter = Annotated[
 ColumnsParameter = Annotated[Sequence[str] | None, WithJsonSchema(_TEXTS)]
 VersionParameter = str | Nothing
 
+NONE_GIVEN: Mapping[str, Any] = {}
 DEFAULT_EXECUTION = ExecutionOptions()
+DEFAULT_SCALING = ScalingConfig()
+DEFAULT_GANG = GangOptions()
 DEFAULT_EXPORT = ExportOptions()
 DEFAULT_VALIDATION = ValidationOptions()

@@ -10,7 +10,11 @@ import pyarrow as pa
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.params import given_params
 from partwise.engine.plan import Plan, ReadKeys
-from partwise.engine.trained_models import models_by_shard, models_fingerprint
+from partwise.engine.trained_models import (
+    model_of_every_partition,
+    models_by_shard,
+    models_fingerprint,
+)
 from partwise.engine.works import InferWork, MapWork, TrainWork, Work
 from partwise.errors import ColumnError, InputError, ModelNotFound
 from partwise.flows.running.calls import describe_intent
@@ -20,10 +24,12 @@ from partwise.outcomes import RunStatus
 from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity, OnExisting
 from partwise.runs.documents import RunKind
+from partwise.runs.exports import has_one_model
 from partwise.runs.ledger import skip_reasons
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.write import NullKeys
+from partwise.sources.derived import in_blocks
 from partwise.sources.descriptions import Source
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
 from partwise.tables.parquet_types import check_writable
@@ -58,6 +64,7 @@ class Request:
         function: Any,
         uses: Run | None = None,
         models: Mapping[int, pa.Table] | None = None,
+        model: pa.Table | None = None,
         check_sharded: Callable[[ShardedRows, ReadKeys], None] | None = None,
     ) -> Plan:
         """Return the plan of a run that is asked for so.
@@ -72,8 +79,10 @@ class Request:
             function: The user's function or trainer; where there is none, the work.
             uses: The run whose models are used: rows are divided as its rows were.
             models: Where these models stand, a table for each shard.
+            model: Where the one model stands that all partitions have in common.
             check_sharded: Refuses rows that cannot be used, once they are sharded.
         """
+        used = models if model is None else {0: model}
         return Plan(
             identity=Identity(
                 run_id=self.run_id,
@@ -89,15 +98,16 @@ class Request:
                 source.description(),
                 arguments,
                 self.version or None,
-                None if models is None else models_fingerprint(models),
+                None if used is None else models_fingerprint(used),
             ),
             seed=self.seed,
             params=self.params,
             null_keys=self.null_keys,
             on_existing=self.on_existing,
             options=self.execution,
-            n_shards=None if uses is None else uses.document.n_shards,
+            n_shards=None if uses is None or model is not None else uses.document.n_shards,
             models=models,
+            model=model,
             check_sharded=check_sharded,
         )
 
@@ -194,7 +204,8 @@ def prepare_inference(
 
     Args:
         source: The rows.
-        partition_by: The key columns, those of the training run.
+        partition_by: The key columns, those of the training run; any of the rows where that
+            trained one model, and none for blocks of rows.
         training: The run that has the models: of training, or of their exports.
         request: What is asked of the run.
         predict: The user's function, or its name; None: that of the model's library.
@@ -214,11 +225,20 @@ def prepare_inference(
     """
     chosen_serde = resolve_serde(serde)
     request = replace(request, params=given_params(request.params))
-    names, keys = _keys(source, partition_by)
-    check_output(output, [source.schema.field(name) for name in names])
-    _check_training(training, names, keys)
+    given = _names(partition_by)
+    _check_training(training)
     _check_kept(keep_columns, source.schema)
-    models = trained_models(training, chosen_serde)
+    one = has_one_model(training)
+    if one and not given:
+        source = in_blocks(source)
+    names, keys = _keys(source, given or source.schema.names[-1:] if one else given)
+    check_output(output, [source.schema.field(name) for name in names])
+    models = model = None
+    if one:
+        model = trained_model(training, chosen_serde)
+    else:
+        _check_keys(training, names, keys)
+        models = trained_models(training, chosen_serde)
     work = InferWork(
         predict=resolve_trainer(predict) if predict else default_predict,
         serde=chosen_serde,
@@ -226,9 +246,10 @@ def prepare_inference(
         on_missing_model=on_missing_model,
         key_columns=tuple(names),
         keep_columns=tuple(keep_columns),
+        keeps_model=one,
     )
     arguments = {
-        "partition_by": names,
+        "partition_by": given,
         "training_run_id": training.run_id,
         "model_format": model_format,
         "predict": predict or None,
@@ -252,6 +273,7 @@ def prepare_inference(
         function=work.predict,
         uses=training,
         models=models,
+        model=model,
     )
 
 
@@ -264,16 +286,34 @@ def trained_models(training: Run, serde: ModelSerde | None) -> dict[int, pa.Tabl
     """
     models = models_by_shard(training.ledger)
     if not models:
-        why = " yet; train it first"
-        if training.status is RunStatus.SKIPPED:
-            count, reasons = sum(training.counts.values()), skip_reasons(training.ledger)
-            why = f": all {count:,} partitions were skipped ({reasons}); train it on other rows"
-        raise ModelNotFound(
-            f"The training run {training.run_id!r} ({training.status.value}) has no model{why}, or "
-            "pass the ID of another run."
-        )
+        raise _no_model(training)
     check_serdes(models, serde)
     return models
+
+
+def trained_model(training: Run, serde: ModelSerde | None) -> pa.Table:
+    """Return where the one model of a run stands, for all partitions; it can be read.
+
+    Raises:
+        ModelNotFound: The run has no model.
+        SerdeError: The model needs a serde that was not given.
+    """
+    model = model_of_every_partition(training.ledger)
+    if model is None:
+        raise _no_model(training)
+    check_serdes({0: model}, serde)
+    return model
+
+
+def _no_model(training: Run) -> ModelNotFound:
+    why = " yet; train it first"
+    if training.status is RunStatus.SKIPPED:
+        count, reasons = sum(training.counts.values()), skip_reasons(training.ledger)
+        why = f": all {count:,} partitions were skipped ({reasons}); train it on other rows"
+    return ModelNotFound(
+        f"The training run {training.run_id!r} ({training.status.value}) has no model{why}, or "
+        "pass the ID of another run."
+    )
 
 
 def check_serdes(models: Mapping[int, pa.Table], serde: ModelSerde | None) -> None:
@@ -294,8 +334,14 @@ def serdes_of(models: Mapping[int, pa.Table]) -> list[str]:
 def _keys(
     source: Source, partition_by: str | Sequence[str]
 ) -> tuple[list[str], tuple[KeyColumn, ...]]:
-    names = [partition_by] if isinstance(partition_by, str) else list(partition_by)
+    names = _names(partition_by)
     return names, key_columns(source.schema, names)
+
+
+def _names(partition_by: str | Sequence[str]) -> list[str]:
+    if isinstance(partition_by, str):
+        return [partition_by] if partition_by else []
+    return list(partition_by)
 
 
 def _known(columns: Sequence[str], schema: pa.Schema) -> list[str]:
@@ -310,12 +356,15 @@ def _known(columns: Sequence[str], schema: pa.Schema) -> list[str]:
     return list(dict.fromkeys(columns))
 
 
-def _check_training(training: Run, names: list[str], keys: tuple[KeyColumn, ...]) -> None:
-    if training.kind not in ("train", "export"):
+def _check_training(training: Run) -> None:
+    if training.kind not in ("train", "train-distributed", "export"):
         raise InputError(
             f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
-            "a run of train_models, or of export_models."
+            "a run of train_models, of train_distributed, or of export_models."
         )
+
+
+def _check_keys(training: Run, names: list[str], keys: tuple[KeyColumn, ...]) -> None:
     if names != training.document.partition_by:
         raise InputError(
             f"partition_by is {names}, and the training run {training.run_id!r} was partitioned "

@@ -16,11 +16,18 @@ from partwise.exports.works import ComparedRows, ExportWork, Proof, ValidateWork
 from partwise.flows.running.prepare import Request, check_serdes, serdes_of, trained_models
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 from partwise.models.serdes import ModelSerde, resolve_serde
+from partwise.runs.documents import RANK
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
+from partwise.sources.derived import sampled
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
-from partwise.tables.keys.partition_keys import check_key_classes, key_columns, partition_ids
+from partwise.tables.keys.partition_keys import (
+    KeyColumn,
+    check_key_classes,
+    key_columns,
+    partition_ids,
+)
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer, resolve_trainer
 from partwise.transformers.collection import KEY, TransformersExport, tabulate
 from partwise.transformers.works import TransformersWork
@@ -63,13 +70,13 @@ def prepare_export(
         ModelNotFound: The training run has no model at all.
         ExportRefused: None of its models could be exported so.
     """
-    keys = key_columns(source.schema, training.document.partition_by)
+    source, keys = _keyed_as(training, training, source)
     chosen_serde = resolve_serde(serde)
     proof = _proof(validation, inputs, exporter, trainer)
-    if training.kind != "train":
+    if training.kind not in ("train", "train-distributed"):
         raise InputError(
             f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
-            "a run of train_models."
+            "a run of train_models or train_distributed."
         )
     check_key_classes(training.key_columns, keys, f"the training run {training.run_id!r}")
     models = trained_models(training, chosen_serde)
@@ -105,6 +112,17 @@ def prepare_export(
         models=models,
         check_sharded=partial(check_coverage, models, run_id=training.run_id),
     )
+
+
+def _keyed_as(run: Run, training: Run, source: Source) -> tuple[Source, tuple[KeyColumn, ...]]:
+    """Return rows with the keys of a run's models, and the key columns.
+
+    One model is proved on some rows of all: they are of rank 0, which has it.
+    """
+    if training.kind != "train-distributed":
+        return source, key_columns(source.schema, run.document.partition_by)
+    some = sampled(source, RANK, 0)
+    return some, key_columns(some.schema, some.schema.names[-1:])
 
 
 def _proof(
@@ -170,7 +188,7 @@ def prepare_validation(
         ModelNotFound: The export run has published nothing.
         SerdeError: The trained models need a serde that was not given.
     """
-    keys = key_columns(source.schema, exports.document.partition_by)
+    source, keys = _keyed_as(exports, training, source)
     chosen_serde = resolve_serde(serde)
     proof = _proof(validation, inputs, exporter)
     check_key_classes(exports.key_columns, keys, f"the export run {exports.run_id!r}")

@@ -58,6 +58,8 @@ class PartitionContext:
         attempt: 1 at first, 2 at the first retry.
         seed: Derived from the run's seed and the key, in [0, 2**31): the same whatever the number
             of workers. `random`, `numpy.random` and torch (if imported) are seeded with it.
+        threads: How many threads the partition may use: the run's `partition_cpus`. OpenMP, BLAS,
+            Arrow, polars and torch are told so in any case.
         params: This partition's share of the flow's `params`; empty without one.
         logger: Writes to this partition's log, as print() and warnings do.
     """
@@ -71,6 +73,7 @@ class PartitionContext:
         run_id: str = "",
         attempt: int = 1,
         seed: int = 0,
+        threads: int = 1,
         params: Mapping[str, Any] | None = None,
         logger: logging.Logger | None = None,
         link: ArtifactLink | None = None,
@@ -81,6 +84,7 @@ class PartitionContext:
         self.run_id = run_id
         self.attempt = attempt
         self.seed = seed
+        self.threads = threads
         self.params: Mapping[str, Any] = {} if params is None else params
         self.logger = logger or logging.getLogger("partwise.partition")
         self._link: ArtifactLink = link or MemoryLink()

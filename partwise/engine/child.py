@@ -86,6 +86,8 @@ class ChildSettings:
     recycle_bytes: int
     """Anonymous memory that it may keep between partitions."""
     isolation: Isolation
+    threads: int = 1
+    """How many its partitions may use; libraries are told so by the environment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,6 +283,7 @@ class Child:
             run_id=shard.run_id,
             attempt=attempt,
             seed=seed,
+            threads=self.settings.threads,
             params=shard.params.get(partition_id),
             link=ParentLink(self, index),
         )

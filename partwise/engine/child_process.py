@@ -14,6 +14,7 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from mmap import mmap
 from pathlib import Path
@@ -48,11 +49,18 @@ class ChildProcess:
     """A running child and all that it started."""
 
     def __init__(
-        self, owner: str, directory: str, recycle_bytes: int, isolation: Isolation
+        self,
+        owner: str,
+        directory: str,
+        recycle_bytes: int,
+        isolation: Isolation,
+        threads: int,
+        environment: Mapping[str, str],
     ) -> None:
         os.makedirs(directory, exist_ok=True)
         self._directory = tempfile.mkdtemp(prefix="child-", dir=directory)
         self.owner = owner
+        self.environment = environment
         self._isolation = isolation
         self.mark = f"{owner}:{secrets.token_hex(8)}"
         self.work_path: str | None = None
@@ -72,6 +80,7 @@ class ChildProcess:
             directory=self._directory,
             recycle_bytes=recycle_bytes,
             isolation=isolation,
+            threads=threads,
         )
         try:
             self._process = _starter.start(
@@ -85,7 +94,7 @@ class ChildProcess:
                 # `killpg` then takes along what the user's function started. What left the session
                 # is found by the mark in its environment, which it has inherited.
                 start_new_session=True,
-                env={**os.environ, ENVIRONMENT_MARK: self.mark},
+                env={**os.environ, **environment, ENVIRONMENT_MARK: self.mark},
             )
         finally:
             theirs.close()
@@ -191,7 +200,12 @@ class ChildProcess:
 
 
 def borrow_child(
-    owner: str, directory: str, recycle_bytes: int, isolation: Isolation = "shared"
+    owner: str,
+    directory: str,
+    recycle_bytes: int,
+    isolation: Isolation = "shared",
+    threads: int = 1,
+    environment: Mapping[str, str] | None = None,
 ) -> ChildProcess:
     """Return this thread's child, started anew when there is none or it has ended.
 
@@ -201,13 +215,17 @@ def borrow_child(
         recycle_bytes: Anonymous memory that it may keep between partitions.
         isolation: Whether it runs partitions itself or forks a process for each; of one execution
             always the same.
+        threads: How many its context names; of one execution always the same.
+        environment: Variables besides those of this process: with other ones it is started anew.
     """
     child: ChildProcess | None = getattr(_local, "child", None)
+    environment = environment or {}
     # A thread may run shards of two executions by turns. Each has children of its own: the one that
     # ends first removes its folder and kills all that bear its mark.
-    if child is None or child not in _alive or child.has_ended() or child.owner != owner:
+    is_usable = child is not None and child in _alive and not child.has_ended()
+    if child is None or not is_usable or (child.owner, child.environment) != (owner, environment):
         discard_child()
-        child = ChildProcess(owner, directory, recycle_bytes, isolation)
+        child = ChildProcess(owner, directory, recycle_bytes, isolation, threads, environment)
         _local.child = child
     return child
 

@@ -1,7 +1,8 @@
 """What one partition may use."""
 
 import sys
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import psutil
@@ -23,6 +24,9 @@ class Limits:
     """None: its share of the worker's machine, which only the worker knows."""
     slots_per_host: int
     """Partitions that run at once on one machine, at most: they share its memory."""
+    slots: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+    """By host, the GPUs of each partition that may run there at once. Empty: as many run at once
+    as the workers have threads."""
 
 
 def memory_limit(limits: Limits) -> int:

@@ -1,11 +1,13 @@
 """How a run is executed: retries, limits, budgets, granularity."""
 
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.engine.limits import Limits
+from partwise.engine.scaling import Slot
 from partwise.form_schema import FormSettings
 from partwise.shuffle.shard_count import MAX_SHARDS
 
@@ -40,6 +42,19 @@ class ExecutionOptions(FormSettings):
         default=None,
         description="Anonymous memory at which a partition is stopped from outside. "
         "Default: its share of four fifths of the machine.",
+    )
+    partition_cpus: int = Field(
+        title="CPUs of a partition",
+        default=1,
+        ge=1,
+        description="Threads that the libraries of a partition use. As many partitions run at once "
+        "as the cluster has threads for.",
+    )
+    partition_gpus: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = Field(
+        title="GPUs of a partition",
+        default=None,
+        description="GPUs that a partition has to itself; 0 hides them. "
+        "Default: whatever its worker sees.",
     )
     isolation: Isolation = Field(
         title="Isolation of partitions",
@@ -89,13 +104,26 @@ class ExecutionOptions(FormSettings):
         "partitions are INTERNAL_ERROR.",
     )
 
-    def limits(self, slots_per_host: int) -> Limits:
+    def limits(
+        self, slots_per_host: int, slots: Mapping[str, tuple[tuple[str, ...], ...]] | None = None
+    ) -> Limits:
         """Return what one partition may use, where so many run at once on one machine."""
         return Limits(
             timeout_s=self.partition_timeout_s,
             memory_bytes=self.partition_memory_bytes,
             slots_per_host=slots_per_host,
+            slots=slots or {},
         )
+
+    def limits_on(self, slots: Sequence[Slot]) -> Limits:
+        """Return what one partition may use on a cluster that has room for so many at once."""
+        by_host: dict[str, tuple[tuple[str, ...], ...]] = {}
+        for slot in slots:
+            by_host[slot.host] = (*by_host.get(slot.host, ()), slot.gpus)
+        most = max(map(len, by_host.values()), default=1)
+        # With one CPU each, the threads of the workers are the limit already.
+        counted = self.partition_cpus > 1 or self.partition_gpus is not None
+        return self.limits(most, by_host if counted else None)
 
     def failure_budget(self, partitions: int) -> int | None:
         """Return how many of `partitions` may fail before the run is stopped; None: any number.

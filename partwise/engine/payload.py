@@ -4,17 +4,16 @@ import pickle
 
 import cloudpickle
 
-from partwise.engine.works import Work
 from partwise.errors import FunctionError
 
 LARGEST_PAYLOAD_BYTES = 10 << 20
 
 
-def pack_work(work: Work, name: str) -> bytes:
+def pack_work(work: object, name: str) -> bytes:
     """Return work as cloudpickle bytes; only child processes open them.
 
     Args:
-        work: What is to be done.
+        work: What is to be done: a `Work`, or what ranks of a gang get.
         name: How messages name the function.
 
     Raises:

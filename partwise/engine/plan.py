@@ -49,6 +49,8 @@ class Plan:
     """That of the training run, which the shards must meet; None: there is none."""
     models: Mapping[int, pa.Table] | None = None
     """Where the trained models of each shard stand."""
+    model: pa.Table | None = None
+    """Where the one model of all partitions stands, as `model_of_every_partition` has it."""
     check_sharded: Callable[[ShardedRows, ReadKeys], None] | None = None
     """Refuses rows that cannot be used, once they are sharded."""
 
@@ -133,6 +135,9 @@ class Plan:
             number: folder.write(f"models-{number:05d}.arrow", table_bytes(table))
             for number, table in (self.models or {}).items()
         }
+        one = None
+        if self.model is not None:
+            one = folder.write("model.arrow", table_bytes(self.model))
         return [
             ShardAssignment(
                 execution=execution,
@@ -140,7 +145,7 @@ class Plan:
                 where=folder.where,
                 only=sharded.only,
                 params=folder.hand_over(params[shard.number]) if shard.number in params else None,
-                models=models.get(shard.number),
+                models=models.get(shard.number, one),
             )
             for shard in sharded.shards
         ]

@@ -11,7 +11,7 @@ import socket
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,13 +21,14 @@ from partwise.engine.assignment import ShardAssignment, ShardReceipt
 from partwise.engine.child_process import discard_child
 from partwise.engine.host import Host
 from partwise.engine.limits import memory_limit
+from partwise.engine.machine_slots import gpu_variables, thread_variables
 from partwise.engine.messages import OpenShard
 from partwise.engine.params import params_fingerprints
 from partwise.engine.reporter import Reporter
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.shard_plan import ShardPlan, plan_shard
 from partwise.engine.supervisor import AttemptOutcome, Supervisor
-from partwise.engine.trained_models import locate_models, model_checksums
+from partwise.engine.trained_models import locate_models, model_checksums, owner_of_model
 from partwise.engine.works import StoredModel
 from partwise.errors import ArtifactNotFoundError
 from partwise.outcomes import PartitionStatus
@@ -46,11 +47,16 @@ EARLIER_LOG_BYTES = 16 << 10
 """What is kept of the log of an attempt that was not the last."""
 
 
-def run_on(host: Host, assignment: ShardAssignment, is_stopped: Callable[[], bool]) -> ShardReceipt:
-    """Work on one shard on a host."""
+def run_on(
+    host: Host,
+    assignment: ShardAssignment,
+    is_stopped: Callable[[], bool],
+    gpus: Sequence[str] = (),
+) -> ShardReceipt:
+    """Work on one shard on a host, with these GPUs where the options say how many."""
     with tempfile.TemporaryDirectory(prefix="shard-", dir=host.folder) as directory:
         try:
-            return ShardRun(assignment, host, directory, is_stopped).run()
+            return ShardRun(assignment, host, directory, is_stopped, gpus).run()
         except BaseException:
             # The child may be in the midst of this shard; the next one must not hear of that.
             discard_child()
@@ -65,6 +71,7 @@ class ShardRun:
         host: Where it runs.
         directory: A folder for what only this execution needs.
         is_stopped: Whether the run is being stopped; asked a few times a second.
+        gpus: Those of its partitions, where the options say how many a partition has.
     """
 
     def __init__(
@@ -73,7 +80,12 @@ class ShardRun:
         host: Host,
         directory: str,
         is_stopped: Callable[[], bool],
+        gpus: Sequence[str] = (),
     ) -> None:
+        options = assignment.execution.options
+        self._environment = thread_variables(options.partition_cpus)
+        if options.partition_gpus is not None:
+            self._environment |= gpu_variables(gpus)
         self._assignment = assignment
         self._execution = assignment.execution
         self._is_stopped = is_stopped
@@ -131,7 +143,9 @@ class ShardRun:
         """Compare the shard with what is committed of it."""
         execution, shard = self._execution, self._shard
         params = {} if self._params is None else params_fingerprints(self._params)
-        models = {} if self._models is None else model_checksums(self._models)
+        models = {}
+        if self._models is not None:
+            models = model_checksums(self._models, [shard.partition_ids[i] for i in self._chosen])
         self._fingerprints = {
             i: combine(
                 self._reader.fingerprint(int(shard.offsets[i]), int(shard.offsets[i + 1])),
@@ -188,6 +202,8 @@ class ShardRun:
             download=self._download,
             is_stopped=self._is_stopped,
             isolation=options.isolation,
+            threads=options.partition_cpus,
+            environment=self._environment,
         )
         attempt = 1
         while waiting:
@@ -298,6 +314,8 @@ class ShardRun:
         """Return an artifact that some run has of a partition, for its function."""
         execution = self._execution
         name = self._shard.partition_ids[index]
+        if run_id is not None and run_id == execution.training_run_id and self._models is not None:
+            name = owner_of_model(self._models) or name
         if run_id is not None and run_id != execution.run_id:
             return open_run(execution.store, run_id, execution.token).read_artifact(name, filename)
         # Of this run, what an earlier generation committed: a ledger of this one is only written.

@@ -91,6 +91,9 @@ class Supervisor:
     download: Download
     is_stopped: Callable[[], bool]
     isolation: Isolation = "shared"
+    threads: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the child, besides those of this process."""
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
     _peaks: dict[int, int] = field(default_factory=dict)
 
@@ -123,7 +126,14 @@ class Supervisor:
                 )
 
     def _ready_child(self) -> tuple[ChildProcess, Failure | None]:
-        child = borrow_child(self.owner, self.directory, self.memory_bytes // 2, self.isolation)
+        child = borrow_child(
+            self.owner,
+            self.directory,
+            self.memory_bytes // 2,
+            self.isolation,
+            self.threads,
+            self.environment,
+        )
         if child.work_path != self.work_path:
             obstacle = child.open_work(self.work_path)
             if obstacle is not None:

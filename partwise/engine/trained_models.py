@@ -5,6 +5,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,6 +18,9 @@ from partwise.store.store import Store
 
 GAP_BYTES = 1 << 20
 """Models of one bundle that lie closer than this are read in one request."""
+
+EVERY = ""
+"""The partition_id of a model that all partitions have in common; none has this name."""
 
 EXTERNAL_DATA_SUFFIX = ".data"
 """What follows an ONNX file's name in that of the file with its external data: large weights."""
@@ -56,6 +60,25 @@ def models_by_shard(ledger: pa.Table) -> dict[int, pa.Table]:
     return found
 
 
+def model_of_every_partition(ledger: pa.Table) -> pa.Table | None:
+    """Return where the one model of a run is, for every partition of another run.
+
+    Args:
+        ledger: Of the run that trained it, or exported it.
+
+    Returns:
+        A table like those of `models_by_shard`, of one row, whose partition_id is `EVERY`, with
+        the column `owner`: the partition_id that the model has in its run. None: it has no model.
+    """
+    found = list(models_by_shard(ledger).values())
+    if not found:
+        return None
+    model = found[0].slice(0, 1)
+    place = model.schema.get_field_index("partition_id")
+    model = model.append_column("owner", model["partition_id"])
+    return model.set_column(place, "partition_id", pa.array([EVERY]))
+
+
 def _external_data(models: pa.Table, artifacts: pa.Table) -> pa.Array:
     """Return for each model the name of the artifact with its external data, or ""."""
     found = artifacts.filter(pc.ends_with(artifacts["filename"], EXTERNAL_DATA_SUFFIX))
@@ -93,8 +116,7 @@ def locate_models(
     Returns:
         By partition_id, the models of those that have one.
     """
-    wanted = set(partition_ids)
-    rows = [row for row in _read(table_path).to_pylist() if row["partition_id"] in wanted]
+    rows = _rows_of(_read(table_path), partition_ids)
     names = [row.pop("partition_id") for row in rows]
     external = [row.pop("external_data") for row in rows]
     categories = [row.pop("categories") for row in rows]
@@ -144,9 +166,29 @@ def _places(
     return found
 
 
-def model_checksums(table_path: str) -> dict[str, str]:
+def model_checksums(table_path: str, partition_ids: list[str]) -> dict[str, str]:
     """Return a checksum of each partition's trained model and its categories, by partition_id."""
-    return dict(_checksums(_read(table_path)))
+    found = dict(_checksums(_read(table_path)))
+    return dict.fromkeys(partition_ids, found[EVERY]) if EVERY in found else found
+
+
+def owner_of_model(table_path: str) -> str | None:
+    """Return the partition_id that the model of every partition has in its own run.
+
+    None: each partition has its own model, under its own partition_id.
+    """
+    table = _read(table_path)
+    return str(table["owner"][0]) if "owner" in table.column_names else None
+
+
+def _rows_of(table: pa.Table, partition_ids: list[str]) -> list[dict[str, Any]]:
+    """Return the rows of some partitions; that of every partition once for each of them."""
+    rows = table.to_pylist()
+    if rows and rows[0]["partition_id"] == EVERY:
+        del rows[0]["owner"]
+        return [{**rows[0], "partition_id": name} for name in partition_ids]
+    wanted = set(partition_ids)
+    return [row for row in rows if row["partition_id"] in wanted]
 
 
 def _checksums(table: pa.Table) -> list[tuple[str, str]]:

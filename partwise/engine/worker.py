@@ -5,13 +5,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from distributed import Worker, get_worker
+from distributed import Worker, get_client, get_worker
+from distributed.comm.addressing import get_address_host
 
-from partwise.engine.assignment import ShardAssignment, ShardReceipt, work_file
+from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
 from partwise.engine.child_process import close_idle_children
+from partwise.engine.machine_slots import hold_slot
+from partwise.engine.scaling import cluster_workers, partition_slots
 from partwise.engine.shard_run import execution_folder, run_on
 
 _stopped: set[str] = set()
+_late: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
+"""Slots of machines that the driver did not know, by execution and host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +56,31 @@ def run_shard(assignment: ShardAssignment) -> ShardReceipt:
         StoreError: The store refused to take a segment.
         RunBusyError: The run ended without this execution.
         ClusterError: Child processes die here without running anything.
+        InputError: The machine joined the cluster later, and has too little for any partition.
     """
-    token = assignment.execution.token
-    return run_on(DaskHost(get_worker()), assignment, lambda: token in _stopped)
+    execution = assignment.execution
+    token, worker = execution.token, get_worker()
+
+    def is_stopped() -> bool:
+        return token in _stopped
+
+    if not execution.limits.slots:
+        return run_on(DaskHost(worker), assignment, is_stopped)
+    devices = _slots_of(get_address_host(worker.address), execution)
+    with hold_slot(token, devices, is_stopped) as gpus:
+        return run_on(DaskHost(worker), assignment, is_stopped, gpus)
+
+
+def _slots_of(host: str, execution: Execution) -> tuple[tuple[str, ...], ...]:
+    """Return the GPUs of each slot of a machine."""
+    known = execution.limits.slots.get(host) or _late.get((execution.token, host))
+    if known is None:
+        # It joined the cluster after the driver had counted.
+        options = execution.options
+        members = [worker for worker in cluster_workers(get_client()) if worker.host == host]
+        slots = partition_slots(members, options.partition_cpus, options.partition_gpus)
+        known = _late[execution.token, host] = tuple(slot.gpus for slot in slots)
+    return known
 
 
 def request_stop(token: str) -> None:
@@ -71,3 +98,5 @@ def end_execution(token: str, dask_worker: Worker) -> None:
     close_idle_children(work_file(token))
     shutil.rmtree(execution_folder(DaskHost(dask_worker), token), ignore_errors=True)
     _stopped.discard(token)
+    for known in [known for known in _late if known[0] == token]:
+        _late.pop(known, None)

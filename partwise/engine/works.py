@@ -131,6 +131,10 @@ class TrainWork:
         return replace(produced, files=_categories_file(data, context.key_columns))
 
 
+_kept_models: dict[tuple[str, StoredArtifact, str], Any] = {}
+"""The one model that this process has read last."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferWork:
     """Read the partition's trained model, and keep what the predict function returns."""
@@ -141,6 +145,8 @@ class InferWork:
     on_missing_model: Literal["fail", "skip"]
     key_columns: tuple[str, ...]
     keep_columns: tuple[str, ...]
+    keeps_model: bool = False
+    """Whether all partitions have one model, so that a process reads it once."""
 
     def __call__(
         self,
@@ -159,12 +165,23 @@ class InferWork:
             if self.on_missing_model == "skip":
                 return Produced(status=PartitionStatus.SKIPPED, reason=sentence)
             raise ModelNotFound(sentence)
-        serde = serde_by_name(model.artifact.serde, self.serde)
-        with model.file(context, self.training_run_id) as path:
-            trained = serde.read(path)
+        trained = self._read(model, context)
         data = model.codes(data)
         outcome = self.predict(data, trained, context)
         return produce_rows(outcome, data, self.key_columns, self.keep_columns, "prediction")
+
+    def _read(self, model: StoredModel, context: PartitionContext) -> Any:
+        # A bundle's name is never used twice; its place in it names the model and its other files.
+        name = (self.training_run_id, model.artifact, repr(self.serde))
+        if self.keeps_model and name in _kept_models:
+            return _kept_models[name]
+        serde = serde_by_name(model.artifact.serde, self.serde)
+        with model.file(context, self.training_run_id) as path:
+            trained = serde.read(path)
+        if self.keeps_model:
+            _kept_models.clear()
+            _kept_models[name] = trained
+        return trained
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

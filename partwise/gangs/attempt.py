@@ -12,6 +12,7 @@ from typing import Any
 from distributed import Client, Future
 
 from partwise.engine.failures import Failure, describe_error, fingerprint_failure
+from partwise.engine.scaling import known_workers
 from partwise.errors import ClusterError
 from partwise.gangs.events import GangEvent
 from partwise.gangs.node import (
@@ -25,7 +26,6 @@ from partwise.gangs.node import (
     sweep_gang,
     tell_nodes,
 )
-from partwise.gangs.placement import known_workers
 from partwise.gangs.spec import GangSpec, Node, RankEnd
 from partwise.gangs.verdict import is_consequence
 from partwise.outcomes import PartitionStatus, Stop
@@ -178,7 +178,7 @@ class Attempt:
         while pending := [
             number
             for number, future in self._futures.items()
-            if number not in self._lost and not future.done()
+            if spec.nodes[number].ranks and number not in self._lost and not future.done()
         ]:
             now = time.monotonic()
             if stop := self._stopped():
@@ -254,7 +254,7 @@ class Attempt:
                 exchange=tuple(joined["exchange"]),
                 folder=joined["folder"],
             )
-            host = self._joined[number].addresses[0][0]
+            host = self._joined[number].exchange[0]
             self._listen(GangEvent(kind="joined", attempt=self._number, node=number, host=host))
             return
         event = GangEvent.from_message(message["event"])

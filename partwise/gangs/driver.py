@@ -8,11 +8,12 @@ from dataclasses import replace
 
 from distributed import Client
 
+from partwise.engine.scaling import cluster_workers
 from partwise.errors import ClusterError, StoreError
 from partwise.gangs.attempt import LOOK_S, Attempt, AttemptEnd
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.events import GangEvent, GangListener
-from partwise.gangs.placement import look_at_workers, replace_lost
+from partwise.gangs.placement import replace_lost
 from partwise.gangs.spec import GangSpec, RankEnd
 from partwise.gangs.verdict import choose_guilty
 from partwise.outcomes import Stop
@@ -120,7 +121,7 @@ class GangDriver:
             return spec
         deadline = time.monotonic() + spec.join_timeout_s
         while time.monotonic() < deadline and not self.stopped:
-            workers = look_at_workers(self._client, gpus=spec.gpus > 0)
+            workers = cluster_workers(self._client)
             nodes = replace_lost(spec.nodes, ended.lost, workers)
             if nodes is not None:
                 return replace(spec, nodes=nodes)

@@ -229,8 +229,15 @@ class _NodeRun:
             # Of the ranks alone from now on, so that it ends with them.
             listener.close()
             self._tell("started")
+            if not self._ranks:
+                self._lend()
             self._watch()
             return None if self._is_abandoned() else self._collect()
+
+    def _lend(self) -> None:
+        """Hold the slot until the gang has ended: the driver then cancels the task."""
+        while self._control.stop is None and not self._is_abandoned():
+            time.sleep(LOOK_S)
 
     def _end_ranks(self) -> None:
         for rank in self._ranks:
@@ -256,7 +263,7 @@ class _NodeRun:
             local_rank=local_rank,
             local_world_size=node.ranks,
             node_rank=self._assignment.number,
-            nodes=len(spec.nodes),
+            nodes=sum(node.ranks > 0 for node in spec.nodes),
             gpus=node.gpus[local_rank * spec.gpus : (local_rank + 1) * spec.gpus],
         )
         log = RankLog(os.path.join(directory, "log"))

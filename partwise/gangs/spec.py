@@ -22,6 +22,8 @@ class Node:
     """Its address."""
     first_rank: int
     ranks: int
+    """0: it only holds a slot, whose threads or GPUs ranks of a neighbour use. Such nodes stand
+    last."""
     gpus: tuple[str, ...] = ()
     """Those of its ranks, in order, as CUDA_VISIBLE_DEVICES names them."""
 

@@ -37,6 +37,7 @@ KEY_CHARS = 300
 _NAME_CHARS = 100
 _KINDS = {
     "train": "training run",
+    "train-distributed": "training run of one model",
     "infer": "inference run",
     "map": "map run",
     "export": "export run",

@@ -142,6 +142,11 @@ class Claim:
             return False
         return run.read_generation_document().flow_run_id == self.flow_run_id
 
+    @property
+    def next_generation(self) -> int:
+        """The number of the generation that `begin` begins."""
+        return (self.existing.generation if self.existing else 0) + 1
+
     def earlier_generations(self, intent: Intent) -> tuple[int, ...]:
         """Return the generations whose DONE partitions count: same code, not overwritten since."""
         run = self.existing
@@ -156,6 +161,14 @@ class Claim:
             if document.on_existing_artifacts != "resume":
                 break
         return tuple(sorted(numbers))
+
+    def resumable_generations(self, intent: Intent) -> tuple[int, ...]:
+        """Return the generations of the same code and inputs: a gang resumes their checkpoints."""
+        if self.existing is None or intent.inputs_fingerprint is None:
+            return ()
+        documents = map(self.existing.read_generation_document, self.earlier_generations(intent))
+        same = intent.inputs_fingerprint
+        return tuple(each.generation for each in documents if each.inputs_fingerprint == same)
 
     def is_settled(self, intent: Intent) -> bool:
         """Whether a resume has nothing to do: all is DONE and there, and nothing changed."""
@@ -217,7 +230,7 @@ class Claim:
         # Loading rows took its time; a process that was given up meanwhile must not begin.
         self.check()
         self.compatible = self.earlier_generations(intent)
-        self.generation = (self.existing.generation if self.existing else 0) + 1
+        self.generation = self.next_generation
         document = GenerationDocument(
             generation=self.generation,
             on_existing_artifacts=self.on_existing,

@@ -43,12 +43,20 @@ SCRATCH = "scratch"
 REPLACED = "replaced"
 DAMAGED = "damaged"
 
-RunKind = Literal["train", "infer", "map", "export", "export-transformers", "validate"]
-"""What a run does. "export" is of the models of a training run; "export-transformers" is of a
-collection that no run trained, so no other run can take it for exports of its own models."""
+RunKind = Literal[
+    "train", "train-distributed", "infer", "map", "export", "export-transformers", "validate"
+]
+"""What a run does. "train-distributed" trains one model on all rows, and has a partition for each
+rank of the gang that did so, by the key column `rank`. "export" is of the models of a training run;
+"export-transformers" is of a collection that no run trained, so no other run can take it for
+exports of its own models."""
+
+RANK = "rank"
+"""The key column of a run of one model."""
 
 OUTPUT_FOLDERS: dict[RunKind, str] = {
     "train": "outputs",
+    "train-distributed": "outputs",
     "infer": "predictions",
     "map": "outputs",
     "export": "outputs",

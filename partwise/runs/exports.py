@@ -8,6 +8,21 @@ from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 
 
+def has_one_model(run: Run) -> bool:
+    """Tell a run of one model, or of its export, from those with a model for each partition.
+
+    Args:
+        run: A run of training, or of exports.
+
+    Raises:
+        RunNotFoundError: It has exports, and their training run is gone.
+    """
+    trained = run
+    if run.kind == "export" and run.document.training_run_id is not None:
+        trained = Run.open(run.document.training_run_id, run.store)
+    return trained.kind == "train-distributed"
+
+
 def find_exports(run: Run, form: ModelFormat) -> Run:
     """Return the run with the models of another run in a format.
 
@@ -26,10 +41,10 @@ def find_exports(run: Run, form: ModelFormat) -> Run:
                 f"and model_format is {form!r}."
             )
         return run
-    if run.kind != "train":
+    if run.kind not in ("train", "train-distributed"):
         raise InputError(
             f"The run {run.run_id!r} is of the kind {run.kind!r}; training_run_id names a run of "
-            "train_models, or of export_models."
+            "train_models, of train_distributed, or of export_models."
         )
     exports = []
     for name in list_runs(run.store):

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from partwise.errors import (
     ArtifactNotFoundError,
     ColumnError,
+    InputError,
     IntegrityError,
     ModelNotFound,
     PartitionNotFoundError,
@@ -45,10 +46,19 @@ from partwise.runs.documents import (
     is_run_id,
     run_path,
 )
-from partwise.runs.ledger import group_failures, read_table, readable_ledger, segment_table
+from partwise.runs.ledger import (
+    KEY_PREFIX,
+    group_failures,
+    read_table,
+    readable_ledger,
+    segment_table,
+)
 from partwise.runs.view import AtWork, View, open_view
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key, KeyColumn, partition_id
+
+ONLY: Key = object()
+"""Stands for the key of the only partition with a model."""
 
 
 class Run:
@@ -344,20 +354,24 @@ class Run:
             return ""
         return str(self.artifact(key, LOG_FILENAME).decode(errors="replace"))
 
-    def model(self, key: Key, serde: ModelSerde | None = None) -> Any:
+    def model(self, key: Key = ONLY, serde: ModelSerde | None = None) -> Any:
         """Return the trained model of a partition.
 
         Args:
-            key: The partition's key, of the class of the run's keys.
+            key: The partition's key, of the class of the run's keys. Without one: the only model
+                of the run, such as that of `train_distributed`.
             serde: Reads the model where a native serde did not write it. Nothing is unpickled
                 unless this is a `PickleSerde`.
 
         Raises:
             PartitionNotFoundError: The run has no partition of this key.
+            InputError: No key was given, and the run has several models.
             ModelNotFound: The partition has no model: it was skipped, or failed.
             SerdeError: The model needs a serde that was not given.
             IntegrityError: The bytes differ from their checksum.
         """
+        if key is ONLY:
+            key = self._only_key()
         row = self._row(self.partition_id(key), repr(key))
         artifacts = [artifact_from_row(artifact) for artifact in row["artifacts"]]
         for artifact in artifacts:
@@ -374,6 +388,29 @@ class Run:
             f"The partition {key!r} of the run {self.run_id!r} is {row['status']} and has no "
             f"model: {why}"
         )
+
+    def _only_key(self) -> Key:
+        """Return the key of the only partition that has a model; of the first where none has.
+
+        Raises:
+            InputError: Several have one.
+            ModelNotFound: The run has no partition.
+        """
+        rows = self.ledger.select([*self._key_names, "artifacts"]).to_pylist()
+        having = [row for row in rows if any(each["serde"] for each in row["artifacts"])]
+        if len(having) > 1:
+            raise InputError(
+                f"The run {self.run_id!r} has {len(having):,} models: name the partition whose "
+                "model it is to be, by its key."
+            )
+        if not rows:
+            raise ModelNotFound(f"The run {self.run_id!r} ({self.status.value}) has no model yet.")
+        values = tuple((having or rows)[0][name] for name in self._key_names)
+        return values[0] if len(values) == 1 else values
+
+    @property
+    def _key_names(self) -> list[str]:
+        return [f"{KEY_PREFIX}{column.name}" for column in self.key_columns]
 
     def predictions(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows that an inference or map run produced, partition by partition.

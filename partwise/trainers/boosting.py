@@ -107,6 +107,12 @@ class BoostingSettings(BaseModel):
     """Parameters that a field of the trainer stands for, and that field."""
 
     @property
+    def library(self) -> str:
+        """The library that trains, as packages name it."""
+        kind: str = self.kind  # type: ignore[attr-defined]
+        return kind.removeprefix("distributed_")
+
+    @property
     def task(self) -> Task:
         """What its objective comes to: regression, or two or more classes."""
         return self._task({"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)})
@@ -200,7 +206,8 @@ class BoostingTrainer(BoostingSettings):
         default=1,
         ge=1,
         title="Threads",
-        description="Threads for one model. Partitions are trained side by side, so 1 is fastest.",
+        description="Threads for one model, or more where the run gives a partition more CPUs "
+        "(partition_cpus). Partitions are trained side by side, so 1 is fastest for small ones.",
     )
 
     @model_validator(mode="after")
@@ -272,7 +279,7 @@ class BoostingTrainer(BoostingSettings):
         n_train, n_holdout = len(rows.train.labels), len(rows.holdout.labels)
         if n_train < self.min_rows:
             return Skip(f"too few rows: {n_train} of {self.min_rows}")
-        fit = self._fit(rows, params)
+        fit = self._fit(rows, params, max(self.threads, context.threads))
         metrics: dict[str, float] = {
             "rounds": fit.rounds,
             "train_rows": n_train,
@@ -356,5 +363,5 @@ class BoostingTrainer(BoostingSettings):
         return TrainingData(columns=columns, categories=categories, train=train, holdout=holdout)
 
     @abstractmethod
-    def _fit(self, data: TrainingData, params: dict[str, Any]) -> Fit:
+    def _fit(self, data: TrainingData, params: dict[str, Any], threads: int) -> Fit:
         """Train a model, and predict the holdout with it."""

@@ -91,11 +91,11 @@ class LightGBMTrainer(BoostingTrainer):
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return lightgbm_names(params)
 
-    def _fit(self, data: TrainingData, params: dict[str, Any]) -> Fit:
+    def _fit(self, data: TrainingData, params: dict[str, Any], threads: int) -> Fit:
         import lightgbm
 
         # "deterministic" with one of the two ways to build histograms: else LightGBM times both.
-        fixed = {"num_threads": self.threads, "deterministic": True, "force_row_wise": True}
+        fixed = {"num_threads": threads, "deterministic": True, "force_row_wise": True}
         params = {"verbosity": -1, **fixed, **params, **MARK}
         names = data.columns.names
         train = lightgbm.Dataset(
@@ -144,12 +144,13 @@ def _parameter_names() -> dict[str, str]:
     return {alias: name for name, others in aliases.items() for alias in (name, *others)}
 
 
-def predict_lightgbm(data: DataConnector, booster: Any) -> np.ndarray:
+def predict_lightgbm(data: DataConnector, booster: Any, threads: int = 1) -> np.ndarray:
     """Predict with a Booster, whose features are taken from the data by name.
 
     Args:
         data: Has the features, in any order, among other columns.
         booster: Trained by `LightGBMTrainer`, or by LightGBM itself with named features.
+        threads: How many to use.
 
     Returns:
         Shape (n,), or (n, classes) for several classes; probabilities for a classifier.
@@ -160,9 +161,8 @@ def predict_lightgbm(data: DataConnector, booster: Any) -> np.ndarray:
     """
     table = data.to_arrow()
     names, categories = features_of_booster(booster, table)
-    # Partitions are predicted side by side: more threads would wait for each other.
     matrix = feature_matrix(table, names, categories)
-    predictions: np.ndarray = booster.predict(matrix, num_threads=1)
+    predictions: np.ndarray = booster.predict(matrix, num_threads=threads)
     return predictions
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def default_predict(
     data: DataConnector,
     model: Any,
-    context: PartitionContext,  # noqa: ARG001 (what every predict function takes)
+    context: PartitionContext,
 ) -> Any:
     """Predict a partition where the user gave no `predict` function.
 
@@ -42,7 +42,7 @@ def default_predict(
     if library is None and hasattr(model, "signature"):
         return model.predict(data.to_arrow())  # an export, which says what it takes
     if library == "lightgbm" and hasattr(model, "pandas_categorical"):
-        return predict_lightgbm(data, model)
+        return predict_lightgbm(data, model, context.threads)
     if library == "xgboost" and hasattr(model, "get_categories"):
         return predict_xgboost(data, model)
     names = getattr(model, "feature_names_in_", None)

@@ -96,15 +96,15 @@ class XGBoostTrainer(BoostingTrainer):
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return xgboost_names(params)
 
-    def _fit(self, data: TrainingData, params: dict[str, Any]) -> Fit:
+    def _fit(self, data: TrainingData, params: dict[str, Any], threads: int) -> Fit:
         import xgboost
 
         has_holdout = len(data.holdout.labels) > 0
-        train = self._matrix(data, data.train)
-        holdout = self._matrix(data, data.holdout) if has_holdout else None
+        train = self._matrix(data, data.train, threads)
+        holdout = self._matrix(data, data.holdout, threads) if has_holdout else None
         stopping = self.early_stopping_rounds if has_holdout else None
         booster = xgboost.train(
-            {"nthread": self.threads, **params},
+            {"nthread": threads, **params},
             train,
             num_boost_round=self.rounds,
             evals=[(holdout, "holdout")] if stopping else [],
@@ -119,14 +119,12 @@ class XGBoostTrainer(BoostingTrainer):
             predictions=None if holdout is None else booster.predict(holdout),
         )
 
-    def _matrix(self, data: TrainingData, rows: LabelledRows) -> Any:
+    def _matrix(self, data: TrainingData, rows: LabelledRows, threads: int) -> Any:
         import xgboost
 
         names = feature_names(data.columns.names, REFUSED_BY_XGBOOST)
         if not data.categories:
-            return xgboost.DMatrix(
-                rows.features, rows.labels, feature_names=names, nthread=self.threads
-            )
+            return xgboost.DMatrix(rows.features, rows.labels, feature_names=names, nthread=threads)
         columns = [
             with_categories(pa.array(values, from_pandas=True), data.categories[name])
             if name in data.categories
@@ -138,7 +136,7 @@ class XGBoostTrainer(BoostingTrainer):
             pa.table(columns, names),
             rows.labels,
             enable_categorical=True,
-            nthread=self.threads,
+            nthread=threads,
         )
 
 

@@ -10,6 +10,7 @@ from partwise.flows import (
     map_partitions,
     model_pipeline,
     run_inference,
+    train_distributed,
     train_models,
     validate_exports,
 )
@@ -18,6 +19,7 @@ FLOWS = {
     flow.name: flow
     for flow in (
         train_models,
+        train_distributed,
         run_inference,
         map_partitions,
         export_models,
@@ -47,6 +49,7 @@ def test_a_form_sends_its_defaults_and_none_is_null(name):
     # As the server does before it takes a flow run.
     validate(sent, schema, raise_on_error=True, preprocess=False)
     nested = ("ExportOptions", "ValidationOptions", "ExecutionOptions", "TransformersOptions")
+    nested = (*nested, "ScalingConfig", "GangOptions")
     for options in (*nested, "TransformersExport"):
         for field in schema["definitions"].get(options, {}).get("properties", {}).values():
             assert field.get("default", "") is not None

@@ -6,8 +6,9 @@ import cloudpickle
 import pytest
 
 from partwise.connector.rank_context import RankContext
+from partwise.engine.scaling import cluster_workers
 from partwise.gangs.driver import run_gang
-from partwise.gangs.placement import look_at_workers, place_ranks
+from partwise.gangs.placement import place_ranks
 from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import PickleSerde
@@ -20,7 +21,8 @@ from partwise.shuffle.shared_folder import StagedFile
 @pytest.fixture
 def make_spec(dask_client, local_store, tmp_path):
     def make(function=None, words=(), ranks=-1, **fields):
-        placement = place_ranks(look_at_workers(dask_client), ranks)
+        if "nodes" not in fields:
+            fields["nodes"] = place_ranks(cluster_workers(dask_client), ranks).nodes
         if function is not None:
             path = tmp_path / "payload.pickle"
             payload = GangPayload(
@@ -35,7 +37,6 @@ def make_spec(dask_client, local_store, tmp_path):
             run_id="gang",
             generation=1,
             store=local_store,
-            nodes=placement.nodes,
             target=target,
             **{"grace_s": 2.0, **fields},
         )

@@ -1,5 +1,6 @@
 """Beginning work on a run: under one identity, one process at a time."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,23 @@ def test_generations_of_the_same_code_count_back_to_an_overwrite(
         assert claim.earlier_generations(INTENT) == compatible
     with Claim(ended.store, identity(), "overwrite") as claim:
         assert claim.earlier_generations(INTENT) == ()
+
+
+def test_checkpoints_are_those_of_the_same_code_and_inputs(ended) -> None:
+    inputs = ["other", "i", "i", None]
+    for fingerprint in inputs:
+        with Claim(ended.store, identity(), "resume") as claim:
+            claim.begin(n_shards=0, intent=replace(INTENT, inputs_fingerprint=fingerprint))
+    with Claim(ended.store, identity(), "resume") as claim:
+        resumable = claim.resumable_generations(INTENT)
+        # The first one of all, of the fixture, has the inputs of INTENT as well.
+        assert [number for number in resumable if number > 1] == [3, 4]
+        unknown = replace(INTENT, inputs_fingerprint=None)
+        assert claim.resumable_generations(unknown) == ()
+        changed = replace(INTENT, code_fingerprint="changed")
+        assert claim.resumable_generations(changed) == ()
+    with Claim(ended.store, identity(), "overwrite") as claim:
+        assert claim.resumable_generations(INTENT) == ()
 
 
 def test_an_error_is_not_hidden_by_a_store_that_fails_too(ended) -> None:

@@ -176,12 +176,13 @@ def test_another_process_predicts_the_same(kind, trainer, tmp_path):
         writer.write_table(TABLE)
     code = f"""
 import pyarrow as pa
+from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.models.serdes import serde_by_name
 from partwise.trainers import default_predict
 model = serde_by_name({kind!r}, None).read({str(tmp_path / serde.filename)!r})
 table = pa.ipc.open_file({str(tmp_path / "rows.arrow")!r}).read_all()
-print(default_predict(DataConnector(table), model, None).tolist())
+print(default_predict(DataConnector(table), model, PartitionContext()).tolist())
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == predict(model).tolist()
@@ -425,3 +426,18 @@ def test_a_trainer_says_which_columns_it_reads(kind):
         """It may look at more."""
 
     assert Derived(label="y", features=["x"]).reads(schema) is None
+
+
+@pytest.mark.parametrize(("own", "of_partition", "used"), [(1, 1, 1), (1, 3, 3), (4, 2, 4)])
+def test_threads_are_those_of_the_partition_or_more(monkeypatch, own, of_partition, used):
+    seen: list[int] = []
+    real = lightgbm.train
+
+    def noted(params, *arguments, **options):
+        seen.append(params["num_threads"])
+        return real({**params, "num_threads": 1}, *arguments, **options)
+
+    monkeypatch.setattr(lightgbm, "train", noted)
+    trainer = TRAINERS["lightgbm"](label="sales", features=("size, n",), threads=own, rounds=2)
+    trainer(DataConnector(TABLE), PartitionContext(threads=of_partition))
+    assert seen == [used]

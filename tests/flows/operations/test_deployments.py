@@ -29,12 +29,14 @@ pytestmark = pytest.mark.slow  # a Prefect server and a worker
 
 DEPLOYMENTS = (
     "train-models/on-demand",
+    "train-distributed/on-demand",
     "run-inference/on-demand",
     "map-partitions/on-demand",
     "export-models/on-demand",
     "validate-exports/on-demand",
     "model-pipeline/on-demand",
     "export-transformers/on-demand",
+    "scale-cluster/on-demand",
     "model-pipeline/nightly",
     "train-models/nightly",
     "run-inference/after-training",

@@ -4,15 +4,23 @@ import itertools
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from partwise.engine.options import ExecutionOptions
+from partwise.engine.scaling import ScalingConfig
 from partwise.engine.trained_models import models_fingerprint
-from partwise.flows.running.calls import describe_intent
+from partwise.flows.running.calls import describe_intent, read_call
+from partwise.gangs.options import GangOptions
 from partwise.models.serdes import LightGBMSerde, PickleSerde
 from partwise.runs.claim import Intent
+from partwise.runs.documents import to_json
 from partwise.sources.opening import open_source
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
+from partwise.trainers.distributed_lightgbm import DistributedLightGBM
+from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from partwise.trainers.torch_distributor import TorchDistributor
+from tests.flows.distributed_functions import sleep_while_told
 
 SCALE = 1.0
 TABLE = pa.table({"key": ["a", "b"], "y": [1.0, 2.0]})
@@ -186,3 +194,39 @@ def test_another_release_of_a_trainers_library_is_other_code(monkeypatch) -> Non
     monkeypatch.setattr("importlib.metadata.version", lambda name: f"{name} of tomorrow")
     assert intent().code_fingerprint != before.code_fingerprint
     assert intent(trainer=with_helper(2.0)).code_fingerprint is not None
+
+
+@pytest.mark.parametrize(
+    "trainer",
+    [
+        DistributedXGBoost(label="y", rounds=3),
+        DistributedLightGBM(label="y", params={"num_leaves": 7}),
+        TorchDistributor(sleep_while_told, backend="gloo", hyperparameters={"lr": 0.1}),
+    ],
+    ids=lambda trainer: type(trainer).__name__,
+)
+def test_a_call_of_one_model_can_be_repeated(trainer, tmp_path) -> None:
+    pq.write_table(TABLE, tmp_path / "rows.parquet")
+    about = open_source(tmp_path / "rows.parquet").description()
+    arguments = {
+        "trainer": trainer,
+        "eval_data": {"late": about.recipe},
+        "scaling": ScalingConfig(num_workers=2),
+        "gang": GangOptions(max_restarts=3),
+        "hyperparameters": {"depth": 3},
+        "seed": 1,
+    }
+    made = describe_intent("train_distributed", about, arguments, None, "eval sets")
+    assert made.call is not None
+    flow, read = read_call(to_json(made.call))
+    assert flow == "train_distributed"
+    assert read["trainer"] == trainer
+    assert read["eval_data"] == {"late": [str(tmp_path / "rows.parquet")]}
+    assert (read["scaling"], read["gang"]) == (arguments["scaling"], arguments["gang"])
+    # How many ranks there are, and how they are started, is no other code; eval sets are inputs.
+    other = arguments | {"scaling": ScalingConfig(), "gang": GangOptions()}
+    again = describe_intent("train_distributed", about, other, None, "other eval sets")
+    assert again.code_fingerprint == made.code_fingerprint
+    assert again.inputs_fingerprint != made.inputs_fingerprint
+    in_memory = describe_intent("f", about, arguments | {"eval_data": {"late": None}}, None)
+    assert (in_memory.call, "eval_data=" in str(in_memory.call_obstacle)) == (None, True)

@@ -1,0 +1,176 @@
+"""What the flow of one model does: claim the run, place the ranks, run the gang, complete."""
+
+import secrets
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from distributed import Client
+from prefect.exceptions import TerminationSignal
+from prefect.futures import wait
+from prefect.logging import get_run_logger
+from prefect.runtime import flow_run
+
+from partwise.connector.rank_staging import rank_source
+from partwise.engine.assignment import work_file
+from partwise.engine.child_process import end_marked
+from partwise.engine.payload import name_of, pack_work
+from partwise.engine.scaling import ALL, ScalingConfig, cluster_workers
+from partwise.flows.orchestration.gang_lines import GangLines
+from partwise.flows.running.connections import connect, open_cluster, open_store
+from partwise.flows.running.execution import (
+    CANCEL_TIMEOUT_S,
+    Clock,
+    give_keys,
+    publish_run,
+    settle_if_done,
+)
+from partwise.flows.running.parameters import ClusterParameter, StoreParameter
+from partwise.gangs.driver import GangDriver
+from partwise.gangs.errors import GangFailed
+from partwise.gangs.ledger import commit_ranks
+from partwise.gangs.placement import Placement, place_ranks
+from partwise.gangs.plan import GangPlan
+from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
+from partwise.gangs.work import GangPayload
+from partwise.outcomes import CANCELLED, RunStatus, Stop
+from partwise.runs.claim import Claim
+from partwise.runs.documents import execution_token
+from partwise.runs.run import Run
+from partwise.shuffle.scratch import run_scratch
+from partwise.shuffle.shared_folder import SharedFolder
+from partwise.tasks.run_gang import run_gang_step
+
+
+def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParameter) -> Run:
+    """Carry out the plan of a gang, and return the run as it then stands in the store.
+
+    The order is that of `execute`: whatever can be refused is refused before the claim or, where
+    the cluster has to be asked, before the generation begins; the ledger is written when all ranks
+    have ended, and the summary last. A driver that dies in between leaves a run without an end,
+    which a resume goes on with.
+
+    Args:
+        plan: What is to be done.
+        store: The artifact store, as the caller names it.
+        cluster: The Dask cluster, likewise.
+    """
+    opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
+    clock, logger, identity = Clock(), get_run_logger(), plan.identity
+    pack_work(plan.work, name_of(plan.function))
+    opened_store.check_writable()
+    with ExitStack() as stack:
+        claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
+        if settled := settle_if_done(claim, plan.intent, clock):
+            return settled
+        token = execution_token(claim.next_generation, secrets.token_hex(4))
+        directory = stack.enter_context(run_scratch()) / "shared"
+        directory.mkdir()
+        with clock.stage("cluster"):
+            # Called once the client has left: it ends ranks that outlived their worker.
+            stack.callback(end_marked, token)
+            client = stack.enter_context(connect(chosen_cluster))
+            give_keys(client, opened_store, *plan.sources.values())
+            placement = _place(client, plan.scaling)
+        folder = SharedFolder(
+            directory,
+            opened_store,
+            identity.run_id,
+            token,
+            shared=chosen_cluster.shares_filesystem,
+        )
+        stack.callback(folder.close)
+        with clock.stage("load"):
+            target = _stage_payload(plan, folder, client, token)
+        spec = _specify(plan, claim, token, placement, target)
+        claim.begin(n_shards=1, intent=plan.intent, partitions=spec.world_size)
+        logger.info(
+            "Run %s: %d ranks on %d workers, %d threads each.",
+            identity.run_id,
+            spec.world_size,
+            len(spec.nodes),
+            spec.threads,
+        )
+        with clock.stage("gang"):
+            ends, stopped = _drive(client, spec)
+        run = commit_ranks(
+            claim,
+            ends,
+            spec.world_size,
+            stopped=stopped,
+            started_at=clock.started_at,
+            stages=clock.stages,
+        )
+        return publish_run(run)
+
+
+def _place(client: Client, scaling: ScalingConfig) -> Placement:
+    """Place the ranks on the workers of the cluster.
+
+    Raises:
+        InputError: It has no room for them.
+    """
+    gpus = ALL if scaling.gpus_per_worker is None else scaling.gpus_per_worker
+    workers = cluster_workers(client)
+    return place_ranks(workers, scaling.num_workers, scaling.cpus_per_worker, gpus)
+
+
+def _stage_payload(
+    plan: GangPlan, folder: SharedFolder, client: Client, token: str
+) -> FunctionTarget:
+    """Make the work and the rows of a gang reachable for its ranks.
+
+    Raises:
+        SourceError: Rows that only this process has cannot be read.
+        FunctionError: The work cannot be sent.
+    """
+    payload = GangPayload(
+        work=plan.work,
+        sources={
+            name: rank_source(source, folder, client, name) for name, source in plan.sources.items()
+        },
+        hyperparameters=plan.hyperparameters,
+    )
+    content = pack_work(payload, name_of(plan.function))
+    return FunctionTarget(payload=folder.write(work_file(token), content))
+
+
+def _specify(
+    plan: GangPlan, claim: Claim, token: str, placement: Placement, target: FunctionTarget
+) -> GangSpec:
+    """Return what the gang is asked to do, in the generation that is about to begin."""
+    options = plan.options
+    return GangSpec(
+        token=token,
+        run_id=plan.identity.run_id,
+        generation=claim.next_generation,
+        store=claim.store,
+        nodes=placement.nodes,
+        target=target,
+        threads=placement.threads,
+        gpus=placement.gpus,
+        seed=plan.seed,
+        time_limit_s=options.time_limit_s,
+        grace_s=options.grace_s,
+        join_timeout_s=options.join_timeout_s,
+        max_restarts=options.max_restarts,
+        resumable=claim.resumable_generations(plan.intent),
+        resume_from=plan.resume_from,
+    )
+
+
+def _drive(client: Client, spec: GangSpec) -> tuple[Sequence[RankEnd], Stop | None]:
+    """Run the gang as one Prefect task run; returns how its ranks ended, and why it was stopped."""
+    driver = GangDriver(client, spec, GangLines(get_run_logger(), spec.run_id))
+    future = run_gang_step.submit(driver, spec.world_size)
+    try:
+        wait([future])
+    except (KeyboardInterrupt, TerminationSignal):
+        # The ranks have their grace; the run is then completed as cancelled, not left open.
+        driver.stop(CANCELLED)
+        wait([future], timeout=spec.grace_s + CANCEL_TIMEOUT_S)
+    try:
+        ends: Any = future.result()
+        return ends, None
+    except GangFailed as failed:
+        return failed.ends, failed.stopped or Stop(RunStatus.FAILURE, str(failed).rstrip("."))

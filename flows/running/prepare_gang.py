@@ -1,0 +1,105 @@
+"""What the flow of one model decides before a rank is started: most refusals are here."""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from partwise.engine.scaling import ScalingConfig
+from partwise.errors import ColumnError, InputError
+from partwise.flows.running.calls import describe_intent
+from partwise.flows.running.prepare import Request
+from partwise.gangs.options import GangOptions
+from partwise.gangs.plan import GangPlan
+from partwise.gangs.spec import RANK_KEY
+from partwise.gangs.work import TrainRankWork
+from partwise.models.serdes import ModelSerde, resolve_serde
+from partwise.runs.claim import Identity
+from partwise.sources.descriptions import Source
+from partwise.trainers import resolve_trainer
+
+TRAIN = "train"
+"""The gang's name for the rows trained on."""
+
+
+def prepare_gang(
+    source: Source,
+    eval_sources: Mapping[str, Source],
+    trainer: str | Callable[..., Any],
+    request: Request,
+    *,
+    serde: ModelSerde | str | None = None,
+    scaling: ScalingConfig,
+    options: GangOptions,
+    hyperparameters: Mapping[str, Any],
+    resume_from: str = "",
+) -> GangPlan:
+    """Return the plan of a run of one model, checked as far as it can be before any row is read.
+
+    Args:
+        source: The rows trained on.
+        eval_sources: Those of each eval set, by name.
+        trainer: A trainer, a function of the rank's context, or the name of one.
+        request: What is asked of the run.
+        serde: Writes the model.
+        scaling: How many ranks there are, and what each may use.
+        options: Time limits and restarts.
+        hyperparameters: What ranks find in their context.
+        resume_from: A run, or a folder, with a checkpoint to begin with; empty: none.
+
+    Raises:
+        FunctionError: The name of a function leads nowhere.
+        ColumnError: The trainer needs a column that rows lack.
+        SerdeError: There is no serde of this name.
+        InputError: An eval set is named like the rows trained on.
+    """
+    if TRAIN in eval_sources:
+        raise InputError(f"eval_data names {TRAIN!r}, which are the rows trained on: rename it.")
+    chosen_serde = resolve_serde(serde)
+    function = resolve_trainer(trainer)
+    sources = {TRAIN: source, **eval_sources}
+    if hasattr(function, "check"):
+        for each in sources.values():
+            function.check(each.schema, key_columns=())
+    about = {name: each.description() for name, each in eval_sources.items()}
+    arguments = {
+        "trainer": trainer,
+        "eval_data": {name: each.recipe for name, each in about.items()},
+        "serde": chosen_serde,
+        "seed": request.seed,
+        "scaling": scaling,
+        "gang": options,
+        "hyperparameters": dict(hyperparameters),
+        "resume_from": resume_from,
+    }
+    uses = None
+    if about:
+        prints = sorted((name, each.fingerprint) for name, each in about.items())
+        uses = hashlib.sha256(repr(prints).encode()).hexdigest()
+    return GangPlan(
+        identity=Identity(run_id=request.run_id, kind="train-distributed", key_columns=RANK_KEY),
+        sources={name: _narrowed(each, function, name) for name, each in sources.items()},
+        work=TrainRankWork(function=function, serde=chosen_serde),
+        function=function,
+        intent=describe_intent(
+            "train_distributed", source.description(), arguments, request.version or None, uses
+        ),
+        seed=request.seed,
+        on_existing=request.on_existing,
+        scaling=scaling,
+        options=options,
+        hyperparameters=dict(hyperparameters),
+        resume_from=resume_from,
+    )
+
+
+def _narrowed(source: Source, function: Any, name: str) -> Source:
+    """Return rows with the columns that the trainer reads, where it says which."""
+    reads: Sequence[str] | None = None
+    if hasattr(function, "reads"):
+        reads = function.reads(source.schema)
+    if reads is None:
+        return source
+    known = set(source.schema.names)
+    if missing := [column for column in reads if column not in known]:
+        raise ColumnError(f"The trainer reads {missing}, which the rows {name!r} do not have.")
+    return source.narrowed(list(dict.fromkeys(reads)))

@@ -1,0 +1,61 @@
+"""The flow that brings a cluster which runs already to another number of workers."""
+
+from typing import Annotated
+
+from distributed.deploy.cluster import Cluster as DaskCluster
+from prefect import flow, get_run_logger
+from pydantic import Field, InstanceOf
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.blocks import RemoteCluster
+from partwise.errors import InputError
+from partwise.flows.running.cluster_size import set_cluster_size
+from partwise.flows.running.connections import open_cluster
+from partwise.flows.running.parameters import ClusterParameter
+
+
+@flow(name="scale-cluster", persist_result=False)
+def scale_cluster(
+    n: Annotated[int, Field(ge=0)],
+    *,
+    cluster: ClusterParameter | SkipJsonSchema[InstanceOf[DaskCluster]],
+    timeout_s: Annotated[float, Field(gt=0)] = 600.0,
+    command: str = "",
+) -> int:
+    """Bring a cluster that runs already to a number of workers, and wait for them.
+
+    Where they do not come in time, or this is cancelled, the cluster is brought back to what it
+    was. Workers that go are idle ones where Dask may choose; what a busy one had begun is done
+    again by another, and no partition twice.
+
+    Example:
+        >>> scale_cluster(8, cluster="tcp://127.0.0.1:8786")  # doctest: +SKIP
+        8
+
+    Args:
+        n: How many workers the cluster is to have.
+        cluster: A RemoteCluster block, the name of one that is saved, such as remote-cluster/big,
+            or a scheduler's address. From Python also a cluster object of Dask's, such as
+            KubeCluster.from_name("big").
+        timeout_s: How many seconds to wait for the workers.
+        command: A command that brings the cluster to {n} workers, run here, without a shell, such
+            as "kubectl scale --replicas={n} deployment/dask-worker". Empty: the scheduler has
+            to run on this machine, where `dask worker` processes of one thread each are started.
+
+    Returns:
+        How many workers the cluster has.
+
+    Raises:
+        InputError: The cluster cannot be scaled from here.
+        ClusterError: It did not come to so many workers in time; says to how many it was brought
+            back.
+    """
+    opened = cluster if isinstance(cluster, DaskCluster) else open_cluster(cluster)
+    if not isinstance(opened, RemoteCluster | DaskCluster):
+        raise InputError(
+            f"A {type(opened).__name__} is started anew for each run, with as many workers as its "
+            "settings say: name a cluster that runs already."
+        )
+    scaled = set_cluster_size(opened, n, timeout_s=timeout_s, command=command)
+    get_run_logger().info("The cluster has %d workers; it had %d.", scaled.after, scaled.before)
+    return scaled.after

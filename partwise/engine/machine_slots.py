@@ -1,0 +1,91 @@
+"""Slots of a machine, each held by one shard at a time, whichever worker of the machine it is on.
+
+Dask starts a task wherever a worker has a thread. Where a partition is to have more than one CPU,
+or GPUs of its own, fewer of them may work at once than there are threads. Dask's resources would
+say so, but they belong to one worker, are gone when it is started again, and tasks that wait for
+them are not looked at again when a worker gets them later. So a shard takes a thread first, and
+then waits here for a slot.
+"""
+
+import errno
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+POLL_S = 0.05
+_THREADS = (
+    # Arrow, torch, XGBoost, LightGBM and scikit-learn take the first.
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "LOKY_MAX_CPU_COUNT",
+)
+_local = threading.local()
+
+
+@contextmanager
+def hold_slot(
+    token: str, devices: Sequence[tuple[str, ...]], is_stopped: Callable[[], bool]
+) -> Iterator[tuple[str, ...]]:
+    """Wait for one of this machine's slots, and hold it.
+
+    A slot is a name in the abstract namespace of Unix sockets, to which one socket can be bound.
+    So the kernel gives it back however its process ends, it leaves no file, and it is known where
+    the machine's network address is: containers with an address of their own have their own slots.
+
+    Args:
+        token: The execution's; other executions have slots of their own.
+        devices: The GPUs of each slot; as long as there are slots.
+        is_stopped: Whether the run is being stopped: then nobody need wait.
+
+    Yields:
+        The GPUs of the slot.
+    """
+    # The slot that this thread had last comes first: a child process for its GPUs is there already.
+    last = getattr(_local, "number", 0) % len(devices)
+    order = [*range(last, len(devices)), *range(last)]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as holder:
+        while not is_stopped():
+            number = next((n for n in order if _bind(holder, f"\0partwise/{token}/{n}")), None)
+            if number is not None:
+                _local.number = last = number
+                break
+            time.sleep(POLL_S)
+        yield devices[last]
+
+
+def _bind(holder: socket.socket, name: str) -> bool:
+    try:
+        holder.bind(name)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return False
+    return True
+
+
+def thread_variables(threads: int, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the variables that tell libraries how many threads a process is to use.
+
+    With one thread, which is what nobody asked for, those that are set already are left alone.
+
+    Args:
+        threads: How many.
+        environ: The variables that the process would have without these.
+    """
+    return {name: str(threads) for name in _THREADS if threads > 1 or name not in environ}
+
+
+def gpu_variables(gpus: Sequence[str]) -> dict[str, str]:
+    """Return the variable that shows a process these GPUs only; none of them hides all."""
+    return {"CUDA_VISIBLE_DEVICES": ",".join(gpus)}

@@ -1,0 +1,380 @@
+"""How many partitions, or ranks of a gang, work on a cluster at once, and what each may use.
+
+A *slot* is where one of them works: a thread of a Dask worker, with the CPUs and GPUs of its own.
+Dask counts a worker's threads only, so that CPUs are counted so: as a worker has threads, one each,
+or, where a worker has GPUs of its own, its share of the machine's cores, since such a worker has
+one thread for each GPU and not for each core.
+"""
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import ConfigDict, Field, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.errors import ClusterError, InputError
+from partwise.form_schema import FormSettings
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+SCHEDULER_S = 30.0
+"""For so long the scheduler is waited for."""
+ALL = -1
+"""Stands for all there is."""
+
+
+class ScalingConfig(FormSettings):
+    """How many ranks work on one model, and what each may use.
+
+    Example:
+        >>> ScalingConfig(num_workers=2, cpus_per_worker=4).num_workers
+        2
+    """
+
+    model_config = ConfigDict(title="Scaling")
+
+    num_workers: int = Field(
+        title="Ranks",
+        default=ALL,
+        ge=ALL,
+        description="Processes that work on the model together. -1: one for each GPU, or where "
+        "there is none, for each worker of the cluster; with CPUs of a rank, as many as there "
+        "are CPUs for.",
+    )
+    cpus_per_worker: int = Field(
+        title="CPUs of a rank",
+        default=ALL,
+        ge=ALL,
+        description="Threads that each of them uses. -1: all there are, in equal parts.",
+    )
+    gpus_per_worker: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = Field(
+        title="GPUs of a rank",
+        default=None,
+        description="GPUs that each of them uses. Default: those there are, in equal parts.",
+    )
+
+    @model_validator(mode="after")
+    def _is_not_zero(self) -> "ScalingConfig":
+        for name in ("num_workers", "cpus_per_worker"):
+            if getattr(self, name) == 0:
+                raise ValueError(f"{name} is 0: give a number from 1, or -1 for all there is")
+        return self
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterWorker:
+    """A Dask worker, as far as it matters how much can be done there."""
+
+    address: str
+    host: str
+    name: str = ""
+    threads: int
+    cores: int = 1
+    """Of its machine, as far as its process may use them."""
+    gpus: tuple[str, ...] = ()
+    """Its own, as CUDA_VISIBLE_DEVICES names them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """Where one partition or one rank works."""
+
+    worker: str
+    """The address of the worker whose child process it is."""
+    host: str
+    threads: int
+    gpus: tuple[str, ...] = ()
+    others: tuple[str, ...] = ()
+    """Addresses of other workers of the host that lend it threads or GPUs."""
+
+
+@dataclass(slots=True)
+class _Left:
+    """What is left of a worker while slots are made."""
+
+    address: str
+    threads: int
+    cpus: int
+    gpus: list[str] = field(default_factory=list)
+
+
+def slots_of(workers: Iterable[ClusterWorker], cpus: int, gpus: int = 0) -> list[Slot]:
+    """Divide the workers of a cluster into as many slots as there is room for.
+
+    A slot is made of one worker where that has enough, and else of several workers of one host.
+
+    Args:
+        workers: All of the cluster.
+        cpus: CPUs of each slot.
+        gpus: GPUs of each slot.
+
+    Returns:
+        The slots by host, and by worker; those of one worker stand together.
+    """
+    slots: list[Slot] = []
+    for host, members in _by_host(workers).items():
+        left = _unused(members)
+        of_host: list[Slot] = []
+        for worker in left:
+            while worker.threads and worker.cpus >= cpus and len(worker.gpus) >= gpus:
+                of_host.append(_take(host, [worker], cpus, gpus))
+        while True:
+            homes = [worker for worker in left if worker.threads and (worker.cpus or worker.gpus)]
+            enough = sum(worker.cpus for worker in left) >= cpus
+            if not homes or not enough or sum(len(worker.gpus) for worker in left) < gpus:
+                break
+            home = max(homes, key=lambda worker: (len(worker.gpus) if gpus else 0, worker.cpus))
+            others = [worker for worker in left if worker is not home]
+            of_host.append(_take(host, [home, *others], cpus, gpus))
+        places = {worker.address: place for place, worker in enumerate(members)}
+        slots += sorted(of_host, key=lambda slot: places[slot.worker])
+    return slots
+
+
+def partition_slots(
+    workers: Sequence[ClusterWorker], cpus: int, gpus: int | None = None
+) -> list[Slot]:
+    """Return where partitions work.
+
+    Args:
+        workers: All of the cluster.
+        cpus: CPUs of each partition.
+        gpus: GPUs of each partition; None: whatever the worker sees.
+
+    Raises:
+        InputError: No machine of the cluster has so much.
+    """
+    slots = slots_of(workers, cpus, gpus or 0)
+    if not slots and workers:
+        _refuse(workers, "A partition", cpus, gpus or 0, "partition_cpus", "partition_gpus")
+    return slots
+
+
+def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[Slot]:
+    """Return where the ranks of a gang work, one slot each, in the order of ranks.
+
+    All ranks have equally many threads and GPUs. Where there is room for more ranks than asked for,
+    each worker gets one before any gets two.
+
+    Args:
+        workers: All of the cluster.
+        config: What is asked for.
+
+    Raises:
+        InputError: The cluster has not so much.
+        ClusterError: It has no worker.
+    """
+    if not workers:
+        raise ClusterError("The Dask cluster has no worker; start some, or wait until they come.")
+    asked = config.num_workers
+    gpus = _gpus_of_each(workers, config)
+    if config.cpus_per_worker != ALL:
+        cpus = config.cpus_per_worker
+        slots = slots_of(workers, cpus, gpus)
+    else:
+        by_worker = len(slots_of(workers, 1, gpus)) if gpus else len(workers)
+        wanted = max(1, by_worker) if asked == ALL else asked
+        most = sum(
+            worker.cpus for members in _by_host(workers).values() for worker in _unused(members)
+        )
+        # The most that leaves room for all of them: 1 where there is not even that.
+        cpus = next(
+            (n for n in range(most // wanted, 1, -1) if len(slots_of(workers, n, gpus)) >= wanted),
+            1,
+        )
+        slots = _by_turns(slots_of(workers, cpus, gpus), wanted)
+    if not slots:
+        _refuse(workers, "A rank", cpus, gpus, "cpus_per_worker", "gpus_per_worker")
+    if asked == ALL:
+        return slots
+    if len(slots) < asked:
+        raise InputError(
+            f"{asked} ranks with {_amount(cpus, gpus)} each are asked for (num_workers), and the "
+            f"cluster has room for {len(slots)}: ask for fewer or smaller ones, or start more "
+            "workers."
+        )
+    return _by_turns(slots, asked)
+
+
+def known_workers(client: "Client") -> dict[str, dict[str, Any]]:
+    """Return what the scheduler says of each worker, by address."""
+    # `client.scheduler_info()` shares a cache whose refresh leaves out the workers.
+    scheduler: Any = client.scheduler
+    identity = client.sync(scheduler.identity, n_workers=-1, callback_timeout=SCHEDULER_S)
+    workers: dict[str, dict[str, Any]] = identity["workers"]
+    return workers
+
+
+def cluster_workers(client: "Client") -> list[ClusterWorker]:
+    """Ask the scheduler and the workers of a cluster what they have.
+
+    Returns:
+        The workers, those of a host side by side.
+    """
+    seen = client.run(cores_and_gpus, on_error="ignore")
+    workers = []
+    for address, worker in known_workers(client).items():
+        cores, gpus = seen.get(address, (1, ()))
+        workers.append(
+            ClusterWorker(
+                address=address,
+                host=str(worker["host"]),
+                name=str(worker["name"]),
+                threads=int(worker["nthreads"]),
+                cores=cores,
+                gpus=tuple(gpus),
+            )
+        )
+    return divide_gpus(sorted(workers, key=_order))
+
+
+def divide_gpus(workers: Sequence[ClusterWorker]) -> list[ClusterWorker]:
+    """Give each GPU of a host to one of the workers that see it, by turns.
+
+    Args:
+        workers: Each with all GPUs that it sees, in that order. Workers of dask-cuda all see all,
+            each another one first, which becomes its own.
+    """
+    own: dict[str, list[str]] = {worker.address: [] for worker in workers}
+    taken: set[tuple[str, str]] = set()
+    while True:
+        before = len(taken)
+        for worker in workers:
+            name = next((name for name in worker.gpus if (worker.host, name) not in taken), None)
+            if name is not None:
+                taken.add((worker.host, name))
+                own[worker.address].append(name)
+        if len(taken) == before:
+            return [replace(worker, gpus=tuple(own[worker.address])) for worker in workers]
+
+
+def cores_and_gpus() -> tuple[int, tuple[str, ...]]:
+    """Return how many cores this process may use, and which GPUs it sees; called on a worker."""
+    from dask.system import CPU_COUNT
+
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        from distributed.diagnostics import nvml
+
+        return CPU_COUNT, tuple(str(number) for number in range(nvml.device_get_count()))
+    names = []
+    for name in visible.split(","):
+        # CUDA itself stops at the first that cannot be a device.
+        if not name.strip() or name.strip().startswith("-"):
+            break
+        names.append(name.strip())
+    return CPU_COUNT, tuple(names)
+
+
+def _by_host(workers: Iterable[ClusterWorker]) -> dict[str, list[ClusterWorker]]:
+    hosts: dict[str, list[ClusterWorker]] = defaultdict(list)
+    for worker in sorted(workers, key=_order):
+        hosts[worker.host].append(worker)
+    return hosts
+
+
+def _order(worker: ClusterWorker) -> tuple[str, str, str]:
+    return worker.host, worker.name.zfill(12), worker.address
+
+
+def _unused(workers: Sequence[ClusterWorker]) -> list[_Left]:
+    """Return what the workers of a host have."""
+    share = {True: max(worker.cores for worker in workers) // len(workers), False: 0}
+    return [
+        _Left(
+            address=worker.address,
+            threads=worker.threads,
+            cpus=max(worker.threads, share[bool(worker.gpus)]),
+            gpus=list(worker.gpus),
+        )
+        for worker in workers
+    ]
+
+
+def _take(host: str, workers: Sequence[_Left], cpus: int, gpus: int) -> Slot:
+    """Make a slot of the first worker, and of the others as far as that has not enough."""
+    home = workers[0]
+    home.threads -= 1
+    devices: list[str] = []
+    others = []
+    missing = cpus
+    for worker in workers:
+        from_cpus = min(worker.cpus, missing)
+        from_gpus = worker.gpus[: gpus - len(devices)]
+        if worker is not home and (from_cpus or from_gpus):
+            others.append(worker.address)
+            # Whoever lends has so many threads less to begin slots of its own with.
+            worker.threads = max(0, worker.threads - max(1, min(from_cpus, worker.threads)))
+        worker.cpus -= from_cpus
+        missing -= from_cpus
+        del worker.gpus[: len(from_gpus)]
+        devices += from_gpus
+    return Slot(
+        worker=home.address, host=host, threads=cpus, gpus=tuple(devices), others=tuple(others)
+    )
+
+
+def _gpus_of_each(workers: Sequence[ClusterWorker], config: ScalingConfig) -> int:
+    """Return how many GPUs each rank gets."""
+    if config.gpus_per_worker is not None:
+        return config.gpus_per_worker
+    there = sum(len(worker.gpus) for worker in workers)
+    if not there or config.num_workers == ALL:
+        return min(1, there)
+    cpus = max(1, config.cpus_per_worker)
+    for gpus in range(there // config.num_workers, 0, -1):
+        if len(slots_of(workers, cpus, gpus)) >= config.num_workers:
+            return gpus
+    raise InputError(
+        f"{config.num_workers} ranks are asked for (num_workers), and the cluster has "
+        f"{_count(there, 'GPU')}: ask for fewer ranks, or for gpus_per_worker=0."
+    )
+
+
+def _by_turns(slots: list[Slot], count: int) -> list[Slot]:
+    """Return so many slots, of each worker one before any has two: they share memory evenly."""
+    turns: dict[str, int] = defaultdict(int)
+    ranked = []
+    for place, slot in enumerate(slots):
+        ranked.append((turns[slot.worker], place))
+        turns[slot.worker] += 1
+    return [slots[place] for place in sorted(place for _, place in sorted(ranked)[:count])]
+
+
+def _refuse(
+    workers: Sequence[ClusterWorker], who: str, cpus: int, gpus: int, cpu_name: str, gpu_name: str
+) -> None:
+    """Say which of both no machine has enough of.
+
+    Raises:
+        InputError: In any case.
+    """
+    hosts = [_unused(members) for members in _by_host(workers).values()]
+    most_cpus = max(sum(worker.cpus for worker in members) for members in hosts)
+    most_gpus = max(sum(len(worker.gpus) for worker in members) for members in hosts)
+    if cpus > most_cpus:
+        asked, there, name = _count(cpus, "CPU"), _count(most_cpus, "CPU"), cpu_name
+    elif gpus > most_gpus:
+        asked, there, name = _count(gpus, "GPU"), _count(most_gpus, "GPU"), gpu_name
+    else:
+        raise InputError(
+            f"{who} is to have {_amount(cpus, gpus)} ({cpu_name}, {gpu_name}), and no machine of "
+            f"the cluster has both: the most are {_amount(most_cpus, most_gpus)}, on different "
+            "machines."
+        )
+    raise InputError(
+        f"{who} is to have {asked} ({name}), and the largest machine of the cluster has {there}: "
+        "ask for fewer, or take another cluster."
+    )
+
+
+def _amount(cpus: int, gpus: int) -> str:
+    return _count(cpus, "CPU") + (f" and {_count(gpus, 'GPU')}" if gpus else "")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")

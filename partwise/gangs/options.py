@@ -1,0 +1,39 @@
+"""How a gang is executed: time limits, restarts."""
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.form_schema import FormSettings
+
+
+class GangOptions(FormSettings):
+    """How the ranks of a gang are started and ended. The defaults suit most runs."""
+
+    model_config = ConfigDict(title="Gang options")
+
+    time_limit_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
+        title="Time limit (s)",
+        default=None,
+        description="Seconds after which an attempt is ended from outside. Default: no limit.",
+    )
+    grace_s: float = Field(
+        title="Grace (s)",
+        default=30.0,
+        ge=0,
+        description="Seconds that ranks have to end by themselves, once they are told to.",
+    )
+    join_timeout_s: float = Field(
+        title="Wait for workers (s)",
+        default=300.0,
+        gt=0,
+        description="Seconds to wait for workers that are busy with something else.",
+    )
+    max_restarts: int = Field(
+        title="Restarts",
+        default=0,
+        ge=0,
+        description="How often all ranks are started again after one has failed, from the last "
+        "checkpoint where there is one.",
+    )

@@ -1,0 +1,327 @@
+"""A source with one column more, which says to which part of the whole each row belongs.
+
+`in_blocks` divides rows that one model is for, so that they can be worked on like partitions;
+`sampled` takes a few rows of all fragments, the same ones each time.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.sources.descriptions import Source, SourceDescription
+from partwise.sources.fragments import Fragment, Place, Selection
+from partwise.tables.keys.hashing import mix
+
+if TYPE_CHECKING:
+    from dask.delayed import Delayed
+
+BLOCK = "block"
+"""The name of the column that tells blocks apart, unless the rows have a column of that name."""
+BLOCK_ROWS = 131_072
+BLOCK_BYTES = 64 << 20
+SAMPLE_ROWS = 20_000
+SAMPLE_FRAGMENTS = 32
+
+
+class Marking(Protocol):
+    """Adds a column to the batches of one fragment, and may leave out rows; a value that pickles.
+
+    The column is the last one.
+    """
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the batches with the column."""
+
+
+class Derivation(Protocol):
+    """How a source gets its column; equal ones have equal `repr`."""
+
+    @property
+    def field(self) -> pa.Field:
+        """The column."""
+
+    def derive(self, fragments: Sequence[Fragment], selection: Selection) -> list[Fragment]:
+        """Return fragments with the column."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DerivedFragment:
+    """A fragment of what was selected of another one, with one column more."""
+
+    fragment: Fragment
+    selection: Selection
+    marking: Marking
+    rows: int | None
+    known: Mapping[str, pa.Scalar]
+
+    @property
+    def place(self) -> Place:
+        """Where the other one can be read."""
+        return self.fragment.place
+
+    @property
+    def size_bytes(self) -> int:
+        """About that of the other one."""
+        return self.fragment.size_bytes
+
+    @property
+    def task(self) -> "Delayed":
+        """Becomes such a fragment on the worker that computes the other one's task."""
+        from dask.delayed import delayed
+
+        derived: Delayed = delayed(DerivedFragment, pure=False)(
+            fragment=self.fragment.task,  # type: ignore[attr-defined]
+            selection=self.selection,
+            marking=self.marking,
+            rows=self.rows,
+            known=self.known,
+        )
+        return derived
+
+    def __str__(self) -> str:
+        return str(self.fragment)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read its rows."""
+        return self.marking(self.selection.batches(self.fragment))
+
+
+class DerivedSource:
+    """A source with the column of a derivation: a `Source`.
+
+    Args:
+        base: The rows.
+        derivation: How they get their column, which is the last one.
+    """
+
+    def __init__(self, base: Source, derivation: Derivation) -> None:
+        self._base = base
+        self._derivation = derivation
+        schema = base.schema.append(derivation.field)
+        # The filter of the rows is applied before they get their column.
+        self.selection = Selection(schema=schema, read_schema=schema, conditions=None)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of every batch."""
+        return self.selection.schema
+
+    def narrowed(self, columns: Sequence[str]) -> Source:
+        """The same source, of whose rows fewer columns are read; the added one stays."""
+        kept = [name for name in columns if name != self._derivation.field.name]
+        return DerivedSource(self._base.narrowed(kept), self._derivation)
+
+    def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
+        """The parts that the rows come in, in their order."""
+        asked = [key for key in keys if key != self._derivation.field.name]
+        return self._derivation.derive(self._base.fragments(asked), self._base.selection)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read all rows, from the first one again at each call."""
+        none = True
+        for fragment in self.fragments():
+            for batch in fragment.batches():
+                none = False
+                yield batch
+        if none:
+            self.refuse_empty()
+
+    def buckets(self) -> frozenset[str]:
+        """The buckets that the rows are read from."""
+        return self._base.buckets()
+
+    def refuse_empty(self) -> None:
+        """Raise `SourceError` where it is the filter that leaves no row."""
+        self._base.refuse_empty()
+
+    def description(self) -> SourceDescription:
+        """That of the rows: their recipe opens them without the column."""
+        about = self._base.description()
+        digest = hashlib.sha256(f"{about.fingerprint} {self._derivation!r}".encode())
+        return replace(about, fingerprint=digest.hexdigest())
+
+
+def free_name(name: str, schema: pa.Schema) -> str:
+    """Return a name that no column has: this one, or with as many underscores as it takes.
+
+    Example:
+        >>> free_name("block", pa.schema([("block", pa.int64())]))
+        'block_'
+    """
+    while name in schema.names:
+        name += "_"
+    return name
+
+
+def in_blocks(source: Source, rows: int = BLOCK_ROWS, size_bytes: int = BLOCK_BYTES) -> Source:
+    """Return a source with a text column, the last one, that divides its rows into blocks.
+
+    A block is rows of one fragment, or neighbouring fragments that are small. Its name begins with
+    the number of its first fragment, so that names are in the order of the source. The same
+    source has the same blocks each time, wherever it is read.
+
+    Args:
+        source: The rows.
+        rows: The most rows of a block.
+        size_bytes: About the most bytes of a block in Arrow memory.
+    """
+    field = pa.field(free_name(BLOCK, source.schema), pa.string(), nullable=False)
+    return DerivedSource(source, _Blocks(field=field, rows=rows, size_bytes=size_bytes))
+
+
+def sampled(source: Source, name: str, value: int, rows: int = SAMPLE_ROWS) -> Source:
+    """Return some rows of a source with an int64 column, the last one, of one value.
+
+    At most 32 fragments are read, evenly chosen (with a filter all of them), and of each the rows
+    whose numbers have the smallest hashes: the same ones each time.
+
+    Args:
+        source: The rows.
+        name: The name of the column, with underscores where the rows have one of that name.
+        value: Its value.
+        rows: About the most rows to take.
+    """
+    field = pa.field(free_name(name, source.schema), pa.int64(), nullable=False)
+    return DerivedSource(source, _Sample(field=field, value=value, rows=rows))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blocks:
+    field: pa.Field
+    rows: int
+    size_bytes: int
+
+    def derive(self, fragments: Sequence[Fragment], selection: Selection) -> list[Fragment]:
+        derived: list[Fragment] = []
+        first = rows = size_bytes = 0
+        for number, fragment in enumerate(fragments):
+            # A filter leaves fewer, and how many is not known.
+            count = None if selection.conditions else fragment.rows
+            if count is None or count > self.rows or fragment.size_bytes > self.size_bytes:
+                marking: Marking = _Cut(
+                    name=f"{number:06d}",
+                    field=self.field,
+                    rows=self.rows,
+                    size_bytes=self.size_bytes,
+                )
+                derived.append(_derived(fragment, selection, marking, count, {}))
+                first = number + 1
+                rows = size_bytes = 0
+                continue
+            rows, size_bytes = rows + count, size_bytes + fragment.size_bytes
+            if rows > self.rows or size_bytes > self.size_bytes:
+                first, rows, size_bytes = number, count, fragment.size_bytes
+            value = pa.scalar(f"{first:06d}", self.field.type)
+            # It is known without reading: whoever works on the block reads it where it lies.
+            known = {self.field.name: value}
+            marking = _Constant(field=self.field, value=value.as_py())
+            derived.append(_derived(fragment, selection, marking, count, known))
+        return derived
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    field: pa.Field
+    value: int
+    rows: int
+
+    def derive(self, fragments: Sequence[Fragment], selection: Selection) -> list[Fragment]:
+        count = len(fragments)
+        if count > SAMPLE_FRAGMENTS and not selection.conditions:
+            places = np.linspace(0, count - 1, SAMPLE_FRAGMENTS).round().astype(np.int64)
+            fragments = [fragments[place] for place in places]
+        each = max(1, self.rows // max(1, len(fragments)))
+        marking = _Chosen(field=self.field, value=self.value, rows=each)
+        return [_derived(fragment, selection, marking, None, {}) for fragment in fragments]
+
+
+def _derived(
+    fragment: Fragment,
+    selection: Selection,
+    marking: Marking,
+    rows: int | None,
+    known: Mapping[str, pa.Scalar],
+) -> DerivedFragment:
+    return DerivedFragment(
+        fragment=fragment, selection=selection, marking=marking, rows=rows, known=known
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Constant:
+    """Gives all rows of a fragment one value."""
+
+    field: pa.Field
+    value: Any
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (_with_value(batch, self.field, self.value) for batch in batches)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Cut:
+    """Names the rows of a large fragment by the block that they are in, with batches cut there."""
+
+    name: str
+    field: pa.Field
+    rows: int
+    size_bytes: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        block = rows = size_bytes = 0
+        for batch in batches:
+            row_bytes = max(1, batch.nbytes // batch.num_rows)
+            start = 0
+            while start < batch.num_rows:
+                room = min(self.rows - rows, (self.size_bytes - size_bytes) // row_bytes)
+                part = batch.slice(start, max(1, room))
+                yield _with_value(part, self.field, f"{self.name}-{block:04d}")
+                start += part.num_rows
+                rows, size_bytes = rows + part.num_rows, size_bytes + part.num_rows * row_bytes
+                if rows >= self.rows or size_bytes + row_bytes > self.size_bytes:
+                    block, rows, size_bytes = block + 1, 0, 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Chosen:
+    """Keeps the rows of a fragment whose numbers have the smallest hashes."""
+
+    field: pa.Field
+    value: int
+    rows: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        kept: list[pa.RecordBatch] = []
+        hashes = np.empty(0, np.uint64)
+        row = 0
+        for batch in batches:
+            numbers = np.arange(row, row + batch.num_rows, dtype=np.uint64)
+            row += batch.num_rows
+            own = mix(numbers + np.uint64(1))
+            limit = hashes.max() if len(hashes) >= self.rows else None
+            places = np.flatnonzero(own < limit) if limit is not None else np.arange(len(own))
+            if not len(places):
+                continue
+            kept.append(batch.take(pa.array(places)))
+            hashes = np.concatenate([hashes, own[places]])
+            if len(hashes) > self.rows:
+                chosen = np.sort(np.argsort(hashes, kind="stable")[: self.rows])
+                hashes = hashes[chosen]
+                kept = _taken(kept, chosen)
+        return (_with_value(batch, self.field, self.value) for batch in kept)
+
+
+def _taken(batches: Iterable[pa.RecordBatch], places: np.ndarray) -> list[pa.RecordBatch]:
+    """Return rows of several batches as batches."""
+    taken: list[pa.RecordBatch] = pa.Table.from_batches(batches).take(pa.array(places)).to_batches()
+    return taken
+
+
+def _with_value(batch: pa.RecordBatch, field: pa.Field, value: Any) -> pa.RecordBatch:
+    column = pa.repeat(pa.scalar(value, field.type), batch.num_rows)
+    schema = batch.schema.append(field)
+    return pa.RecordBatch.from_arrays([*batch.columns, column], schema=schema)

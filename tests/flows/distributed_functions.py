@@ -1,0 +1,53 @@
+"""Functions that ranks call: a module of its own, which they import at no cost."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from partwise.connector.rank_context import RankContext
+from partwise.outcomes import Result, Skip
+
+
+def count_rows(context: RankContext) -> Result | None:
+    """Count the rows of all ranks; rank 0 has a model of them."""
+    share = context.share()
+    rows = sum(batch.num_rows for batch in share.batches())
+    late = context.share("late").total_rows if "late" in context.sources else 0
+    total = sum(int(content) for content in context.all_gather(b"%d" % rows))
+    context.report(rows=rows)
+    print(f"rank {context.rank} of {context.world_size} has {rows} rows")
+    if context.rank:
+        return None
+    (context.model_directory / "words.txt").write_text("word")
+    model = {"rows": total, "late": late, **context.hyperparameters}
+    return Result(model, metrics={"total": total})
+
+
+def fail_on_rank_1(context: RankContext) -> Any:
+    """Fail on one rank, while the other waits for it."""
+    if context.rank == 1:
+        raise ValueError("no such rows")
+    context.barrier()
+
+
+def fail_once(context: RankContext) -> Any:
+    """Fail in the first attempt."""
+    if context.attempt == 1 and context.rank == 1:
+        raise ValueError("not yet")
+    context.barrier()
+    return {"attempt": context.attempt}
+
+
+def decline(context: RankContext) -> Any:
+    """Make no model."""
+    return Skip("nothing to learn")
+
+
+def sleep_while_told(context: RankContext) -> Any:
+    """Say that it is there, and sleep until a file is gone."""
+    folder = Path(context.hyperparameters["folder"])
+    print("asleep", flush=True)
+    (folder / f"here-{context.rank}").touch()
+    while (folder / "sleep").exists():
+        time.sleep(0.05)
+    return {"awake": context.world_size}

@@ -1,0 +1,168 @@
+"""Another number of workers for a cluster that runs already, and nothing left where that fails."""
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from distributed import Client
+from distributed.deploy.local import LocalCluster as DaskCluster
+
+from partwise.blocks import LocalCluster, RemoteCluster
+from partwise.errors import ClusterError, InputError
+from partwise.flows import scale_cluster
+from partwise.flows.cli.main import main
+from partwise.flows.running import cluster_size
+from partwise.flows.running.cluster_size import set_cluster_size
+
+START = "import sys; from distributed.cli.dask_scheduler import main; main()"
+
+
+@pytest.fixture
+def scheduler(tmp_path) -> Iterator[str]:
+    """The address of a scheduler that somebody else started, without workers."""
+    words = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+    file = tmp_path / "scheduler.json"
+    with subprocess.Popen(
+        [sys.executable, "-c", START, *words, "--scheduler-file", str(file)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        deadline = time.monotonic() + 60
+        while not file.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        with Client(scheduler_file=str(file)) as client:
+            address = client.scheduler.address
+        yield address
+        with Client(address) as client:
+            client.retire_workers(n=len(client.nthreads()))
+        process.terminate()
+    deadline = time.monotonic() + 10
+    while workers_of(address) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert workers_of(address) == []
+
+
+def workers_of(address: str) -> list[psutil.Process]:
+    """Return the processes of this machine that were started as workers of a scheduler."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        words = process.info["cmdline"] or []
+        if address in words and "distributed.cli.dask_worker" in words:
+            found.append(process)
+    return found
+
+
+def addresses(scheduler: str) -> set[str]:
+    with Client(scheduler) as client:
+        return set(client.nthreads())
+
+
+def test_workers_come_and_go_on_this_machine(scheduler):
+    block = RemoteCluster(address=scheduler)
+    up = set_cluster_size(block, 2, timeout_s=60)
+    assert (up.before, up.after) == (0, 2)
+    assert len(workers_of(scheduler)) == 2
+    with Client(scheduler) as client:
+        assert client.submit(sum, [1, 2]).result() == 3
+
+    same = set_cluster_size(block, 2, timeout_s=60)
+    assert (same.before, same.after) == (2, 2)
+
+    down = set_cluster_size(block, 1, timeout_s=60)
+    assert (down.before, down.after) == (2, 1)
+
+
+def test_workers_that_do_not_come_in_time_leave_nothing(scheduler):
+    block = RemoteCluster(address=scheduler)
+    with pytest.raises(ClusterError, match=r"has 0 of 2 workers after 0.2 s\. It was brought back"):
+        set_cluster_size(block, 2, timeout_s=0.2)
+    assert workers_of(scheduler) == []
+    assert addresses(scheduler) == set()
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_start_says_why_and_the_others_stay(scheduler, monkeypatch, tmp_path):
+    block = RemoteCluster(address=scheduler)
+    set_cluster_size(block, 1, timeout_s=60)
+    before = addresses(scheduler)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\necho no such module >&2\nexit 3\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    with pytest.raises(
+        ClusterError, match=r"a worker .* ended with 3: no such module\. .* back to 1"
+    ):
+        set_cluster_size(block, 3, timeout_s=60)
+    assert len(workers_of(scheduler)) == 1
+    assert addresses(scheduler) == before
+
+
+def test_a_command_brings_workers_and_is_called_to_bring_them_back(dask_client, tmp_path):
+    """The command only writes down what it was asked for: no worker ever comes."""
+    log = tmp_path / "asked"
+    program = "import sys; open(sys.argv[1], 'a').write(sys.argv[2] + ' ')"
+    command = shlex.join([sys.executable, "-c", program, str(log), "replicas={n}"])
+    block = RemoteCluster(address=dask_client.scheduler.address)
+    with pytest.raises(ClusterError, match=r"2 of 4 workers after 0.1 s. It was brought back to 2"):
+        set_cluster_size(block, 4, timeout_s=0.1, command=command)
+    assert log.read_text() == "replicas=4 replicas=2 "
+
+
+def test_a_command_that_fails_is_named_with_what_it_said(dask_client):
+    block = RemoteCluster(address=dask_client.scheduler.address)
+    program = "import sys; sys.exit('no such group')"
+    command = shlex.join([sys.executable, "-c", program, "{n}"])
+    with pytest.raises(ClusterError, match=r"ended with 1: no such group\. It could not"):
+        set_cluster_size(block, 4, timeout_s=5, command=command)
+    with pytest.raises(ClusterError, match=r"'/no/such/program' cannot be run"):
+        set_cluster_size(block, 4, timeout_s=5, command="/no/such/program {n}")
+    with pytest.raises(InputError, match=r"does not say how many workers: write \{n\}"):
+        set_cluster_size(block, 4, timeout_s=5, command="kubectl scale")
+
+
+def test_a_cluster_object_of_dask_scales_itself(prefect_server):
+    with DaskCluster(
+        n_workers=1, processes=False, dashboard_address="127.0.0.1:0", memory_limit=0
+    ) as cluster:
+        assert scale_cluster(2, cluster=cluster) == 2
+        assert scale_cluster(1, cluster=cluster) == 1
+
+
+@pytest.mark.slow
+def test_the_flow_takes_an_address_and_the_command_line_too(prefect_server, scheduler, capsys):
+    assert scale_cluster(1, cluster=scheduler, timeout_s=60) == 1
+    assert main(["scale", "0", "--address", scheduler]) == 0
+    assert capsys.readouterr().out == f"{scheduler} has 0 workers; it had 1\n"
+    assert main(["scale", "1"]) == 2
+    assert "Give the scheduler's --address" in capsys.readouterr().err
+
+
+def test_what_cannot_be_scaled_is_said(prefect_server, monkeypatch, dask_client):
+    with pytest.raises(InputError, match="A LocalCluster is started anew for each run"):
+        scale_cluster(2, cluster=LocalCluster())
+    monkeypatch.setattr("partwise.flows.running.cluster_size._is_here", lambda _: False)
+    block = RemoteCluster(address=dask_client.scheduler.address)
+    with pytest.raises(InputError, match="runs on another machine, and cannot start workers"):
+        set_cluster_size(block, 3, timeout_s=1)
+
+
+@pytest.mark.slow
+def test_an_interrupted_call_brings_the_cluster_back(scheduler, monkeypatch):
+    looks: list[int] = []
+    real = cluster_size.known_workers
+
+    def interrupted(client):
+        looks.append(1)
+        if len(looks) == 3:
+            raise KeyboardInterrupt
+        return real(client)
+
+    monkeypatch.setattr(cluster_size, "known_workers", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        set_cluster_size(RemoteCluster(address=scheduler), 2, timeout_s=60)
+    assert caught.value.__notes__ == ["It was brought back to 0."]
+    assert workers_of(scheduler) == []

@@ -1,0 +1,218 @@
+"""One model on all rows by a flow: its run, resumes, failures and cancellation."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from partwise.engine.scaling import ScalingConfig
+from partwise.errors import ColumnError, InputError, RunCancelled, RunExistsError, RunFailed
+from partwise.flows import export_models, run_inference, train_distributed
+from partwise.flows.cli.main import main
+from partwise.gangs.options import GangOptions
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import RunStatus
+from partwise.reports.report import render_report
+from partwise.runs.garbage import collect_garbage
+from partwise.runs.run import Run
+from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from tests.flows.distributed_functions import (
+    count_rows,
+    decline,
+    fail_on_rank_1,
+    fail_once,
+    sleep_while_told,
+)
+
+ROWS = 3000
+TWO = ScalingConfig(num_workers=2)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory) -> Path:
+    return tmp_path_factory.mktemp("distributed")
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("rows")
+    x, z = np.random.default_rng(5).normal(size=(2, ROWS)).astype(np.float32)
+    table = pa.table({"x": x, "z": z, "y": 2 * x - z, "row": np.arange(ROWS)})
+    pq.write_table(table, folder / "rows.parquet", row_group_size=400)
+    return folder / "rows.parquet"
+
+
+@pytest.fixture
+def train(cluster, store):
+    def call(data, trainer=count_rows, **arguments):
+        given = {"serde": PickleSerde(), "scaling": TWO, "store": store, "cluster": cluster}
+        return train_distributed(data, trainer, **{**given, **arguments})
+
+    return call
+
+
+def test_a_run_has_a_row_for_each_rank_and_one_model(train, store, rows) -> None:
+    late = pq.read_table(rows).slice(0, 7)
+    run = train(rows, run_id="counted", eval_data={"late": late}, hyperparameters={"depth": 3})
+    assert (run.kind, run.status, run.counts) == (
+        "train-distributed",
+        RunStatus.SUCCESS,
+        {"DONE": 2},
+    )
+    assert run.model(serde=PickleSerde()) == {"rows": ROWS, "late": 7, "depth": 3}
+    table = run.partitions
+    assert table["rank"].to_pylist() == [0, 1]
+    assert sum(table["rows"].to_pylist()) == ROWS == run.summary.rows
+    assert "rank 1 of 2 has" in run.logs(1)
+    assert run.artifact(0, "words.txt") == b"word"
+    assert "training run of one model" in render_report(run)
+    assert collect_garbage(run.store, "counted", dry_run=True, grace_hours=0).files == []
+    with pytest.raises(RunExistsError):
+        train(rows, run_id="counted")
+
+
+def test_a_resume_of_a_complete_run_has_nothing_to_do(train, rows) -> None:
+    first = train(rows, run_id="again")
+    settled = train(rows, run_id="again", on_existing_artifacts="resume")
+    assert (settled.generation, settled.executed) == (2, 0)
+    assert settled.model(serde=PickleSerde()) == first.model(serde=PickleSerde())
+    other = train(rows, run_id="again", on_existing_artifacts="resume", filter=[("row", "<", 1000)])
+    assert (other.generation, other.executed) == (3, 2)
+    assert other.model(serde=PickleSerde())["rows"] == 1000
+
+
+def test_a_failure_is_that_of_the_guilty_rank(train, rows, store) -> None:
+    with pytest.raises(RunFailed, match="ValueError: no such rows") as caught:
+        train(rows, fail_on_rank_1, run_id="failed")
+    run = caught.value.run
+    assert run.status is RunStatus.FAILURE
+    statuses = dict(zip(*(run.partitions[n].to_pylist() for n in ("rank", "status")), strict=True))
+    assert statuses[1] == "FAILED"
+    assert statuses[0] != "DONE"
+    assert "failed on rank 1 of 2" in run.summary.message
+    # The code has changed: a resume begins again, and readers see what is complete.
+    run = train(rows, run_id="failed", on_existing_artifacts="resume")
+    assert run.counts == {"DONE": 2}
+
+
+@pytest.mark.slow
+def test_restarts_and_skips(train, rows) -> None:
+    run = train(rows, fail_once, gang=GangOptions(max_restarts=1))
+    assert run.model(serde=PickleSerde()) == {"attempt": 2}
+    assert run.partitions["attempts"].to_pylist() == [2, 2]
+    skipped = train(rows, decline)
+    assert skipped.partitions["status"].to_pylist()[0] == "SKIPPED"
+
+
+def test_what_is_refused_before_any_rank_starts(train, rows, store) -> None:
+    with pytest.raises(InputError, match="room"):
+        train(rows, run_id="many", scaling=ScalingConfig(num_workers=50))
+    with pytest.raises(InputError, match="rename it"):
+        train(rows, run_id="many", eval_data={"train": rows})
+    with pytest.raises(ColumnError):
+        train(rows, DistributedXGBoost(label="sales"), run_id="many", serde="")
+    assert not (store / "runs" / "many").exists()
+
+
+def test_the_time_limit_ends_all_ranks(train, rows, tmp_path) -> None:
+    (tmp_path / "sleep").touch()
+    options = GangOptions(time_limit_s=2, grace_s=1)
+    with pytest.raises(RunFailed, match="limit"):
+        train(rows, sleep_while_told, gang=options, hyperparameters={"folder": str(tmp_path)})
+
+
+def test_ctrl_c_ends_the_ranks_and_a_resume_goes_on(train, rows, tmp_path, store) -> None:
+    (tmp_path / "sleep").touch()
+
+    def interrupt() -> None:
+        while not (tmp_path / "here-1").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(RunCancelled):
+        train(
+            rows,
+            sleep_while_told,
+            run_id="stopped",
+            gang=GangOptions(grace_s=2),
+            hyperparameters={"folder": str(tmp_path)},
+        )
+    thread.join()
+    run = Run.open("stopped", store)
+    assert (run.status, run.newest.counts) == (RunStatus.CANCELLED, {"CANCELLED": 2})
+    assert "asleep" in run.newest.logs(0)
+    assert train(rows, run_id="stopped", on_existing_artifacts="resume").counts == {"DONE": 2}
+
+
+SCRIPT = """
+import sys
+
+from partwise.blocks import RemoteCluster
+from partwise.engine.scaling import ScalingConfig
+from partwise.flows import train_distributed
+
+rows, store, address, folder = sys.argv[1:]
+train_distributed(
+    rows,
+    "tests.flows.distributed_functions:sleep_while_told",
+    run_id="died",
+    store=store,
+    serde="pickle",
+    scaling=ScalingConfig(num_workers=2),
+    hyperparameters={"folder": folder},
+    cluster=RemoteCluster(address=address, shares_filesystem=True),
+)
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_that_dies_leaves_a_run_that_a_resume_goes_on_with(
+    store, rows, cluster, tmp_path, start_python
+) -> None:
+    (tmp_path / "sleep").touch()
+    process = start_python(SCRIPT, rows, store, cluster.address, tmp_path)
+    while not all((tmp_path / f"here-{rank}").exists() for rank in range(2)):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.kill()
+    process.wait()
+    run = Run.open("died", store)
+    assert (run.status, run.counts) == (RunStatus.IN_PROGRESS, {})
+    (tmp_path / "sleep").unlink()
+    words = ["runs", "resume", "died", "--store", str(store), "--address", cluster.address]
+    assert main([*words, "--shares-filesystem"]) == 0
+    run = run.refresh()
+    assert (run.generation, run.counts) == (2, {"DONE": 2})
+    assert run.model(serde=PickleSerde()) == {"awake": 2}
+
+
+@pytest.mark.slow
+def test_xgboost_from_rows_to_predictions_and_onnx(rows, store, cluster, capsys) -> None:
+    place = ["--store", str(store), "--address", cluster.address, "--shares-filesystem"]
+    settings = ["--label", "y", "--features", "x,z", "--rounds", "5", "--num-workers", "2"]
+    words = ["train-distributed", str(rows), "--trainer", "xgboost", *settings]
+    assert main([*words, "--eval-data", f"all={rows}", "--run-id", "boosted", *place]) == 0
+    assert "partwise infer DATA --training-run-id boosted" in capsys.readouterr().out
+    run = Run.open("boosted", store)
+    assert run.model().num_boosted_rounds() == 5
+    assert main(["train-distributed", str(rows), "--trainer", "forest", *place]) == 2
+    used = ["--keep-columns", "row", "--run-id", "used"]
+    assert main(["infer", str(rows), "--training-run-id", "boosted", *used, *place]) == 0
+    same = {"store": store, "cluster": cluster, "keep_columns": ["row"]}
+    native = Run.open("used", store).predictions().sort_by("row")
+    assert native["row"].to_pylist() == list(range(ROWS))
+    exported = export_models("boosted", store=store, cluster=cluster)
+    assert exported.counts == {"DONE": 1}
+    onnx = run_inference(rows, training_run_id="boosted", model_format="onnx", **same)
+    found = onnx.predictions().sort_by("row")
+    np.testing.assert_allclose(
+        found["prediction"].to_numpy(), native["prediction"].to_numpy(), rtol=1e-6
+    )

@@ -1,0 +1,81 @@
+"""Placement of ranks: on nodes, with what each may use, and slots that neighbours lend."""
+
+import os
+import time
+
+from partwise.connector.rank_context import RankContext
+from partwise.engine.scaling import ClusterWorker, cluster_workers
+from partwise.gangs.driver import run_gang
+from partwise.gangs.placement import place_ranks, replace_lost
+from partwise.outcomes import PartitionStatus, Result
+from tests.gangs.test_gang import make_spec
+
+__all__ = ["make_spec"]
+
+
+def workers_of(*threads: int, **fields) -> list[ClusterWorker]:
+    return [
+        ClusterWorker(address=f"tcp://{place}", host="a", name=str(place), threads=count, **fields)
+        for place, count in enumerate(threads)
+    ]
+
+
+def test_ranks_of_a_worker_are_one_node():
+    placement = place_ranks(workers_of(4, 4), 4)
+    assert [(n.worker, n.first_rank, n.ranks) for n in placement.nodes] == [
+        ("tcp://0", 0, 2),
+        ("tcp://1", 2, 2),
+    ]
+    assert (placement.threads, placement.gpus) == (2, 0)
+
+
+def test_workers_are_in_the_order_of_their_names():
+    nodes = place_ranks(list(reversed(workers_of(*[1] * 12)))).nodes
+    assert [node.worker for node in nodes] == [f"tcp://{place}" for place in range(12)]
+
+
+def test_a_slot_that_is_lent_is_a_node_without_ranks():
+    placement = place_ranks(workers_of(1, 1, 1, 1, 1), threads=2)
+    assert [(n.worker, n.first_rank, n.ranks) for n in placement.nodes] == [
+        ("tcp://0", 0, 1),
+        ("tcp://2", 1, 1),
+        ("tcp://1", 2, 0),
+        ("tcp://3", 2, 0),
+    ]
+
+
+def test_a_lost_worker_is_replaced_by_one_that_is_free():
+    workers = workers_of(1, 1, 1)
+    nodes = place_ranks(workers, 2).nodes
+    replaced = replace_lost(nodes, {"tcp://0"}, workers)
+    assert replaced is not None
+    assert [(n.worker, n.first_rank) for n in replaced] == [("tcp://2", 0), ("tcp://1", 1)]
+    assert replace_lost(nodes, {"tcp://0", "tcp://1"}, workers) is None
+
+
+def test_a_rank_of_two_threads_holds_two_workers_of_one(dask_client, make_spec):
+    """What another user of the cluster asks for meanwhile waits until the gang has ended."""
+    placement = place_ranks(cluster_workers(dask_client), threads=2)
+    assert [node.ranks for node in placement.nodes] == [1, 0]
+
+    class Other:
+        """Asks both workers for something as soon as the rank is at work."""
+
+        tasks: list = []  # noqa: RUF012 (of this one test)
+
+        def update(self, event):
+            if event.kind == "started" and not self.tasks:
+                self.tasks += [
+                    dask_client.submit(time.time, workers=[node.worker], pure=False)
+                    for node in placement.nodes
+                ]
+
+    def train(context: RankContext):
+        time.sleep(1.0)
+        return Result(os.environ["OMP_NUM_THREADS"], {"ended": time.time(), "n": context.threads})
+
+    spec = make_spec(train, nodes=placement.nodes, threads=placement.threads)
+    (end,) = run_gang(dask_client, spec, Other())
+    assert end.status is PartitionStatus.DONE
+    assert end.metrics["n"] == 2
+    assert min(task.result() for task in Other.tasks) >= end.metrics["ended"]
