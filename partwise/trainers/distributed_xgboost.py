@@ -353,8 +353,9 @@ def connected(context: RankContext) -> Iterator[None]:
         tracker.start()
         told = json.dumps(tracker.worker_args()).encode()
     arguments = json.loads(context.all_gather(told)[0])
-    # Sorted as text.
+    # The numbers of ranks are found by sorting these as text.
     task = f"{context.rank:08d}"
+    # Also after an error: rank 0 would abort if it freed a tracker that a rank has not left.
     with collective.CommunicatorContext(**arguments, dmlc_task_id=task, dmlc_timeout=_SILENCE_S):
         yield
     if tracker is not None:
