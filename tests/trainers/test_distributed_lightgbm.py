@@ -157,7 +157,6 @@ CASES = {
             **PARAMS,
             "feature_fraction": 0.6,
             "feature_fraction_bynode": 0.7,
-            "boosting": "dart",
             "path_smooth": 1.0,
             "monotone_constraints": [1, 0, 0, 0, 0, 0, 0],
             "max_cat_to_onehot": 1,
@@ -350,6 +349,10 @@ def test_a_rank_without_rows_is_refused():
     nothing = TABLE.set_column(7, "number", pa.array([None] * 599 + [1.0]))
     with pytest.raises(InputError, match="Rank 0 of 2 has no row with a label, of 1 in all"):
         train(trainer(), (300,), nothing)
+    with pytest.raises(InputError, match=r"There is 1 labelled row\(s\): that is too little"):
+        train(trainer(), (), nothing)
+    with pytest.raises(InputError, match="too little"):
+        train(trainer("lambdarank", label="class", group="query"), (), TABLE.slice(0, 2))
 
 
 @pytest.mark.parametrize("value", [None, -1.0, np.inf])
@@ -370,8 +373,9 @@ def test_a_label_that_is_no_class_is_refused():
     [
         ({"bagging_fraction": 0.5, "bagging_freq": 1}, "draw from its own rows"),
         ({"subsample": 0.5}, "draw from its own rows"),
-        ({"boosting": "rf"}, "draw from its own rows"),
-        ({"boosting": "goss"}, "draw from its own rows"),
+        ({"boosting": "rf"}, "only gbdt"),
+        ({"boosting": "goss"}, "only gbdt"),
+        ({"boosting": "dart"}, "only gbdt"),
         ({"linear_tree": True}, "each rank by itself"),
         ({"extra_trees": True}, "drawn"),
         ({"use_quantized_grad": True}, "by chance"),
