@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping  # noqa: TC003 (pydantic reads these)
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import fsspec
+import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
-from partwise.connector.global_categories import global_categories
 from partwise.connector.global_labels import global_label_counts
 from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
 from partwise.outcomes import Result
-from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import REFUSED_BY_XGBOOST, Categories, FeatureColumns, feature_names
 from partwise.trainers.distributed_boosting import (
@@ -33,11 +32,9 @@ from partwise.trainers.xgboost import (
     first_rounds,
     xgboost_names,
 )
-from partwise.trainers.xgboost_batches import FeatureTables, LabelledBatches, xgboost_batches
+from partwise.trainers.xgboost_batches import FeatureTables, xgboost_batches
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from partwise.connector.rank_context import RankContext, Share
 
 _SILENCE_S = 86_400
@@ -45,6 +42,18 @@ _SILENCE_S = 86_400
 _NO_SUMS = ("auc", "aucpr", "cox-nloglik")
 """Metrics of XGBoost's that are no sums over rows or queries: of several ranks, it takes the mean
 of what each finds for its own rows, which is another number."""
+_OF_MEDIANS = ("reg:absoluteerror", "reg:quantileerror")
+"""Objectives whose leaves are quantiles: of several ranks, XGBoost takes the mean of what each has
+for its own rows, which for sorted rows is far from the truth."""
+_OF_MEAN = (
+    "reg:squarederror", "reg:gamma", "reg:tweedie", "count:poisson", "binary:logistic",
+)  # fmt: skip
+_OF_SHARES = ("multi:softprob", "multi:softmax")
+"""Objectives whose first prediction is the mean label, or follows from the share of each class.
+XGBoost (3.2) adds these up in single precision, so that they depend on ranks and threads, and all
+trees with them."""
+_LEAST_SHARE = 1e-6
+"""XGBoost's, of a class without rows."""
 
 
 class DistributedXGBoost(DistributedBoosting):
@@ -77,7 +86,7 @@ class DistributedXGBoost(DistributedBoosting):
 
     DEFAULT_OBJECTIVE: ClassVar[str] = XGBoostTrainer.DEFAULT_OBJECTIVE
     TASKS: ClassVar[Mapping[str, Task]] = {
-        **XGBoostTrainer.TASKS,
+        **{name: task for name, task in XGBoostTrainer.TASKS.items() if name not in _OF_MEDIANS},
         "multi:softmax": "multiclass",
         "rank:ndcg": "regression",
         "rank:map": "regression",
@@ -100,6 +109,14 @@ class DistributedXGBoost(DistributedBoosting):
         if params.get("tree_method", "hist") not in ("hist", "auto"):
             raise ValueError('tree_method has to be "hist", which alone has bins for all ranks')
         return self
+
+    def _task(self, params: Mapping[str, Any]) -> Task:
+        if (objective := params.get("objective")) in _OF_MEDIANS:
+            raise InputError(
+                f"The leaves of {objective!r} are quantiles, of which XGBoost would take the mean "
+                'over ranks: take "reg:pseudohubererror", or train in one process.'
+            )
+        return super()._task(params)
 
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return xgboost_names(params)
@@ -129,9 +146,11 @@ class DistributedXGBoost(DistributedBoosting):
         self._check_labels(label, rows.labels, params, self.task)
         columns = self._choose_features(share.schema)
         earlier = self._earlier(context)
+        is_given = {"base_score", "scale_pos_weight"} & params.keys()
+        if not (is_given or earlier or self.objective_function):
+            params |= _first_prediction(context, rows, params)
         features = FeatureTables(columns.names, self._categories(context, rows, columns, earlier))
         sampled = [*columns.names, label, *filter(None, (self.weight, self.group))]
-        sample = self._labelled(global_sample(context, share, sampled, self.sample_rows))
         evaluated = {}
         counts = {}
         for name in sets:
@@ -143,7 +162,7 @@ class DistributedXGBoost(DistributedBoosting):
             counts[f"{name}_rows"] = found // context.world_size if whole else found
         training = _Training(
             rows=rows,
-            sample=sample,
+            sample=lambda: self._labelled(global_sample(context, share, sampled, self.sample_rows)),
             eval_sets=evaluated,
             features=features,
             params=params,
@@ -194,19 +213,6 @@ class DistributedXGBoost(DistributedBoosting):
         no_sums = [name for name in names if str(name).partition("@")[0] in _NO_SUMS]
         return bool(self.metric_function or no_sums)
 
-    def _earlier(self, context: RankContext) -> bytes:
-        """Return the model to continue from, as rank 0 reads it; empty: none."""
-        content = b""
-        if self.continue_from and context.rank == 0:
-            try:
-                with fsspec.open(self.continue_from, "rb") as file:  # type: ignore[no-untyped-call]
-                    content = file.read()
-            except (OSError, ValueError, ImportError) as error:
-                raise InputError(
-                    f"The model {self.continue_from!r} to continue from cannot be read: {error}"
-                ) from error
-        return context.all_gather(content)[0] if self.continue_from else b""
-
     def _categories(
         self, context: RankContext, rows: RankTable, columns: FeatureColumns, earlier: bytes
     ) -> Categories:
@@ -215,18 +221,17 @@ class DistributedXGBoost(DistributedBoosting):
         Raises:
             InputError: That model has other features.
         """
-        found = global_categories(
-            context, LabelledBatches(rows, columns.categorical), columns.categorical
-        )
-        artifact = found.artifact()
-        if artifact is not None:
-            context.files[CATEGORIES_FILENAME] = artifact
-        lists = found.lists()
+        lists = self._own_categories(context, rows, columns)
         if not earlier:
             return lists
         import xgboost
 
-        booster = xgboost.Booster(model_file=bytearray(earlier))
+        try:
+            booster = xgboost.Booster(model_file=bytearray(earlier))
+        except xgboost.core.XGBoostError as error:
+            raise InputError(
+                f"{self.continue_from!r} is no XGBoost model to continue from: {error}"
+            ) from error
         known = booster.feature_names or []
         if known != feature_names(columns.names, REFUSED_BY_XGBOOST):
             raise InputError(
@@ -250,7 +255,8 @@ class _Training:
     """What a rank trains on; all but the rows is the same on every rank."""
 
     rows: RankTable
-    sample: RankTable
+    sample: Callable[[], RankTable]
+    """Asked for when it is needed, so that nobody holds it while trees are grown."""
     eval_sets: Mapping[str, RankTable]
     features: FeatureTables
     params: dict[str, Any]
@@ -285,7 +291,10 @@ class _Training:
         import xgboost
 
         # Before the ranks are connected: each has to find the bins of the sample by itself.
-        train = self._matrix(self.rows, self._matrix(self.sample, None, ""), pages)
+        sample = self._matrix(self.sample(), None, "")
+        names, kinds = sample.feature_names, sample.feature_types
+        train = self._matrix(self.rows, sample, pages)
+        del sample
         evals = [(self._matrix(rows, train, pages), name) for name, rows in self.eval_sets.items()]
         history: dict[str, dict[str, list[float]]] = {}
         with connected(context):
@@ -297,10 +306,13 @@ class _Training:
                 obj=self.objective,
                 custom_metric=self.metric,
                 early_stopping_rounds=self.stopping_rounds,
+                callbacks=[_progress(context, self.rounds)] if context.rank == 0 else None,
                 evals_result=history,
                 verbose_eval=False,
                 xgb_model=bytearray(self.earlier) if self.earlier else None,
             )
+        # XGBoost does not look at those of a rank without rows, which rank 0 may be.
+        booster.feature_names, booster.feature_types = names, kinds
         return booster, history
 
     def _matrix(self, rows: RankTable, ref: Any, pages: str) -> Any:
@@ -341,12 +353,64 @@ def connected(context: RankContext) -> Iterator[None]:
         tracker.start()
         told = json.dumps(tracker.worker_args()).encode()
     arguments = json.loads(context.all_gather(told)[0])
-    # Sorted as text.
+    # The numbers of ranks are found by sorting these as text.
     task = f"{context.rank:08d}"
+    # Also after an error: rank 0 would abort if it freed a tracker that a rank has not left.
     with collective.CommunicatorContext(**arguments, dmlc_task_id=task, dmlc_timeout=_SILENCE_S):
         yield
     if tracker is not None:
         tracker.wait_for()
+
+
+def _progress(context: RankContext, rounds: int) -> Any:
+    """Return a callback of XGBoost's that writes about twenty lines of the log."""
+    import xgboost
+
+    step = math.ceil(rounds / 20)
+
+    class Progress(xgboost.callback.TrainingCallback):
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
+            if (epoch + 1) % step == 0:
+                measured = "".join(
+                    f", {name}_{metric} {values[-1]:.6g}"
+                    for name, metrics in evals_log.items()
+                    for metric, values in metrics.items()
+                )
+                context.logger.info("round %d of %d%s", epoch + 1, rounds, measured)
+            return False
+
+    return Progress()
+
+
+def _first_prediction(
+    context: RankContext, rows: RankTable, params: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the parameter base_score, by the labels of all ranks; each has to call it.
+
+    Returns:
+        Empty where XGBoost finds a base score that is the same for any ranks.
+    """
+    objective = params["objective"]
+    if objective not in (*_OF_MEAN, *_OF_SHARES):
+        return {}
+    weights = np.ones(rows.rows) if rows.weights is None else rows.weights.astype(np.float64)
+    if objective in _OF_MEAN:
+        sums = [np.sum(weights * rows.labels.astype(np.float64))]
+    else:
+        n_classes = int(params["num_class"])
+        sums = np.bincount(rows.labels.astype(np.int64), weights, n_classes).tolist()
+    own = json.dumps([float(np.sum(weights)), *map(float, sums)]).encode()
+    gathered = [json.loads(each) for each in context.all_gather(own)]
+    weight, *totals = map(math.fsum, zip(*gathered, strict=True))
+    if not weight:
+        return {}
+    means = np.array(totals) / weight
+    if objective in _OF_SHARES:
+        scores = np.log(np.maximum(means, _LEAST_SHARE))
+        means = scores - scores.mean()
+    # In single precision, where the order of the sums does not show.
+    found = [float(np.float32(mean)) for mean in means]
+    return {"base_score": found if objective in _OF_SHARES else found[0]}
 
 
 def _objective(function: Callable[..., Any] | None) -> Callable[..., Any] | None:

@@ -69,10 +69,71 @@ def fragments_of(
     return SourceFragments(name=name, schema=table.schema, parts=parts)
 
 
+@dataclass(frozen=True)
+class FixedShare:
+    """The rows of a table that one rank was given: a `Share`."""
+
+    table: pa.Table
+    first_row: int
+    total_rows: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.table.schema
+
+    @property
+    def rows(self) -> int:
+        return self.table.num_rows
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        return iter(self.table.to_batches(max_chunksize=1000))
+
+
+@dataclass(frozen=True)
+class CutRows:
+    """A table whose rows ranks get as a test says: the rows up to each of `cuts`, and the rest.
+
+    Each rank has its own dictionaries, as one that read its own files has.
+    """
+
+    table: pa.Table
+    cuts: tuple[int, ...]
+
+    def open(self, rank: int, world_size: int, exchange: Any, directory: str) -> "CutRank":
+        assert len(self.cuts) == world_size - 1
+        return CutRank(self, rank)
+
+
+@dataclass(frozen=True)
+class CutRank:
+    """What one rank sees of `CutRows`: a `RankRows`."""
+
+    source: CutRows
+    rank: int
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.source.table.schema
+
+    def share(self, *, equal: bool = False, group: str = "", whole: bool = False) -> FixedShare:
+        assert not equal
+        assert not group
+        table = self.source.table
+        borders = [0, *self.source.cuts, table.num_rows]
+        start, stop = (0, table.num_rows) if whole else borders[self.rank : self.rank + 2]
+        own = table.slice(start, stop - start)
+        for place, field in enumerate(own.schema):
+            if pa.types.is_dictionary(field.type):
+                values = own.column(place).cast(field.type.value_type)
+                coded = values.dictionary_encode().unify_dictionaries().cast(field.type)
+                own = own.set_column(place, field, coded)
+        return FixedShare(own, start, table.num_rows)
+
+
 def run_rank_threads(
     world_size: int,
     function: Callable[[RankContext], Any],
-    sources: Mapping[str, SourceFragments],
+    sources: Mapping[str, SourceFragments | CutRows],
     folder: Path,
     **fields: Any,
 ) -> list[Any]:
