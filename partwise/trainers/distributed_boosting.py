@@ -6,19 +6,23 @@ from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import fsspec
 import numpy as np
 import pyarrow as pa
 from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema  # noqa: TC002
 
+from partwise.connector.global_categories import global_categories
 from partwise.connector.global_sample import SAMPLE_ROWS
 from partwise.errors import ColumnError, InputError
+from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
 from partwise.tables.roles import marked_labels
 from partwise.trainers.boosting import BoostingSettings
 from partwise.trainers.metrics import Task  # noqa: TC001
+from partwise.trainers.xgboost_batches import LabelledBatches
 
 if TYPE_CHECKING:
     from partwise.connector.rank_context import RankContext, Share
@@ -227,6 +231,34 @@ class DistributedBoosting(BoostingSettings):
                 f"{sum(counts)} in all: take fewer workers, or more rows."
             )
         return sum(counts)
+
+    def _earlier(self, context: RankContext) -> bytes:
+        """Return the model to continue from, as rank 0 reads it; empty: none.
+
+        Raises:
+            InputError: It cannot be read.
+        """
+        content = b""
+        if self.continue_from and context.rank == 0:
+            try:
+                with fsspec.open(self.continue_from, "rb") as file:  # type: ignore[no-untyped-call]
+                    content = file.read()
+            except (OSError, ValueError, ImportError) as error:
+                raise InputError(
+                    f"The model {self.continue_from!r} to continue from cannot be read: {error}"
+                ) from error
+        return context.all_gather(content)[0] if self.continue_from else b""
+
+    def _own_categories(
+        self, context: RankContext, rows: RankTable, columns: FeatureColumns
+    ) -> dict[str, list[Any]]:
+        """Return the categories of all ranks' rows, and keep those of dictionaries with the run."""
+        batches = LabelledBatches(rows, columns.categorical)
+        found = global_categories(context, batches, columns.categorical)
+        artifact = found.artifact()
+        if artifact is not None:
+            context.files[CATEGORIES_FILENAME] = artifact
+        return found.lists()
 
 
 def named_function(name: str) -> Any:

@@ -6,12 +6,10 @@ import json
 from collections.abc import Callable, Mapping  # noqa: TC003 (pydantic reads the annotations)
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 from pydantic import ConfigDict, Field, model_validator
 
-from partwise.connector.global_categories import global_categories
 from partwise.connector.global_labels import global_label_counts
 from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
@@ -43,7 +41,11 @@ _REFUSED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "pos_bagging_fraction": (lambda value: float(value) < 1, _BAGGING),
     "neg_bagging_fraction": (lambda value: float(value) < 1, _BAGGING),
     "data_sample_strategy": (lambda value: value != "bagging", _BAGGING),
-    "boosting": (lambda value: value not in ("gbdt", "gbrt", "dart"), _BAGGING),
+    "boosting": (
+        lambda value: value not in ("gbdt", "gbrt"),
+        # LightGBM's dart reads a flag that it has not set, where it is given gradients (4.7).
+        "only gbdt gives the same trees each time",
+    ),
     "linear_tree": (bool, "LightGBM would train each rank by itself, on its own rows"),
     "extra_trees": (bool, "which feature's thresholds are drawn when depends on the ranks"),
     "use_quantized_grad": (bool, "gradients would be rounded by chance, rank by rank"),
@@ -137,7 +139,7 @@ class DistributedLightGBM(DistributedBoosting):
             PeerLostError: Another rank has ended.
         """
         from partwise.trainers.lightgbm_network import connect_ranks
-        from partwise.trainers.lightgbm_ranks import RankTraining, train_rank
+        from partwise.trainers.lightgbm_ranks import RankTraining, sample_bins, train_rank
 
         share = context.share(TRAIN, group=self.group)
         self.check(share.schema)
@@ -149,29 +151,32 @@ class DistributedLightGBM(DistributedBoosting):
         counts = global_label_counts(context, share, label) if task != "regression" else {}
         params = self._all_params(context, task, counts)
         self._check_labels(label, rows.labels, params, task)
-        columns = self._choose_features(share.schema, ())
-        earlier, known = self._earlier(context, share.schema.empty_table(), columns)
-        found = global_categories(context, share, columns.categorical).lists()
+        columns = self._choose_features(share.schema)
+        earlier, known = self._earlier_text(context, share.schema.empty_table(), columns)
+        found = self._own_categories(context, rows, columns)
+        categories = {
+            # A code means what it meant to the earlier model.
+            name: [*known.get(name, ()), *(v for v in values if v not in known.get(name, ()))]
+            for name, values in found.items()
+        }
+        threads = context.threads if context.world_size > 1 else max(1, context.threads // 2)
         sample = global_sample(context, share, [*columns.names, label], self.sample_rows)
         is_labelled = ~np.isnan(numbers(label, sample.column(label)))
+        sample = sample.filter(pa.array(is_labelled))
+        reference = sample_bins(sample, columns, categories, {**params, "num_threads": threads})
+        del sample
         eval_sets = {name: self._read(context.share(name, whole=True)) for name in eval_names}
         for evaluated in eval_sets.values():
             self._check_labels(label, evaluated.labels, params, task)
         training = RankTraining(
             rows=rows,
             total_rows=total,
-            sample=sample.filter(pa.array(is_labelled)).select(list(columns.names)),
+            reference=reference,
             columns=columns,
-            categories={
-                # A code means what it meant to the earlier model.
-                name: [*known[name], *(value for value in values if value not in known[name])]
-                if name in known
-                else values
-                for name, values in found.items()
-            },
+            categories=categories,
             params=params,
             rounds=self.rounds,
-            threads=context.threads,
+            threads=threads,
             gradients=self._gradients(params, counts),
             start=self._start(context, rows, params, task),
             eval_sets=eval_sets,
@@ -226,28 +231,20 @@ class DistributedLightGBM(DistributedBoosting):
         own = json.dumps(label_sums(rows.labels, rows.weights, n_counted)).encode()
         return start_scores(params, [json.loads(each) for each in context.all_gather(own)])
 
-    def _earlier(
+    def _earlier_text(
         self, context: RankContext, rows: pa.Table, columns: FeatureColumns
     ) -> tuple[str, Categories]:
-        """Return the text of the model to continue, as rank 0 reads it, and its categories.
+        """Return the text of the model to continue, and its categories.
 
         Raises:
             InputError: It cannot be read, or has other features.
         """
-        if not self.continue_from:
+        content = self._earlier(context)
+        if not content:
             return "", {}
         import lightgbm
 
-        own = b""
-        if context.rank == 0:
-            try:
-                with fsspec.open(self.continue_from, "rb") as file:  # type: ignore[no-untyped-call]
-                    own = file.read()
-            except (OSError, ValueError, ImportError) as error:
-                raise InputError(
-                    f"The model {self.continue_from!r} to continue from cannot be read: {error}"
-                ) from error
-        text = context.all_gather(own)[0].decode()
+        text = content.decode(errors="replace")
         try:
             names, known = features_of_booster(lightgbm.Booster(model_str=text), rows)
         except lightgbm.basic.LightGBMError as error:

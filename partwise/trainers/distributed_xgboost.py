@@ -9,15 +9,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import fsspec
 from pydantic import ConfigDict, Field, model_validator
 
-from partwise.connector.global_categories import global_categories
 from partwise.connector.global_labels import global_label_counts
 from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
 from partwise.outcomes import Result
-from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import REFUSED_BY_XGBOOST, Categories, FeatureColumns, feature_names
 from partwise.trainers.distributed_boosting import (
@@ -33,7 +30,7 @@ from partwise.trainers.xgboost import (
     first_rounds,
     xgboost_names,
 )
-from partwise.trainers.xgboost_batches import FeatureTables, LabelledBatches, xgboost_batches
+from partwise.trainers.xgboost_batches import FeatureTables, xgboost_batches
 
 if TYPE_CHECKING:
     import numpy as np
@@ -194,19 +191,6 @@ class DistributedXGBoost(DistributedBoosting):
         no_sums = [name for name in names if str(name).partition("@")[0] in _NO_SUMS]
         return bool(self.metric_function or no_sums)
 
-    def _earlier(self, context: RankContext) -> bytes:
-        """Return the model to continue from, as rank 0 reads it; empty: none."""
-        content = b""
-        if self.continue_from and context.rank == 0:
-            try:
-                with fsspec.open(self.continue_from, "rb") as file:  # type: ignore[no-untyped-call]
-                    content = file.read()
-            except (OSError, ValueError, ImportError) as error:
-                raise InputError(
-                    f"The model {self.continue_from!r} to continue from cannot be read: {error}"
-                ) from error
-        return context.all_gather(content)[0] if self.continue_from else b""
-
     def _categories(
         self, context: RankContext, rows: RankTable, columns: FeatureColumns, earlier: bytes
     ) -> Categories:
@@ -215,13 +199,7 @@ class DistributedXGBoost(DistributedBoosting):
         Raises:
             InputError: That model has other features.
         """
-        found = global_categories(
-            context, LabelledBatches(rows, columns.categorical), columns.categorical
-        )
-        artifact = found.artifact()
-        if artifact is not None:
-            context.files[CATEGORIES_FILENAME] = artifact
-        lists = found.lists()
+        lists = self._own_categories(context, rows, columns)
         if not earlier:
             return lists
         import xgboost

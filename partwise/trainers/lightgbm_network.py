@@ -16,8 +16,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from lightgbm.basic import _LIB, _safe_call  # type: ignore[attr-defined]
-
 from partwise.connector.rank_context import RankContext
 from partwise.errors import PeerLostError
 
@@ -84,6 +82,8 @@ class LightGBMNetwork:
         Raises:
             PeerLostError: Another rank had ended, whatever LightGBM made of that.
         """
+        from lightgbm.basic import _LIB, _safe_call  # type: ignore[attr-defined]
+
         pointers = [ctypes.cast(function, ctypes.c_void_p) for function in self._functions]
         _safe_call(_LIB.LGBM_NetworkInitWithFunctions(self.size, self.rank, *pointers))
         try:

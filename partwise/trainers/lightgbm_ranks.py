@@ -5,17 +5,16 @@ machine counts the rows of a leaf where that for several estimates them from sec
 (src/treelearner/serial_tree_learner.cpp, `SplitInner`), so its trees would be others.
 """
 
+from __future__ import annotations
+
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import lightgbm
 import numpy as np
-import pyarrow as pa
-from lightgbm.basic import _LIB, _safe_call  # type: ignore[attr-defined]
 
+from partwise.errors import InputError
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
     Categories,
@@ -23,10 +22,16 @@ from partwise.tables.features import (
     feature_matrix,
     feature_names,
 )
-from partwise.tables.rows_by_number import RowsByNumber
 from partwise.trainers.distributed_boosting import RankTable
 from partwise.trainers.lightgbm_network import LightGBMNetwork, network_pair
 from partwise.trainers.lightgbm_objectives import Gradients, exact_gradients
+from partwise.trainers.xgboost_batches import labelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import lightgbm
+    import pyarrow as pa
 
 _OWN = "none"
 """The objective of a Booster that is given its gradients."""
@@ -39,14 +44,15 @@ class RankTraining:
     rows: RankTable
     total_rows: int
     """Of all ranks."""
-    sample: pa.Table
-    """Rows from which the bins are found."""
+    reference: lightgbm.Dataset
+    """Has the bins: made of the same rows on every rank, by `sample_bins`."""
     columns: FeatureColumns
     categories: Categories
     params: Mapping[str, Any]
     """By LightGBM's first names."""
     rounds: int
     threads: int
+    """Of LightGBM in each thread that trains: two, where a rank is alone."""
     gradients: Gradients | None
     """None: LightGBM's own."""
     start: Sequence[float]
@@ -69,28 +75,47 @@ class Trained:
     """Of the eval sets, after the rounds that are kept: <eval set>_<metric>."""
 
 
-class _MappedRows(lightgbm.Sequence):
-    """The features of labelled rows, made from the mapped ones when LightGBM asks for them."""
+def _mapped_rows(rows: RankTable, names: Sequence[str], categories: Categories) -> Any:
+    """Return the features of labelled rows, made from the mapped ones when LightGBM asks."""
+    import lightgbm
 
-    batch_size = 1 << 14
+    chosen = replace(rows, table=rows.table.select(list(names)))
 
-    def __init__(self, rows: RankTable, names: Sequence[str], categories: Categories) -> None:
-        self._rows = rows
-        self._by_number = RowsByNumber(rows.table.select(list(names)))
-        self._names, self._categories = names, categories
+    class MappedRows(lightgbm.Sequence):
+        batch_size = 1 << 14
 
-    def __getitem__(self, index: Any) -> np.ndarray:
-        start, stop, _ = index.indices(len(self))
-        places = self._rows.places
-        if places is None:
-            batch = self._by_number.slice(start, stop - start)
-        else:
-            batch = self._by_number.take(places[start:stop])
-        matrix = feature_matrix(pa.Table.from_batches([batch]), self._names, self._categories)
-        return np.ascontiguousarray(matrix)
+        def __getitem__(self, index: Any) -> np.ndarray:
+            start, stop, _ = index.indices(len(self))
+            matrix = feature_matrix(labelled(chosen, start, stop), names, categories)
+            return np.ascontiguousarray(matrix)
 
-    def __len__(self) -> int:
-        return self._rows.rows
+        def __len__(self) -> int:
+            return chosen.rows
+
+    return MappedRows()
+
+
+def sample_bins(
+    sample: pa.Table, columns: FeatureColumns, categories: Categories, params: Mapping[str, Any]
+) -> lightgbm.Dataset:
+    """Find the bins of features.
+
+    Args:
+        sample: The same rows on every rank; they are not kept.
+        columns: The features.
+        categories: Of the categorical ones.
+        params: LightGBM's, by its first names, without those of the network.
+    """
+    import lightgbm
+
+    names = columns.names
+    return lightgbm.Dataset(
+        feature_matrix(sample, names, categories),
+        np.zeros(sample.num_rows, np.float32),
+        params={**params, "feature_pre_filter": False},
+        feature_name=feature_names(names, REFUSED_BY_LIGHTGBM),
+        categorical_feature=[names.index(name) for name in columns.categorical],
+    ).construct()
 
 
 def train_rank(training: RankTraining, network: LightGBMNetwork | None) -> Trained:
@@ -130,8 +155,12 @@ def train_rank(training: RankTraining, network: LightGBMNetwork | None) -> Train
 
 
 def _halves(training: RankTraining) -> list[RankTraining]:
-    """Divide a rank's rows in two, at the end of a group where there are some."""
-    rows, threads = training.rows, max(1, training.threads // 2)
+    """Divide a rank's rows in two, at the end of a group where there are some.
+
+    Raises:
+        InputError: There is only one row, or only one group.
+    """
+    rows = training.rows
     middle = rows.rows // 2
     groups = rows.group_sizes
     n_groups = 0
@@ -139,8 +168,13 @@ def _halves(training: RankTraining) -> list[RankTraining]:
         ends = np.cumsum(groups)
         n_groups = 1 + int(np.argmin(np.abs(ends[:-1] - middle))) if len(ends) > 1 else 0
         middle = int(ends[n_groups - 1]) if n_groups else 0
-    places = np.arange(rows.rows) if rows.places is None else rows.places
-    cut = int(places[middle])
+    if not middle:
+        raise InputError(
+            f"There {'is' if rows.rows == 1 else 'are'} {rows.rows} labelled row(s)"
+            + (", all of one group" if groups is not None else "")
+            + ": that is too little to train on."
+        )
+    cut = middle if rows.places is None else int(rows.places[middle])
     halves = []
     for is_first in (True, False):
         part = slice(0, middle) if is_first else slice(middle, None)
@@ -148,32 +182,25 @@ def _halves(training: RankTraining) -> list[RankTraining]:
         table = rows.table.slice(0, cut) if is_first else rows.table.slice(cut)
         half = RankTable(
             table=table,
-            places=None if rows.places is None else places[part] - (0 if is_first else cut),
+            places=None if rows.places is None else rows.places[part] - (0 if is_first else cut),
             labels=rows.labels[part],
             weights=None if rows.weights is None else rows.weights[part],
             group_sizes=None if groups is None else groups[of_groups],
         )
-        halves.append(replace(training, rows=half, threads=threads))
+        halves.append(replace(training, rows=half))
     return halves
 
 
 def _train(training: RankTraining, network: LightGBMNetwork) -> Trained:
-    names = training.columns.names
-    of_data = {**training.params, "num_threads": training.threads, "feature_pre_filter": False}
-    reference = lightgbm.Dataset(
-        feature_matrix(training.sample, names, training.categories),
-        np.zeros(training.sample.num_rows, np.float32),
-        params=dict(of_data),
-        feature_name=feature_names(names, REFUSED_BY_LIGHTGBM),
-        categorical_feature=[names.index(name) for name in training.columns.categorical],
-    ).construct()
+    import lightgbm
+    from lightgbm.basic import _LIB, _safe_call  # type: ignore[attr-defined]
+
+    of_data = {**training.params, "feature_pre_filter": False, "num_threads": training.threads}
     earlier = lightgbm.Booster(model_str=training.earlier) if training.earlier else None
-    train = _dataset(training, training.rows, reference, of_data, earlier)
+    train = _dataset(training, training.rows, training.reference, of_data, earlier)
     evaluated = [
         _dataset(training, r, train, of_data, earlier) for r in training.eval_sets.values()
     ]
-    train.reference = None
-    del reference
     params = {**of_data, "tree_learner": "data", "num_machines": network.size}
     params.setdefault("metric", params["objective"])
     objective = params["objective"]
@@ -209,16 +236,24 @@ def _dataset(
     earlier: Any,
 ) -> lightgbm.Dataset:
     """Return rows in the bins of the reference."""
-    features = _MappedRows(rows, training.columns.names, training.categories)
+    import lightgbm
+
+    features = _mapped_rows(rows, training.columns.names, training.categories)
     if earlier is not None:
+        # Always as many threads: LightGBM has one number for the process, and sizes buffers by it,
+        # so that another one would be the end of a rank that works in two threads.
         parts = [
-            earlier.predict(features[start : start + features.batch_size], raw_score=True)
+            earlier.predict(
+                features[start : start + features.batch_size],
+                raw_score=True,
+                num_threads=training.threads,
+            )
             for start in range(0, len(features), features.batch_size)
         ]
         scores = np.concatenate(parts).ravel(order="F")
     else:
         scores = np.repeat(np.array(training.start), rows.rows)
-    return lightgbm.Dataset(
+    dataset = lightgbm.Dataset(
         features,
         rows.labels,
         reference=reference,
@@ -227,12 +262,17 @@ def _dataset(
         init_score=scores if scores.any() else None,
         params=dict(params),
     ).construct()
+    # LightGBM has its own copy.
+    dataset.init_score = None
+    return dataset
 
 
 def _boost(
     training: RankTraining, network: LightGBMNetwork, booster: Any, objective: str
 ) -> tuple[int, list[Any]]:
     """Train round by round, and return the best round, or 0 where all count, and its metrics."""
+    import lightgbm
+
     rows = training.rows
 
     def largest_of_all(values: np.ndarray) -> np.ndarray:
