@@ -11,8 +11,9 @@ import pytest
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.rank_staging import rank_source
+from partwise.engine.scaling import cluster_workers
 from partwise.gangs.driver import run_gang
-from partwise.gangs.placement import look_at_workers, place_ranks
+from partwise.gangs.placement import place_ranks
 from partwise.gangs.spec import FunctionTarget, GangSpec
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import LightGBMSerde
@@ -26,7 +27,7 @@ from partwise.trainers.distributed_lightgbm import DistributedLightGBM
 
 
 @pytest.mark.slow
-def test_a_gang_of_two_and_of_three_ranks_make_the_same_model(dask_client, local_store, tmp_path):
+def test_gangs_of_two_ranks_and_of_one_make_the_same_model(dask_client, local_store, tmp_path):
     rng = np.random.default_rng(0)
     x = rng.normal(size=3000)
     kinds = np.array(["a", "b", "c"])[rng.integers(0, 3, 3000)]
@@ -50,7 +51,7 @@ def test_a_gang_of_two_and_of_three_ranks_make_the_same_model(dask_client, local
         }
         payload = GangPayload(work=TrainRankWork(function=trainer), sources=sources)
         target = FunctionTarget(payload=shared.write("payload", cloudpickle.dumps(payload)))
-        placement = place_ranks(look_at_workers(dask_client), ranks)
+        placement = place_ranks(cluster_workers(dask_client), ranks)
         spec = GangSpec(
             token=token,
             run_id="gang",
