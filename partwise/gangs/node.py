@@ -295,6 +295,7 @@ class _NodeRun:
             generation=spec.generation,
             seed=spec.seed,
             store=asdict(spec.store),
+            resume_from=spec.resume_from,
             credentials=all_credentials() if payload else {},
             log_fd=log.descriptor,
             port_fd=port.fileno(),

@@ -15,6 +15,7 @@ from partwise.engine.failures import MESSAGE_CHARS, describe_error, printable
 from partwise.engine.seeding import Seeding
 from partwise.engine.works import Produced, check_metrics
 from partwise.errors import PartwiseError
+from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.exchange import RankExchange
 from partwise.gangs.rank_settings import (
     ERROR_FILE,
@@ -26,6 +27,7 @@ from partwise.gangs.rank_settings import (
 from partwise.gangs.work import GangPayload
 from partwise.outcomes import PartitionStatus
 from partwise.store.credentials import set_credentials
+from partwise.store.store import Store
 
 LARGEST_ERROR_BYTES = 1 << 20
 
@@ -112,6 +114,14 @@ def _make_context(
         model_directory=model_directory,
         sources=sources,
         exchange=exchange,
+        checkpoints=StoreCheckpoints(
+            Store(**settings.store),
+            settings.run_id,
+            generation=settings.generation,
+            attempt=settings.attempt,
+            directory=Path(settings.directory),
+            resume_from=settings.resume_from,
+        ),
         metrics=metrics,
         reserved=reserved,
     )
