@@ -11,10 +11,10 @@ from distributed import Client
 from partwise.engine.scaling import cluster_workers
 from partwise.errors import ClusterError, StoreError
 from partwise.gangs.attempt import LOOK_S, Attempt, AttemptEnd
-from partwise.gangs.checkpoints import resume_point
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.events import GangEvent, GangListener
 from partwise.gangs.placement import replace_lost
+from partwise.gangs.resume_point import resume_point
 from partwise.gangs.spec import GangSpec, RankEnd
 from partwise.gangs.verdict import choose_guilty
 from partwise.outcomes import Stop

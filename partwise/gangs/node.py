@@ -29,9 +29,11 @@ from partwise.gangs.node_bundle import upload_node
 from partwise.gangs.ports import reserve_port
 from partwise.gangs.rank_process import RankProcess
 from partwise.gangs.rank_settings import RankSettings
+from partwise.gangs.resume_point import CHECKPOINTS
 from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
+from partwise.runs.documents import run_path
 from partwise.shuffle.shared_folder import fetch
 from partwise.store.credentials import all_credentials
 
@@ -295,6 +297,7 @@ class _NodeRun:
             generation=spec.generation,
             seed=spec.seed,
             store=asdict(spec.store),
+            checkpoints=run_path(spec.run_id, CHECKPOINTS),
             resume_from=spec.resume_from,
             credentials=all_credentials() if payload else {},
             log_fd=log.descriptor,

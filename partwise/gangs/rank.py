@@ -116,7 +116,7 @@ def _make_context(
         exchange=exchange,
         checkpoints=StoreCheckpoints(
             Store(**settings.store),
-            settings.run_id,
+            settings.checkpoints,
             generation=settings.generation,
             attempt=settings.attempt,
             directory=Path(settings.directory),
