@@ -10,6 +10,7 @@ import cloudpickle
 import pytest
 
 from partwise.connector.rank_context import RankContext
+from partwise.engine.credentials import Credentials
 from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
 from partwise.gangs.errors import GangFailed
@@ -142,6 +143,22 @@ def test_a_model_that_a_library_saves_as_files_is_a_model(run, artifact):
     assert ends[0].metrics == {"loss": 0.5}
     assert artifact(ends, "weights-0.bin") == b"\1\2"
     assert ends[1].artifacts == ()
+
+
+def keys_of_store(context: RankContext) -> dict[str, str]:
+    from partwise.store.credentials import credentials_of
+
+    return credentials_of("s3://of-this-test/folder")
+
+
+def test_ranks_have_the_keys_of_a_store_that_their_workers_were_given(run, artifact, dask_client):
+    url, keys = "s3://of-this-test/folder", {"key": "k", "secret": "s"}
+    dask_client.register_plugin(Credentials(url, keys))
+    try:
+        ends = run(keys_of_store)
+    finally:
+        dask_client.register_plugin(Credentials(url, {}))
+    assert cloudpickle.loads(artifact(ends, "model.pkl")) == keys
 
 
 STEPS = 40
