@@ -11,11 +11,12 @@ import pytest
 
 from partwise.connector.rank_context import RankContext
 from partwise.engine.credentials import Credentials
+from partwise.engine.scaling import cluster_workers
 from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.events import GangEvent
-from partwise.gangs.placement import look_at_workers, place_ranks
+from partwise.gangs.placement import place_ranks
 from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import PickleSerde
@@ -57,7 +58,7 @@ def run(dask_client, local_store, tmp_path):
             run_id="gang",
             generation=len(generations),
             store=local_store,
-            nodes=place_ranks(look_at_workers(dask_client), 2).nodes,
+            nodes=place_ranks(cluster_workers(dask_client), 2).nodes,
             target=FunctionTarget(payload=StagedFile(path=str(path), where="disk")),
             grace_s=2.0,
             **fields,
