@@ -76,7 +76,6 @@ class Attempt:
         client: Connected to the cluster.
         spec: What the gang is asked to do.
         number: 1 at first.
-        resume_from: The checkpoint that its ranks go on from; empty: none.
         stopped: Returns why the gang is to be stopped; None: it is not.
         listen: Hears of events.
     """
@@ -86,14 +85,12 @@ class Attempt:
         client: Client,
         spec: GangSpec,
         number: int,
-        resume_from: str,
         stopped: Callable[[], Stop | None],
         listen: Callable[[GangEvent], None],
     ) -> None:
         self._client = client
         self._spec = spec
         self._number = number
-        self._resume_from = resume_from
         self._topic = gang_topic(spec.token, number)
         self._stopped = stopped
         self._listen = listen
@@ -174,7 +171,6 @@ class Attempt:
             ),
             exchange=self._joined[0].exchange,
             key=secrets.token_hex(16),
-            resume_from=self._resume_from,
         )
         limit = spec.time_limit_s
         deadline = None if limit is None else time.monotonic() + limit

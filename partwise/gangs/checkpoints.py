@@ -11,22 +11,21 @@ and in each the number of the checkpoint. The token makes names of two processes
 
 import contextlib
 import hashlib
+import json
 import logging
 import os
 import re
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 
-from pydantic import BaseModel, ConfigDict
-
 from partwise.errors import InputError, IntegrityError, RunFormatError, StoreError
-from partwise.runs.documents import RUNS, Document, is_run_id, run_path
 from partwise.store.store import Store
 
-CHECKPOINTS = "checkpoints"
+FORMAT_VERSION = 1
 DOCUMENT = "checkpoint.json"
 KEPT = 2
 """How many checkpoints stay: the newest may turn out to be damaged."""
@@ -36,79 +35,69 @@ _NAME = re.compile(r"\d{4,}-\d{2,}-\d{6,}-[0-9a-f]{8}")
 _logger = logging.getLogger(__name__)
 
 
-class FilePart(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
     """Bytes of a file, as an object beside the document."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
     size_bytes: int
     sha256: str
 
 
-class CheckpointFile(BaseModel):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFile:
     """A file of a checkpoint: its parts, one behind the other."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     path: str
     """Relative to the checkpoint's folder, with `/` between its parts."""
     parts: tuple[FilePart, ...]
 
 
-class CheckpointDocument(Document):
-    """`checkpoint.json`: what a checkpoint consists of."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointDocument:
+    """`checkpoint.json`: what a checkpoint consists of.
 
-    format_version: int = 1
+    No pydantic model, since its import would take a third of the time that a rank needs to start.
+    """
+
+    format_version: int = FORMAT_VERSION
     step: int
     files: tuple[CheckpointFile, ...]
 
+    def to_bytes(self) -> bytes:
+        """Return the document as indented JSON."""
+        return json.dumps(asdict(self), indent=2).encode() + b"\n"
 
-def newest_checkpoint(store: Store, run_id: str, generations: Collection[int]) -> str:
-    """Return the path of the newest complete checkpoint, relative to the store; "": there is none.
+    @classmethod
+    def from_bytes(cls, content: bytes, where: str) -> "CheckpointDocument":
+        """Read a document.
 
-    Args:
-        store: Where the run is.
-        run_id: The run.
-        generations: Those that may have left it; an empty collection: any.
-    """
-    root = run_path(run_id, CHECKPOINTS)
-    for name in reversed(_complete(store, root)):
-        if not generations or _order(name)[0] in generations:
-            return f"{root}/{name}"
-    return ""
-
-
-def resume_point(
-    store: Store, run_id: str, generations: Collection[int], resume_from: str = ""
-) -> str:
-    """Return what an attempt goes on from, for `StoreCheckpoints`; "": it starts afresh.
-
-    The driver asks once for each attempt: ranks that looked for themselves might find two.
-
-    Args:
-        store: Where the run is.
-        run_id: The run.
-        generations: Its own, and earlier ones of the same function and rows.
-        resume_from: What the caller named, for an attempt that finds no checkpoint: another run of
-            this store, of which the newest checkpoint is taken; a folder that all workers see; or
-            the URL of a folder of files.
-
-    Raises:
-        InputError: The run that the caller named has no checkpoint.
-    """
-    own = newest_checkpoint(store, run_id, generations)
-    if own or not resume_from:
-        return own
-    if not is_run_id(resume_from) or Path(resume_from).is_dir():
-        return Store.parse(resume_from).url
-    found = newest_checkpoint(store, resume_from, ())
-    if not found:
-        raise InputError(
-            f"resume_from={resume_from!r}: the run has no checkpoint in {store.url}, and there is "
-            "no folder of this name; name a run that has one, a folder, or a URL."
-        )
-    return found
+        Raises:
+            RunFormatError: It is damaged, of a newer format, or names a file outside its folder.
+        """
+        try:
+            values = json.loads(content)
+            version, step = values["format_version"], int(values["step"])
+            files = tuple(
+                CheckpointFile(
+                    path=str(file["path"]), parts=tuple(FilePart(**part) for part in file["parts"])
+                )
+                for file in values["files"]
+            )
+        except (ValueError, LookupError, TypeError) as error:
+            raise RunFormatError(f"{where} is damaged: {type(error).__name__}: {error}") from error
+        if version != FORMAT_VERSION:
+            raise RunFormatError(
+                f"{where} has format version {version!r}, and this release reads "
+                f"{FORMAT_VERSION}; install a newer partwise."
+            )
+        for file in files:
+            path = PurePosixPath(file.path)
+            if path.is_absolute() or ".." in path.parts:
+                raise RunFormatError(
+                    f"{where} is damaged: the file {file.path!r} is not in its folder"
+                )
+        return cls(step=step, files=files)
 
 
 class StoreCheckpoints:
@@ -116,17 +105,17 @@ class StoreCheckpoints:
 
     Args:
         store: Where the run is.
-        run_id: The run.
+        root: The folder of the run's checkpoints, relative to the store.
         generation: That of the execution.
         attempt: The gang's, from 1.
         directory: A folder of this rank on this machine, for what is read.
-        resume_from: What `resume_point` returned.
+        resume_from: What `partwise.gangs.resume_point.resume_point` returned.
     """
 
     def __init__(
         self,
         store: Store,
-        run_id: str,
+        root: str,
         *,
         generation: int,
         attempt: int,
@@ -134,7 +123,7 @@ class StoreCheckpoints:
         resume_from: str = "",
     ) -> None:
         self._store = store
-        self._root = run_path(run_id, CHECKPOINTS)
+        self._root = root
         self._prefix = f"{generation:04d}-{attempt:02d}"
         self._directory = directory
         self._resume_from = resume_from
@@ -187,10 +176,10 @@ class StoreCheckpoints:
         """
         if self._resume_from and self._resumed is None:
             source, target = self._resume_from, self._directory / "resume-from"
-            if source.startswith(f"{RUNS}/"):
-                self._resumed = self._download(source, target)
-            else:
+            if "://" in source or os.path.isabs(source):
                 self._resumed = _given_folder(source, target)
+            else:
+                self._resumed = self._download(source, target)
         return self._resumed
 
     def _upload(self, folder: Path, target: str, step: int) -> int:
@@ -217,11 +206,13 @@ class StoreCheckpoints:
         return sum(part.size_bytes for file in files for part in file.parts)
 
     def _download(self, source: str, target: Path) -> Path:
-        document = _read_document(self._store, source)
+        path = f"{source}/{DOCUMENT}"
+        where = f"{path} in {self._store.url}"
+        document = CheckpointDocument.from_bytes(self._store.read(path), where)
         for file in document.files:
-            path = target / file.path
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("wb") as sink:
+            local = target / file.path
+            local.parent.mkdir(parents=True, exist_ok=True)
+            with local.open("wb") as sink:
                 for part in file.parts:
                     sink.write(_read_part(self._store, source, part))
         if source.startswith(f"{self._root}/"):
@@ -230,7 +221,9 @@ class StoreCheckpoints:
 
     def _remove_older(self, newest: tuple[int, int, int]) -> None:
         """Remove all but the last checkpoints, and what killed processes left of others."""
-        complete = [name for name in _complete(self._store, self._root) if _order(name) <= newest]
+        complete = [
+            name for name in complete_checkpoints(self._store, self._root) if _order(name) <= newest
+        ]
         first_kept = _order(complete[-KEPT:][0])
         for name in self._store.list_folder(self._root):
             if _NAME.fullmatch(name) and _order(name) < first_kept:
@@ -239,27 +232,22 @@ class StoreCheckpoints:
                 self._store.delete_folder(f"{self._root}/{name}")
 
 
-def _complete(store: Store, root: str) -> list[str]:
+def complete_checkpoints(store: Store, root: str) -> list[str]:
     """Return the names of the checkpoints that count, in the order of time."""
     paths = (path.removeprefix(f"{root}/").split("/") for path in store.list(f"{root}/"))
     names = (parts[0] for parts in paths if parts[1:] == [DOCUMENT])
     return sorted((name for name in names if _NAME.fullmatch(name)), key=_order)
 
 
+def generation_of_checkpoint(name: str) -> int:
+    """Return the generation that left a checkpoint of this name."""
+    return _order(name)[0]
+
+
 def _order(name: str) -> tuple[int, int, int]:
     """Return generation, attempt and number of a checkpoint."""
     generation, attempt, number, _ = name.split("-")
     return int(generation), int(attempt), int(number)
-
-
-def _read_document(store: Store, source: str) -> CheckpointDocument:
-    where = f"{source}/{DOCUMENT} in {store.url}"
-    document = CheckpointDocument.from_bytes(store.read(f"{source}/{DOCUMENT}"), where)
-    for file in document.files:
-        path = PurePosixPath(file.path)
-        if path.is_absolute() or ".." in path.parts:
-            raise RunFormatError(f"{where} is damaged: the file {file.path!r} is not in its folder")
-    return document
 
 
 def _read_part(store: Store, source: str, part: FilePart) -> bytes:

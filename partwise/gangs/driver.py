@@ -11,10 +11,10 @@ from distributed import Client
 from partwise.engine.scaling import cluster_workers
 from partwise.errors import ClusterError, StoreError
 from partwise.gangs.attempt import LOOK_S, Attempt, AttemptEnd
-from partwise.gangs.checkpoints import resume_point
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.events import GangEvent, GangListener
 from partwise.gangs.placement import replace_lost
+from partwise.gangs.resume_point import resume_point
 from partwise.gangs.spec import GangSpec, RankEnd
 from partwise.gangs.verdict import choose_guilty
 from partwise.outcomes import Stop
@@ -67,18 +67,14 @@ class GangDriver:
             GangFailed: A rank failed, or the gang was stopped; nothing of it counts. Its cause is
                 what the rank that is to blame raised.
             ClusterError: A slot stayed busy for too long, or the cluster is gone.
-            InputError: The run that `resume_from` names has no checkpoint.
+            InputError: What the gang is to go on from is not there.
         """
         spec = self._spec
         number = 1
         while True:
-            # Asked once for all ranks: a late checkpoint of the last attempt may still come.
-            resume_from = resume_point(
-                spec.store, spec.run_id, {*spec.resumable, spec.generation}, spec.resume_from
-            )
-            self._attempt = Attempt(
-                self._client, spec, number, resume_from, lambda: self.stopped, self._listen
-            )
+            # All ranks of an attempt go on from one checkpoint, however many there are by then.
+            begun = replace(spec, resume_from=_resume_point(spec))
+            self._attempt = Attempt(self._client, begun, number, lambda: self.stopped, self._listen)
             ended = self._attempt.run()
             if ended.is_success:
                 return ended.ends
@@ -138,6 +134,11 @@ class GangDriver:
             f"The gang of the run {spec.run_id!r} lost workers, and no others came in their place "
             f"within {spec.join_timeout_s:g} s: {', '.join(sorted(ended.lost))}."
         )
+
+
+def _resume_point(spec: GangSpec) -> str:
+    generations = (*spec.resumable, spec.generation)
+    return resume_point(spec.store, spec.run_id, generations, spec.resume_from)
 
 
 def _logs(end: RankEnd) -> tuple[StoredArtifact, ...]:

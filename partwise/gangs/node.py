@@ -29,9 +29,11 @@ from partwise.gangs.node_bundle import upload_node
 from partwise.gangs.ports import reserve_port
 from partwise.gangs.rank_process import RankProcess
 from partwise.gangs.rank_settings import RankSettings
+from partwise.gangs.resume_point import CHECKPOINTS
 from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
+from partwise.runs.documents import run_path
 from partwise.shuffle.shared_folder import fetch
 from partwise.store.credentials import all_credentials
 
@@ -73,8 +75,6 @@ class Start:
     addresses: tuple[tuple[str, int], ...]
     exchange: tuple[str, int]
     key: str
-    resume_from: str
-    """The checkpoint to go on from; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,7 +297,8 @@ class _NodeRun:
             generation=spec.generation,
             seed=spec.seed,
             store=asdict(spec.store),
-            resume_from=start.resume_from,
+            checkpoints=run_path(spec.run_id, CHECKPOINTS),
+            resume_from=spec.resume_from,
             credentials=all_credentials() if payload else {},
             log_fd=log.descriptor,
             port_fd=port.fileno(),

@@ -3,20 +3,19 @@
 import os
 import pickle
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 
 import cloudpickle
 
-from partwise.connector.rank_context import Checkpoints, RankContext, RankRows, set_context
+from partwise.connector.rank_context import RankContext, RankRows, set_context
 from partwise.engine.child_log import ChildLog
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, printable
 from partwise.engine.seeding import Seeding
 from partwise.engine.works import Produced, check_metrics
 from partwise.errors import PartwiseError
+from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.exchange import RankExchange
 from partwise.gangs.rank_settings import (
     ERROR_FILE,
@@ -28,6 +27,7 @@ from partwise.gangs.rank_settings import (
 from partwise.gangs.work import GangPayload
 from partwise.outcomes import PartitionStatus
 from partwise.store.credentials import set_credentials
+from partwise.store.store import Store
 
 LARGEST_ERROR_BYTES = 1 << 20
 
@@ -114,47 +114,17 @@ def _make_context(
         model_directory=model_directory,
         sources=sources,
         exchange=exchange,
-        metrics=metrics,
-        reserved=reserved,
-        checkpoints=_LateCheckpoints(settings),
-    )
-
-
-class _LateCheckpoints:
-    """The store's, opened when they are first used: what they import takes 0.1 s."""
-
-    def __init__(self, settings: RankSettings) -> None:
-        self._settings = settings
-
-    @cached_property
-    def _opened(self) -> Checkpoints:
-        from partwise.gangs.checkpoints import StoreCheckpoints
-        from partwise.store.store import Store
-
-        settings = self._settings
-        return StoreCheckpoints(
+        checkpoints=StoreCheckpoints(
             Store(**settings.store),
-            settings.run_id,
+            settings.checkpoints,
             generation=settings.generation,
             attempt=settings.attempt,
             directory=Path(settings.directory),
             resume_from=settings.resume_from,
-        )
-
-    def save(
-        self,
-        write: Callable[[Path], object],
-        *,
-        step: int,
-        every_steps: int | None = None,
-        every_minutes: float | None = None,
-    ) -> bool:
-        return self._opened.save(
-            write, step=step, every_steps=every_steps, every_minutes=every_minutes
-        )
-
-    def resume_from(self) -> Path | None:
-        return self._opened.resume_from() if self._settings.resume_from else None
+        ),
+        metrics=metrics,
+        reserved=reserved,
+    )
 
 
 def _describe(produced: Produced, context: RankContext) -> RankOutcome:

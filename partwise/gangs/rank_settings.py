@@ -41,8 +41,10 @@ class RankSettings:
     seed: int
     store: Mapping[str, Any]
     """The fields of the artifact store."""
+    checkpoints: str
+    """The folder of the run's checkpoints, relative to the store."""
     resume_from: str = ""
-    """What `partwise.gangs.checkpoints.resume_point` found."""
+    """What `partwise.gangs.resume_point` returned for this attempt."""
     credentials: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Keys of stores and buckets that the worker was given, by URL."""
     log_fd: int

@@ -75,7 +75,7 @@ class GangSpec:
     """Earlier generations of the same function and rows: it goes on from their checkpoints."""
     resume_from: str = ""
     """Where it starts while it has no checkpoint of its own: a run of this store, or a folder; see
-    `partwise.gangs.checkpoints.resume_point`."""
+    `partwise.gangs.resume_point`, whose answer stands here for the ranks."""
 
     @property
     def world_size(self) -> int:

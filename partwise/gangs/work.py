@@ -48,8 +48,12 @@ class TrainRankWork:
             SerdeError: The model's type has no native serde, and none was given.
         """
         outcome = self.function(context)
-        if context.rank == 0:
+        result = outcome if isinstance(outcome, Result) else Result(outcome)
+        # Files of the function's own are a model too, as libraries save it as a folder.
+        has_files = any(context.model_directory.iterdir())
+        if context.rank == 0 and not (result.model is None and has_files):
             produced = produce_model(outcome, self.serde, directory)
-            return replace(produced, files=dict(context.files))
-        metrics = check_metrics(outcome.metrics) if isinstance(outcome, Result) else {}
-        return Produced(status=PartitionStatus.DONE, metrics=metrics)
+        else:
+            metrics = check_metrics(result.metrics)
+            produced = Produced(status=PartitionStatus.DONE, metrics=metrics)
+        return replace(produced, files=dict(context.files))

@@ -12,7 +12,8 @@ import pytest
 from partwise.connector.rank_context import RankContext
 from partwise.errors import InputError, IntegrityError, RunFormatError
 from partwise.gangs import checkpoints
-from partwise.gangs.checkpoints import StoreCheckpoints, newest_checkpoint, resume_point
+from partwise.gangs.checkpoints import StoreCheckpoints
+from partwise.gangs.resume_point import newest_checkpoint, resume_point
 from partwise.store.store import Store
 
 RUN = "forecast"
@@ -44,7 +45,7 @@ class Attempts:
         point = resume_point(self.store, RUN, (*resumable, generation), given)
         return StoreCheckpoints(
             self.store,
-            RUN,
+            f"runs/{RUN}/checkpoints",
             generation=generation,
             attempt=attempt,
             directory=directory,
@@ -237,7 +238,9 @@ def test_outside_of_a_gang_nothing_is_kept():
 
 class TestWhatTheCallerNames:
     def test_a_run_of_the_store(self, attempts, store, tmp_path):
-        other = StoreCheckpoints(store, "before", generation=3, attempt=1, directory=tmp_path)
+        other = StoreCheckpoints(
+            store, "runs/before/checkpoints", generation=3, attempt=1, directory=tmp_path
+        )
         other.save(writing("of another run"), step=900)
         gang = attempts.start(given="before")
         assert content(gang.resume_from()) == "of another run"
@@ -268,7 +271,8 @@ from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.store.store import Store
 
 store, folder, left = Store.parse(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-gang = StoreCheckpoints(store, "forecast", generation=1, attempt=2, directory=folder)
+root = "runs/forecast/checkpoints"
+gang = StoreCheckpoints(store, root, generation=1, attempt=2, directory=folder)
 create = Store.create
 
 def create_some(self, path, data):

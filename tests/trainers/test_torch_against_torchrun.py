@@ -21,8 +21,8 @@ pytestmark = pytest.mark.slow  # processes of torchrun
 def train(context: RankContext) -> Result:
     from tests.trainers.ddp_training import train_loop
 
-    module, seconds = train_loop(context.rank, context.hyperparameters["steps"])
-    return Result(module, metrics={"seconds": seconds})
+    module, took = train_loop(context.rank, context.hyperparameters["steps"])
+    return Result(module, metrics=took)
 
 
 def distribute(context: RankContext) -> dict[str, Any]:

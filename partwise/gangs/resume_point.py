@@ -1,0 +1,58 @@
+"""What an attempt of a gang goes on from: the driver's question, asked once for all ranks."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from partwise.errors import InputError
+from partwise.gangs.checkpoints import complete_checkpoints, generation_of_checkpoint
+from partwise.runs.documents import is_run_id, run_path
+from partwise.store.store import Store
+
+CHECKPOINTS = "checkpoints"
+
+
+def newest_checkpoint(store: Store, run_id: str, generations: Collection[int]) -> str:
+    """Return the path of the newest complete checkpoint, relative to the store; "": there is none.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        generations: Those that may have left it; an empty collection: any.
+    """
+    root = run_path(run_id, CHECKPOINTS)
+    for name in reversed(complete_checkpoints(store, root)):
+        if not generations or generation_of_checkpoint(name) in generations:
+            return f"{root}/{name}"
+    return ""
+
+
+def resume_point(
+    store: Store, run_id: str, generations: Collection[int], resume_from: str = ""
+) -> str:
+    """Return what an attempt goes on from, for `StoreCheckpoints`; "": it starts afresh.
+
+    The driver asks once for each attempt: ranks that looked for themselves might find two.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        generations: Its own, and earlier ones of the same function and rows.
+        resume_from: What the caller named, for an attempt that finds no checkpoint: another run of
+            this store, of which the newest checkpoint is taken; a folder that all workers see; or
+            the URL of a folder of files.
+
+    Raises:
+        InputError: The run that the caller named has no checkpoint.
+    """
+    own = newest_checkpoint(store, run_id, generations)
+    if own or not resume_from:
+        return own
+    if not is_run_id(resume_from) or Path(resume_from).is_dir():
+        return Store.parse(resume_from).url
+    found = newest_checkpoint(store, resume_from, ())
+    if not found:
+        raise InputError(
+            f"resume_from={resume_from!r}: the run has no checkpoint in {store.url}, and there is "
+            "no folder of this name; name a run that has one, a folder, or a URL."
+        )
+    return found

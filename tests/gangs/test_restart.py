@@ -1,0 +1,239 @@
+"""Gangs that go on after a death, from the newest checkpoint, to what they would have made."""
+
+import json
+import os
+import random
+import signal
+from pathlib import Path
+
+import cloudpickle
+import pytest
+
+from partwise.connector.rank_context import RankContext
+from partwise.engine.credentials import Credentials
+from partwise.engine.scaling import cluster_workers
+from partwise.errors import InputError
+from partwise.gangs.driver import run_gang
+from partwise.gangs.errors import GangFailed
+from partwise.gangs.events import GangEvent
+from partwise.gangs.placement import place_ranks
+from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
+from partwise.gangs.work import GangPayload, TrainRankWork
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import PartitionStatus, Result
+from partwise.runs.bundle import decode
+from partwise.runs.documents import execution_token
+from partwise.shuffle.shared_folder import StagedFile
+from partwise.trainers.torch_distributor import TorchDistributor
+
+
+class Events:
+    """Hears of a gang."""
+
+    def __init__(self) -> None:
+        self.all: list[GangEvent] = []
+
+    def update(self, event: GangEvent) -> None:
+        self.all.append(event)
+
+    def restarts(self) -> int:
+        return [event.kind for event in self.all].count("restart")
+
+
+@pytest.fixture
+def run(dask_client, local_store, tmp_path):
+    """Run a function on two ranks, as one generation after the other."""
+    generations = []
+
+    def run(function, hyperparameters=None, listener=None, **fields) -> list[RankEnd]:
+        generations.append(function)
+        path = tmp_path / f"payload-{len(generations)}.pickle"
+        payload = GangPayload(
+            work=TrainRankWork(function=function, serde=PickleSerde()),
+            hyperparameters=hyperparameters or {},
+        )
+        path.write_bytes(cloudpickle.dumps(payload))
+        spec = GangSpec(
+            token=execution_token(len(generations), os.urandom(4).hex()),
+            run_id="gang",
+            generation=len(generations),
+            store=local_store,
+            nodes=place_ranks(cluster_workers(dask_client), 2).nodes,
+            target=FunctionTarget(payload=StagedFile(path=str(path), where="disk")),
+            grace_s=2.0,
+            **fields,
+        )
+        return run_gang(dask_client, spec, listener)
+
+    return run
+
+
+@pytest.fixture
+def artifact(local_store):
+    """Read what rank 0 left, by the name of the file."""
+
+    def read(ends: list[RankEnd], filename: str) -> bytes:
+        (found,) = [one for one in ends[0].artifacts if one.filename == filename]
+        path = f"runs/gang/{found.bundle}"
+        return decode(local_store.read_range(path, found.offset, found.stored_bytes), found, "")
+
+    return read
+
+
+def count_steps(context: RankContext) -> Result:
+    """Sum up what the ranks give in ten steps; rank 1 dies once where it is told to."""
+    state, first = {"step": 0, "sum": 0}, 0
+    if (folder := context.resume_from()) is not None:
+        state = json.loads((folder / "state.json").read_text())
+        first = state["step"]
+    while state["step"] < 10:
+        step = state["step"] + 1
+        dies = (context.rank, context.attempt, step) == (1, 1, context.hyperparameters["dies_at"])
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        gathered = context.all_gather(b"%d" % (step * (context.rank + 1)))
+        state = {"step": step, "sum": state["sum"] + sum(map(int, gathered))}
+
+        def save(folder: Path, text: str = json.dumps(state)) -> None:
+            (folder / "state.json").write_text(text)
+
+        context.checkpoint(save, step=step, every_steps=3)
+    return Result(state["sum"], {"first": first})
+
+
+SUM = sum(step * 3 for step in range(1, 11))
+
+
+def test_a_restart_goes_on_from_the_newest_checkpoint(run, artifact):
+    events = Events()
+    ends = run(count_steps, {"dies_at": 8}, events, max_restarts=1)
+    assert [(end.status, end.attempt) for end in ends] == [(PartitionStatus.DONE, 2)] * 2
+    assert [end.metrics["first"] for end in ends] == [6, 6]
+    assert events.restarts() == 1
+    assert cloudpickle.loads(artifact(ends, "model.pkl")) == SUM
+
+
+def test_a_resume_goes_on_where_a_failed_generation_stood(run):
+    with pytest.raises(GangFailed, match="SIGKILL"):
+        run(count_steps, {"dies_at": 8})
+    resumed, afresh = (
+        run(count_steps, {"dies_at": 0}, resumable=generations) for generations in ((1,), ())
+    )
+    assert [end.metrics["first"] for end in resumed] == [6, 6]
+    assert [end.metrics["first"] for end in afresh] == [0, 0]
+    # What the caller names is for a gang that has no checkpoint of its own.
+    named = run(count_steps, {"dies_at": 0}, resume_from="gang")
+    assert [end.metrics["first"] for end in named] == [9, 9]
+
+
+def test_what_is_not_there_to_go_on_from_is_refused_before_any_rank_runs(run):
+    events = Events()
+    with pytest.raises(InputError, match="the run has no checkpoint"):
+        run(count_steps, {"dies_at": 0}, events, resume_from="no-such-run")
+    assert events.all == []
+
+
+def save_as_folder(context: RankContext) -> Result | None:
+    (context.model_directory / f"weights-{context.rank}.bin").write_bytes(b"\1\2")
+    return Result(None, {"loss": 0.5}) if context.rank == 0 else None
+
+
+def test_a_model_that_a_library_saves_as_files_is_a_model(run, artifact):
+    ends = run(save_as_folder)
+    assert [end.status for end in ends] == [PartitionStatus.DONE] * 2
+    assert ends[0].metrics == {"loss": 0.5}
+    assert artifact(ends, "weights-0.bin") == b"\1\2"
+    assert ends[1].artifacts == ()
+
+
+def keys_of_store(context: RankContext) -> dict[str, str]:
+    from partwise.store.credentials import credentials_of
+
+    return credentials_of("s3://of-this-test/folder")
+
+
+def test_ranks_have_the_keys_of_a_store_that_their_workers_were_given(run, artifact, dask_client):
+    url, keys = "s3://of-this-test/folder", {"key": "k", "secret": "s"}
+    dask_client.register_plugin(Credentials(url, keys))
+    try:
+        ends = run(keys_of_store)
+    finally:
+        dask_client.register_plugin(Credentials(url, {}))
+    assert cloudpickle.loads(artifact(ends, "model.pkl")) == keys
+
+
+STEPS = 40
+
+
+def train_and_die(context: RankContext):
+    """Train with dropout and momentum; the rank that is told to kills itself, once."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+
+    given = context.hyperparameters
+    torch.manual_seed(context.seed)
+    layers = [torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Dropout(0.2)]
+    module = torch.nn.Sequential(*layers, torch.nn.Linear(32, 1))
+    model = DistributedDataParallel(module)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    done = 0
+    if (folder := context.resume_from()) is not None:
+        state = torch.load(folder / "state.pt", weights_only=True)
+        module.load_state_dict(state["module"])
+        optimizer.load_state_dict(state["optimizer"])
+        done = state["step"]
+    context.report(first=done)
+    for step in range(done + 1, STEPS + 1):
+        # Chance depends on the step only, so that it is the same after a restart.
+        torch.manual_seed(1000 * step + context.rank)
+        rows = torch.randn(16, 8)
+        if context.attempt == 1 and (context.rank, step) == (given["rank"], given["step"]):
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.zero_grad()
+        ((model(rows)[:, 0] - rows.sum(dim=1)) ** 2).mean().backward()
+        optimizer.step()
+
+        def save(folder, step=step):
+            state = {"module": module.state_dict(), "optimizer": optimizer.state_dict()}
+            torch.save({**state, "step": step}, folder / "state.pt")
+
+        context.checkpoint(save, step=step, every_steps=7)
+    return {name: values.numpy() for name, values in module.state_dict().items()}
+
+
+@pytest.mark.slow
+def test_ten_of_ten_deaths_at_random_steps_resume_to_equal_parameters(run, artifact):
+    pytest.importorskip("torch")
+    train = TorchDistributor(train_and_die)
+
+    def parameters(ends: list[RankEnd]):
+        state = cloudpickle.loads(artifact(ends, "model.pkl"))
+        return {name: values.tobytes() for name, values in state.items()}
+
+    undisturbed = parameters(run(train, {"rank": -1, "step": 0}))
+    chance = random.Random(15)
+    for _ in range(10):
+        death = {"rank": chance.randrange(2), "step": chance.randint(1, STEPS)}
+        events = Events()
+        ends = run(train, death, events, max_restarts=1)
+        assert events.restarts() == 1
+        assert [end.metrics["first"] for end in ends] == [(death["step"] - 1) // 7 * 7] * 2
+        assert parameters(ends) == undisturbed, death
+
+
+def fail_while_others_wait(context: RankContext):
+    import torch
+    import torch.distributed as dist
+
+    if context.rank == 1:
+        raise ZeroDivisionError("no row has a label")
+    dist.all_reduce(torch.ones(1000))
+
+
+@pytest.mark.slow
+def test_the_exception_of_one_rank_comes_back_and_not_that_of_those_who_waited(run):
+    pytest.importorskip("torch")
+    with pytest.raises(GangFailed, match=r"on rank 1 .*no row has a label") as failed:
+        run(TorchDistributor(fail_while_others_wait))
+    assert type(failed.value.__cause__) is ZeroDivisionError
+    assert failed.value.rank == 1
