@@ -10,8 +10,9 @@ import pytest
 
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.rank_staging import rank_source
+from partwise.engine.scaling import cluster_workers
 from partwise.gangs.driver import run_gang
-from partwise.gangs.placement import look_at_workers, place_ranks
+from partwise.gangs.placement import place_ranks
 from partwise.gangs.spec import FunctionTarget, GangSpec
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import serde_by_name
@@ -54,7 +55,7 @@ def test_a_gang_trains_the_model_of_one_process(dask_client, local_store, tmp_pa
         run_id="gang",
         generation=1,
         store=local_store,
-        nodes=place_ranks(look_at_workers(dask_client), 2).nodes,
+        nodes=place_ranks(cluster_workers(dask_client), 2).nodes,
         target=FunctionTarget(payload=shared.write("payload", payload)),
         seed=5,
         grace_s=2.0,
