@@ -142,7 +142,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
                 return run
         except (RunFailed, RunCancelled) as error:
             # By way of Prefect's engine it has gathered forty lines that tell nobody anything.
-            raise error.with_traceback(None) from None
+            raise error.with_traceback(None) from error.__cause__
         except httpx.HTTPError as error:
             if not ended:
                 raise

@@ -24,7 +24,7 @@ def state_of(run: Run | Pipeline) -> State[Any]:
     if isinstance(run, Run):
         match run.status:
             case RunStatus.FAILURE:
-                return ended_early(RunFailed(_explain(run), run))
+                return ended_early(_failed(run))
             case RunStatus.CANCELLED:
                 return Cancelled(message=message, data=RunCancelled(_explain(run), run))
     match run.status:
@@ -52,7 +52,7 @@ def result_of(run: R) -> R:
     if isinstance(run, Run):
         match run.status:
             case RunStatus.FAILURE:
-                _raise(RunFailed(_explain(run), run))
+                _raise(_failed(run))
             case RunStatus.CANCELLED:
                 _raise(RunCancelled(_explain(run), run))
     return run
@@ -77,7 +77,13 @@ def refused(error: PartwiseError) -> State[Any]:
 
 def _raise(error: Exception) -> NoReturn:
     # What went wrong between us and the server is beside the point by now.
-    raise error from None
+    raise error from error.__cause__
+
+
+def _failed(run: Run) -> RunFailed:
+    error = RunFailed(_explain(run), run)
+    error.__cause__ = run.cause
+    return error
 
 
 def _message(run: Run) -> str:

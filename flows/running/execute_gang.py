@@ -92,7 +92,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             spec.threads,
         )
         with clock.stage("gang"):
-            ends, stopped = _drive(client, spec)
+            ends, stopped, cause = _drive(client, spec)
         run = commit_ranks(
             claim,
             ends,
@@ -101,6 +101,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             started_at=clock.started_at,
             stages=clock.stages,
         )
+        run.cause = cause
         return publish_run(run)
 
 
@@ -159,8 +160,14 @@ def _specify(
     )
 
 
-def _drive(client: Client, spec: GangSpec) -> tuple[Sequence[RankEnd], Stop | None]:
-    """Run the gang as one Prefect task run; returns how its ranks ended, and why it was stopped."""
+def _drive(
+    client: Client, spec: GangSpec
+) -> tuple[Sequence[RankEnd], Stop | None, BaseException | None]:
+    """Run the gang as one Prefect task run.
+
+    Returns:
+        How its ranks ended; why it was stopped; and what the rank that is to blame raised.
+    """
     driver = GangDriver(client, spec, GangLines(get_run_logger(), spec.run_id))
     future = run_gang_step.submit(driver, spec.world_size)
     try:
@@ -171,6 +178,7 @@ def _drive(client: Client, spec: GangSpec) -> tuple[Sequence[RankEnd], Stop | No
         wait([future], timeout=spec.grace_s + CANCEL_TIMEOUT_S)
     try:
         ends: Any = future.result()
-        return ends, None
+        return ends, None, None
     except GangFailed as failed:
-        return failed.ends, failed.stopped or Stop(RunStatus.FAILURE, str(failed).rstrip("."))
+        stopped = failed.stopped or Stop(RunStatus.FAILURE, str(failed).rstrip("."))
+        return failed.ends, stopped, failed.__cause__

@@ -5,6 +5,7 @@ The names and their meaning are those of https://pytorch.org/docs/stable/elastic
 
 from dataclasses import dataclass
 
+from partwise.engine.machine_slots import thread_variables
 from partwise.gangs.spec import GangSpec
 
 ROLE = "default"
@@ -36,13 +37,10 @@ def rank_environment(
         attempt: 1 at first.
     """
     world_size = spec.world_size
-    threads = str(spec.threads)
     variables = {
         # What a command prints is to be seen at once, not when a buffer is full.
         "PYTHONUNBUFFERED": "1",
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
+        **thread_variables(spec.threads, {}),
         **spec.environment,
         "RANK": str(place.rank),
         "LOCAL_RANK": str(place.local_rank),

@@ -80,6 +80,8 @@ class Run:
         self.store = store
         self.document = document
         self._view = view
+        self.cause: BaseException | None = None
+        """What the rank that is to blame raised, in the process whose gang has just failed."""
 
     @classmethod
     def open(

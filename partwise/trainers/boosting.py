@@ -104,7 +104,7 @@ class BoostingSettings(BaseModel):
     """The task of each objective that can be trained."""
     DEFAULT_OBJECTIVE: ClassVar[str]
     RESERVED: ClassVar[Mapping[str, str]]
-    """Parameters that a field of the trainer stands for, and that field."""
+    """Parameters that a setting stands for, and that setting."""
 
     @property
     def library(self) -> str:
@@ -164,7 +164,7 @@ class BoostingSettings(BaseModel):
     def _task(self, params: Mapping[str, Any]) -> Task:
         for name in params:
             if name in self.RESERVED:
-                raise InputError(f"Set {self.RESERVED[name]} of the trainer, not {name} in params.")
+                raise InputError(f"Set {self.RESERVED[name]}, not {name} in params.")
         objective = params.get("objective", self.DEFAULT_OBJECTIVE)
         task = self.TASKS.get(str(objective))
         if task is None:

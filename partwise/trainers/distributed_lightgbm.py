@@ -104,7 +104,7 @@ class DistributedLightGBM(DistributedBoosting):
     RANKING: ClassVar[frozenset[str]] = frozenset({"lambdarank"})
     RESERVED: ClassVar[Mapping[str, str]] = {
         **LightGBMTrainer.RESERVED,
-        "num_threads": "the cpus of the workers",
+        "num_threads": "cpus_per_worker of the scaling",
     }
 
     @model_validator(mode="after")

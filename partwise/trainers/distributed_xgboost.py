@@ -95,8 +95,8 @@ class DistributedXGBoost(DistributedBoosting):
     RANKING: ClassVar[frozenset[str]] = frozenset({"rank:ndcg", "rank:map", "rank:pairwise"})
     RESERVED: ClassVar[Mapping[str, str]] = {
         **XGBoostTrainer.RESERVED,
-        "nthread": "the cpus of the workers",
-        "n_jobs": "the cpus of the workers",
+        "nthread": "cpus_per_worker of the scaling",
+        "n_jobs": "cpus_per_worker of the scaling",
     }
 
     @model_validator(mode="after")

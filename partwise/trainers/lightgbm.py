@@ -69,10 +69,10 @@ class LightGBMTrainer(BoostingTrainer):
         "multiclassova": "multiclass",
     }
     RESERVED: ClassVar[Mapping[str, str]] = {
-        "num_iterations": "rounds",
-        "early_stopping_round": "early_stopping_rounds",
-        "num_threads": "threads",
-        "categorical_feature": "categorical",
+        "num_iterations": "rounds of the trainer",
+        "early_stopping_round": "early_stopping_rounds of the trainer",
+        "num_threads": "threads of the trainer",
+        "categorical_feature": "categorical of the trainer",
     }
 
     def check(

@@ -76,11 +76,11 @@ class XGBoostTrainer(BoostingTrainer):
         "multi:softprob": "multiclass",
     }
     RESERVED: ClassVar[Mapping[str, str]] = {
-        "n_estimators": "rounds",
-        "num_boost_round": "rounds",
-        "early_stopping_rounds": "early_stopping_rounds",
-        "nthread": "threads",
-        "n_jobs": "threads",
+        "n_estimators": "rounds of the trainer",
+        "num_boost_round": "rounds of the trainer",
+        "early_stopping_rounds": "early_stopping_rounds of the trainer",
+        "nthread": "threads of the trainer",
+        "n_jobs": "threads of the trainer",
     }
 
     def _task(self, params: Mapping[str, Any]) -> Task:

@@ -92,6 +92,9 @@ def test_a_resume_of_a_complete_run_has_nothing_to_do(train, rows) -> None:
 def test_a_failure_is_that_of_the_guilty_rank(train, rows, store) -> None:
     with pytest.raises(RunFailed, match="ValueError: no such rows") as caught:
         train(rows, fail_on_rank_1, run_id="failed")
+    # What the function raised, as it was.
+    assert type(caught.value.__cause__) is ValueError
+    assert caught.value.__cause__.args == ("no such rows",)
     run = caught.value.run
     assert run.status is RunStatus.FAILURE
     statuses = dict(zip(*(run.partitions[n].to_pylist() for n in ("rank", "status")), strict=True))
