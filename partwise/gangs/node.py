@@ -260,13 +260,16 @@ class _NodeRun:
         rank = node.first_rank + local_rank
         directory = os.path.join(self._folder, f"rank-{rank}")
         os.mkdir(directory)
+        own = slice(local_rank * spec.gpus, (local_rank + 1) * spec.gpus)
         place = RankPlace(
             rank=rank,
             local_rank=local_rank,
             local_world_size=node.ranks,
             node_rank=self._assignment.number,
             nodes=sum(node.ranks > 0 for node in spec.nodes),
-            gpus=node.gpus[local_rank * spec.gpus : (local_rank + 1) * spec.gpus],
+            # A function is told which GPUs are its own and sees no others. A script chooses among
+            # all of its node by LOCAL_RANK, as it does under torchrun.
+            gpus=node.gpus if isinstance(spec.target, CommandTarget) else node.gpus[own],
         )
         log = RankLog(os.path.join(directory, "log"))
         words: tuple[str, ...] = ()

@@ -219,7 +219,7 @@ def connect_ranks(context: RankContext) -> LightGBMNetwork:
     host = context.addresses[context.rank][0]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     peers: list[socket.socket | None] = [None] * context.world_size
-    with socket.create_server(("", 0), family=family, backlog=context.world_size) as listener:
+    with socket.create_server((host, 0), family=family, backlog=context.world_size) as listener:
         port = listener.getsockname()[1]
         told = context.all_gather(port.to_bytes(2, "big") + secrets.token_bytes(_TOKEN_BYTES))
         ports, token = [int.from_bytes(content[:2], "big") for content in told], told[0][2:]

@@ -131,6 +131,24 @@ def test_commands_find_the_port_of_rank_0_free(dask_client, tmp_path):
     assert read_artifact(spec, ends[0], "log.txt") == b"got a word\n"
 
 
+def test_functions_see_their_own_gpus_and_scripts_those_of_their_node(dask_client, tmp_path):
+    worker = min(dask_client.scheduler_info()["workers"])
+    node = Node(worker=worker, first_rank=0, ranks=2, gpus=("GPU-a", "GPU-b"))
+
+    def show(context: RankContext):
+        print(context.local_rank, *context.gpus, os.environ["CUDA_VISIBLE_DEVICES"])
+        return Skip("this is all")
+
+    script = "import os; print(os.environ['LOCAL_RANK'], os.environ['CUDA_VISIBLE_DEVICES'])"
+    for target, logs in (
+        (show, [b"0 GPU-a GPU-a\n", b"1 GPU-b GPU-b\n"]),
+        ([sys.executable, "-c", script], [b"0 GPU-a,GPU-b\n", b"1 GPU-a,GPU-b\n"]),
+    ):
+        spec = make_gang(dask_client, tmp_path, target, nodes=(node,), gpus=1)
+        ends = run_gang(dask_client, spec)
+        assert [read_artifact(spec, end, "log.txt") for end in ends] == logs
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -381,7 +381,7 @@ def test_a_label_that_is_no_class_is_refused():
         ({"use_quantized_grad": True}, "by chance"),
         ({"monotone_constraints_method": "advanced"}, "one machine only"),
         ({"machines": "a:1,b:2"}, "the gang sets up"),
-        ({"num_threads": 2}, "cpus of the workers"),
+        ({"num_threads": 2}, "cpus_per_worker of the scaling"),
         ({"objective": "l1"}, "cannot be trained here"),
         ({"objective": "rank_xendcg"}, "cannot be trained here"),
         ({"objective": "lambdarank"}, "group goes with"),
