@@ -38,3 +38,7 @@ class GangFailed(PartwiseError):  # noqa: N818 (a status, not a mistake)
 
     def __str__(self) -> str:
         return self.message
+
+    def __repr__(self) -> str:
+        # Prefect logs it: the ends of all ranks, with their tracebacks, would fill the screen.
+        return f"GangFailed({self.message!r})"

@@ -151,7 +151,7 @@ def _finish(claim: Claim, summary: SummaryDocument, ledger: pa.Table) -> Run:
     """
     store, run_id = claim.store, claim.identity.run_id
     store.create(run_path(run_id, summary_file(summary.generation)), summary.to_bytes())
-    if summary.is_complete:
+    if summary.is_complete(claim.identity.kind):
         folder = OUTPUT_FOLDERS[claim.identity.kind]
         replaced = unreferenced_outputs(store, run_id, ledger, folder)
         # Looked at after that list: where it holds rows of a newer generation, this one has been

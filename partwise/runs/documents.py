@@ -225,12 +225,17 @@ class SummaryDocument(Document):
     stages: dict[str, float]
     """Seconds of each stage."""
 
-    @property
-    def is_complete(self) -> bool:
+    def is_complete(self, kind: RunKind) -> bool:
         """Whether all partitions were worked on: it was neither cancelled nor stopped by a budget.
 
-        Readers see the newest generation of which this holds.
+        Readers see the newest generation of which this holds. The ranks of a gang have one model,
+        so that a gang that failed has done nothing, even where each rank failed by itself.
+
+        Args:
+            kind: Of the run.
         """
+        if kind == "train-distributed" and self.status is RunStatus.FAILURE:
+            return False
         return not self.counts.get(PartitionStatus.CANCELLED.value)
 
 

@@ -113,14 +113,14 @@ class View:
         numbers = [self.newest] if self._is_alone else sorted(self._summaries, reverse=True)
         for number in numbers:
             summary = self.summary(number)
-            if summary is not None and summary.is_complete:
+            if summary is not None and summary.is_complete(self._document.kind):
                 return summary
         return None
 
     def complete(self) -> list[SummaryDocument]:
         """Return how the complete generations ended, the oldest first."""
         ends = map(self.summary, sorted(self._summaries))
-        return [end for end in ends if end is not None and end.is_complete]
+        return [end for end in ends if end is not None and end.is_complete(self._document.kind)]
 
     def document(self, generation: int) -> GenerationDocument:
         """Return what is written down of a generation.

@@ -106,6 +106,25 @@ def test_a_failure_is_that_of_the_guilty_rank(train, rows, store) -> None:
     assert run.counts == {"DONE": 2}
 
 
+def test_a_gang_whose_ranks_all_fail_hides_no_earlier_model(train, rows, store) -> None:
+    def fail(context):
+        raise ValueError("each by itself")
+
+    made = train(rows, run_id="kept", scaling=ScalingConfig(num_workers=1))
+    with pytest.raises(RunFailed, match="each by itself") as caught:
+        train(
+            rows,
+            fail,
+            run_id="kept",
+            scaling=ScalingConfig(num_workers=1),
+            on_existing_artifacts="overwrite",
+        )
+    assert caught.value.run.counts == {"FAILED": 1}
+    seen = Run.open("kept", store)
+    assert seen.shown.generation == 1
+    assert seen.model(serde=PickleSerde()) == made.model(serde=PickleSerde())
+
+
 @pytest.mark.slow
 def test_restarts_and_skips(train, rows) -> None:
     run = train(rows, fail_once, gang=GangOptions(max_restarts=1))
