@@ -258,7 +258,13 @@ def test_a_run_that_cannot_be_opened_is_named(tmp_path, run_id, error, match) ->
     assert not (tmp_path / "store").exists()
 
 
-@pytest.mark.parametrize("training_run_id", ["../x", "", "sales-1"])
+def test_inference_without_a_run_is_refused(cluster, tmp_path) -> None:
+    with pytest.raises(InputError, match="training_run_id is missing"):
+        run_inference(TABLE, "key", store=tmp_path / "store", cluster=cluster)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("training_run_id", ["../x", "sales-1"])
 def test_inference_with_an_unknown_run_is_refused(cluster, tmp_path, training_run_id) -> None:
     with pytest.raises((RunIdError, RunNotFoundError), match=repr(training_run_id)) as caught:
         run_inference(TABLE, "key", training_run_id, store=tmp_path / "store", cluster=cluster)
