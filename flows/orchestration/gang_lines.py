@@ -25,6 +25,6 @@ class GangLines:
             write = self._logger.info if event.rank == 0 else self._logger.debug
             write("%s", event)
         elif event.kind == "restart" or event.error:
-            self._logger.warning("Run %s: %s.", self._run_id, event)
+            self._logger.warning("Run %s: %s.", self._run_id, str(event).rstrip("."))
         else:
             self._logger.info("Run %s: %s.", self._run_id, event)

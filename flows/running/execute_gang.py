@@ -85,7 +85,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         spec = _specify(plan, claim, token, placement, target)
         claim.begin(n_shards=1, intent=plan.intent, partitions=spec.world_size)
         logger.info(
-            "Run %s: %d ranks on %d workers, %d threads each.",
+            "Run %s: %d ranks on %d workers, CPUs of each rank: %d.",
             identity.run_id,
             spec.world_size,
             len(spec.nodes),

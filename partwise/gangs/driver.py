@@ -16,8 +16,8 @@ from partwise.gangs.events import GangEvent, GangListener
 from partwise.gangs.placement import replace_lost
 from partwise.gangs.resume_point import resume_point
 from partwise.gangs.spec import GangSpec, RankEnd
-from partwise.gangs.verdict import choose_guilty
-from partwise.outcomes import Stop
+from partwise.gangs.verdict import choose_guilty, is_consequence, summarize
+from partwise.outcomes import PartitionStatus, Stop
 from partwise.runs.bundle import LOG_FILENAME, StoredArtifact
 from partwise.runs.documents import run_path
 
@@ -102,7 +102,7 @@ class GangDriver:
         failed = GangFailed(
             f"{name} failed on rank {guilty.rank} of {len(ends)}{attempts}: "
             f"{guilty.failure.error_type}: {guilty.failure.message}",
-            ends,
+            [_without_consequence(end, guilty.rank) for end in ends],
             guilty.rank,
         )
         failed.__cause__ = _error_of(guilty.rank, ended)
@@ -143,6 +143,17 @@ def _resume_point(spec: GangSpec) -> str:
 
 def _logs(end: RankEnd) -> tuple[StoredArtifact, ...]:
     return tuple(artifact for artifact in end.artifacts if artifact.filename == LOG_FILENAME)
+
+
+def _without_consequence(end: RankEnd, guilty: int) -> RankEnd:
+    """Return the end of a rank that died of the guilty one as that of one that was ended.
+
+    What it raised tells nobody anything, and stands in its log.
+    """
+    if end.rank == guilty or end.failure is None or not is_consequence(summarize(end.failure)):
+        return end
+    reason = f"rank {guilty} had failed"
+    return replace(end, status=PartitionStatus.CANCELLED, failure=None, reason=reason)
 
 
 def _is_final(failed: GangFailed) -> bool:
