@@ -186,10 +186,18 @@ def gang_of_lightgbm(work: Work, workers: int, threads: int) -> tuple[float, str
     return by_gang(work, workers, threads, trainer)
 
 
+def _read_groups(path: str, first: int) -> Any:
+    groups = range(first, min(first + 4, pq.ParquetFile(path).num_row_groups))
+    return pq.ParquetFile(path).read_row_groups(list(groups)).to_pandas()
+
+
 def _frames(path: str) -> tuple[Any, Any]:
     import dask.dataframe as dd
 
-    frame = dd.read_parquet(path, split_row_groups=4)
+    # Not by read_parquet: of a single column Dask joins partitions, and the label's would not
+    # match those of the features.
+    count = pq.ParquetFile(path).num_row_groups
+    frame = dd.from_map(_read_groups, [path] * len(range(0, count, 4)), range(0, count, 4))
     return frame.drop(columns=["label"]), frame["label"]
 
 
@@ -261,7 +269,11 @@ class MemoryWatch(threading.Thread):
         """Sample until told that it has ended."""
         while not self.ended.wait(SAMPLE_S):
             sizes = []
-            for process in (self._root, *self._root.children(recursive=True)):
+            try:
+                family = [self._root, *self._root.children(recursive=True)]
+            except psutil.NoSuchProcess:
+                return
+            for process in family:
                 try:
                     text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
                 except OSError:
