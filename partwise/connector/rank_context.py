@@ -99,6 +99,9 @@ class RankContext:
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     model_directory: Path = Path()
     """A folder on this machine; what rank 0 leaves there is kept with the run."""
+    scratch_directory: Path | None = None
+    """A folder on this machine's disk for what is gone with the rank, however that ends. None, as
+    outside a gang: there is none, and `tempfile` chooses."""
     sources: Mapping[str, RankRows] = field(default_factory=dict)
     exchange: Exchange | None = None
     checkpoints: Checkpoints | None = None

@@ -91,6 +91,8 @@ def _make_context(
 ) -> RankContext:
     model_directory = Path(settings.directory, MODEL_FOLDER)
     model_directory.mkdir()
+    scratch = Path(settings.directory, "scratch")
+    scratch.mkdir()
     rows = Path(settings.directory, "rows")
     sources: dict[str, RankRows] = {}
     # In the same order on every rank, as opening may exchange data.
@@ -112,6 +114,7 @@ def _make_context(
         seed=settings.seed,
         hyperparameters=payload.hyperparameters,
         model_directory=model_directory,
+        scratch_directory=scratch,
         sources=sources,
         exchange=exchange,
         checkpoints=StoreCheckpoints(

@@ -217,14 +217,13 @@ class DistributedBoosting(BoostingSettings):
             group_sizes=sizes,
         )
 
-    def _check_rows(self, context: RankContext, rows: int) -> int:
+    def _check_rows(self, context: RankContext, rows: RankTable) -> int:
         """Return how many labelled rows all ranks have; each has to call it.
 
         Raises:
             InputError: A rank has none, for which the libraries would wait for ever.
         """
-        gathered = context.all_gather(rows.to_bytes(8, "big"))
-        counts = [int.from_bytes(content, "big") for content in gathered]
+        counts = row_counts(context, rows)
         if 0 in counts:
             raise InputError(
                 f"Rank {counts.index(0)} of {len(counts)} has no row with a label, of "
@@ -259,6 +258,12 @@ class DistributedBoosting(BoostingSettings):
         if artifact is not None:
             context.files[CATEGORIES_FILENAME] = artifact
         return found.lists()
+
+
+def row_counts(context: RankContext, rows: RankTable) -> list[int]:
+    """Return how many labelled rows each rank has; each has to call it."""
+    gathered = context.all_gather(rows.rows.to_bytes(8, "big"))
+    return [int.from_bytes(content, "big") for content in gathered]
 
 
 def named_function(name: str) -> Any:

@@ -146,7 +146,7 @@ class DistributedLightGBM(DistributedBoosting):
         eval_names = self._eval_names(context)
         label = self._label_of(share.schema)
         rows = self._read(share)
-        total = self._check_rows(context, rows.rows)
+        total = self._check_rows(context, rows)
         task = self._task(self._native_names(self.params))
         counts = global_label_counts(context, share, label) if task != "regression" else {}
         params = self._all_params(context, task, counts)

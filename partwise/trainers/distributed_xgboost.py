@@ -24,6 +24,7 @@ from partwise.trainers.distributed_boosting import (
     DistributedBoosting,
     RankTable,
     named_function,
+    row_counts,
 )
 from partwise.trainers.metrics import Task  # noqa: TC001
 from partwise.trainers.xgboost import (
@@ -186,8 +187,7 @@ class DistributedXGBoost(DistributedBoosting):
         Raises:
             InputError: There is none.
         """
-        gathered = context.all_gather(rows.rows.to_bytes(8, "big"))
-        total = sum(int.from_bytes(content, "big") for content in gathered)
+        total = sum(row_counts(context, rows))
         if not total:
             raise InputError(f"The label is null in all rows {name!r}.")
         return total
@@ -269,7 +269,9 @@ class _Training:
 
     def run(self, context: RankContext) -> tuple[Any, dict[str, float]]:
         """Train together with the other ranks; returns the Booster and metrics."""
-        with tempfile.TemporaryDirectory(prefix="xgboost-") as pages:
+        # In the rank's own folder: a rank that is killed removes nothing itself.
+        scratch = context.scratch_directory
+        with tempfile.TemporaryDirectory(prefix="xgboost-", dir=scratch) as pages:
             booster, history = self._train(context, pages)
         trained = booster.num_boosted_rounds()
         metrics: dict[str, float] = {}

@@ -131,6 +131,21 @@ def test_commands_find_the_port_of_rank_0_free(dask_client, tmp_path):
     assert read_artifact(spec, ends[0], "log.txt") == b"got a word\n"
 
 
+def test_the_scratch_of_a_killed_rank_is_gone(dask_client, tmp_path):
+    told = tmp_path / "told"
+
+    def die(context: RankContext):
+        pages = context.scratch_directory / "pages"
+        pages.write_bytes(b"much")
+        told.write_text(str(pages))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(GangFailed, match="SIGKILL"):
+        run_gang(dask_client, make_gang(dask_client, tmp_path, die, ranks=1))
+    pages = Path(told.read_text())
+    assert not pages.parent.exists()
+
+
 def test_functions_see_their_own_gpus_and_scripts_those_of_their_node(dask_client, tmp_path):
     worker = min(dask_client.scheduler_info()["workers"])
     node = Node(worker=worker, first_rank=0, ranks=2, gpus=("GPU-a", "GPU-b"))

@@ -1,5 +1,7 @@
 """XGBoost on all ranks: the model of one process, whatever rows each rank has."""
 
+from dataclasses import replace
+
 import numpy as np
 import onnxruntime
 import pyarrow as pa
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
+from partwise.connector.rank_context import RankContext
 from partwise.errors import ColumnError, InputError
 from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
 from partwise.models.export_options import ExportOptions
@@ -385,3 +388,20 @@ def test_ranks_in_processes_of_their_own_train_the_same_model(tmp_path):
     for ranks in (1, 3):
         found = run_ranks(ranks, train_twice, {"train": fragments_of(table, [7])}, seed=5)
         assert found[0] == [bytes_of(alone)] * 2
+
+
+def test_external_pages_lie_in_the_folder_of_the_rank(tmp_path, monkeypatch):
+    """Which is removed by others, however the rank ends; no other folder would be."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "nowhere"))
+    table = make_rows(300)
+    trainer = DistributedXGBoost(
+        label="label", features=("x", "noise"), rounds=2, memory="external"
+    )
+    rows = CutRows(table, ()).open(0, 1, None, "")
+    context = RankContext(rank=0, world_size=1, sources={"train": rows}, scratch_directory=scratch)
+    assert trainer(context).metrics["train_rows"] > 0
+    assert not list(scratch.iterdir())
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        trainer(replace(context, scratch_directory=None))
