@@ -28,7 +28,7 @@ help:
 	@echo 'make demo         train 100 models on a made-up retail table, and use them'
 	@echo 'make up           start a Prefect server and a worker here, and deploy prefect.yaml (PORT=4200)'
 	@echo 'make down         end what make up started'
-	@echo 'make test         lint, then the tests of every module, in less than 8 minutes'
+	@echo 'make test         lint, then the tests of every module'
 	@echo 'make test-slow    what needs real servers, a browser, many kinds of models or much data'
 	@echo 'make test-architectures  export and prove tiny models of 50 architectures, 248 pairs'
 	@echo 'make lint         ruff, import contracts, mypy'
