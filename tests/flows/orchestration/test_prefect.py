@@ -40,10 +40,16 @@ PATIENCE_S = 60.0
 
 
 def flow_run(run_id: str) -> FlowRun:
+    """The one flow run of this name that has begun.
+
+    Prefect's client sends a request again when its connection breaks: a creation that the server
+    had already carried out then leaves a second flow run, which stays pending for good.
+    """
     with get_client(sync_client=True) as client:
         chosen = FlowRunFilter(name=FlowRunFilterName(any_=[run_id]))
-        [found] = client.read_flow_runs(flow_run_filter=chosen)
-    return found
+        found = client.read_flow_runs(flow_run_filter=chosen)
+    [begun] = [run for run in found if run.state is not None and not run.state.is_pending()]
+    return begun
 
 
 def task_runs(of: FlowRun, expected: int) -> list[TaskRun]:
