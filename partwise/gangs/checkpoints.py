@@ -1,103 +1,32 @@
-"""Checkpoints of a gang: folders of files in the store, from which a later attempt goes on.
-
-    runs/<run_id>/checkpoints/<generation>-<attempt>-<number>-<token>/
-        00000, 00001, ...      the files' content, in parts of at most 64 MiB
-        checkpoint.json        which parts make which file, with their sha256; created last
-
-A checkpoint without its document does not count, so that a process which is killed in the midst
-leaves nothing that does. Names are in the order of time: a later generation, a later attempt of it,
-and in each the number of the checkpoint. The token makes names of two processes differ.
-"""
+"""Checkpoints as ranks write and read them; `partwise.runs.checkpoints` says what one is."""
 
 import contextlib
 import hashlib
-import json
 import logging
 import os
-import re
 import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
-from partwise.errors import InputError, IntegrityError, RunFormatError, StoreError
+from partwise.errors import InputError, IntegrityError, StoreError
+from partwise.runs.checkpoints import (
+    DOCUMENT,
+    CheckpointDocument,
+    CheckpointFile,
+    FilePart,
+    checkpoint_folders,
+    checkpoint_order,
+    complete_checkpoints,
+)
 from partwise.store.store import Store
 
-FORMAT_VERSION = 1
-DOCUMENT = "checkpoint.json"
 KEPT = 2
 """How many checkpoints stay: the newest may turn out to be damaged."""
 PART_BYTES = 64 << 20
 
-_NAME = re.compile(r"\d{4,}-\d{2,}-\d{6,}-[0-9a-f]{8}")
 _logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilePart:
-    """Bytes of a file, as an object beside the document."""
-
-    name: str
-    size_bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointFile:
-    """A file of a checkpoint: its parts, one behind the other."""
-
-    path: str
-    """Relative to the checkpoint's folder, with `/` between its parts."""
-    parts: tuple[FilePart, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointDocument:
-    """`checkpoint.json`: what a checkpoint consists of.
-
-    No pydantic model, since its import would take a third of the time that a rank needs to start.
-    """
-
-    format_version: int = FORMAT_VERSION
-    step: int
-    files: tuple[CheckpointFile, ...]
-
-    def to_bytes(self) -> bytes:
-        """Return the document as indented JSON."""
-        return json.dumps(asdict(self), indent=2).encode() + b"\n"
-
-    @classmethod
-    def from_bytes(cls, content: bytes, where: str) -> "CheckpointDocument":
-        """Read a document.
-
-        Raises:
-            RunFormatError: It is damaged, of a newer format, or names a file outside its folder.
-        """
-        try:
-            values = json.loads(content)
-            version, step = values["format_version"], int(values["step"])
-            files = tuple(
-                CheckpointFile(
-                    path=str(file["path"]), parts=tuple(FilePart(**part) for part in file["parts"])
-                )
-                for file in values["files"]
-            )
-        except (ValueError, LookupError, TypeError) as error:
-            raise RunFormatError(f"{where} is damaged: {type(error).__name__}: {error}") from error
-        if version != FORMAT_VERSION:
-            raise RunFormatError(
-                f"{where} has format version {version!r}, and this release reads "
-                f"{FORMAT_VERSION}; install a newer partwise."
-            )
-        for file in files:
-            path = PurePosixPath(file.path)
-            if path.is_absolute() or ".." in path.parts:
-                raise RunFormatError(
-                    f"{where} is damaged: the file {file.path!r} is not in its folder"
-                )
-        return cls(step=step, files=files)
 
 
 class StoreCheckpoints:
@@ -163,7 +92,7 @@ class StoreCheckpoints:
         _logger.info("checkpoint at step %d: %.1f MB in %.1f s", step, size / 1e6, seconds)
         # What stays is removed next time.
         with contextlib.suppress(StoreError):
-            self._remove_older(_order(name))
+            self._remove_older(checkpoint_order(name))
         return True
 
     def resume_from(self) -> Path | None:
@@ -221,33 +150,14 @@ class StoreCheckpoints:
 
     def _remove_older(self, newest: tuple[int, int, int]) -> None:
         """Remove all but the last checkpoints, and what killed processes left of others."""
-        complete = [
-            name for name in complete_checkpoints(self._store, self._root) if _order(name) <= newest
-        ]
-        first_kept = _order(complete[-KEPT:][0])
-        for name in self._store.list_folder(self._root):
-            if _NAME.fullmatch(name) and _order(name) < first_kept:
+        complete = complete_checkpoints(self._store, self._root)
+        complete = [name for name in complete if checkpoint_order(name) <= newest]
+        first_kept = checkpoint_order(complete[-KEPT:][0])
+        for name in checkpoint_folders(self._store, self._root):
+            if checkpoint_order(name) < first_kept:
                 # First what makes it count: it is there as a whole, or not at all.
                 self._store.delete(f"{self._root}/{name}/{DOCUMENT}")
                 self._store.delete_folder(f"{self._root}/{name}")
-
-
-def complete_checkpoints(store: Store, root: str) -> list[str]:
-    """Return the names of the checkpoints that count, in the order of time."""
-    paths = (path.removeprefix(f"{root}/").split("/") for path in store.list(f"{root}/"))
-    names = (parts[0] for parts in paths if parts[1:] == [DOCUMENT])
-    return sorted((name for name in names if _NAME.fullmatch(name)), key=_order)
-
-
-def generation_of_checkpoint(name: str) -> int:
-    """Return the generation that left a checkpoint of this name."""
-    return _order(name)[0]
-
-
-def _order(name: str) -> tuple[int, int, int]:
-    """Return generation, attempt and number of a checkpoint."""
-    generation, attempt, number, _ = name.split("-")
-    return int(generation), int(attempt), int(number)
 
 
 def _read_part(store: Store, source: str, part: FilePart) -> bytes:

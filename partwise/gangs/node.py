@@ -29,10 +29,10 @@ from partwise.gangs.node_bundle import upload_node
 from partwise.gangs.ports import reserve_port
 from partwise.gangs.rank_process import RankProcess
 from partwise.gangs.rank_settings import RankSettings
-from partwise.gangs.resume_point import CHECKPOINTS
 from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
+from partwise.runs.checkpoints import CHECKPOINTS
 from partwise.runs.documents import run_path
 from partwise.shuffle.shared_folder import fetch
 from partwise.store.credentials import all_credentials

@@ -4,11 +4,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from partwise.errors import InputError
-from partwise.gangs.checkpoints import complete_checkpoints, generation_of_checkpoint
+from partwise.runs.checkpoints import CHECKPOINTS, checkpoint_order, complete_checkpoints
 from partwise.runs.documents import is_run_id, run_path
 from partwise.store.store import Store
-
-CHECKPOINTS = "checkpoints"
 
 
 def newest_checkpoint(store: Store, run_id: str, generations: Collection[int]) -> str:
@@ -21,7 +19,7 @@ def newest_checkpoint(store: Store, run_id: str, generations: Collection[int]) -
     """
     root = run_path(run_id, CHECKPOINTS)
     for name in reversed(complete_checkpoints(store, root)):
-        if not generations or generation_of_checkpoint(name) in generations:
+        if not generations or checkpoint_order(name)[0] in generations:
             return f"{root}/{name}"
     return ""
 

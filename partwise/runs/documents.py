@@ -12,6 +12,7 @@
                                         likewise
         replaced/                       those of them that a newer generation replaced
         damaged/                        ledger segments that could not be read
+        checkpoints/                    of the ranks of a gang; see `partwise.runs.checkpoints`
         report.html                     for people, of the newest generation that had ended when it
                                         was written (it says which); only browsers read it
 

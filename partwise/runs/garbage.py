@@ -10,6 +10,13 @@ import pyarrow.compute as pc
 
 from partwise.errors import InputError, IntegrityError, RunFormatError
 from partwise.outcomes import PartitionStatus
+from partwise.runs.checkpoints import (
+    CHECKPOINTS,
+    DOCUMENT,
+    checkpoint_folders,
+    checkpoint_order,
+    complete_checkpoints,
+)
 from partwise.runs.contents import bundles_of, files_there, ledger_segments, read_segments
 from partwise.runs.documents import (
     DAMAGED,
@@ -84,7 +91,9 @@ def now() -> datetime:
 
 
 def _with_sizes(run: Run, since: datetime) -> list[tuple[str, int]]:
-    return [(path, run.store.size(path)) for path in sorted(_garbage(run, since))]
+    # What makes a checkpoint count goes first: it is there as a whole, or not at all.
+    ordered = sorted(_garbage(run, since), key=lambda path: (not path.endswith(DOCUMENT), path))
+    return [(path, run.store.size(path)) for path in ordered]
 
 
 def _garbage(run: Run, since: datetime) -> Iterator[str]:
@@ -108,6 +117,16 @@ def _garbage(run: Run, since: datetime) -> Iterator[str]:
     needed = {end.ledger_file for end in held}
     yield from there & {run_path(run_id, name) for name in ledgers - needed}
     yield from (path for path in _segments(run) if not _is_recent(path, ends, since))
+    yield from _checkpoints(run, ends, since)
+
+
+def _checkpoints(run: Run, ends: list[SummaryDocument], since: datetime) -> Iterator[str]:
+    """Yield the files of all checkpoints but the newest that counts: others may begin with that."""
+    root = run_path(run.run_id, CHECKPOINTS)
+    newest = complete_checkpoints(run.store, root)[-1:]
+    for name in checkpoint_folders(run.store, root):
+        if name not in newest and not _is_left_since(checkpoint_order(name)[0], ends, since):
+            yield from run.store.list(f"{root}/{name}/")
 
 
 def _replaced_since(ends: list[SummaryDocument], since: datetime) -> list[SummaryDocument]:
@@ -117,8 +136,12 @@ def _replaced_since(ends: list[SummaryDocument], since: datetime) -> list[Summar
 
 def _is_recent(path: str, ends: list[SummaryDocument], since: datetime) -> bool:
     """Whether a reader may have seen a file while no generation was complete that replaced it."""
-    written_in = generation_of(path)
-    return all(end.finished_at > since for end in ends if end.generation >= written_in)
+    return _is_left_since(generation_of(path), ends, since)
+
+
+def _is_left_since(generation: int, ends: list[SummaryDocument], since: datetime) -> bool:
+    """Whether no generation from this one on was complete at that moment."""
+    return all(end.finished_at > since for end in ends if end.generation >= generation)
 
 
 def _references(run: Run, end: SummaryDocument) -> set[str]:

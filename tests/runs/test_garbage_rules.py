@@ -173,6 +173,31 @@ def test_what_readers_could_see_has_its_grace(make_run, monkeypatch) -> None:
         collect_garbage(run.store, "run", dry_run=True, grace_hours=-1)
 
 
+def test_of_a_complete_run_the_newest_checkpoint_alone_stays(make_run) -> None:
+    make_run.begin()
+    make_run.commit(*done("ab"))
+    store = make_run.store
+    root = "runs/run/checkpoints"
+
+    def leave(name: str, *contents: str) -> set[str]:
+        for content in contents:
+            store.create(f"{root}/{name}/{content}", b"content")
+        return {f"{root}/{name}/{content}" for content in contents}
+
+    older = leave("0001-01-000001-00000000", "00000", "checkpoint.json")
+    newest = leave("0001-02-000001-00000000", "00000", "00001", "checkpoint.json")
+    torn = leave("0001-02-000002-00000000", "00000")
+    make_run.end(2)
+    assert collect_garbage(store, "run", dry_run=False).files == []
+    assert set(store.list(root)) == older | newest | torn
+    deleted = [
+        path for path, _ in collect_garbage(store, "run", dry_run=False, grace_hours=0).files
+    ]
+    assert set(deleted) == older | torn
+    assert deleted[0].endswith("checkpoint.json")
+    assert set(store.list(root)) == newest
+
+
 def test_a_collection_gives_way_to_whoever_works_on_the_run(make_run, monkeypatch) -> None:
     make_run.begin()
     make_run.commit(*done("abcdefgh"))

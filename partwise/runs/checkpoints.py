@@ -1,0 +1,109 @@
+"""Checkpoints of a run: their names, and the document that makes one count.
+
+    runs/<run_id>/checkpoints/<generation>-<attempt>-<number>-<token>/
+        00000, 00001, ...      the files' content, in parts of at most 64 MiB
+        checkpoint.json        which parts make which file, with their sha256; created last
+
+A checkpoint without its document does not count, so that a process which is killed in the midst
+leaves nothing that does. Names are in the order of time: a later generation, a later attempt of it,
+and in each the number of the checkpoint. The token makes names of two processes differ.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import PurePosixPath
+
+from partwise.errors import RunFormatError
+from partwise.store.store import Store
+
+CHECKPOINTS = "checkpoints"
+"""The folder, in that of the run."""
+DOCUMENT = "checkpoint.json"
+
+_FORMAT_VERSION = 1
+_NAME = re.compile(r"\d{4,}-\d{2,}-\d{6,}-[0-9a-f]{8}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilePart:
+    """Bytes of a file, as an object beside the document."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFile:
+    """A file of a checkpoint: its parts, one behind the other."""
+
+    path: str
+    """Relative to the checkpoint's folder, with `/` between its parts."""
+    parts: tuple[FilePart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointDocument:
+    """`checkpoint.json`: what a checkpoint consists of.
+
+    No pydantic model, since its import would take a third of the time that a rank needs to start.
+    """
+
+    format_version: int = _FORMAT_VERSION
+    step: int
+    files: tuple[CheckpointFile, ...]
+
+    def to_bytes(self) -> bytes:
+        """Return the document as indented JSON."""
+        return json.dumps(asdict(self), indent=2).encode() + b"\n"
+
+    @classmethod
+    def from_bytes(cls, content: bytes, where: str) -> "CheckpointDocument":
+        """Read a document.
+
+        Raises:
+            RunFormatError: It is damaged, of a newer format, or names a file outside its folder.
+        """
+        try:
+            values = json.loads(content)
+            version, step = values["format_version"], int(values["step"])
+            files = tuple(
+                CheckpointFile(
+                    path=str(file["path"]), parts=tuple(FilePart(**part) for part in file["parts"])
+                )
+                for file in values["files"]
+            )
+        except (ValueError, LookupError, TypeError) as error:
+            raise RunFormatError(f"{where} is damaged: {type(error).__name__}: {error}") from error
+        if version != _FORMAT_VERSION:
+            raise RunFormatError(
+                f"{where} has format version {version!r}, and this release reads "
+                f"{_FORMAT_VERSION}; install a newer partwise."
+            )
+        for file in files:
+            path = PurePosixPath(file.path)
+            if path.is_absolute() or ".." in path.parts:
+                raise RunFormatError(
+                    f"{where} is damaged: the file {file.path!r} is not in its folder"
+                )
+        return cls(step=step, files=files)
+
+
+def complete_checkpoints(store: Store, root: str) -> list[str]:
+    """Return the names of the checkpoints that count, in the order of time."""
+    paths = (path.removeprefix(f"{root}/").split("/") for path in store.list(f"{root}/"))
+    names = (parts[0] for parts in paths if parts[1:] == [DOCUMENT])
+    return sorted((name for name in names if _NAME.fullmatch(name)), key=checkpoint_order)
+
+
+def checkpoint_folders(store: Store, root: str) -> Iterator[str]:
+    """Yield the names of all checkpoints, also of those that do not count."""
+    return (name for name in store.list_folder(root) if _NAME.fullmatch(name))
+
+
+def checkpoint_order(name: str) -> tuple[int, int, int]:
+    """Return generation, attempt and number of a checkpoint, by its name."""
+    generation, attempt, number, _ = name.split("-")
+    return int(generation), int(attempt), int(number)
