@@ -47,6 +47,10 @@ def _raise_oddly() -> None:
     raise OddError(1, second="x")
 
 
+def _interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 def _freeze() -> None:
     os.kill(os.getpid(), signal.SIGSTOP)
 
@@ -62,6 +66,9 @@ DEEDS: dict[str, tuple[Callable[[], Any], str]] = {
     "raises oddly": (_raise_oddly, "odd 1 x"),
     "exits": (lambda: sys.exit(3), "SystemExit: 3"),
     "exits without a word": (lambda: os._exit(0), "before its function had returned"),
+    "is interrupted": (_interrupt, "KeyboardInterrupt"),
+    "aborts": (os.abort, "SIGABRT"),
+    "ends itself": (lambda: os.kill(os.getpid(), signal.SIGTERM), "SIGTERM"),
     "is killed": (lambda: os.kill(os.getpid(), signal.SIGKILL), "SIGKILL"),
     "crashes": (lambda: os.kill(os.getpid(), signal.SIGSEGV), "SIGSEGV"),
     "has its guard killed": (lambda: os.kill(os.getppid(), signal.SIGKILL), "SIGKILL"),
