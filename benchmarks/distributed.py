@@ -8,8 +8,9 @@ case 8 of TPCx-AI, the classification of shopping trips: orders, line items and 
 to 7 weekday flags and 68 sums by department, mostly zeros, from which 38 types of trips are told.
 
 Each contestant is a process of its own, and they run by turns. Printed are medians: seconds from
-the files to the model on a cluster that is there already, and the highest anonymous memory of all
-processes and of the largest (for a gang the largest rank, else the largest Dask worker).
+the files to the model on a cluster (and, for gangs, a Prefect server) that is there already, and
+the highest anonymous memory of all processes of a contestant and of the largest (for a gang the
+largest rank, else the largest Dask worker).
 """
 
 # ruff: noqa: E402 (this script has the name of a library that it needs)
@@ -38,6 +39,8 @@ import pyarrow.parquet as pq
 COLUMNS = 20
 VALIDATION_ROWS = 500_000
 ROW_GROUP = 125_000
+FRAME_GROUPS = 2
+"""Row groups in a partition of a Dask DataFrame: each worker has some of the validation."""
 WORKERS = 2
 DEPARTMENTS = 68
 TRIP_TYPES = 38
@@ -144,6 +147,19 @@ def dask_cluster(workers: int, threads: int) -> Iterator[Any]:
         yield client
 
 
+@contextmanager
+def prefect_server() -> Iterator[str]:
+    """Give the URL of a Prefect server of our own."""
+    from prefect.server.api.server import SubprocessASGIServer
+
+    server = SubprocessASGIServer()
+    server.start()
+    try:
+        yield server.api_url
+    finally:
+        server.stop()
+
+
 def by_gang(work: Work, workers: int, threads: int, trainer: Any) -> tuple[float, str]:
     """Train by a gang; with one worker it is one process on the same path."""
     from partwise import RemoteCluster, ScalingConfig, train_distributed
@@ -187,7 +203,7 @@ def gang_of_lightgbm(work: Work, workers: int, threads: int) -> tuple[float, str
 
 
 def _read_groups(path: str, first: int) -> Any:
-    groups = range(first, min(first + 4, pq.ParquetFile(path).num_row_groups))
+    groups = range(first, min(first + FRAME_GROUPS, pq.ParquetFile(path).num_row_groups))
     return pq.ParquetFile(path).read_row_groups(list(groups)).to_pandas()
 
 
@@ -197,7 +213,8 @@ def _frames(path: str) -> tuple[Any, Any]:
     # Not by read_parquet: of a single column Dask joins partitions, and the label's would not
     # match those of the features.
     count = pq.ParquetFile(path).num_row_groups
-    frame = dd.from_map(_read_groups, [path] * len(range(0, count, 4)), range(0, count, 4))
+    firsts = range(0, count, FRAME_GROUPS)
+    frame = dd.from_map(_read_groups, [path] * len(firsts), firsts)
     return frame.drop(columns=["label"]), frame["label"]
 
 
@@ -275,21 +292,25 @@ class MemoryWatch(threading.Thread):
                 return
             for process in family:
                 try:
-                    text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+                    # Not smaps_rollup, which walks all pages and takes time from what is measured.
+                    text = Path(f"/proc/{process.pid}/status").read_text()
                 except OSError:
                     continue
-                line = next((each for each in text.splitlines() if "Anonymous:" in each), "")
+                line = next((each for each in text.splitlines() if "RssAnon:" in each), "")
                 sizes.append(int(line.split()[1]) * 1024 if line else 0)
             self.all_bytes = max(self.all_bytes, sum(sizes))
             # Not the root: that is the driver with its scheduler and Prefect.
             self.largest_bytes = max(self.largest_bytes, *sizes[1:], 0)
 
 
-def measure(name: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any]:
+def measure(
+    name: str, arguments: argparse.Namespace, folder: Path, prefect_url: str
+) -> dict[str, Any]:
     """Run a contestant in a process of its own, and return its figures."""
     command = [sys.executable, __file__, "--contestant", name, "--folder", str(folder)]
     command += ["--rounds", str(arguments.rounds), "--trips", str(arguments.trips)]
     environment = {**os.environ, "PREFECT_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
+    environment["PREFECT_API_URL"] = prefect_url
     if "one process" in name:
         environment["OMP_NUM_THREADS"] = str(WORKERS)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
@@ -330,9 +351,10 @@ def main() -> None:
             write_rows(folder / "validation.parquet", VALIDATION_ROWS, 2)
         names = arguments.only or (OF_TRIPS if arguments.trips else tuple(CONTESTANTS))
         measured: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
-        for _ in range(arguments.turns):
-            for name in names:
-                measured[name].append(measure(name, arguments, folder))
+        with prefect_server() as url:
+            for _ in range(arguments.turns):
+                for name in names:
+                    measured[name].append(measure(name, arguments, folder, url))
     print(f"{'':26}{'seconds':>9}{'all MiB':>9}{'largest':>9}  result of each turn")
     for name, turns in measured.items():
         seconds, whole, largest = (
