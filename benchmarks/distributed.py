@@ -15,6 +15,7 @@ largest rank, else the largest Dask worker).
 
 # ruff: noqa: E402 (this script has the name of a library that it needs)
 import argparse
+import hashlib
 import json
 import os
 import statistics
@@ -178,7 +179,10 @@ def by_gang(work: Work, workers: int, threads: int, trainer: Any) -> tuple[float
         )
         seconds = time.monotonic() - began
         metrics = dict(run.ledger["metrics"][0].as_py())
-        shown = {name: value for name, value in metrics.items() if "loss" in name}
+        shown: dict[str, Any] = {name: value for name, value in metrics.items() if "loss" in name}
+        [name] = (name for name in run.artifacts(0) if name.startswith("model."))
+        # The same for any number of ranks, and each time.
+        shown["model"] = hashlib.sha256(run.artifact(0, name)).hexdigest()[:12]
     return seconds, json.dumps(shown)
 
 
