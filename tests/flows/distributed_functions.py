@@ -51,3 +51,34 @@ def sleep_while_told(context: RankContext) -> Any:
     while (folder / "sleep").exists():
         time.sleep(0.05)
     return {"awake": context.world_size}
+
+
+def train_net(context: RankContext) -> Any:
+    """Train a linear net for as many epochs as told, from the last checkpoint on."""
+    import torch
+    from torch.nn.parallel import DistributedDataParallel
+    from torch.utils.data import DataLoader
+
+    net = torch.nn.Linear(2, 1)
+    first = 0
+    folder = context.resume_from()
+    if folder is not None:
+        state = torch.load(folder / "state.pt", weights_only=True)
+        net.load_state_dict(state["net"])
+        first = state["epoch"]
+    parallel = DistributedDataParallel(net)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for epoch in range(first, context.hyperparameters["epochs"]):
+        for batch in DataLoader(context.data().to_torch_dataset(batch_size=256), batch_size=None):
+            x = torch.stack([batch["x"], batch["z"]], dim=1)
+            loss = (parallel(x)[:, 0] - batch["y"]).square().mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+        def save(folder: Path, epoch: int = epoch) -> None:
+            torch.save({"net": net.state_dict(), "epoch": epoch + 1}, folder / "state.pt")
+
+        context.checkpoint(save, step=epoch + 1)
+    context.report(first=first)
+    return net

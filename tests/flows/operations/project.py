@@ -46,6 +46,15 @@ def wait_for_word(data, context):
     while context.key and not (HERE / "go").exists():
         time.sleep(0.05)
     return {"rows": [data.num_rows]}
+
+
+def wait_as_ranks(context):
+    """All ranks wait for a file."""
+    (HERE / "waiting").mkdir(exist_ok=True)
+    (HERE / "waiting" / f"rank-{context.rank}").touch()
+    while not (HERE / "go").exists():
+        time.sleep(0.05)
+    context.barrier()
 '''
 
 

@@ -194,6 +194,29 @@ def test_cancelling_keeps_what_was_committed_and_leaves_no_process(production: P
     wait_until(lambda: not processes_of(flow_run), "its processes to end", timeout_s=10)
 
 
+def test_cancelling_a_gang_ends_its_ranks_and_completes_the_run(production: Production) -> None:
+    production.forget_words()
+    parameters = {
+        "data": "rows.parquet",
+        "trainer": "mine:wait_as_ranks",
+        "run_id": "cancelled-gang",
+        "store": "store",
+        "scaling": {"num_workers": 2},
+        "gang": {"grace_s": 1},
+        "cluster": {"workers": 2},
+    }
+    flow_run = production.run("train-distributed/on-demand", parameters)
+    production.await_words(2)
+    production.cancel(flow_run)
+    ended = production.wait(flow_run)
+    assert ended.state is not None
+    assert ended.state.type.value == "CANCELLED"
+    run = Run.open("cancelled-gang", production.store)
+    assert run.status is RunStatus.CANCELLED
+    assert run.counts == {PartitionStatus.CANCELLED.value: 2}
+    wait_until(lambda: not processes_of(flow_run), "its processes to end", timeout_s=10)
+
+
 @pytest.fixture
 def soon(production: Production) -> Iterator[Callable[[], None]]:
     """A schedule of train-models/nightly that does not wait for the night; call it to end it."""
