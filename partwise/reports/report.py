@@ -103,6 +103,7 @@ def render_report(run: Run) -> str:
     ledger = run.ledger
     key_of = _key_reader(run, ledger)
     metrics, n_metrics = _metrics(ledger, key_of)
+    ranks = _ranks(run, ledger)
     return (
         _environment()
         .get_template("report.html.j2")
@@ -110,14 +111,15 @@ def render_report(run: Run) -> str:
             run=run,
             store_word=shlex.quote(run.store.url),
             head=_head(run),
-            ranks=_ranks(run, ledger),
+            ranks=ranks,
             failures=describe_causes(ledger, _WRONG, key_of),
             not_done=describe_causes(ledger, _NOT_DONE, key_of),
             metrics=[metric for metric in metrics if not metric.is_plain][:MOST_METRICS],
             metric_rows=metrics,
             n_metrics=n_metrics,
             memory=_memory(ledger, key_of),
-            timeline=describe_timeline(ledger),
+            # Of ranks, which are at work all at the same time, their own table says it all.
+            timeline=None if ranks else describe_timeline(ledger),
             most_lanes=MOST_LANES,
             most_causes=MOST_CAUSES,
             skew=describe_skew(ledger, key_of),

@@ -73,7 +73,9 @@ def test_a_run_has_a_row_for_each_rank_and_one_model(train, store, rows) -> None
     assert {host.partition("/")[0] for host in table["host"].to_pylist()} == {socket.gethostname()}
     assert "rank 1 of 2 has" in run.logs(1)
     assert run.artifact(0, "words.txt") == b"word"
-    assert "training run of one model" in render_report(run)
+    report = render_report(run)
+    assert "training run of one model" in report
+    assert ('id="ranks"' in report, 'id="workers"' in report) == (True, False)
     assert collect_garbage(run.store, "counted", dry_run=True, grace_hours=0).files == []
     with pytest.raises(RunExistsError):
         train(rows, run_id="counted")
