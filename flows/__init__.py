@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from partwise.flows.map_partitions import map_partitions
     from partwise.flows.model_pipeline import model_pipeline
     from partwise.flows.run_inference import run_inference
+    from partwise.flows.run_script import run_script
     from partwise.flows.scale_cluster import scale_cluster
     from partwise.flows.train_distributed import train_distributed
     from partwise.flows.train_models import train_models
@@ -26,6 +27,7 @@ __all__ = [
     "map_partitions",
     "model_pipeline",
     "run_inference",
+    "run_script",
     "scale_cluster",
     "train_distributed",
     "train_models",

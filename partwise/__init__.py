@@ -17,7 +17,7 @@ from typing import Any
 _MODULES = {
     "partwise.flows": (
         *("export_models", "export_transformers", "map_partitions", "model_pipeline"),
-        *("run_inference", "scale_cluster", "train_distributed"),
+        *("run_inference", "run_script", "scale_cluster", "train_distributed"),
         *("train_models", "validate_exports"),
     ),
     "partwise.outcomes": ("PartitionStatus", "Result", "RunStatus", "Skip"),

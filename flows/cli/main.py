@@ -52,6 +52,10 @@ _COMMANDS = {
         "train_distributed:train_distributed",
         "Train one model on all rows, by ranks that work together.",
     ),
+    "run": (
+        "run:run",
+        "Run a training script or a command as processes on several machines.",
+    ),
     "infer": ("train:infer", "Infer every partition with its own model of a training run."),
     "map": ("train:map_", "Call a function for every partition, and keep what it returns."),
     "demo": ("demo:demo", "Train 100 models on a made-up retail table, and forecast with them."),
@@ -71,7 +75,7 @@ _COMMANDS = {
         "transformers:transformers",
         "Export models of Hugging Face's transformers, and check such exports.",
     ),
-    "runs": ("runs:runs", "List runs, look into one, go on with it, tidy it."),
+    "runs": ("runs:runs", "List runs, look into one, go on with it, repeat it, tidy it."),
     "data": ("data:data", "Register rows as versions of a dataset, list, show and compare them."),
     "doctor": (
         "doctor:doctor",

@@ -1,4 +1,4 @@
-"""`partwise runs`: list them, look into one, go on with it, tidy it."""
+"""`partwise runs`: list them, look into one, go on with it, repeat it, tidy it."""
 
 import csv
 import datetime as dt
@@ -27,7 +27,7 @@ READERS = 8
 
 runs = App(
     name="runs",
-    help="List runs, look into one, go on with it, tidy it.",
+    help="List runs, look into one, go on with it, repeat it, tidy it.",
     default_parameter=COMMON,
 )
 
@@ -130,29 +130,61 @@ def resume_run(
         store: A folder, or a URL such as s3://bucket/folder.
         cluster: Where the work is done, as it need not be where it was begun.
     """
+    from partwise.flows.cli.flow_calls import call_and_print
+
+    flow, arguments = _read_call(Run.open(run_id, store), cluster)
+    arguments |= {"run_id": run_id, "store": store, "on_existing_artifacts": "resume"}
+    return call_and_print(flow, arguments)
+
+
+@runs.command(name="repeat")
+def repeat_run(
+    run_id: RunId,
+    /,
+    *,
+    new_run_id: Annotated[str, Parameter(name="--run-id")] = "",
+    store: StoreUrl = "artifacts",
+    cluster: ClusterOptions = _CLUSTER,
+) -> int:
+    """Begin a new run with the call of another one; a script's with its own snapshot.
+
+    Args:
+        run_id: The ID of the run that is repeated.
+        new_run_id: That of the new run. Default: one is made up.
+        store: A folder or URL, which has the run and gets the new one.
+        cluster: Where the work is done, as it need not be where it was done before.
+    """
+    from partwise.flows.cli.flow_calls import call_and_print
+    from partwise.flows.orchestration.run_ids import new_run_id as made_up
+
     run = Run.open(run_id, store)
+    flow, arguments = _read_call(run, cluster)
+    arguments |= {"run_id": new_run_id or made_up(run.kind), "store": store}
+    return call_and_print(flow, arguments)
+
+
+def _read_call(run: Run, cluster: ClusterOptions) -> tuple[str, dict[str, Any]]:
+    """Return the flow that a run was begun with, and its arguments, to be called from here.
+
+    Raises:
+        InputError: The call was not written down, or cannot be repeated by another process.
+    """
+    from partwise.flows.running.calls import read_call
+
     if not run.generation:
         raise InputError(
-            f"The run {run_id!r} was claimed, and its process ended before it wrote down its call; "
-            f"repeat the call with run_id={run_id!r} and on_existing_artifacts='resume'."
+            f"The run {run.run_id!r} was claimed, and its process ended before it wrote down its "
+            f"call; repeat the call with run_id={run.run_id!r} and on_existing_artifacts='resume'."
         )
     document = run.read_generation_document()
     if document.call is None:
         raise InputError(
-            f"The run {run_id!r} cannot be resumed from here: {document.call_obstacle}. Repeat the "
-            f"call itself: {_python_call(run)}"
+            f"The run {run.run_id!r} cannot be begun again from here: {document.call_obstacle}. "
+            f"Repeat the call itself: {_python_call(run)}"
         )
-    from partwise.flows.cli.flow_calls import call_and_print
-    from partwise.flows.running.calls import read_call
-
     flow, arguments = read_call(document.call)
-    arguments |= {
-        "run_id": run_id,
-        "store": store,
-        "on_existing_artifacts": "resume",
-        "cluster": cluster.build(),
-    }
-    return call_and_print(flow, arguments)
+    arguments["compute_target" if flow == "run_script" else "cluster"] = cluster.build()
+    return flow, arguments
 
 
 @runs.command(name="gc")
@@ -347,7 +379,7 @@ _PARSERS: dict[KeyClass, tuple[Callable[[str], Any], str]] = {
 }
 
 
-_WITHOUT_KEYS = ("train-distributed", "export", "export-transformers", "validate")
+_WITHOUT_KEYS = ("train-distributed", "run-script", "export", "export-transformers", "validate")
 """Kinds of runs whose flows take no partition_by: the keys are ranks, or those of the models."""
 
 
@@ -356,6 +388,7 @@ def _python_call(run: Run) -> str:
     flow = {
         "train": "train_models",
         "train-distributed": "train_distributed",
+        "run-script": "run_script",
         "infer": "run_inference",
         "map": "map_partitions",
         "export": "export_models",

@@ -1,8 +1,8 @@
-"""What the flow of one model does: claim the run, place the ranks, run the gang, complete."""
+"""What the flow of a gang does: claim the run, place the ranks, run the gang, complete."""
 
 import secrets
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any
 
 from distributed import Client
@@ -14,8 +14,8 @@ from prefect.runtime import flow_run
 from partwise.connector.rank_staging import rank_source
 from partwise.engine.assignment import work_file
 from partwise.engine.child_process import end_marked
-from partwise.engine.payload import name_of, pack_work
-from partwise.engine.scaling import ALL, ScalingConfig, cluster_workers
+from partwise.engine.payload import pack_work
+from partwise.engine.scaling import cluster_workers
 from partwise.flows.orchestration.gang_lines import GangLines
 from partwise.flows.running.connections import connect, open_cluster, open_store
 from partwise.flows.running.execution import (
@@ -29,16 +29,17 @@ from partwise.flows.running.parameters import ClusterParameter, StoreParameter
 from partwise.gangs.driver import GangDriver
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.ledger import commit_ranks
-from partwise.gangs.placement import Placement, place_ranks
+from partwise.gangs.placement import Placement
 from partwise.gangs.plan import GangPlan
 from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
-from partwise.gangs.work import GangPayload
+from partwise.gangs.work import GangPayload, StagedWork
 from partwise.outcomes import CANCELLED, RunStatus, Stop
 from partwise.runs.claim import Claim
-from partwise.runs.documents import execution_token
+from partwise.runs.documents import execution_token, run_path
 from partwise.runs.run import Run
 from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shared_folder import SharedFolder
+from partwise.store.store import Store
 from partwise.tasks.run_gang import run_gang_step
 
 
@@ -57,7 +58,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
     """
     opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
     clock, logger, identity = Clock(), get_run_logger(), plan.identity
-    pack_work(plan.work, name_of(plan.function))
+    pack_work(plan.work, plan.name)
     opened_store.check_writable()
     with ExitStack() as stack:
         claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
@@ -70,8 +71,8 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             # Called once the client has left: it ends ranks that outlived their worker.
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(chosen_cluster))
-            give_keys(client, opened_store, *plan.sources.values())
-            placement = _place(client, plan.scaling)
+            give_keys(client, opened_store, *plan.sources.values(), buckets=plan.buckets)
+            placement = plan.place(cluster_workers(client))
         folder = SharedFolder(
             directory,
             opened_store,
@@ -81,6 +82,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         )
         stack.callback(folder.close)
         with clock.stage("load"):
+            _keep_files(plan, opened_store)
             target = _stage_payload(plan, folder, client, token)
         spec = _specify(plan, claim, token, placement, target)
         claim.begin(n_shards=1, intent=plan.intent, partitions=spec.world_size)
@@ -105,15 +107,11 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         return publish_run(run)
 
 
-def _place(client: Client, scaling: ScalingConfig) -> Placement:
-    """Place the ranks on the workers of the cluster.
-
-    Raises:
-        InputError: It has no room for them.
-    """
-    gpus = ALL if scaling.gpus_per_worker is None else scaling.gpus_per_worker
-    workers = cluster_workers(client)
-    return place_ranks(workers, scaling.num_workers, scaling.cpus_per_worker, gpus)
+def _keep_files(plan: GangPlan, store: Store) -> None:
+    """Write the files of the plan to its run, where they are not there yet."""
+    for name, content in plan.files.items():
+        with suppress(FileExistsError):
+            store.create(run_path(plan.identity.run_id, name), content)
 
 
 def _stage_payload(
@@ -125,15 +123,17 @@ def _stage_payload(
         SourceError: Rows that only this process has cannot be read.
         FunctionError: The work cannot be sent.
     """
+    work = plan.work
     payload = GangPayload(
-        work=plan.work,
+        work=work.staged(folder) if isinstance(work, StagedWork) else work,
         sources={
             name: rank_source(source, folder, client, name) for name, source in plan.sources.items()
         },
         hyperparameters=plan.hyperparameters,
     )
-    content = pack_work(payload, name_of(plan.function))
-    return FunctionTarget(payload=folder.write(work_file(token), content))
+    content = pack_work(payload, plan.name)
+    staged = folder.write(work_file(token), content)
+    return FunctionTarget(payload=staged, shares_gpus=plan.shares_gpus)
 
 
 def _specify(

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -182,10 +182,10 @@ def publish_run(run: Run) -> Run:
     return run
 
 
-def give_keys(client: Client, store: Store, *sources: Source) -> None:
-    """Give the workers the keys of the store, and of the buckets that rows are read from."""
-    buckets = [bucket for source in sources for bucket in source.buckets()]
-    for url, keys in known_credentials([store.url, *buckets]).items():
+def give_keys(client: Client, store: Store, *sources: Source, buckets: Sequence[str] = ()) -> None:
+    """Give the workers the keys of the store, and of the buckets that are read from."""
+    of_rows = [bucket for source in sources for bucket in source.buckets()]
+    for url, keys in known_credentials([store.url, *of_rows, *buckets]).items():
         client.register_plugin(Credentials(url, keys))
 
 

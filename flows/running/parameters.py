@@ -76,6 +76,14 @@ DistributedTrainerParameter = (
 )
 EvalDataParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
 HyperparametersParameter = Annotated[Mapping[str, Any], WithJsonSchema({"type": "object"})]
+TextsParameter = Annotated[Sequence[str], WithJsonSchema(_TEXTS)]
+TextsByNameParameter = Annotated[Mapping[str, str], WithJsonSchema({"type": "object"})]
+ParamsByNameParameter = Annotated[Mapping[str, Any], WithJsonSchema({"type": "object"})]
+InputsByNameParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
+CommandParameter = Annotated[
+    str | Sequence[str],
+    WithJsonSchema({"anyOf": [_TEXT | {"title": "Command line"}, _TEXTS | {"title": "Words"}]}),
+]
 FunctionParameter = str | Function
 PredictParameter = str | Function | Nothing
 InputsParameter = str | Function | Nothing

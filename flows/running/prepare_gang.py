@@ -2,13 +2,16 @@
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from partwise.engine.scaling import ScalingConfig
+from partwise.engine.payload import name_of
+from partwise.engine.scaling import ALL, ClusterWorker, ScalingConfig
 from partwise.errors import ColumnError, InputError
 from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.prepare import Request
 from partwise.gangs.options import GangOptions
+from partwise.gangs.placement import Placement, place_ranks
 from partwise.gangs.plan import GangPlan
 from partwise.gangs.spec import RANK_KEY
 from partwise.gangs.work import TrainRankWork
@@ -79,17 +82,22 @@ def prepare_gang(
         identity=Identity(run_id=request.run_id, kind="train-distributed", key_columns=RANK_KEY),
         sources={name: _narrowed(each, function, name) for name, each in sources.items()},
         work=TrainRankWork(function=function, serde=chosen_serde),
-        function=function,
+        name=name_of(function),
         intent=describe_intent(
             "train_distributed", source.description(), arguments, request.version or None, uses
         ),
         seed=request.seed,
         on_existing=request.on_existing,
-        scaling=scaling,
+        place=partial(_place, scaling),
         options=options,
         hyperparameters=dict(hyperparameters),
         resume_from=resume_from,
     )
+
+
+def _place(scaling: ScalingConfig, workers: Sequence[ClusterWorker]) -> Placement:
+    gpus = ALL if scaling.gpus_per_worker is None else scaling.gpus_per_worker
+    return place_ranks(workers, scaling.num_workers, scaling.cpus_per_worker, gpus)
 
 
 def _narrowed(source: Source, function: Any, name: str) -> Source:

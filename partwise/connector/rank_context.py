@@ -102,6 +102,9 @@ class RankContext:
     scratch_directory: Path | None = None
     """A folder on this machine's disk for what is gone with the rank, however that ends. None, as
     outside a gang: there is none, and `tempfile` chooses."""
+    node_directory: Path | None = None
+    """A folder on this machine that the ranks of the node share, gone with the node; None outside a
+    gang."""
     sources: Mapping[str, RankRows] = field(default_factory=dict)
     exchange: Exchange | None = None
     checkpoints: Checkpoints | None = None
@@ -110,6 +113,9 @@ class RankContext:
     """What `report` was given last, by name."""
     files: dict[str, bytes] = field(default_factory=dict)
     """Artifacts beside the model: what rank 0 puts here is kept with the run."""
+    outputs: dict[str, Path] = field(default_factory=dict)
+    """Files of this machine that are kept with the run as artifacts of this rank, by their names,
+    when the gang has done its work."""
     row_counts: dict[str, int] = field(default_factory=dict)
     """How many rows this rank was given of each source that it asked for."""
     reserved: socket.socket | None = field(default=None, repr=False)
@@ -280,7 +286,7 @@ _current: RankContext | None = None
 
 
 def get_context() -> RankContext:
-    """Return the context of the rank that this process is.
+    """Return the context of the rank that this process is, or of the script that a rank runs.
 
     Raises:
         RuntimeError: This process is not a rank of a gang.
@@ -290,7 +296,13 @@ def get_context() -> RankContext:
         0
     """
     if _current is None:
-        raise RuntimeError("get_context() works only in a function that runs as a rank of a gang.")
+        from partwise.connector.script_context import script_context
+
+        set_context(script_context())
+    if _current is None:
+        raise RuntimeError(
+            "get_context() works only in a function or script that runs as a rank of a gang."
+        )
     return _current
 
 

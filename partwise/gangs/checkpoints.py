@@ -7,8 +7,9 @@ import os
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from partwise.errors import InputError, IntegrityError, StoreError
 from partwise.runs.checkpoints import (
@@ -119,18 +120,8 @@ class StoreCheckpoints:
                 f"The checkpoint of step {step} is empty: write() has to leave a file in the "
                 "folder that it is given."
             )
-        files, number = [], 0
-        for path in paths:
-            parts = []
-            for content in _pieces(path):
-                name = f"{number:05d}"
-                self._store.create(f"{target}/{name}", content)
-                digest = hashlib.sha256(content).hexdigest()
-                parts.append(FilePart(name=name, size_bytes=len(content), sha256=digest))
-                number += 1
-            relative = path.relative_to(folder).as_posix()
-            files.append(CheckpointFile(path=relative, parts=tuple(parts)))
-        document = CheckpointDocument(step=step, files=tuple(files))
+        files = upload_files(self._store, target, folder, paths)
+        document = CheckpointDocument(step=step, files=files)
         self._store.create(f"{target}/{DOCUMENT}", document.to_bytes())
         return sum(part.size_bytes for file in files for part in file.parts)
 
@@ -139,9 +130,7 @@ class StoreCheckpoints:
         where = f"{path} in {self._store.url}"
         document = CheckpointDocument.from_bytes(self._store.read(path), where)
         for file in document.files:
-            local = target / file.path
-            local.parent.mkdir(parents=True, exist_ok=True)
-            with local.open("wb") as sink:
+            with new_file(target / file.path) as sink:
                 for part in file.parts:
                     sink.write(_read_part(self._store, source, part))
         if source.startswith(f"{self._root}/"):
@@ -158,6 +147,45 @@ class StoreCheckpoints:
                 # First what makes it count: it is there as a whole, or not at all.
                 self._store.delete(f"{self._root}/{name}/{DOCUMENT}")
                 self._store.delete_folder(f"{self._root}/{name}")
+
+
+def upload_files(
+    store: Store, target: str, folder: Path, paths: Sequence[Path]
+) -> tuple[CheckpointFile, ...]:
+    """Write files to the store, in parts.
+
+    Args:
+        store: Where to.
+        target: Folder of the parts, relative to the store.
+        folder: What the names of files are relative to.
+        paths: The files.
+    """
+    files, number = [], 0
+    for path in paths:
+        parts = []
+        for content in _pieces(path):
+            name = f"{number:05d}"
+            store.create(f"{target}/{name}", content)
+            digest = hashlib.sha256(content).hexdigest()
+            parts.append(FilePart(name=name, size_bytes=len(content), sha256=digest))
+            number += 1
+        relative = path.relative_to(folder).as_posix()
+        files.append(CheckpointFile(path=relative, parts=tuple(parts)))
+    return tuple(files)
+
+
+def new_file(path: Path) -> BinaryIO:
+    """Open a file for writing, in a folder that need not be there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.open("wb")
+
+
+def copy_object(store: Store, name: str, path: Path) -> None:
+    """Copy an object of any size to a file of this machine."""
+    size = store.size(name)
+    with new_file(path) as sink:
+        for start in range(0, size, PART_BYTES):
+            sink.write(store.read_range(name, start, min(PART_BYTES, size - start)))
 
 
 def _read_part(store: Store, source: str, part: FilePart) -> bytes:
@@ -188,12 +216,7 @@ def _given_folder(url: str, target: Path) -> Path:
     if not names:
         raise InputError(f"resume_from={url!r}: there are no files; name the folder of some.")
     for name in names:
-        path = target / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        size = store.size(name)
-        with path.open("wb") as sink:
-            for start in range(0, size, PART_BYTES):
-                sink.write(store.read_range(name, start, min(PART_BYTES, size - start)))
+        copy_object(store, name, target / name)
     return target
 
 

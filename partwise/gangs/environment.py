@@ -1,6 +1,8 @@
-"""The environment of a rank: torchrun's variables, and those that MPI programs look at.
+"""The environment of a rank: torchrun's variables, Open MPI's, and those of AzureML's nodes.
 
-The names and their meaning are those of https://pytorch.org/docs/stable/elastic/run.html.
+torchrun's names and their meaning are those of https://pytorch.org/docs/stable/elastic/run.html.
+AzureML's are those that scripts look at which were written for it: the address of the first node,
+as jobs of its Batch service have it, and the number of the own one.
 """
 
 from dataclasses import dataclass
@@ -62,6 +64,13 @@ def rank_environment(
         "OMPI_COMM_WORLD_LOCAL_RANK": str(place.local_rank),
         "OMPI_COMM_WORLD_LOCAL_SIZE": str(place.local_world_size),
         "OMPI_COMM_WORLD_NODE_RANK": str(place.local_rank),
+        # With a port where there are several nodes, and without one where there is a single one.
+        "AZ_BATCH_MASTER_NODE": f"{master[0]}:{master[1]}",
+        "AZ_BATCHAI_MPI_MASTER_NODE": master[0],
+        "AZ_BATCHAI_JOB_MASTER_NODE_IP": master[0],
+        "AZUREML_CR_NODE_RANK": str(place.node_rank),
+        "AZUREML_NODE_COUNT": str(place.nodes),
+        "AZUREML_RUN_ID": spec.run_id,
     }
     if place.gpus:
         variables["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)

@@ -87,6 +87,7 @@ def _row(name: str, end: RankEnd | None, generation: int, stopped: Stop | None) 
         rows=end.rows,
         seconds=end.seconds,
         peak_memory_bytes=end.peak_memory_bytes,
+        exit_code=end.exit_code,
         host=end.host,
         reason=end.reason or (None if failure else row.reason),
         error_type=failure.error_type if failure else None,

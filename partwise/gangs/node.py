@@ -267,9 +267,7 @@ class _NodeRun:
             local_world_size=node.ranks,
             node_rank=self._assignment.number,
             nodes=sum(node.ranks > 0 for node in spec.nodes),
-            # A function is told which GPUs are its own and sees no others. A script chooses among
-            # all of its node by LOCAL_RANK, as it does under torchrun.
-            gpus=node.gpus if isinstance(spec.target, CommandTarget) else node.gpus[own],
+            gpus=node.gpus if _shares_gpus(spec.target) else node.gpus[own],
         )
         log = RankLog(os.path.join(directory, "log"))
         words: tuple[str, ...] = ()
@@ -282,6 +280,7 @@ class _NodeRun:
         listens = rank == 0 and bool(payload)
         settings = RankSettings(
             directory=directory,
+            node_directory=self._folder,
             working_directory=working_directory or directory,
             words=words,
             payload=payload,
@@ -426,3 +425,8 @@ class _NodeRun:
             if error := rank.error():
                 errors[rank.rank] = error
         return NodeEnd(ends=tuple(ends), errors=errors)
+
+
+def _shares_gpus(target: FunctionTarget | CommandTarget) -> bool:
+    """Whether ranks see the GPUs of the others of their node."""
+    return isinstance(target, CommandTarget) or target.shares_gpus

@@ -51,8 +51,11 @@ def upload_node(
 
 
 def _files(rank: RankProcess, outcome: RankOutcome | None) -> Iterator[tuple[str, Path, str]]:
-    """Yield name, path and serde of what rank 0 made; nothing of the others, or of a failure."""
-    if rank.rank != 0 or outcome is None or outcome.status != PartitionStatus.DONE:
+    """Yield name, path and serde of what a rank made; nothing of one that failed.
+
+    Of the model and its folder only those of rank 0 count.
+    """
+    if outcome is None or outcome.status != PartitionStatus.DONE:
         return
     taken = {LOG_FILENAME, *outcome.files}
     if outcome.model_file:
@@ -61,6 +64,8 @@ def _files(rank: RankProcess, outcome: RankOutcome | None) -> Iterator[tuple[str
         yield path.name, path, outcome.serde
     for name, content in outcome.files.items():
         yield name, Path(content), ""
+    if rank.rank != 0:
+        return
     folder = Path(rank.directory, MODEL_FOLDER)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

@@ -4,7 +4,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from partwise.engine.scaling import ALL, ClusterWorker, ScalingConfig, rank_slots
+from partwise.engine.scaling import (
+    ALL,
+    ClusterWorker,
+    ScalingConfig,
+    Slot,
+    rank_slots,
+    slots_of,
+)
+from partwise.errors import ClusterError, InputError
 from partwise.gangs.spec import Node
 
 
@@ -52,10 +60,77 @@ def place_ranks(
             )
         )
         first_rank += len(devices)
-    homes = {node.worker for node in nodes}
+    return Placement(
+        nodes=(*nodes, *_lent(slots, first_rank)),
+        threads=slots[0].threads,
+        gpus=len(slots[0].gpus),
+    )
+
+
+def place_nodes(
+    workers: Sequence[ClusterWorker],
+    node_count: int,
+    process_count: int,
+    threads: int = ALL,
+    gpus: int = ALL,
+) -> Placement:
+    """Place nodes with equally many ranks on workers, one node on each.
+
+    Args:
+        workers: Those of the cluster.
+        node_count: How many nodes.
+        process_count: Ranks of each node.
+        threads: Of each rank; ALL: as many as so many ranks can have.
+        gpus: Of each rank; ALL: as many as so many ranks can have, also none.
+
+    Raises:
+        ClusterError: The cluster has no worker.
+        InputError: It does not have room for so many.
+    """
+    if not workers:
+        raise ClusterError("The Dask cluster has no worker; start some, or wait until they come.")
+    ranks = node_count * process_count
+
+    def room(cpus: int, devices: int) -> list[Slot]:
+        slots = slots_of(workers, process_count * cpus, process_count * devices)
+        return list({slot.worker: slot for slot in reversed(slots)}.values())[::-1]
+
+    there = sum(len(worker.gpus) for worker in workers)
+    least = max(1, threads)
+    if gpus == ALL:
+        numbers = range(there // ranks, 0, -1)
+        gpus = next((n for n in numbers if len(room(least, n)) >= node_count), 0)
+    if threads == ALL:
+        most = sum(max(worker.threads, worker.cores) for worker in workers) // ranks
+        numbers = range(most, 1, -1)
+        threads = next((n for n in numbers if len(room(n, gpus)) >= node_count), 1)
+    slots = room(threads, gpus)[:node_count]
+    if len(slots) < node_count:
+        needs = f"{threads} CPUs" + (f" and {gpus} GPUs" if gpus else "")
+        has = f"{sum(worker.threads for worker in workers)} CPUs and {there} GPUs"
+        raise InputError(
+            f"{ranks} processes with {needs} each are asked for: node_count={node_count}, "
+            f"process_count_per_node={process_count}. The cluster has {len(workers)} workers with "
+            f"{has}, which is room for {len(slots)} such nodes, one on a worker: ask for fewer "
+            "or smaller ones, or start more workers."
+        )
+    nodes = [
+        Node(
+            worker=slot.worker,
+            first_rank=place * process_count,
+            ranks=process_count,
+            gpus=slot.gpus,
+        )
+        for place, slot in enumerate(slots)
+    ]
+    return Placement(nodes=(*nodes, *_lent(slots, ranks)), threads=threads, gpus=gpus)
+
+
+def _lent(slots: Sequence[Slot], first_rank: int) -> list[Node]:
+    """Return nodes without ranks, for workers of which slots use threads or GPUs."""
+    homes = {slot.worker for slot in slots}
     lent = dict.fromkeys(other for slot in slots for other in slot.others if other not in homes)
-    nodes += [Node(worker=worker, first_rank=first_rank, ranks=0) for worker in lent]
-    return Placement(nodes=tuple(nodes), threads=slots[0].threads, gpus=len(slots[0].gpus))
+    return [Node(worker=worker, first_rank=first_rank, ranks=0) for worker in lent]
 
 
 def replace_lost(

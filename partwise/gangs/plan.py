@@ -1,11 +1,12 @@
 """Plan of a gang: all that is decided of its run before a rank is started."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from partwise.engine.scaling import ScalingConfig
+from partwise.engine.scaling import ClusterWorker
 from partwise.gangs.options import GangOptions
+from partwise.gangs.placement import Placement
 from partwise.gangs.work import RankWork
 from partwise.runs.claim import Identity, Intent, OnExisting
 from partwise.sources.descriptions import Source
@@ -17,15 +18,23 @@ class GangPlan:
 
     identity: Identity
     sources: Mapping[str, Source]
-    """The rows by name: "train", and those of the eval sets."""
+    """The rows by name: "train" and those of the eval sets, or inputs of a script that are rows."""
     work: RankWork
-    function: Any
-    """The user's function or trainer."""
+    name: str
+    """How messages name what the ranks run."""
     intent: Intent
     seed: int
     on_existing: OnExisting
-    scaling: ScalingConfig
+    place: Callable[[Sequence[ClusterWorker]], Placement]
+    """Places the ranks on the workers of a cluster; raises InputError where it has no room."""
     options: GangOptions
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     resume_from: str = ""
     """A run, or a folder, with a checkpoint to begin with; empty: none."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that stand in the run before the ranks begin, by their paths in it; a path names its
+    content, so that one that is there already is left as it is."""
+    buckets: tuple[str, ...] = ()
+    """Buckets that ranks read from besides those of the rows."""
+    shares_gpus: bool = False
+    """Whether each rank sees all GPUs of its node."""

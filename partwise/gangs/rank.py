@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import socket
 from contextlib import suppress
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from partwise.gangs.rank_settings import (
     RankOutcome,
     RankSettings,
 )
-from partwise.gangs.work import GangPayload
+from partwise.gangs.work import GangPayload, RankEnded
 from partwise.outcomes import PartitionStatus
 from partwise.store.credentials import set_credentials
 from partwise.store.store import Store
@@ -51,6 +52,10 @@ def run(settings: RankSettings) -> None:
         work_folder = Path(settings.directory, WORK_FOLDER)
         work_folder.mkdir()
         outcome = _describe(payload.work(context, str(work_folder)), context)
+    except RankEnded as ended:
+        code = ended.exit_code
+        # No failure: how the process ends, and what its log ends with, says all there is to say.
+        outcome = RankOutcome(status=PartitionStatus.FAILED.value, metrics=metrics)
     except BaseException as error:
         code = _exit_code(error)
         failure = describe_error(error)
@@ -67,8 +72,10 @@ def run(settings: RankSettings) -> None:
     # first who is known to have failed is to be the one who did.
     outcome.write(settings.directory)
     log.restore()
+    if code < 0:
+        _end_by_signal(-code)
     # The end of a rank is no place for users' exit handlers and threads to linger in.
-    os._exit(code)
+    os._exit(code & 0xFF)
 
 
 def _open_exchange(settings: RankSettings) -> RankExchange:
@@ -115,6 +122,7 @@ def _make_context(
         hyperparameters=payload.hyperparameters,
         model_directory=model_directory,
         scratch_directory=scratch,
+        node_directory=Path(settings.node_directory),
         sources=sources,
         exchange=exchange,
         checkpoints=StoreCheckpoints(
@@ -136,6 +144,7 @@ def _describe(produced: Produced, context: RankContext) -> RankOutcome:
         path = context.model_directory.parent / f"file-{number}"
         path.write_bytes(content)
         files[name] = str(path)
+    files |= {name: str(path) for name, path in context.outputs.items()}
     return RankOutcome(
         status=produced.status.value,
         reason=printable(produced.reason[:MESSAGE_CHARS]),
@@ -145,6 +154,12 @@ def _describe(produced: Produced, context: RankContext) -> RankOutcome:
         serde=produced.serde,
         files=files,
     )
+
+
+def _end_by_signal(number: int) -> None:
+    if number != signal.SIGKILL:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _exit_code(error: BaseException) -> int:

@@ -19,6 +19,8 @@ class RankSettings:
 
     directory: str
     """The rank's own folder."""
+    node_directory: str
+    """A folder that the ranks of the node share."""
     working_directory: str
     words: Sequence[str] = ()
     """Those of the command; empty: it calls the work in `payload`."""

@@ -33,6 +33,9 @@ class FunctionTarget:
     """A work that every rank calls: a `RankWork` and its sources, as cloudpickle bytes."""
 
     payload: StagedFile
+    shares_gpus: bool = False
+    """Whether each rank sees all GPUs of its node, among which a script chooses by LOCAL_RANK, as
+    it does under torchrun; else its own alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,26 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from partwise.connector.rank_context import Exchange, RankContext, RankRows
 from partwise.engine.works import Produced, check_metrics, produce_model
 from partwise.models.serdes import ModelSerde
 from partwise.outcomes import PartitionStatus, Result
+from partwise.processes import describe_exit
+from partwise.shuffle.shared_folder import SharedFolder
+
+
+class RankEnded(Exception):  # noqa: N818 (a program ends in many ways)
+    """The rank ends as a program did that it has run: what that wrote says why.
+
+    Args:
+        exit_code: Of the program, as `subprocess` gives it; not 0.
+    """
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__(describe_exit(exit_code))
+        self.exit_code = exit_code
 
 
 class RankWork(Protocol):
@@ -15,6 +29,18 @@ class RankWork(Protocol):
 
     def __call__(self, context: RankContext, directory: str) -> Produced:
         """Work as one rank; files that are to be kept are written to `directory`."""
+
+
+@runtime_checkable
+class StagedWork(Protocol):
+    """A work of which something has to lie where the ranks see it."""
+
+    def staged(self, folder: SharedFolder) -> RankWork:
+        """Return the work as it is sent to the ranks; called by the driver.
+
+        Args:
+            folder: For what ranks are to see; it stays until the gang has ended.
+        """
 
 
 class RankSource(Protocol):
@@ -56,4 +82,4 @@ class TrainRankWork:
         else:
             metrics = check_metrics(result.metrics)
             produced = Produced(status=PartitionStatus.DONE, metrics=metrics)
-        return replace(produced, files=dict(context.files))
+        return replace(produced, files=dict(context.files) if context.rank == 0 else {})

@@ -26,7 +26,7 @@ from partwise.reports.scales import seconds_text
 from partwise.reports.settings import describe_settings
 from partwise.reports.skew import describe_skew
 from partwise.reports.timeline import MOST_LANES, describe_timeline
-from partwise.runs.documents import RANK, REPORT_FILE, run_path
+from partwise.runs.documents import GANG_KINDS, RANK, REPORT_FILE, run_path
 from partwise.runs.ledger import KEY_PREFIX, metric_values
 from partwise.runs.run import Run
 
@@ -39,6 +39,7 @@ _NAME_CHARS = 100
 _KINDS = {
     "train": "training run",
     "train-distributed": "training run of one model",
+    "run-script": "run of a script",
     "infer": "inference run",
     "map": "map run",
     "export": "export run",
@@ -180,8 +181,8 @@ def _key_reader(run: Run, ledger: pa.Table) -> Callable[[int], str]:
 
 
 def _ranks(run: Run, ledger: pa.Table) -> list[tuple[str, ...]]:
-    """Return a line for each rank of a run of one model, the first ones of very many."""
-    if run.kind != "train-distributed":
+    """Return a line for each rank of a gang's run, the first ones of very many."""
+    if run.kind not in GANG_KINDS:
         return []
     lines: list[tuple[str, ...]] = []
     for row in ledger.slice(0, MOST_RANKS).to_pylist():

@@ -13,6 +13,7 @@
         replaced/                       those of them that a newer generation replaced
         damaged/                        ledger segments that could not be read
         checkpoints/                    of the ranks of a gang; see `partwise.runs.checkpoints`
+        snapshots/<sha256>.tar.gz       what scripts were run from; see `partwise.scripts.snapshot`
         report.html                     for people, of the newest generation that had ended when it
                                         was written (it says which); only browsers read it
 
@@ -45,19 +46,31 @@ REPLACED = "replaced"
 DAMAGED = "damaged"
 
 RunKind = Literal[
-    "train", "train-distributed", "infer", "map", "export", "export-transformers", "validate"
+    "train",
+    "train-distributed",
+    "run-script",
+    "infer",
+    "map",
+    "export",
+    "export-transformers",
+    "validate",
 ]
-"""What a run does. "train-distributed" trains one model on all rows, and has a partition for each
-rank of the gang that did so, by the key column `rank`. "export" is of the models of a training run;
+"""What a run does. "train-distributed" trains one model on all rows, and "run-script" runs a
+program; each has a partition for each rank of the gang that did so, by the key column `rank`.
+"export" is of the models of a training run;
 "export-transformers" is of a collection that no run trained, so no other run can take it for
 exports of its own models."""
 
+GANG_KINDS: tuple[RunKind, ...] = ("train-distributed", "run-script")
+"""Kinds of runs whose partitions are the ranks of a gang."""
 RANK = "rank"
-"""The key column of a run of one model."""
+"""Their key column."""
+SNAPSHOTS = "snapshots"
 
 OUTPUT_FOLDERS: dict[RunKind, str] = {
     "train": "outputs",
     "train-distributed": "outputs",
+    "run-script": "outputs",
     "infer": "predictions",
     "map": "outputs",
     "export": "outputs",
@@ -229,13 +242,13 @@ class SummaryDocument(Document):
     def is_complete(self, kind: RunKind) -> bool:
         """Whether all partitions were worked on: it was neither cancelled nor stopped by a budget.
 
-        Readers see the newest generation of which this holds. The ranks of a gang have one model,
-        so that a gang that failed has done nothing, even where each rank failed by itself.
+        Readers see the newest generation of which this holds. The ranks of a gang do one thing
+        together, so that a gang that failed has done nothing, even where each failed by itself.
 
         Args:
             kind: Of the run.
         """
-        if kind == "train-distributed" and self.status is RunStatus.FAILURE:
+        if kind in GANG_KINDS and self.status is RunStatus.FAILURE:
             return False
         return not self.counts.get(PartitionStatus.CANCELLED.value)
 

@@ -47,6 +47,7 @@ COLUMNS = pa.schema(
         pa.field("rows", pa.int64()),
         pa.field("seconds", pa.float64()),
         pa.field("peak_memory_bytes", pa.int64()),
+        pa.field("exit_code", pa.int32()),
         pa.field("finished_at", pa.timestamp("us", tz="UTC")),
         pa.field("host", pa.string()),
         pa.field("reason", pa.string()),
@@ -80,6 +81,9 @@ class LedgerRow:
     seconds: float | None = None
     peak_memory_bytes: int | None = None
     """Highest sample of anonymous memory; None where it ran shorter than the sampling takes."""
+    exit_code: int | None = None
+    """Of a rank of a gang, as `subprocess` gives it; None of a partition, which has no process of
+    its own."""
     finished_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     host: str | None = None
     """Who did the work: "<host name>/<name of the Dask worker>"."""
@@ -202,6 +206,9 @@ def readable_ledger(table: pa.Table) -> pa.Table:
     """
     keys = [name for name in table.column_names if name.startswith(KEY_PREFIX)]
     ours = [name for name in COLUMNS.names if name not in _NOT_SHOWN]
+    # Only ranks have one, and older releases wrote no such column.
+    if "exit_code" not in table.column_names or table["exit_code"].null_count == table.num_rows:
+        ours.remove("exit_code")
     columns: dict[str, Any] = {}
     for name in keys:
         short = name.removeprefix(KEY_PREFIX)

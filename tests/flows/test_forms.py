@@ -10,6 +10,7 @@ from partwise.flows import (
     map_partitions,
     model_pipeline,
     run_inference,
+    run_script,
     train_distributed,
     train_models,
     validate_exports,
@@ -21,6 +22,7 @@ FLOWS = {
         train_models,
         train_distributed,
         run_inference,
+        run_script,
         map_partitions,
         export_models,
         validate_exports,
@@ -44,7 +46,7 @@ def test_a_form_sends_its_defaults_and_none_is_null(name):
     schema = parameter_schema(FLOWS[name]).model_dump_for_openapi()
     fields = schema["properties"]
     defaults = {name: field["default"] for name, field in fields.items() if "default" in field}
-    sent = {name: FILLED_IN[name] for name in schema["required"]} | defaults
+    sent = {name: FILLED_IN[name] for name in schema.get("required", [])} | defaults
     assert sent.keys() == fields.keys()
     # As the server does before it takes a flow run.
     validate(sent, schema, raise_on_error=True, preprocess=False)

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.slow  # a Prefect server and a worker
 DEPLOYMENTS = (
     "train-models/on-demand",
     "train-distributed/on-demand",
+    "run-script/on-demand",
     "run-inference/on-demand",
     "map-partitions/on-demand",
     "export-models/on-demand",

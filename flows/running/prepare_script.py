@@ -1,0 +1,309 @@
+"""What the flow of a script decides before a rank is started: most refusals are here."""
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from partwise.engine.scaling import ClusterWorker
+from partwise.errors import InputError, RunNotFoundError
+from partwise.fingerprints.functions import arguments_fingerprint
+from partwise.gangs.options import GangOptions
+from partwise.gangs.placement import Placement, place_nodes
+from partwise.gangs.plan import GangPlan
+from partwise.gangs.spec import RANK_KEY
+from partwise.runs.claim import Identity, Intent, OnExisting
+from partwise.runs.documents import run_path, to_json
+from partwise.runs.run import Run
+from partwise.scripts.inputs import RUN_SCHEME, ScriptInput, StoredFiles, find_input
+from partwise.scripts.outputs import check_globs
+from partwise.scripts.rank_work import ScriptRankWork
+from partwise.scripts.snapshot import (
+    Snapshot,
+    read_snapshot_names,
+    snapshot_name,
+    take_snapshot,
+)
+from partwise.scripts.spec import ScriptBackend, ScriptSpec, check_placeholders, input_variable
+from partwise.sources.descriptions import Source
+from partwise.store.store import Store
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+_NAME = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
+_VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_SNAPSHOT = re.compile(r"run://([^/]+)(?:/snapshots/([0-9a-f]{64})(?:\.tar\.gz)?)?/?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptCall:
+    """What a caller asks for; plain values, as they are written down."""
+
+    run_id: str
+    entry_script: str = ""
+    command: str | Sequence[str] = ""
+    source_directory: str = "."
+    params: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Sequence[str] = ()
+    node_count: int = 1
+    process_count_per_node: int = 1
+    cpus_per_process: int = -1
+    gpus_per_process: int = -1
+    backend: ScriptBackend = "none"
+    environment_variables: Mapping[str, str] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+    resume_from: str = ""
+    resume_argument: str = ""
+    max_run_duration_s: float
+    grace_s: float
+    join_timeout_s: float
+    max_restarts: int
+    on_existing: OnExisting = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class _Code:
+    """The source directory as the run will have it."""
+
+    sha256: str = ""
+    content: bytes = b""
+    names: frozenset[str] = frozenset()
+
+
+def prepare_script(
+    call: ScriptCall, inputs: Mapping[str, str | Source], store: Store, shown: Mapping[str, Any]
+) -> GangPlan:
+    """Return the plan of a run of a script, checked as far as it can be before a slot is taken.
+
+    Args:
+        call: What is asked for.
+        inputs: By name: what `find_input` takes, or rows.
+        store: The artifact store.
+        shown: The inputs as they can be written down; without those that cannot.
+
+    Raises:
+        InputError: The call contradicts itself, or names a script or an input that is not there.
+    """
+    _check(call, inputs)
+    code = _take_code(call, store)
+    _check_script(call, code)
+    rows = {name: each for name, each in inputs.items() if not isinstance(each, str)}
+    found = {
+        name: find_input(name, each, store)
+        for name, each in inputs.items()
+        if isinstance(each, str)
+    }
+    spec = ScriptSpec(
+        words=_words(call),
+        is_script=bool(call.entry_script),
+        shell=call.command if isinstance(call.command, str) else "",
+        backend=call.backend,
+        snapshot_sha256=code.sha256,
+        environment_variables={"PARTWISE_BACKEND": call.backend, **call.environment_variables},
+        inputs=found,
+        row_inputs=tuple(sorted(rows)),
+        outputs=tuple(call.outputs),
+        resume_argument=call.resume_argument,
+    )
+    texts = {f"The argument {word!r}": word for word in spec.words}
+    check_placeholders({**texts, "The command": spec.shell}, inputs)
+    return GangPlan(
+        identity=Identity(run_id=call.run_id, kind="run-script", key_columns=RANK_KEY),
+        sources=rows,
+        work=ScriptRankWork(spec=spec, store=store),
+        name=f"The script {call.entry_script!r}" if call.entry_script else "The command",
+        intent=_describe_intent(call, code, found, rows, shown),
+        seed=0,
+        on_existing=call.on_existing,
+        place=partial(_place, call),
+        options=GangOptions(
+            time_limit_s=call.max_run_duration_s,
+            grace_s=call.grace_s,
+            join_timeout_s=call.join_timeout_s,
+            max_restarts=call.max_restarts,
+        ),
+        resume_from=_resume_from(call.resume_from),
+        files={snapshot_name(code.sha256): code.content} if code.sha256 else {},
+        buckets=tuple(each.store.url for each in found.values() if isinstance(each, StoredFiles)),
+        shares_gpus=True,
+    )
+
+
+def _check(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
+    if bool(call.entry_script) == bool(call.command):
+        both = "both" if call.command else "neither"
+        raise InputError(f"entry_script and command: give one of them; {both} is given.")
+    if call.command and (call.params or call.arguments):
+        raise InputError("params and arguments go with entry_script: a command has its own words.")
+    check_globs(call.outputs)
+    for name in inputs:
+        if not _NAME.fullmatch(name):
+            raise InputError(
+                f"The input {name!r} has no fit name: use letters, digits, '-', '_' and '.', "
+                "beginning with a letter."
+            )
+    variables = [input_variable(name) for name in inputs]
+    if twice := sorted({each for each in variables if variables.count(each) > 1}):
+        raise InputError(f"Two inputs would have the variable {twice[0]}: rename one of them.")
+    for name in call.environment_variables:
+        if not _VARIABLE.fullmatch(name):
+            raise InputError(f"environment_variables has {name!r}, which is no name of a variable.")
+
+
+def _take_code(call: ScriptCall, store: Store) -> _Code:
+    """Pack the source directory, or read the snapshot that a run has of it."""
+    named = _SNAPSHOT.fullmatch(call.source_directory)
+    if call.source_directory.startswith(RUN_SCHEME) and named is None:
+        raise InputError(
+            f"source_directory={call.source_directory!r} is not of the form run://RUN."
+        )
+    if not call.source_directory:
+        if call.entry_script:
+            raise InputError("entry_script needs a source_directory: name the script's folder.")
+        return _Code()
+    if named is None:
+        taken: Snapshot = take_snapshot(Path(call.source_directory))
+        return _Code(taken.sha256, taken.content, read_snapshot_names(taken.content))
+    run_id, sha256 = named[1], named[2]
+    if sha256 is None:
+        sha256 = newest_snapshot(run_id, store)
+    try:
+        content = store.read(run_path(run_id, snapshot_name(sha256)))
+    except FileNotFoundError as error:
+        raise RunNotFoundError(
+            f"source_directory={call.source_directory!r}: {store.url} has no such snapshot."
+        ) from error
+    return _Code(sha256, content, read_snapshot_names(content))
+
+
+def newest_snapshot(run_id: str, store: Store) -> str:
+    """Return the sha256 of the snapshot that the newest generation of a run was begun with.
+
+    Raises:
+        InputError: It has none, since it ran no script.
+    """
+    run = Run.open(run_id, store)
+    document = run.read_generation_document() if run.generation else None
+    call: Any = (document.call or document.call_known) if document else None
+    place = str(call["arguments"].get("source_directory")) if call else ""
+    named = _SNAPSHOT.fullmatch(place)
+    if named is None or named[2] is None:
+        raise InputError(
+            f"The run {run_id!r} is of the kind {run.kind!r} and has no snapshot of a source "
+            "directory: name a run of a script."
+        )
+    return named[2]
+
+
+def _check_script(call: ScriptCall, code: _Code) -> None:
+    if not call.entry_script:
+        return
+    path = PurePosixPath(call.entry_script)
+    if path.is_absolute() or ".." in path.parts:
+        raise InputError(
+            f"entry_script={call.entry_script!r} is not in the source directory: give its path "
+            "relative to source_directory."
+        )
+    if path.as_posix() not in code.names:
+        scripts = sorted(name for name in code.names if name.endswith(".py"))
+        there = ", ".join(scripts[:5]) + (" ..." if len(scripts) > 5 else "")
+        raise InputError(
+            f"There is no script {call.entry_script!r} in {call.source_directory!r}, or it is "
+            f"ignored there; the scripts that are: {there or 'none'}."
+        )
+
+
+def _words(call: ScriptCall) -> tuple[str, ...]:
+    """Return the script or command, and its arguments."""
+    if call.command:
+        return () if isinstance(call.command, str) else tuple(map(str, call.command))
+    words = [PurePosixPath(call.entry_script).as_posix()]
+    for name, value in call.params.items():
+        option = name if name.startswith("-") else f"--{name}"
+        if value is None or value is False:
+            continue
+        values = value if isinstance(value, list | tuple) else [value]
+        words += [option] if value is True else [option, *map(str, values)]
+    return (*words, *map(str, call.arguments))
+
+
+def _place(call: ScriptCall, workers: Sequence[ClusterWorker]) -> Placement:
+    placement = place_nodes(
+        workers,
+        call.node_count,
+        call.process_count_per_node,
+        call.cpus_per_process,
+        call.gpus_per_process,
+    )
+    if call.backend == "nccl" and not placement.gpus:
+        raise InputError(
+            "backend='nccl' is for GPUs, and no process has one: give backend='gloo', or a "
+            "cluster with a GPU for each process."
+        )
+    return placement
+
+
+def _resume_from(text: str) -> str:
+    """Return what a gang is to resume from: run://RUN is the run of this name."""
+    return text.removeprefix(RUN_SCHEME).rstrip("/") if text.startswith(RUN_SCHEME) else text
+
+
+def _describe_intent(
+    call: ScriptCall,
+    code: _Code,
+    found: Mapping[str, ScriptInput],
+    rows: Mapping[str, Source],
+    shown: Mapping[str, Any],
+) -> Intent:
+    """Return what the call is about to do; a repeat of it takes the snapshot that the run has."""
+    identities = {name: each.identity for name, each in found.items()}
+    identities |= {name: each.description().fingerprint for name, each in rows.items()}
+    digest = hashlib.sha256(repr(sorted(identities.items())).encode()).hexdigest()
+    deciding = {
+        "entry_script=": call.entry_script,
+        "command=": call.command,
+        "params=": dict(call.params),
+        "arguments=": list(call.arguments),
+        "processes=": [call.node_count, call.process_count_per_node],
+        "backend=": call.backend,
+        "environment_variables=": dict(call.environment_variables),
+        "outputs=": list(call.outputs),
+        "resume_from=": call.resume_from,
+        "resume_argument=": call.resume_argument,
+    }
+    given = {"file source_directory": code.sha256} if code.sha256 else {}
+    fingerprint = arguments_fingerprint(deciding, given)
+    written: dict[str, JsonValue] = {
+        name: to_json(getattr(call, name))
+        for name in ScriptCall.__dataclass_fields__
+        if name not in ("run_id", "on_existing", "source_directory")
+    }
+    if code.sha256:
+        place = f"{RUN_SCHEME}{call.run_id}/{snapshot_name(code.sha256)}"
+        written["source_directory"] = place
+    else:
+        written["source_directory"] = ""
+    written["inputs"] = to_json(dict(shown))
+    whole: dict[str, JsonValue] = {
+        "flow": "run_script",
+        "data": None,
+        "arguments": written,
+        "version": None,
+    }
+    obstacle = None
+    if lacking := sorted({*found, *rows} - set(shown)):
+        obstacle = f"the input {lacking[0]!r} is held in memory, or is a query with a password"
+    return Intent(
+        source_fingerprint=digest,
+        inputs_fingerprint=digest,
+        code_fingerprint=fingerprint.digest,
+        code_unknown=fingerprint.unknown,
+        code_parts=fingerprint.parts,
+        call=None if obstacle else whole,
+        call_obstacle=obstacle,
+        call_known=whole if obstacle else None,
+    )

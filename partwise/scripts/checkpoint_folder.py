@@ -1,0 +1,100 @@
+"""The folder in which a script leaves checkpoints, watched by the first rank of the gang."""
+
+import logging
+import shutil
+import threading
+from pathlib import Path
+
+from partwise.connector.rank_context import Checkpoints
+from partwise.errors import PartwiseError
+
+LOOK_S = 0.5
+"""So often the folder is looked at; what stays the same between two looks is complete."""
+
+_logger = logging.getLogger(__name__)
+
+_State = tuple[tuple[str, int, int], ...]
+
+
+class _ChangedError(Exception):
+    """A file was written to while the folder was copied."""
+
+
+class CheckpointFolder:
+    """Uploads what stands in a folder, each time that it has changed and then stays as it is.
+
+    A checkpoint is the whole folder. Its files are copied before they are uploaded, so that a
+    script may write the next one meanwhile; where it has done so during the copy, that is dropped.
+
+    Args:
+        folder: Where the script writes.
+        checkpoints: Where they are kept.
+
+    Example:
+        >>> with CheckpointFolder(folder, context.checkpoints):  # doctest: +SKIP
+        ...     program.run()
+    """
+
+    def __init__(self, folder: Path, checkpoints: Checkpoints) -> None:
+        self._folder = folder
+        self._checkpoints = checkpoints
+        self._seen = self._kept = _state_of(folder)
+        self._step = 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True, name="checkpoints")
+
+    def __enter__(self) -> "CheckpointFolder":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._ended.set()
+        self._thread.join()
+        # The script has ended, so what is there will not change.
+        self._seen = _state_of(self._folder)
+        self._keep()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_S):
+            now = _state_of(self._folder)
+            if now == self._seen:
+                self._keep()
+            self._seen = now
+
+    def _keep(self) -> None:
+        if self._seen == self._kept or not self._seen:
+            return
+        try:
+            self._checkpoints.save(self._copy, step=self._step + 1)
+        except _ChangedError:
+            return
+        except (PartwiseError, OSError) as error:
+            # The script works on: the next checkpoint may find the store as it should be.
+            _logger.warning("a checkpoint was not kept: %s", error)
+            return
+        self._step += 1
+        self._kept = self._seen
+
+    def _copy(self, target: Path) -> None:
+        for name, _, _ in self._seen:
+            path = target / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                shutil.copyfile(self._folder / name, path)
+            except FileNotFoundError as error:
+                raise _ChangedError from error
+        if _state_of(self._folder) != self._seen:
+            raise _ChangedError
+
+
+def _state_of(folder: Path) -> _State:
+    """Return names, sizes and times of all files of a folder."""
+    found = []
+    for path in sorted(folder.rglob("*")):
+        try:
+            about = path.stat()
+        except FileNotFoundError:
+            continue
+        if path.is_file():
+            found.append((path.relative_to(folder).as_posix(), about.st_size, about.st_mtime_ns))
+    return tuple(found)

@@ -1,0 +1,38 @@
+"""The folders of a script on a node: all of them are gone when the node ends.
+
+<node>/
+    work/            a fresh copy of the snapshot; where the script works
+    work/outputs/    for files that are to be kept, whatever they are named
+    inputs/<name>/   inputs that were brought here
+    checkpoints/     what the script keeps for an attempt that comes after this one
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFolders:
+    """The folders of one node; its ranks share them, as those of torchrun do."""
+
+    root: Path
+
+    @property
+    def work(self) -> Path:
+        """Where the script works: outputs are found below it."""
+        return self.root / "work"
+
+    @property
+    def inputs(self) -> Path:
+        """Has a folder for each input that was brought to the node."""
+        return self.root / "inputs"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What is written here, and then stays as it is, is a checkpoint."""
+        return self.root / "checkpoints"
+
+    @property
+    def outputs(self) -> Path:
+        """All files in it are outputs."""
+        return self.work / "outputs"

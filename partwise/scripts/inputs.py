@@ -1,0 +1,302 @@
+"""Inputs of a script: files and folders that a node has, or brings to its disk, once for its ranks.
+
+The driver looks whether an input is there, and describes it as one of the classes here; a node
+brings it, which fails with the input's name when it has vanished meanwhile. Rows are no files: the
+gang has them as a source, and the node writes them as Parquet (`write_rows`).
+"""
+
+import shutil
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from partwise.connector.rank_context import Share
+from partwise.errors import ArtifactNotFoundError, InputError, PartitionNotFoundError
+from partwise.gangs.checkpoints import copy_object, new_file, upload_files
+from partwise.runs.bundle import LOG_FILENAME, StoredArtifact, artifact_from_row, decode
+from partwise.runs.checkpoints import CheckpointFile
+from partwise.runs.documents import run_path
+from partwise.runs.ledger import KEY_PREFIX
+from partwise.runs.run import Run
+from partwise.store.store import Store
+
+RUN_SCHEME = "run://"
+ROWS_FILE = "rows.parquet"
+_WEB = ("http://", "https://")
+_TIMEOUT_S = 60.0
+
+
+class ScriptInput(Protocol):
+    """An input as the driver describes it; a value that pickles."""
+
+    @property
+    def identity(self) -> str:
+        """What changes when the input does, as far as that is known without reading it."""
+
+    def bring(self, name: str, folder: Path, store: Store) -> Path:
+        """Return where the input lies on this machine.
+
+        Args:
+            name: The input's.
+            folder: A new folder of the node for it.
+            store: The artifact store of the run.
+
+        Raises:
+            InputError: It is not there any more.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedPath:
+    """A file or folder that the workers see under the path that the driver knows."""
+
+    path: str
+    identity: str = ""
+
+    def bring(self, name: str, folder: Path, store: Store) -> Path:  # noqa: ARG002 (the protocol)
+        """Return the path as it is; it is not copied."""
+        path = Path(self.path)
+        if not path.exists():
+            raise vanished(name, self.path)
+        return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadedPath:
+    """A file or folder of the driver's machine, which the workers do not see."""
+
+    path: str
+    is_file: bool
+    source: str
+    """Folder of its parts in the artifact store."""
+    files: tuple[CheckpointFile, ...]
+    identity: str = ""
+
+    def bring(self, name: str, folder: Path, store: Store) -> Path:
+        """Copy it out of the store."""
+        try:
+            for file in self.files:
+                with new_file(folder / file.path) as sink:
+                    for part in file.parts:
+                        sink.write(store.read(f"{self.source}/{part.name}"))
+        except FileNotFoundError as error:
+            raise vanished(name, self.path) from error
+        return folder / self.files[0].path if self.is_file else folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFiles:
+    """Objects of a bucket."""
+
+    store: Store
+    names: tuple[str, ...]
+    """Of the objects, relative to that store."""
+    is_file: bool
+    identity: str = ""
+
+    def bring(self, name: str, folder: Path, store: Store) -> Path:  # noqa: ARG002 (the protocol)
+        """Copy the objects, piece by piece."""
+        for each in self.names:
+            try:
+                copy_object(self.store, each, folder / each)
+            except FileNotFoundError as error:
+                raise vanished(name, f"{self.store.url}/{each}") from error
+        return folder / self.names[0] if self.is_file else folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebFile:
+    """A file behind http or https."""
+
+    url: str
+    identity: str = ""
+
+    def bring(self, name: str, folder: Path, store: Store) -> Path:  # noqa: ARG002 (the protocol)
+        """Read it from the network to the disk."""
+        path = folder / (PurePosixPath(urllib.parse.urlsplit(self.url).path).name or "file")
+        try:
+            with (
+                urllib.request.urlopen(self.url, timeout=_TIMEOUT_S) as source,  # noqa: S310
+                new_file(path) as sink,
+            ):
+                shutil.copyfileobj(source, sink, 1 << 20)
+        except (urllib.error.URLError, OSError) as error:
+            raise vanished(name, self.url, f" ({error})") from error
+        return path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunArtifacts:
+    """Artifacts of a run in the artifact store."""
+
+    run_id: str
+    files: tuple[tuple[str, StoredArtifact], ...]
+    """Each with its path below the input's folder."""
+    is_file: bool
+    identity: str = ""
+
+    def bring(self, name: str, folder: Path, store: Store) -> Path:
+        """Read them, each checked against its sha256."""
+        for path, artifact in self.files:
+            bundle = run_path(self.run_id, artifact.bundle)
+            try:
+                stored = store.read_range(bundle, artifact.offset, artifact.stored_bytes)
+            except FileNotFoundError as error:
+                raise vanished(name, f"{RUN_SCHEME}{self.run_id}/{path}") from error
+            with new_file(folder / path) as sink:
+                sink.write(decode(stored, artifact, f"the run {self.run_id!r}"))
+        return folder / self.files[0][0] if self.is_file else folder
+
+
+def vanished(name: str, what: str, why: str = "") -> InputError:
+    """Return the error of an input that is not there any more."""
+    return InputError(
+        f"The input {name!r}, {what}, is not there{why}; put it back where it was, or name another "
+        "one in inputs=."
+    )
+
+
+def find_input(name: str, text: str, store: Store) -> ScriptInput:
+    """Look for an input that is named by a text.
+
+    Args:
+        name: The input's.
+        text: A path of a file or folder; a URL of one in a bucket, or behind http; or artifacts of
+            a run of the artifact store: run://RUN, run://RUN/KEY or run://RUN/KEY/FILE.
+        store: The artifact store.
+
+    Raises:
+        InputError: It is not there.
+        StoreError: The bucket cannot be read.
+    """
+    if text.startswith(RUN_SCHEME):
+        return _find_artifacts(name, text, store)
+    if text.startswith(_WEB):
+        return WebFile(url=text, identity=text)
+    if "://" in text and not text.startswith("file://"):
+        return _find_objects(name, text)
+    path = Path(text.removeprefix("file://")).expanduser().absolute()
+    if not path.exists():
+        raise vanished(name, str(path))
+    return SharedPath(path=str(path), identity=_path_identity(path))
+
+
+def upload_input(found: SharedPath, store: Store, target: str) -> UploadedPath:
+    """Write a file or folder of this machine to the store, for workers that do not see it.
+
+    Args:
+        found: The input.
+        store: The artifact store.
+        target: A new folder in it.
+
+    Raises:
+        InputError: There is nothing in the folder.
+    """
+    path = Path(found.path)
+    paths = list(_files_below(path))
+    if not paths:
+        raise InputError(f"The folder {found.path} is empty, so it cannot be an input.")
+    root = path.parent if path.is_file() else path
+    files = upload_files(store, target, root, paths)
+    return UploadedPath(
+        path=found.path,
+        is_file=path.is_file(),
+        source=target,
+        files=files,
+        identity=found.identity,
+    )
+
+
+def write_rows(share: Share, folder: Path) -> Path:
+    """Write all rows of a share as a Parquet file, and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / ROWS_FILE
+    writer: pq.ParquetWriter | None = None
+    try:
+        for batch in share.batches():
+            # Of the rows as they come: dictionaries may be shown as another type.
+            writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
+            writer.write_batch(batch)
+        if writer is None:
+            pq.write_table(pa.Table.from_batches([], share.schema), path)
+    finally:
+        if writer is not None:
+            writer.close()
+    return path
+
+
+def _find_objects(name: str, text: str) -> StoredFiles:
+    """Find an object of this URL, or those in the folder of this name."""
+    head, _, last = text.rstrip("/").rpartition("/")
+    if "://" in head and not text.endswith("/"):
+        parent = Store.parse(head)
+        if parent.exists(last):
+            return StoredFiles(store=parent, names=(last,), is_file=True, identity=text)
+    folder = Store.parse(text)
+    names = tuple(folder.list(""))
+    if not names:
+        raise vanished(name, text)
+    return StoredFiles(store=folder, names=names, is_file=False, identity="\n".join([text, *names]))
+
+
+def _find_artifacts(name: str, text: str, store: Store) -> RunArtifacts:
+    run_id, _, rest = text.removeprefix(RUN_SCHEME).partition("/")
+    key, _, filename = rest.partition("/")
+    run = Run.open(run_id, store)
+    rows = _rows_of(run, key)
+    files = []
+    for row in rows:
+        for artifact in map(artifact_from_row, row["artifacts"]):
+            path = artifact.filename if key else f"{row['partition_id']}/{artifact.filename}"
+            if artifact.filename == filename or (not filename and path != LOG_FILENAME):
+                files.append((path, artifact))
+    if not files:
+        what = f"artifact {filename!r}" if filename else "artifacts"
+        raise ArtifactNotFoundError(
+            f"The input {name!r}, {text}: the run ({run.status.value}) has no {what} there."
+        )
+    return RunArtifacts(
+        run_id=run_id,
+        files=tuple(files),
+        is_file=bool(filename),
+        identity="\n".join(f"{path} {artifact.sha256}" for path, artifact in files),
+    )
+
+
+def _rows_of(run: Run, key: str) -> list[dict[str, Any]]:
+    """Return the ledger rows of a partition, named by its key's text or partition_id; of all."""
+    rows: list[dict[str, Any]] = run.ledger.to_pylist()
+    if not key:
+        return rows
+    names = [f"{KEY_PREFIX}{column.name}" for column in run.key_columns]
+    chosen = [
+        row
+        for row in rows
+        if key in (row["partition_id"], ",".join(str(row[name]) for name in names))
+    ]
+    if not chosen:
+        raise PartitionNotFoundError(f"The run {run.run_id!r} has no partition {key!r}.")
+    return chosen
+
+
+def _files_below(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        yield path
+    else:
+        yield from sorted(each for each in path.rglob("*") if each.is_file())
+
+
+def _path_identity(path: Path) -> str:
+    """Return names, sizes and times of a file, or of all files of a folder."""
+    lines = [str(path)]
+    for each in _files_below(path):
+        about = each.stat()
+        lines.append(f"{each} {about.st_size} {about.st_mtime_ns}")
+    return "\n".join(lines)

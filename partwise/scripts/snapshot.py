@@ -1,0 +1,208 @@
+"""The source directory of a script, packed by content: a run can be repeated from itself.
+
+    <store>/runs/<run_id>/snapshots/<sha256>.tar.gz
+
+The same files give the same bytes, whenever and wherever they are packed: names in order, no times,
+no owners. So the name tells two snapshots apart, and an unchanged folder is stored once. Only
+regular files, folders and symbolic links that stay in the folder are in it, and what lies outside
+cannot be written when it is unpacked.
+"""
+
+import gzip
+import hashlib
+import io
+import os
+import stat
+import tarfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pathspec import GitIgnoreSpec
+
+from partwise.errors import InputError, IntegrityError
+from partwise.formatting import size
+from partwise.runs.documents import SNAPSHOTS
+
+LARGEST_BYTES = 300_000_000
+"""Of all files, before they are packed: as AzureML has it."""
+LARGEST_COUNT = 20_000
+IGNORE_FILES = (".gitignore", ".partwiseignore")
+"""In the order of their say: what the second one has about a file counts more."""
+_ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".ipynb_checkpoints/", ".venv/")
+_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """A packed folder."""
+
+    content: bytes
+    """A tar file, compressed by gzip."""
+    sha256: str
+    """Of the tar file."""
+    files: int
+
+    @property
+    def name(self) -> str:
+        """Where it lies, relative to the folder of the run."""
+        return snapshot_name(self.sha256)
+
+
+def snapshot_name(sha256: str) -> str:
+    """Return where a snapshot lies, relative to the folder of its run."""
+    return f"{SNAPSHOTS}/{sha256}.tar.gz"
+
+
+def take_snapshot(directory: Path) -> Snapshot:
+    """Pack a folder, but for what its .gitignore and .partwiseignore files leave out.
+
+    Args:
+        directory: The folder.
+
+    Raises:
+        InputError: There is no such folder, it is too large, or it holds something that cannot be
+            packed: a link that leads out of it, a device, a file that may not be read.
+    """
+    if not directory.is_dir():
+        raise InputError(
+            f"source_directory={str(directory)!r}: there is no such folder; name the one that the "
+            "script is in."
+        )
+    paths = list(_files_of(directory))
+    _check_size(directory, paths)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in paths:
+            _add(archive, directory, path)
+    plain = packed.getvalue()
+    return Snapshot(
+        content=gzip.compress(plain, compresslevel=1, mtime=0),
+        # Not of the compressed bytes, which are others where zlib is another one.
+        sha256=hashlib.sha256(plain).hexdigest(),
+        files=len(paths),
+    )
+
+
+def unpack_snapshot(content: bytes, sha256: str, target: Path) -> None:
+    """Unpack a snapshot into a new folder; nothing is written outside of it.
+
+    Raises:
+        IntegrityError: The bytes differ from their checksum, or would be written elsewhere.
+    """
+    try:
+        plain = gzip.decompress(content)
+    except (OSError, EOFError, zlib.error):
+        plain = b""
+    if hashlib.sha256(plain).hexdigest() != sha256:
+        raise IntegrityError(
+            f"The snapshot {snapshot_name(sha256)} differs from its checksum, so it was changed or "
+            "damaged; run the script from its source directory again."
+        )
+    target.mkdir(parents=True)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
+            archive.extractall(target, filter="data")
+    except tarfile.TarError as error:
+        raise IntegrityError(
+            f"The snapshot {snapshot_name(sha256)} cannot be unpacked: {error}."
+        ) from error
+
+
+def read_snapshot_names(content: bytes) -> frozenset[str]:
+    """Return the names of all files in a snapshot."""
+    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
+        return frozenset(archive.getnames())
+
+
+def _files_of(directory: Path) -> Iterator[Path]:
+    """Yield the files and links of a folder that are not ignored, in the order of their names."""
+    always = [("", GitIgnoreSpec.from_lines(_ALWAYS_IGNORED))]
+    yield from _walk(directory, "", always)
+
+
+def _walk(root: Path, folder: str, rules: list[tuple[str, GitIgnoreSpec]]) -> Iterator[Path]:
+    here = root / folder
+    rules = [*rules, *_rules_of(here, folder)]
+    for entry in sorted(os.scandir(here), key=lambda entry: entry.name):
+        name = f"{folder}{entry.name}"
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if _is_ignored(f"{name}/" if is_folder else name, rules):
+            continue
+        if is_folder:
+            # As git does: nothing below an ignored folder can be taken back in.
+            yield from _walk(root, f"{name}/", rules)
+        else:
+            yield root / name
+
+
+def _rules_of(here: Path, folder: str) -> Iterator[tuple[str, GitIgnoreSpec]]:
+    for name in IGNORE_FILES:
+        path = here / name
+        if path.is_file():
+            yield folder, GitIgnoreSpec.from_lines(path.read_text(errors="replace").splitlines())
+
+
+def _is_ignored(name: str, rules: list[tuple[str, GitIgnoreSpec]]) -> bool:
+    """Whether a file is ignored: the rule that stands nearest to it decides."""
+    for folder, spec in reversed(rules):
+        found = spec.check_file(name.removeprefix(folder)).include
+        if found is not None:
+            return found
+    return False
+
+
+def _check_size(directory: Path, paths: list[Path]) -> None:
+    sizes = [(path.lstat().st_size, path) for path in paths]
+    total = sum(bytes_ for bytes_, _ in sizes)
+    if total <= LARGEST_BYTES and len(paths) <= LARGEST_COUNT:
+        return
+    largest = sorted(sizes, key=lambda one: -one[0])[:_SHOWN]
+    shown = ", ".join(f"{path.relative_to(directory)} ({size(bytes_)})" for bytes_, path in largest)
+    raise InputError(
+        f"source_directory={str(directory)!r} has {len(paths):,} files of {size(total)}, and the "
+        f"limit is {LARGEST_COUNT:,} files of {size(LARGEST_BYTES)}; the largest are {shown}. Name "
+        "what the script does not need in a file .partwiseignore there, and hand data over as "
+        "inputs=."
+    )
+
+
+def _add(archive: tarfile.TarFile, directory: Path, path: Path) -> None:
+    member = tarfile.TarInfo(path.relative_to(directory).as_posix())
+    mode = path.lstat().st_mode
+    if stat.S_ISLNK(mode):
+        member.type = tarfile.SYMTYPE
+        member.linkname = _link_target(directory, path)
+        archive.addfile(member)
+        return
+    if not stat.S_ISREG(mode):
+        raise InputError(
+            f"{path} is no file, folder or link, and cannot be part of a snapshot; name it in a "
+            "file .partwiseignore in the source directory."
+        )
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"The source directory cannot be packed: {error}.") from error
+    # Of the file as it was read: it may be written to at this moment.
+    member.size = len(content)
+    member.mode = 0o755 if mode & 0o111 else 0o644
+    archive.addfile(member, io.BytesIO(content))
+
+
+def _link_target(directory: Path, path: Path) -> str:
+    """Return where a link leads, relative to its own folder.
+
+    Raises:
+        InputError: It leads out of the source directory.
+    """
+    root = directory.resolve()
+    target = Path(os.path.normpath(path.parent.resolve() / os.readlink(path)))
+    if not target.is_relative_to(root) or not path.resolve().is_relative_to(root):
+        raise InputError(
+            f"The link {path.relative_to(directory)} leads to {os.readlink(path)!r}, out of the "
+            f"source directory {str(directory)!r}: copy the file there, hand it over as an input, "
+            "or name the link in a file .partwiseignore."
+        )
+    return os.path.relpath(target, path.parent.resolve())

@@ -1,0 +1,121 @@
+"""What a run of a script is asked to do, as it travels to the ranks."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from partwise.errors import InputError
+from partwise.scripts.inputs import ScriptInput
+
+ScriptBackend = Literal["none", "gloo", "nccl", "mpi"]
+"""How the ranks of a script find each other: by torchrun's variables, or started by mpirun."""
+
+VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""Variables of a rank that stand for their values in arguments, as `$LOCAL_RANK`."""
+
+_PLACEHOLDER = re.compile(r"\{(inputs\.[^{}]+|outputs|checkpoints|resume_from)\}")
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptSpec:
+    """A program, and what it is given; the same for all ranks."""
+
+    words: tuple[str, ...] = ()
+    """A script and its arguments, or the words of a command; empty: `shell` is run."""
+    is_script: bool = True
+    """Whether the first word is a Python script, to be run by the environment's Python."""
+    shell: str = ""
+    """A command line for /bin/sh."""
+    backend: ScriptBackend = "none"
+    snapshot_sha256: str = ""
+    """Names the packed source directory in the run; empty: there is none."""
+    environment: Any = None
+    """A `ResolvedEnvironment`; None: the worker's own Python."""
+    environment_variables: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, ScriptInput] = field(default_factory=dict)
+    row_inputs: tuple[str, ...] = ()
+    """Inputs that are rows, which the gang has as sources of these names."""
+    outputs: tuple[str, ...] = ()
+    """Globs, relative to the working folder."""
+    resume_argument: str = "--resume-from"
+    """The argument by which the script is told what to resume from, or words with the placeholder
+    {resume_from}; empty: none."""
+
+    def command(
+        self, python: str, places: Mapping[str, str], variables: Mapping[str, str]
+    ) -> list[str]:
+        """Return the words of the program as a rank starts it.
+
+        Args:
+            python: The interpreter of a script.
+            places: What the placeholders stand for; without "resume_from" where there is nothing
+                to resume from.
+            variables: The rank's, by name.
+        """
+        resume = self._resume_words(places)
+        if self.shell:
+            quoted = {name: shlex.quote(place) for name, place in places.items()}
+            line = " ".join([_filled(self.shell, quoted), *map(shlex.quote, resume)])
+            return ["/bin/sh", "-c", line]
+        words = [_with_variables(_filled(word, places), variables) for word in self.words]
+        return [*([python] if self.is_script else []), *words, *resume]
+
+    def _resume_words(self, places: Mapping[str, str]) -> list[str]:
+        # A caller who uses the placeholder in arguments has said where it is to stand.
+        is_placed = any("{resume_from}" in word for word in (self.shell, *self.words))
+        if "resume_from" not in places or not self.resume_argument or is_placed:
+            return []
+        words = shlex.split(self.resume_argument)
+        if "{resume_from}" not in self.resume_argument:
+            words.append("{resume_from}")
+        return [_filled(word, places) for word in words]
+
+
+def input_variable(name: str) -> str:
+    """Return the environment variable that says where an input lies.
+
+    Example:
+        >>> input_variable("train-rows")
+        'PARTWISE_INPUT_TRAIN_ROWS'
+    """
+    return "PARTWISE_INPUT_" + re.sub(r"\W", "_", name, flags=re.ASCII).upper()
+
+
+def check_placeholders(texts: Mapping[str, str], inputs: Mapping[str, Any]) -> None:
+    """See that placeholders name inputs that there are.
+
+    Args:
+        texts: Arguments and commands, by the words that messages name them with.
+        inputs: By name.
+
+    Raises:
+        InputError: One does not.
+    """
+    for what, text in texts.items():
+        for found in _PLACEHOLDER.findall(text):
+            name = found.removeprefix("inputs.")
+            if found.startswith("inputs.") and name not in inputs:
+                known = ", ".join(sorted(inputs)) or "none"
+                raise InputError(
+                    f"{what} has {{{found}}}, and there is no input {name!r}; there are: {known}."
+                )
+
+
+def _filled(text: str, places: Mapping[str, str]) -> str:
+    """Return a text with paths in place of the placeholders; an empty one where there is none."""
+
+    def replace(match: re.Match[str]) -> str:
+        return places.get(match[1], "")
+
+    return _PLACEHOLDER.sub(replace, text)
+
+
+def _with_variables(text: str, variables: Mapping[str, str]) -> str:
+    def replace(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return variables.get(name, match[0]) if name in VARIABLES else match[0]
+
+    return _VARIABLE.sub(replace, text)
