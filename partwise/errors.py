@@ -27,6 +27,7 @@
     ├── ExportMismatch                     an export that does not give what its model gives
     ├── IntegrityError                     bytes differ from their checksum
     ├── PeerLostError                      a rank of a gang failed because another one had ended
+    ├── MpiError                           Open MPI did not start a job, or came to an end before it
     ├── ClusterError                       the Dask cluster cannot be reached, or went away
     ├── OutputError                        the rows of a run were not appended to a table
     ├── ServiceError                       a Prefect server or worker does not start, or refuses
@@ -179,6 +180,10 @@ class IntegrityError(PartwiseError):
 
 class PeerLostError(PartwiseError):
     """A rank failed because another one had ended; never the reason that a gang is given."""
+
+
+class MpiError(PartwiseError):
+    """Open MPI did not start the processes of a job, or came to an end before they did."""
 
 
 class ClusterError(PartwiseError):

@@ -1,0 +1,230 @@
+"""Which Open MPI a machine has, and how it is told to start the ranks of a gang without ssh."""
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import psutil
+from distributed import Client
+
+from partwise.errors import InputError
+
+LAUNCH_PROGRAM = "partwise-mpi-launch"
+"""What Open MPI runs in the place of ssh; found by PATH, as its setting cannot hold blanks."""
+JOIN = 'exec "$PARTWISE_MPI_PYTHON" -I -S "$PARTWISE_MPI_STUB" join'
+"""What Open MPI runs on each node in the place of the program, by a shell."""
+_VERSION_S = 60.0
+_TESTED = "4"
+# Of an Open MPI job, or of a scheduler, in which a worker itself was started: they would have Open
+# MPI take us for a part of these.
+_FOREIGN = re.compile(
+    r"OMPI_(?!MCA_|ALLOW_)|OMPI_MCA_(orte_|ess|pmix)|PMIX_|PMI_|PRTE_|SLURM_|PBS_|LSB_|LSF_"
+    r"|PE_HOSTFILE"
+)
+_OF_PROCESS = ("OMPI_", "PMIX_", "HFI_", "IPATH_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenMpi:
+    """An Open MPI that was found."""
+
+    mpirun: str
+    """Path of its mpirun."""
+    version: str
+    """As "4.1.4"."""
+
+
+def find_open_mpi(path: str | None = None) -> OpenMpi:
+    """Return the Open MPI whose mpirun comes first in a PATH; None: that of this process.
+
+    Raises:
+        InputError: There is no mpirun, it is that of another MPI, or of a version that this is not
+            made for.
+    """
+    mpirun = shutil.which("mpirun", path=path)
+    if mpirun is None:
+        raise InputError(
+            "backend='mpi' needs Open MPI, and there is no mpirun in PATH "
+            f"({os.environ.get('PATH', '') if path is None else path}): install openmpi-bin."
+        )
+    try:
+        told = subprocess.run(  # noqa: S603 (what PATH names mpirun)
+            [mpirun, "--version"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **_AS_ROOT},
+            timeout=_VERSION_S,
+            check=False,
+        ).stdout.decode(errors="replace")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"{mpirun} --version does not answer: {error}.") from error
+    found = re.search(r"\(Open MPI\) (\d[\w.]*)", told)
+    if found is None:
+        first = told.strip().partition("\n")[0]
+        raise InputError(
+            f"backend='mpi' needs Open MPI, and {mpirun} is of something else: {first!r}. Put the "
+            "mpirun of Open MPI first in PATH."
+        )
+    version = found[1]
+    if version.partition(".")[0] != _TESTED:
+        raise InputError(
+            f"backend='mpi' knows Open MPI {_TESTED}, and {mpirun} is of Open MPI {version}."
+        )
+    return OpenMpi(mpirun=mpirun, version=version)
+
+
+def check_open_mpi(client: Client, workers: Sequence[str], path: str | None = None) -> OpenMpi:
+    """Look for Open MPI on Dask workers, which answer while their slots are busy.
+
+    Args:
+        client: Connected to the cluster.
+        workers: Addresses of those that are to be looked at.
+        path: PATH of the program; None: the worker's own.
+
+    Raises:
+        InputError: A worker has none that fits, or they have several versions.
+    """
+    answers: Mapping[str, OpenMpi | str] = client.run(_look, path, workers=list(workers))
+    for worker, answer in sorted(answers.items()):
+        if isinstance(answer, str):
+            raise InputError(f"On the worker {worker}: {answer}")
+    found = {one.version: worker for worker, one in answers.items() if isinstance(one, OpenMpi)}
+    if len(found) > 1:
+        of_each = ", ".join(f"{version} on {worker}" for version, worker in sorted(found.items()))
+        raise InputError(
+            f"Workers have several versions of Open MPI: {of_each}. Install the same on all."
+        )
+    return next(one for one in answers.values() if isinstance(one, OpenMpi))
+
+
+def _look(path: str | None) -> OpenMpi | str:
+    try:
+        return find_open_mpi(path)
+    except InputError as error:
+        return str(error)
+
+
+# A rank runs the user's code as root as well where its worker does; what Open MPI warns of is its
+# own clearing up, and that happens in the rank's folder.
+_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+
+
+def mpirun_words(ranks_of_nodes: Sequence[int]) -> list[str]:
+    """Return the command that starts a job.
+
+    The first node is mpirun's own. The others have addresses that nobody has (240.0.0.0/4), so that
+    they are neither looked up nor taken for this machine, and their numbers can be read from them.
+
+    Args:
+        ranks_of_nodes: How many ranks each node has.
+    """
+    hosts = [
+        f"{node_host(node) if node else 'localhost'}:{ranks}"
+        for node, ranks in enumerate(ranks_of_nodes)
+    ]
+    return [
+        *("mpirun", "-n", str(sum(ranks_of_nodes)), "-H", ",".join(hosts)),
+        # Ranks are numbered node by node, as in the gang. Each node may be one of several on its
+        # machine, and would bind its ranks to the same cores as they do.
+        *("--map-by", "slot", "--bind-to", "none"),
+        # A folder that every machine has; each program is started in its own.
+        *("--wdir", "/"),
+        # So that a daemon is our child until it ends.
+        "--leave-session-attached",
+        *("--mca", "plm", "rsh", "--mca", "plm_rsh_agent", LAUNCH_PROGRAM),
+        *("--mca", "plm_rsh_no_tree_spawn", "1"),
+        *("/bin/sh", "-c", JOIN),
+    ]
+
+
+def node_host(node: int) -> str:
+    """Return the address that stands for a node."""
+    return f"240.{node >> 16 & 0xFF}.{node >> 8 & 0xFF}.{node & 0xFF}"
+
+
+def daemon_environment(
+    environment: Mapping[str, str], address: str, folder: str, variables: Mapping[str, str]
+) -> dict[str, str]:
+    """Return the variables of mpirun, and of the daemon of another node.
+
+    Args:
+        environment: Those of the program.
+        address: By which other nodes reach this one; empty: there are none.
+        folder: For what they keep on disk; it is gone with the rank.
+        variables: Those of our stub.
+    """
+    own = {
+        "PATH": f"{folder}{os.pathsep}{environment.get('PATH', os.defpath)}",
+        "TMPDIR": folder,
+        # Else mpirun's own, which are of its node, would be those of all.
+        "OMPI_MCA_plm_rsh_pass_environ_mca_params": "0",
+        **_AS_ROOT,
+        **variables,
+    }
+    return {**_without_foreign(environment), **_interfaces("oob", address, environment), **own}
+
+
+def program_environment(
+    environment: Mapping[str, str],
+    of_process: Mapping[str, str],
+    address: str,
+    folder: str,
+    *,
+    is_crowded: bool,
+) -> dict[str, str]:
+    """Return the variables of a program.
+
+    Args:
+        environment: Those that its caller gives it.
+        of_process: Those that Open MPI has given to the stub that stands for it.
+        address: By which other nodes reach this one; empty: there are none.
+        folder: For what it shares with its neighbours, on this machine's disk.
+        is_crowded: Whether its machine has fewer cores than ranks.
+    """
+    # Open MPI names these files after the number of a rank on its node, so that two nodes on one
+    # machine would overwrite each other's in /dev/shm; and of a process that is killed they stay.
+    backing = dict.fromkeys(
+        ("btl_vader_backing_directory", "osc_sm_backing_directory", "osc_rdma_backing_directory"),
+        folder,
+    )
+    if is_crowded:
+        # One that waits for another is to leave it the core.
+        backing["mpi_yield_when_idle"] = "1"
+    given = {f"OMPI_MCA_{name}": value for name, value in backing.items()}
+    of_process = {
+        name: value
+        for name, value in of_process.items()
+        # These two are the stub's words.
+        if name.startswith(_OF_PROCESS) and name not in ("OMPI_COMMAND", "OMPI_ARGV")
+    }
+    return {
+        **given,
+        **_interfaces("btl", address, environment),
+        **of_process,
+        **_without_foreign(environment),
+    }
+
+
+def _without_foreign(environment: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in environment.items() if not _FOREIGN.match(name)}
+
+
+def _interfaces(layer: str, address: str, environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the setting that has a layer of Open MPI use the gang's own network alone.
+
+    Otherwise it takes all interfaces, and where two machines have the same address on one of them,
+    such as that of docker0, it waits for itself for ever.
+    """
+    names = f"OMPI_MCA_{layer}_tcp_if_include", f"OMPI_MCA_{layer}_tcp_if_exclude"
+    if any(name in environment for name in names):
+        return {}
+    own = {one.address for found in psutil.net_if_addrs().values() for one in found}
+    address = address or "127.0.0.1"
+    # An address by which others reach this machine need not be one that it knows of.
+    if "." not in address or address not in own:
+        return {}
+    return {names[0]: f"{address}/32", "OMPI_MCA_oob_tcp_disable_ipv6_family": "1"}
