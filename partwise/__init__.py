@@ -40,6 +40,7 @@ _MODULES = {
     "partwise.exports.protocol": ("Exporter", "ModelDescription"),
     "partwise.transformers.options": ("TransformersOptions",),
     "partwise.transformers.collection": ("TransformersExport",),
+    "partwise.environments.environment": ("Environment",),
     "partwise.engine.options": ("ExecutionOptions",),
     "partwise.engine.scaling": ("ScalingConfig",),
     "partwise.gangs.options": ("GangOptions",),
@@ -73,6 +74,7 @@ _MODULES = {
         ),
         *("ExportRefused", "ExportMismatch", "IntegrityError", "ClusterError", "OutputError"),
         *("ServiceError", "PeerLostError", "RunFailed", "RunCancelled"),
+        *("PackageError", "EnvironmentBuildError"),
     ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

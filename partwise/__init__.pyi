@@ -14,12 +14,14 @@ from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.registration import register_dataset
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
+from partwise.environments.environment import Environment
 from partwise.errors import (
     ArtifactNotFoundError,
     CheckpointError,
     ClusterError,
     ColumnError,
     DatasetNotFoundError,
+    EnvironmentBuildError,
     ExportMismatch,
     ExportRefused,
     FunctionError,
@@ -31,6 +33,7 @@ from partwise.errors import (
     NullKeyError,
     OpsetError,
     OutputError,
+    PackageError,
     PartitionNotFoundError,
     PartwiseError,
     PeerLostError,
@@ -148,6 +151,7 @@ __all__ = [
     "ModelDescription",
     "TransformersOptions",
     "TransformersExport",
+    "Environment",
     "ExecutionOptions",
     "ScalingConfig",
     "GangOptions",
@@ -203,4 +207,6 @@ __all__ = [
     "PeerLostError",
     "RunFailed",
     "RunCancelled",
+    "PackageError",
+    "EnvironmentBuildError",
 ]

@@ -12,7 +12,8 @@
     │   ├── UnknownFeatureError            no such feature, or the architecture does not have it
     │   ├── UnknownModelTypeError          an architecture that is not in the table
     │   ├── OpsetError                     a version of ONNX' operators that does not suffice
-    │   └── CheckpointError                a model that cannot be read from its directory
+    │   ├── CheckpointError                a model that cannot be read from its directory
+    │   └── PackageError                   packages that are not found, or do not go together
     ├── StoreError (OSError)               the artifact store cannot be reached, read or written
     ├── RunExistsError (FileExistsError)   the run ID is taken
     ├── RunNotFoundError (LookupError)     no run of that ID in the store
@@ -29,6 +30,7 @@
     ├── PeerLostError                      a rank of a gang failed because another one had ended
     ├── MpiError                           Open MPI did not start a job, or came to an end before it
     ├── ClusterError                       the Dask cluster cannot be reached, or went away
+    ├── EnvironmentBuildError              an environment cannot be built on a worker's machine
     ├── OutputError                        the rows of a run were not appended to a table
     ├── ServiceError                       a Prefect server or worker does not start, or refuses
     ├── RunFailed                          none done, or the failure budget was exceeded
@@ -104,6 +106,10 @@ class CheckpointError(InputError):
     """A model cannot be read from its directory: files are missing, broken, or of another kind."""
 
     final = True
+
+
+class PackageError(InputError):
+    """Packages of an environment are not found, do not go together, or cannot be read about."""
 
 
 class StoreError(PartwiseError, OSError):
@@ -188,6 +194,10 @@ class MpiError(PartwiseError):
 
 class ClusterError(PartwiseError):
     """The Dask cluster cannot be reached, or went away."""
+
+
+class EnvironmentBuildError(PartwiseError):
+    """An environment cannot be built on a worker's machine, or cannot be used there."""
 
 
 class OutputError(PartwiseError):

@@ -288,7 +288,9 @@ def test_no_file_says_where_packages_come_from():
     if listed.returncode:
         pytest.skip("this is no git checkout")
     # In pieces, since this file is looked at as well.
-    places = re.compile("|".join(["py" + r"pi\.org", "python" + "hosted", "index" + "-url"]))
+    places = re.compile(
+        "|".join(["py" + r"pi\.org", "python" + "hosted", "index" + r"-url[ =]+\w+://"])
+    )
     found = [
         name
         for name in listed.stdout.splitlines()

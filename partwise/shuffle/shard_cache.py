@@ -30,6 +30,7 @@ from partwise.shuffle.part_file import PART_VERSION
 from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import SourceDescription
+from partwise.store.entry_locks import lock_entry, lock_file
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import HASH_VERSION
 
@@ -240,7 +241,7 @@ def _last_used(entry: Path) -> float:
 @contextmanager
 def _in_use(entry: Path) -> Iterator[None]:
     """Keep other processes from removing an entry."""
-    descriptor = _locked(entry, fcntl.LOCK_SH)
+    descriptor = lock_entry(entry, fcntl.LOCK_SH)
     try:
         with contextlib.suppress(FileNotFoundError):
             os.utime(entry / COMPLETE)
@@ -250,45 +251,22 @@ def _in_use(entry: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not entry.exists():
-                _lock_file(entry).unlink(missing_ok=True)
+                lock_file(entry).unlink(missing_ok=True)
         os.close(descriptor)
 
 
 def _remove_unused(entry: Path) -> bool:
     """Remove an entry that no process uses."""
     try:
-        descriptor = _locked(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     try:
         shutil.rmtree(entry, ignore_errors=True)
-        _lock_file(entry).unlink(missing_ok=True)
+        lock_file(entry).unlink(missing_ok=True)
     finally:
         os.close(descriptor)
     return True
-
-
-def _lock_file(entry: Path) -> Path:
-    return entry.with_suffix(".lock")
-
-
-def _locked(entry: Path, how: int) -> int:
-    """Lock an entry; the lock ends when the descriptor is closed, or its process ends."""
-    path = _lock_file(entry)
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    while True:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, how)
-            if os.fstat(descriptor).st_ino == path.stat().st_ino:
-                return descriptor
-        except FileNotFoundError:
-            pass
-        except BaseException:
-            os.close(descriptor)
-            raise
-        # Whoever removed the entry has removed this file too.
-        os.close(descriptor)
 
 
 def is_disk_full(error: BaseException) -> bool:

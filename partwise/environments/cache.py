@@ -1,0 +1,158 @@
+"""The environments that are built on this machine: where, which are whole, which may go.
+
+    <scratch folder>/environments/<name>/
+        env/            as uv or conda made it
+        complete.json   created last: what it holds; its time is that of the last use
+    <scratch folder>/environments/<name>.lock
+                        locked by who builds it, and, shared, by all who use it
+
+A folder without complete.json counts as nothing: its builder is at work, or was killed.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from partwise.shuffle.shard_cache import scratch_folder
+from partwise.store.entry_locks import lock_entry, lock_file
+
+ENVIRONMENTS = "environments"
+COMPLETE = "complete.json"
+TREE = "env"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuiltDocument:
+    """What `complete.json` says of an environment."""
+
+    name: str
+    """How messages name what was asked for."""
+    python: str
+    """Its interpreter."""
+    site_packages: str
+    packages: dict[str, str]
+    """Versions by name; of a conda file none, as conda alone knows."""
+    size_bytes: int
+    built_at: str
+    seconds: float
+    """What it took to build."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CachedEnvironment:
+    """An environment on this machine's disk."""
+
+    entry: Path
+    document: BuiltDocument | None
+    """None: its builder is at work, or was killed."""
+    last_used: datetime
+    in_use: bool
+
+
+def environments_folder() -> Path:
+    """Return the folder of this machine's environments.
+
+    Raises:
+        InputError: The scratch folder cannot be used.
+    """
+    return scratch_folder() / ENVIRONMENTS
+
+
+def read_document(entry: Path) -> BuiltDocument | None:
+    """Return what stands in an entry; None where nothing there counts."""
+    try:
+        return BuiltDocument(**json.loads((entry / COMPLETE).read_bytes()))
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+        return None
+
+
+def write_document(entry: Path, document: BuiltDocument) -> None:
+    """Have an entry count, from this moment on."""
+    path = entry / COMPLETE
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(asdict(document), indent=2) + "\n")
+    new.rename(path)
+
+
+def note_use(entry: Path) -> None:
+    """Note that an entry is used now."""
+    # On a disk that is read only its time stays as it is, and so does the entry.
+    with contextlib.suppress(OSError):
+        os.utime(entry / COMPLETE)
+
+
+def list_environments() -> list[CachedEnvironment]:
+    """Return the environments on this machine, the last used first."""
+    found = []
+    for entry in _entries():
+        document = read_document(entry)
+        try:
+            used = (entry / COMPLETE if document else entry).stat().st_mtime
+            os.close(lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB))
+            in_use = False
+        except BlockingIOError:
+            in_use = True
+        except FileNotFoundError:
+            continue
+        last_used = datetime.fromtimestamp(used, UTC)
+        found.append(
+            CachedEnvironment(entry=entry, document=document, last_used=last_used, in_use=in_use)
+        )
+    return sorted(found, key=lambda each: each.last_used, reverse=True)
+
+
+def collect_environments(
+    older_than: timedelta, *, dry_run: bool = False
+) -> list[CachedEnvironment]:
+    """Remove the environments that nobody has used for some time, and what killed builders left.
+
+    Args:
+        older_than: What was used within this time stays; what a process uses stays however long it
+            has had it.
+        dry_run: Only say what would be removed.
+    """
+    limit = datetime.now(UTC) - older_than
+    gone = []
+    for cached in list_environments():
+        if cached.in_use or (cached.document is not None and cached.last_used > limit):
+            continue
+        if dry_run or _remove(cached.entry):
+            gone.append(cached)
+    return gone
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of the files below a folder."""
+    total = 0
+    for directory, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(directory, name)).st_size
+    return total
+
+
+def _entries() -> Iterator[Path]:
+    with contextlib.suppress(FileNotFoundError):
+        yield from (path for path in environments_folder().iterdir() if path.is_dir())
+
+
+def _remove(entry: Path) -> bool:
+    """Remove an entry that no process uses."""
+    try:
+        descriptor = lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    try:
+        # Its mark goes first: what is left of it must not count.
+        (entry / COMPLETE).unlink(missing_ok=True)
+        shutil.rmtree(entry, ignore_errors=True)
+        lock_file(entry).unlink(missing_ok=True)
+    finally:
+        os.close(descriptor)
+    return True

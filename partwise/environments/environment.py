@@ -1,0 +1,149 @@
+"""What a caller asks for: the packages of a function or a script."""
+
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import model_validator as check_model
+
+from partwise.form_schema import FormSettings
+from partwise.store.url_secrets import MASK, without_secrets
+
+_OF_PACKAGES = (
+    *("packages", "requirements_file", "pyproject_file", "constraints_file"),
+    *("index_url", "extra_index_urls", "find_links", "no_index"),
+)
+_LONGEST_NAME = 80
+
+
+class Environment(FormSettings):
+    """Packages of its own for a function or a script; where nothing is given, the workers' own.
+
+    Files are read on the driver. Passwords in addresses stand in no document and no message.
+
+    Example:
+        >>> str(Environment(packages=("scikit-learn>=1.5", "statsmodels")))
+        'scikit-learn>=1.5, statsmodels'
+    """
+
+    # What is refused may hold a password.
+    model_config = ConfigDict(title="Environment", hide_input_in_errors=True)
+
+    packages: tuple[str, ...] = Field(
+        title="Packages",
+        default=(),
+        description='Requirements as pip takes them, such as "scikit-learn>=1.5".',
+    )
+    requirements_file: str = Field(
+        title="Requirements file",
+        default="",
+        description="A requirements.txt on the driver's machine, with those that it includes.",
+    )
+    pyproject_file: str = Field(
+        title="pyproject.toml",
+        default="",
+        description="A pyproject.toml on the driver's machine: its project.dependencies, and with "
+        "pyproject.toml[plots] those of an extra.",
+    )
+    constraints_file: str = Field(
+        title="Constraints file",
+        default="",
+        description="Versions that packages must have where they are needed at all.",
+    )
+    index_url: str = Field(
+        title="Package index",
+        default="",
+        repr=False,
+        description="The index to take packages from. Default: what uv is set up with.",
+    )
+    extra_index_urls: tuple[str, ...] = Field(
+        title="More indexes",
+        default=(),
+        repr=False,
+        description="Indexes that are looked at first.",
+    )
+    find_links: tuple[str, ...] = Field(
+        title="Folders or pages of wheels",
+        default=(),
+        repr=False,
+        description="Folders, which the workers see as well, or pages with links to wheels.",
+    )
+    no_index: bool = Field(
+        title="No index",
+        default=False,
+        description="Look for packages in these folders and pages only.",
+    )
+    conda_file: str = Field(
+        title="Conda file",
+        default="",
+        description="An environment.yml on the driver's machine, in place of pip packages; where "
+        "the workers have micromamba, mamba or conda.",
+    )
+    user_managed: bool = Field(
+        title="The workers' own",
+        default=False,
+        description="The Python that the workers run, as it is; also where nothing is given.",
+    )
+
+    @check_model(mode="after")
+    def _is_of_one_kind(self) -> "Environment":
+        given = [name for name in _OF_PACKAGES if getattr(self, name)]
+        kinds = [name for name in ("conda_file", "user_managed") if getattr(self, name)]
+        if kinds and len(kinds) + len(given) > 1:
+            both = " and ".join([*kinds, *given][:2])
+            raise ValueError(f"{both} do not go together: an environment is of one kind")
+        wanted = ("packages", "requirements_file", "pyproject_file")
+        if given and not any(getattr(self, name) for name in wanted):
+            raise ValueError(f"{given[0]} is given and no package: name some in packages")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_passwords(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out passwords: what is written down or sent to Prefect's database is read there."""
+        values: dict[str, Any] = write(self)
+        values["index_url"] = without_password(self.index_url)
+        for name in ("extra_index_urls", "find_links"):
+            values[name] = type(values[name])(map(without_password, getattr(self, name)))
+        return values
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it has packages of its own; otherwise it is the workers' own Python."""
+        wanted = ("packages", "requirements_file", "pyproject_file", "conda_file")
+        return any(getattr(self, name) for name in wanted)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The indexes, folders and pages, as they were given."""
+        return tuple(filter(None, (self.index_url, *self.extra_index_urls, *self.find_links)))
+
+    @property
+    def has_password(self) -> bool:
+        """Whether an address holds one, so that the call cannot be written down as it is."""
+        return any(without_password(address) != address for address in self.addresses)
+
+    def __str__(self) -> str:
+        """Return how messages name it."""
+        files = (self.requirements_file, self.pyproject_file, self.conda_file)
+        text = ", ".join([*self.packages, *filter(None, files)]) or "the workers' own"
+        text = without_secrets(text)
+        return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
+
+
+def without_password(address: str) -> str:
+    """Return the address of an index with all masked that may be secret: user, password, tokens.
+
+    Example:
+        >>> without_password("https://token@wheels.example.com/simple")
+        'https://***@wheels.example.com/simple'
+    """
+    if "://" not in address:
+        return address
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return MASK
+    user, _, host = parts.netloc.rpartition("@")
+    if user:
+        address = urlunsplit(parts._replace(netloc=f"{MASK}@{host}"))
+    return without_secrets(address)

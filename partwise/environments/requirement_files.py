@@ -1,0 +1,240 @@
+"""Requirements, constraints and pyproject files, read on the driver into plain lines.
+
+Workers do not see these files, so what they include is read as well, and what only this machine has
+is refused: local folders and archives.
+Formats: https://pip.pypa.io/en/stable/reference/requirements-file-format/ and PEP 621.
+"""
+
+import os
+import platform
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from partwise.environments.environment import Environment
+from partwise.errors import PackageError
+from partwise.store.url_secrets import without_secrets
+
+_COMMENT = re.compile(r"(^|\s+)#.*$")
+_VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
+_EXTRAS = re.compile(r"(?P<path>.+\.toml)(\[(?P<extras>[^\]]*)\])?")
+_SHORT = {"-r": "--requirement", "-c": "--constraint", "-e": "--editable", "-f": "--find-links"}
+_SHORT |= {"-i": "--index-url", "--pypi-url": "--index-url"}
+_KEPT = ("--no-binary", "--only-binary")
+
+
+@dataclass(slots=True)
+class Requested:
+    """What is asked for, in one place, with nothing left to be read."""
+
+    requirements: list[str] = field(default_factory=list)
+    constraints: list[str] = field(default_factory=list)
+    options: list[str] = field(default_factory=list)
+    """Which packages are to be taken, or not, as wheels."""
+    index_url: str = ""
+    extra_index_urls: list[str] = field(default_factory=list)
+    find_links: list[str] = field(default_factory=list)
+    no_index: bool = False
+
+
+def read_requested(
+    environment: Environment, variables: Mapping[str, str] = os.environ
+) -> Requested:
+    """Read all files that an environment of pip packages names.
+
+    Args:
+        environment: The environment.
+        variables: Stand for ${NAME} in the lines of files.
+
+    Raises:
+        PackageError: A file cannot be read, or a line in it cannot be used on the workers.
+    """
+    reader = _Reader(variables)
+    for package in environment.packages:
+        reader.add_requirement(package, f"the package {package!r}")
+    if environment.requirements_file:
+        reader.read(Path(environment.requirements_file), reader.asked.requirements)
+    if environment.pyproject_file:
+        reader.read_project(environment.pyproject_file)
+    if environment.constraints_file:
+        reader.read(Path(environment.constraints_file), reader.asked.constraints)
+    asked = reader.asked
+    asked.index_url = environment.index_url or asked.index_url
+    asked.extra_index_urls[:0] = environment.extra_index_urls
+    asked.find_links[:0] = [_absolute(place, Path.cwd()) for place in environment.find_links]
+    asked.no_index |= environment.no_index
+    for place in asked.find_links:
+        if "," in place:
+            raise PackageError(f"find_links names {place!r}: a place cannot have a comma in it.")
+    return asked
+
+
+class _Reader:
+    """Gathers what files say."""
+
+    def __init__(self, variables: Mapping[str, str]) -> None:
+        self.asked = Requested()
+        self._variables = variables
+        self._at_work: list[Path] = []
+
+    def read(self, path: Path, lines: list[str]) -> None:
+        """Read a requirements file, and those that it includes, into requirements or constraints.
+
+        Raises:
+            PackageError: It cannot be read, or a line of it cannot be used.
+        """
+        path = path.absolute()
+        if path in self._at_work:
+            return
+        self._at_work.append(path)
+        for number, line in _lines(_text(path)):
+            where = f"{path}, line {number}"
+            line = _VARIABLE.sub(lambda name: self._variables.get(name[1], name[0]), line)
+            if line.startswith("-"):
+                self._add_option(line, path, where, lines)
+            else:
+                self.add_requirement(line, where, lines)
+        self._at_work.remove(path)
+
+    def read_project(self, name: str) -> None:
+        """Read the dependencies of a pyproject.toml, and of its extras: pyproject.toml[plots].
+
+        Raises:
+            PackageError: It cannot be read, or does not name its dependencies.
+        """
+        match = _EXTRAS.fullmatch(name)
+        path = Path(match["path"] if match else name).absolute()
+        try:
+            document = tomllib.loads(_text(path))
+        except tomllib.TOMLDecodeError as error:
+            raise PackageError(f"The file {str(path)!r} is no TOML: {error}.") from error
+        project = document.get("project", {})
+        if "dependencies" in project.get("dynamic", ()):
+            raise PackageError(
+                f"{path} leaves its dependencies to its build backend (project.dynamic): write "
+                "them into a requirements file."
+            )
+        known = project.get("optional-dependencies", {})
+        lines = list(project.get("dependencies", ()))
+        for extra in filter(None, ((match and match["extras"]) or "").split(",")):
+            if extra.strip() not in known:
+                raise PackageError(f"{path} has no extra {extra.strip()!r}; it has {[*known]}.")
+            lines += known[extra.strip()]
+        wanted = project.get("requires-python", "")
+        if platform.python_version() not in SpecifierSet(wanted, prereleases=True):
+            raise PackageError(
+                f"{path} needs Python {wanted}, and this is {platform.python_version()}."
+            )
+        places = document.get("tool", {}).get("uv", {}).get("sources", {})
+        named = {canonicalize_name(name) for name in places}
+        for line in lines:
+            requirement = self.add_requirement(line, str(path))
+            if requirement is not None and canonicalize_name(requirement.name) in named:
+                raise PackageError(
+                    f"{path} takes {requirement.name} from a place of its own ([tool.uv.sources]), "
+                    "which only uv's projects know: name a wheel's URL, or a folder in find_links."
+                )
+
+    def add_requirement(
+        self, line: str, where: str, lines: list[str] | None = None
+    ) -> Requirement | None:
+        """Add one requirement; return what it says, or None where it is a bare URL.
+
+        Raises:
+            PackageError: It cannot be read, or names what only this machine has.
+        """
+        text = line.partition(" --")[0].strip()
+        found = None
+        try:
+            found = Requirement(text)
+            place = found.url or ""
+        except InvalidRequirement as error:
+            place = text
+            if "://" not in text and not _is_local(text):
+                raise PackageError(
+                    f"{where}: {text!r} is no requirement: {str(error).splitlines()[0]}."
+                ) from error
+        if _is_local(place):
+            raise PackageError(
+                f"{where}: {without_secrets(text)!r} lies on this machine, and workers are to "
+                "install it too: build a wheel, and name the folder that it is in as find_links."
+            )
+        (self.asked.requirements if lines is None else lines).append(line)
+        return found
+
+    def _add_option(self, line: str, path: Path, where: str, lines: list[str]) -> None:
+        name, value = _split_option(line)
+        adders: dict[str, Callable[[str], None]] = {
+            "--requirement": lambda value: self.read(path.parent / value, lines),
+            "--constraint": lambda value: self.read(path.parent / value, self.asked.constraints),
+            "--index-url": lambda value: setattr(self.asked, "index_url", value),
+            "--extra-index-url": self.asked.extra_index_urls.append,
+            "--find-links": lambda value: self.asked.find_links.append(
+                _absolute(value, path.parent)
+            ),
+            "--no-index": lambda _: setattr(self.asked, "no_index", True),
+            # Hashes are compared wherever there are some.
+            "--require-hashes": lambda _: None,
+            "--prefer-binary": lambda _: None,
+        }
+        adders |= {
+            kept: lambda value: self.asked.options.append(f"{name} {value}") for kept in _KEPT
+        }
+        if name == "--editable":
+            raise PackageError(
+                f"{where}: {line!r} is a folder of this machine, and workers are to install it "
+                "too: build a wheel, and name the folder that it is in as find_links."
+            )
+        if name not in adders:
+            raise PackageError(f"{where}: {name} is an option that environments do not have.")
+        adders[name](value)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no text"
+        raise PackageError(f"The file {str(path)!r} cannot be read: {reason}.") from error
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    """Return the lines that say something, without comments, continued ones as one."""
+    found: list[tuple[int, str]] = []
+    begun = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        # Of a continued line, a comment ends with the line that it stands in.
+        begun += _COMMENT.sub("", line)
+        if begun.endswith("\\"):
+            begun = begun[:-1]
+            continue
+        if begun.strip():
+            found.append((number, begun.strip()))
+        begun = ""
+    return [*found, (len(found), begun.strip())] if begun.strip() else found
+
+
+def _split_option(line: str) -> tuple[str, str]:
+    """Return an option's long name and its value: -rbase.txt, --requirement=base.txt."""
+    if not line.startswith("--"):
+        return _SHORT.get(line[:2], line[:2]), line[2:].strip(" =")
+    name, _, value = line.replace("=", " ", 1).partition(" ")
+    return _SHORT.get(name, name), value.strip()
+
+
+def _is_local(place: str) -> bool:
+    """Whether a place is a file or folder of this machine."""
+    scheme, separator, _ = place.partition("://")
+    if separator:
+        return scheme.endswith("file")
+    return place.startswith((".", "/", "~", "file:")) or place.endswith((".whl", ".zip", ".tar.gz"))
+
+
+def _absolute(place: str, folder: Path) -> str:
+    return place if "://" in place else str(folder / Path(place).expanduser())

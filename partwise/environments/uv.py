@@ -1,0 +1,105 @@
+"""Calling uv: which program, with which of the caller's indexes, and what it says when it fails.
+
+How uv is set up besides (UV_ variables, uv.toml) is left to uv and its user. Indexes are handed
+over as variables, since other users of a machine can read command lines. uv runs in a folder
+without a project: what a project says of uv would count on the driver only.
+"""
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+import uv
+
+from partwise.store.url_secrets import MASK, without_secrets
+
+_MOST_CHARS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackageSources:
+    """Where packages come from besides what uv is set up with; may hold passwords."""
+
+    index_url: str = ""
+    extra_index_urls: tuple[str, ...] = ()
+    find_links: tuple[str, ...] = ()
+    no_index: bool = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(...)"
+
+    def variables(self) -> dict[str, str]:
+        """Return the variables by which uv is told."""
+        given = {
+            "UV_DEFAULT_INDEX": self.index_url,
+            "UV_INDEX": " ".join(self.extra_index_urls),
+            "UV_FIND_LINKS": ",".join(self.find_links),
+            "UV_NO_INDEX": "1" if self.no_index else "",
+        }
+        return {name: value for name, value in given.items() if value}
+
+    def hide(self, text: str) -> str:
+        """Return a text without the passwords of these addresses, and of others."""
+        for address in (self.index_url, *self.extra_index_urls, *self.find_links):
+            user = urlsplit(address).netloc.rpartition("@")[0] if "://" in address else ""
+            secrets = {user, user.partition(":")[2], user if ":" not in user else ""}
+            for secret in sorted(filter(None, secrets), key=len, reverse=True):
+                text = text.replace(secret, MASK).replace(unquote(secret), MASK)
+        return without_secrets(text)
+
+
+class UvError(Exception):
+    """uv failed; its own words, without passwords."""
+
+
+def run_uv(
+    arguments: Sequence[str],
+    sources: PackageSources,
+    directory: str,
+    *,
+    text: str = "",
+    inherited: Sequence[int] = (),
+    environ: Mapping[str, str] = os.environ,
+) -> None:
+    """Run uv to its end.
+
+    Args:
+        arguments: Its words.
+        sources: Where packages come from.
+        directory: Where it runs.
+        text: Its standard input.
+        inherited: Descriptors that it, and what it starts, hold as long as they live.
+        environ: The variables of this process.
+
+    Raises:
+        UvError: It failed.
+    """
+    variables = {**environ, **sources.variables(), "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
+    # They would have it look at another Python than the one that it is given.
+    for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME"):
+        variables.pop(name, None)
+    try:
+        program = uv.find_uv_bin()
+    except FileNotFoundError as error:
+        raise UvError("it is not there, and partwise needs it: pip install uv") from error
+    ended = subprocess.run(  # noqa: S603
+        [program, *arguments],
+        input=text,
+        capture_output=True,
+        text=True,
+        cwd=directory,
+        env=variables,
+        pass_fds=inherited,
+        check=False,
+    )
+    if ended.returncode:
+        raise UvError(sources.hide(_plain(ended.stderr or ended.stdout)))
+
+
+def _plain(text: str) -> str:
+    """Return what a program says of its failure as lines without its drawings."""
+    lines = [re.sub(r"^\W+", "", line).strip() for line in text.splitlines()]
+    return " ".join(filter(None, lines))[-_MOST_CHARS:] or "it says nothing"

@@ -1,0 +1,41 @@
+"""Locks of folders on a disk that several processes share: a file beside the folder, and flock."""
+
+import fcntl
+import os
+from pathlib import Path
+
+
+def lock_file(entry: Path) -> Path:
+    """Return the file whose lock is that of a folder."""
+    return entry.with_suffix(".lock")
+
+
+def lock_entry(entry: Path, how: int) -> int:
+    """Lock a folder, which need not be there.
+
+    Args:
+        entry: The folder.
+        how: LOCK_SH or LOCK_EX of `fcntl`, with LOCK_NB where nobody is to be waited for.
+
+    Returns:
+        A descriptor: the lock ends when it is closed, or its process ends.
+
+    Raises:
+        BlockingIOError: With LOCK_NB, somebody else has it.
+        OSError: The file cannot be made.
+    """
+    path = lock_file(entry)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    while True:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, how)
+            if os.fstat(descriptor).st_ino == path.stat().st_ino:
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        # Whoever removed the entry has removed this file too.
+        os.close(descriptor)

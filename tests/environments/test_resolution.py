@@ -1,0 +1,218 @@
+"""What is asked for, and what comes of it on the driver: versions, or an error that says why."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from partwise.environments.environment import Environment, without_password
+from partwise.environments.requirement_files import read_requested
+from partwise.environments.resolution import resolve
+from partwise.errors import PackageError
+from tests.environments.wheels import make_wheel
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheels")
+    make_wheel(folder, "shop", "1.0", requires=["till>=1"])
+    make_wheel(folder, "shop", "2.0", requires=["till>=2"])
+    for version in ("1.0", "2.0", "3.0"):
+        make_wheel(folder, "till", version)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+
+
+@pytest.fixture
+def versions(wheels):
+    def find(**asked):
+        found = resolve(Environment(find_links=(str(wheels),), no_index=True, **asked))
+        return {name: version.split()[0] for name, version in found.versions.items()}
+
+    return find
+
+
+def test_packages_of_all_places_are_resolved_together(versions, tmp_path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "requirements.txt").write_text("# what the shop needs\n-r sub/base.txt\n-c few.txt")
+    (tmp_path / "sub" / "base.txt").write_text("shop >= 1.0 \\\n  , < 2  # the old one\n")
+    (tmp_path / "few.txt").write_text("till != 3.0\n")
+    file = str(tmp_path / "requirements.txt")
+    assert versions(requirements_file=file) == {"shop": "1.0", "till": "2.0"}
+    (tmp_path / "pins.txt").write_text("till<2\n")
+    found = versions(packages=("shop",), constraints_file=str(tmp_path / "pins.txt"))
+    assert found == {"shop": "1.0", "till": "1.0"}
+
+
+def test_a_pyproject_gives_its_dependencies_and_extras(versions, tmp_path) -> None:
+    project = tmp_path / "pyproject.toml"
+    project.write_text(
+        "[project]\nname = 'mine'\ndependencies = ['till<3']\n"
+        "[project.optional-dependencies]\nshops = ['shop']\n"
+    )
+    assert versions(pyproject_file=str(project)) == {"till": "2.0"}
+    assert versions(pyproject_file=f"{project}[shops]") == {"shop": "2.0", "till": "2.0"}
+    with pytest.raises(PackageError, match=r"has no extra 'plots'; it has .'shops'"):
+        versions(pyproject_file=f"{project}[plots]")
+
+
+def test_versions_that_are_preferred_are_taken_where_they_fit(wheels) -> None:
+    asked = Environment(packages=("shop",), find_links=(str(wheels),), no_index=True)
+    found = resolve(asked, {"till": "2.0", "numpy": "1.0", "shop": "9"})
+    assert found.versions["till"].startswith("2.0 ")
+    assert found.versions["shop"].startswith("2.0 ")
+    assert found.versions.keys() == {"shop", "till"}
+    assert found.key == resolve(asked, {"till": "2.0"}).key
+    assert found.key != resolve(asked).key
+
+
+@pytest.mark.parametrize(
+    ("packages", "constraints", "words"),
+    [
+        (("shop>3",), "", r"only shop<=2\.0 is available and you require shop>3"),
+        (("nothing-of-the-kind",), "", "nothing-of-the-kind was not found"),
+        (("shop==2.0", "till<2"), "", r"shop>=2\.0 depends on till>=2"),
+        (("shop==2.0",), "till==1.0", r"till==1\.0"),
+        (("shop==2.0",), "till==7", r"till==7"),
+    ],
+)
+def test_the_resolver_says_itself_why_there_is_no_answer(
+    versions, packages, constraints, words, tmp_path
+) -> None:
+    (tmp_path / "constraints.txt").write_text(constraints)
+    with pytest.raises(PackageError, match=f"environment of {packages[0]}.* uv says: .*{words}"):
+        versions(packages=packages, constraints_file=str(tmp_path / "constraints.txt"))
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("-e .", "line 2: '-e .' is a folder of this machine.*find_links"),
+        ("./mine", "'./mine' lies on this machine"),
+        ("../dist/mine-1.0-py3-none-any.whl", r"lies on this machine"),
+        ("mine @ file:///srv/mine", "lies on this machine"),
+        ("git+file:///srv/mine", "lies on this machine"),
+        ("shop >= ", "is no requirement"),
+        ("shop numpy", "is no requirement"),
+        ("--pre", "line 2: --pre is an option that environments do not have"),
+        ("-r gone.txt", "gone.txt' cannot be read: No such file"),
+        ("-c gone.txt", "gone.txt' cannot be read"),
+    ],
+)
+def test_what_workers_cannot_install_is_refused_by_name(line, words, tmp_path) -> None:
+    (tmp_path / "requirements.txt").write_text(f"shop\n{line}\n")
+    with pytest.raises(PackageError, match=words):
+        read_requested(Environment(requirements_file=str(tmp_path / "requirements.txt")))
+
+
+def test_files_that_include_each_other_end(tmp_path) -> None:
+    (tmp_path / "a.txt").write_text("shop\n-r b.txt")
+    (tmp_path / "b.txt").write_text("till\n-r a.txt")
+    asked = read_requested(Environment(requirements_file=str(tmp_path / "a.txt")))
+    assert asked.requirements == ["shop", "till"]
+
+
+def test_options_in_files_count(tmp_path, monkeypatch) -> None:
+    (tmp_path / "requirements.txt").write_text(
+        "-f wheels\n--extra-index-url=https://me:${TOKEN}@one.example/simple\n--no-index\n"
+        "-i https://two.example/simple\n--only-binary :all:\n"
+        f"shop==1.0 --hash=sha256:{'0' * 64}  # why\nmine @ https://example.org/mine.whl\n"
+    )
+    path = str(tmp_path / "requirements.txt")
+    asked = read_requested(Environment(requirements_file=path), {"TOKEN": "abc"})
+    assert asked.find_links == [str(tmp_path / "wheels")]
+    assert asked.extra_index_urls == ["https://me:abc@one.example/simple"]
+    assert (asked.index_url, asked.no_index) == ("https://two.example/simple", True)
+    assert asked.options == ["--only-binary :all:"]
+    assert [line.partition(" ")[0] for line in asked.requirements] == ["shop==1.0", "mine"]
+    with pytest.raises(PackageError, match=r"is no requirement"):
+        read_requested(Environment(packages=("-r other.txt",)))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("dependencies = [", "is no TOML"),
+        ("[project]\nname = 'a'\ndynamic = ['dependencies']", "build backend"),
+        ("[project]\nname = 'a'\nrequires-python = '>=4'", "needs Python >=4"),
+        (
+            "[project]\ndependencies = ['My_shop']\n[tool.uv.sources]\nmy-shop = {path = 'x'}",
+            r"takes My_shop from a place of its own",
+        ),
+    ],
+)
+def test_a_pyproject_that_leaves_things_open_is_refused(text, words, tmp_path) -> None:
+    (tmp_path / "pyproject.toml").write_text(text)
+    with pytest.raises(PackageError, match=words):
+        read_requested(Environment(pyproject_file=str(tmp_path / "pyproject.toml")))
+
+
+def test_a_rebuilt_wheel_of_the_same_version_is_another_one(wheels, tmp_path) -> None:
+    asked = Environment(packages=("mine",), find_links=(str(tmp_path),), no_index=True)
+    make_wheel(tmp_path, "mine", "1.0")
+    first = resolve(asked)
+    make_wheel(tmp_path, "mine", "1.0", "changed = True")
+    second = resolve(asked, {"mine": "1.0"})
+    assert first.versions != second.versions
+    assert first.key != second.key
+
+
+# Nobody answers there.
+SECRET = "http://carol:s3cr%40t@127.0.0.1:9/simple"
+TOKEN = "http://ghp_token@127.0.0.1:9/simple?api_key=k3y"
+
+
+@pytest.mark.parametrize("address", [SECRET, TOKEN])
+def test_a_password_is_in_no_text_of_an_environment(address, tmp_path) -> None:
+    asked = Environment(packages=("shop",), index_url=address, extra_index_urls=(address,))
+    (tmp_path / "r.txt").write_text(f"--extra-index-url {address}\nshop @ {address}/shop.whl\n")
+    by_file = Environment(requirements_file=str(tmp_path / "r.txt"))
+    shown = [repr(asked), str(asked), json.dumps(asked.model_dump(mode="json"))]
+    for each in (asked, by_file):
+        with pytest.raises(PackageError) as caught:
+            resolve(each)
+        shown += [str(caught.value), repr(caught.value.__cause__), repr(caught.value.__context__)]
+    with pytest.raises(ValidationError) as refused:
+        Environment(index_url=address, user_managed=True)
+    shown.append(str(refused.value))
+    for text in shown:
+        assert not [word for word in ("s3cr", "ghp_token", "k3y") if word in text], text
+    assert asked.has_password
+    assert pickle.loads(pickle.dumps(asked)).index_url == address
+
+
+@pytest.mark.parametrize(
+    "address", ["https://wheels.example/simple", "/srv/wheels", "file:///srv/wheels/", "wheels"]
+)
+def test_an_address_without_a_password_stays_as_it_is(address) -> None:
+    assert without_password(address) == address
+    assert not Environment(packages=("a",), find_links=(address,)).has_password
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"user_managed": True, "packages": ["shop"]},
+        {"conda_file": "a.yml", "requirements_file": "a.txt"},
+        {"conda_file": "a.yml", "user_managed": True},
+        {"find_links": ["wheels"]},
+        {"constraints_file": "a.txt"},
+    ],
+)
+def test_what_does_not_go_together_is_refused(asked) -> None:
+    with pytest.raises(ValidationError, match=r"go together|no package"):
+        Environment(**asked)
+
+
+def test_what_was_written_down_is_read_back() -> None:
+    asked = Environment(packages=("shop", "till<3"), find_links=("/srv",), no_index=True)
+    written = asked.model_dump(mode="json")
+    assert Environment.model_validate(written) == asked
+    assert Environment.model_validate(Environment().model_dump(mode="json")) == Environment()
