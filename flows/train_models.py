@@ -1,8 +1,10 @@
 """The flow that trains one model per partition."""
 
 from partwise.engine.options import ExecutionOptions
+from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_data
+from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execution import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
@@ -39,6 +41,7 @@ def train_models(
     columns: ColumnsParameter = (),
     null_keys: NullKeys = "error",
     inputs: InputFilesParameter = (),
+    environment: Environment = DEFAULT_ENVIRONMENT,
     seed: int = 0,
     version: VersionParameter = "",
     on_existing_artifacts: OnExisting = "error",
@@ -74,6 +77,9 @@ def train_models(
         inputs: Files that the function reads besides its rows: paths, folders, globs or URLs. A
             resume runs all again when the checksum of one has changed; of files that are not named
             here it knows nothing.
+        environment: Packages of the function's own, before those of the workers: resolved with uv
+            on this machine, built once on each worker's. A resume goes on with the versions that
+            the run has, and runs all again when a package has changed. Empty: there are none.
         seed: Every partition's own seed is derived from this one and its key.
         version: Your own word for the version of your code, which a resume compares in place of
             looking at the code.
@@ -88,6 +94,8 @@ def train_models(
 
     Raises:
         InputError: An argument cannot be used; nothing was written.
+        PackageError: The environment cannot be resolved; has the resolver's own words.
+        EnvironmentBuildError: It cannot be built on a worker.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
         RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
         RunCancelled: The run was cancelled; what was committed is kept.
@@ -105,6 +113,8 @@ def train_models(
             params=params,
             null_keys=null_keys,
             inputs=inputs or (),
+            environment=environment,
+            packages=resolve_packages(environment, run_id, store, on_existing_artifacts),
         ),
         serde=serde,
     )

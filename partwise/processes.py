@@ -18,10 +18,29 @@ LOST_PARENT = 70
 HELPER_THREADS = "partwise-"
 """Begins the names of threads that partwise keeps for a whole process."""
 _PR_SET_PDEATHSIG = 1
-_START = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[1]); "
-    "from importlib import import_module; import_module(sys.argv[2]).main(sys.argv[3])"
+_PATH = "import sys, json; sys.path[:] = path = json.loads(sys.argv[1]); "
+# What packages ask for in .pth files is added behind all others, and then put before them.
+_PACKAGES_FIRST = (
+    "import site; known = len(path); site.addsitedir(sys.argv[4]); "
+    "sys.path[:] = [*sys.path[known:], *sys.path[:known]]; "
 )
+_CALL = "from importlib import import_module; import_module(sys.argv[2]).main(sys.argv[3])"
+
+
+def python_words(module: str, argument: str, site_packages: str = "") -> list[str]:
+    """Return the command that calls `main(argument)` of a module with this process's import path.
+
+    Args:
+        module: Its full name.
+        argument: What its `main` is called with.
+        site_packages: A folder of packages that come before all others; empty: none.
+    """
+    # -P: a file in the working directory must not take the place of a library.
+    words = [sys.executable, "-P", "-c", _PATH + _CALL, json.dumps(sys.path), module, argument]
+    if site_packages:
+        words[3] = _PATH + _PACKAGES_FIRST + _CALL
+        words.append(site_packages)
+    return words
 
 
 _started: set[int] = set()
@@ -44,16 +63,18 @@ class Starter:
         prefix = f"{HELPER_THREADS}{name}"
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix=prefix)
 
-    def start(self, module: str, argument: str, **options: Any) -> subprocess.Popen[bytes]:
+    def start(
+        self, module: str, argument: str, *, site_packages: str = "", **options: Any
+    ) -> subprocess.Popen[bytes]:
         """Start Python on `main(argument)` of a module, with the import path of this process.
 
         Args:
             module: Its full name.
             argument: What its `main` is called with.
+            site_packages: A folder of packages that come before all others; empty: none.
             options: Those of `subprocess.Popen`.
         """
-        # -P: a file in the working directory must not take the place of a library.
-        command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), module, argument]
+        command = python_words(module, argument, site_packages)
         popen: Any = subprocess.Popen
         process: subprocess.Popen[bytes] = self._threads.submit(popen, command, **options).result()
         _started.add(process.pid)

@@ -46,8 +46,8 @@ def _free_port() -> int:
 
 PREFECT_PORT = _free_port()
 
-# A person's own Prefect server, profile and cloud keys are none of our business.
-for name in [name for name in os.environ if name.startswith(("PREFECT_", "AWS_", "DASK_"))]:
+# A person's own Prefect server, profile, cloud keys and indexes are none of our business.
+for name in [name for name in os.environ if name.startswith(("PREFECT_", "AWS_", "DASK_", "UV_"))]:
     del os.environ[name]
 os.environ |= {
     SESSION_MARK: uuid.uuid4().hex,
@@ -65,6 +65,9 @@ os.environ |= {
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "UV_CACHE_DIR": str(TEMP_DIR / "uv"),
+    "UV_NO_CONFIG": "1",
+    "UV_HTTP_RETRIES": "0",
 }
 
 # Threads that wait for one another while other tests have their cores take eight times as long.

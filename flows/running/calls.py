@@ -11,6 +11,7 @@ from pydantic import BaseModel, JsonValue, TypeAdapter
 
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
+from partwise.environments.environment import Environment
 from partwise.errors import InputError
 from partwise.fingerprints.functions import (
     CodeFingerprint,
@@ -36,16 +37,18 @@ FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
 EXPORT_LIBRARIES = ("partwise", "lightgbm", "xgboost", "onnx", "onnxruntime")
 NOT_CODE = (
     *("execution", "params", "null_keys", "on_missing_model", "output", "models"),
-    *("eval_data", "scaling", "gang"),
+    *("eval_data", "scaling", "gang", "environment"),
 )
 """Arguments that decide which partitions there are, or how they are executed; params, and
-models of transformers, are compared partition by partition, and eval sets as rows are."""
+models of transformers, are compared partition by partition, eval sets as rows are, and of an
+environment the packages that it came to."""
 
 _TORCH = "torch_distributor"
 _OPTIONS: Mapping[str, type[BaseModel]] = {
     "execution": ExecutionOptions,
     "scaling": ScalingConfig,
     "gang": GangOptions,
+    "environment": Environment,
 }
 
 
@@ -59,6 +62,7 @@ def describe_intent(
     arguments: Mapping[str, Any],
     version: str | None,
     uses: str | None = None,
+    packages: Mapping[str, str] | None = None,
 ) -> Intent:
     """Return what a call is about to do: its fingerprints, and the call, if it can be repeated.
 
@@ -68,8 +72,10 @@ def describe_intent(
         arguments: The call's arguments but for data, run_id, store, cluster and version.
         version: The user's own word for the code, which is taken in place of looking.
         uses: The fingerprint of what the call uses besides: trained models, eval sets.
+        packages: Versions of the packages that come before those installed here.
     """
-    code = _fingerprint_code(arguments, version)
+    packages = packages or {}
+    code = _fingerprint_code(arguments, version, packages)
     obstacle = None
     if source.recipe is None:
         obstacle = "the rows are a frame or table in memory, or a query with a password"
@@ -91,13 +97,16 @@ def describe_intent(
         code_fingerprint=code.digest,
         code_unknown=code.unknown,
         code_parts=code.parts,
+        packages=packages,
         call=None if obstacle else call,
         call_obstacle=obstacle,
         call_known=call if obstacle else None,
     )
 
 
-def _fingerprint_code(arguments: Mapping[str, Any], version: str | None) -> CodeFingerprint:
+def _fingerprint_code(
+    arguments: Mapping[str, Any], version: str | None, packages: Mapping[str, str]
+) -> CodeFingerprint:
     """Fingerprint all that decides what becomes of a partition of given rows, params and model.
 
     Raises:
@@ -123,6 +132,7 @@ def _fingerprint_code(arguments: Mapping[str, Any], version: str | None) -> Code
             if callable(deciding.get(name)) and not isinstance(deciding[name], BaseModel):
                 del deciding[name]
     given = {f"library {name}": library_version(name) for name in libraries}
+    given |= {f"library {name}": found for name, found in packages.items()}
     given |= {f"file {name}": digest for name, digest in checksums(files).items()}
     return arguments_fingerprint({f"{name}=": value for name, value in deciding.items()}, given)
 
@@ -182,6 +192,8 @@ def _to_json(name: str, value: Any) -> JsonValue:
         if value.database.has_secret and not value.block:
             raise _CannotRepeatError("output= holds a password")
         return value.block or to_json(dataclasses.asdict(value))
+    if isinstance(value, Environment) and value.has_password:
+        raise _CannotRepeatError("environment= holds a password")
     if isinstance(value, DatasetOutput):
         return str(value)
     if isinstance(value, BaseModel):

@@ -20,6 +20,7 @@ from partwise.engine.credentials import Credentials
 from partwise.engine.driver import Driver, Logger
 from partwise.engine.ending import describe_ending
 from partwise.engine.limits import smallest_memory_limit
+from partwise.engine.packages import build_on_workers
 from partwise.engine.params import shard_params
 from partwise.engine.payload import name_of, pack_work
 from partwise.engine.plan import Plan
@@ -102,6 +103,9 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(chosen_cluster))
             give_keys(client, opened_store, plan.source)
+        if plan.environment is not None:
+            with clock.stage("environment"):
+                build_on_workers(client, plan.environment)
         options = plan.options
         slots = partition_slots(
             workers_at_most(chosen_cluster, client), options.partition_cpus, options.partition_gpus
@@ -143,6 +147,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             options=options,
             limits=limits,
             work=folder.write(work_file(token), payload),
+            environment=plan.environment,
         )
         assignments = plan.assign(execution, sharded, folder, params)
         with clock.stage(identity.kind):

@@ -16,6 +16,8 @@ from partwise.engine.trained_models import (
     models_fingerprint,
 )
 from partwise.engine.works import InferWork, MapWork, TrainWork, Work
+from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from partwise.environments.resolution import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError, ModelNotFound
 from partwise.flows.running.calls import describe_intent
 from partwise.models.export_options import ModelFormat
@@ -51,6 +53,10 @@ class Request:
     null_keys: NullKeys = "error"
     inputs: Sequence[str | Path] = ()
     """Files that the function reads besides the rows: they count as its code does."""
+    environment: Environment = DEFAULT_ENVIRONMENT
+    """The packages that the function asks for."""
+    packages: ResolvedEnvironment | None = None
+    """What they came to; None: it asks for none."""
 
     def plan(
         self,
@@ -83,6 +89,10 @@ class Request:
             check_sharded: Refuses rows that cannot be used, once they are sharded.
         """
         used = models if model is None else {0: model}
+        versions: Mapping[str, str] = {}
+        if self.packages is not None:
+            arguments = {**arguments, "environment": self.environment}
+            versions = self.packages.versions
         return Plan(
             identity=Identity(
                 run_id=self.run_id,
@@ -99,12 +109,14 @@ class Request:
                 arguments,
                 self.version or None,
                 None if used is None else models_fingerprint(used),
+                versions,
             ),
             seed=self.seed,
             params=self.params,
             null_keys=self.null_keys,
             on_existing=self.on_existing,
             options=self.execution,
+            environment=self.packages,
             n_shards=None if uses is None or model is not None else uses.document.n_shards,
             models=models,
             model=model,

@@ -5,6 +5,7 @@ from typing import Any
 
 from partwise.engine.limits import Limits
 from partwise.engine.options import ExecutionOptions
+from partwise.environments.resolution import ResolvedEnvironment
 from partwise.runs.documents import RunKind
 from partwise.shuffle.plan import UnsortedShard
 from partwise.shuffle.shared_folder import Medium, StagedFile
@@ -38,6 +39,8 @@ class Execution:
     options: ExecutionOptions
     limits: Limits
     work: StagedFile
+    environment: ResolvedEnvironment | None = None
+    """Packages that come before the workers' own; None: there are none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,6 +24,7 @@ from partwise.engine.child_log import read_log
 from partwise.engine.failures import Failure
 from partwise.engine.messages import Connection, OpenWork, WorkUnusable
 from partwise.engine.options import Isolation
+from partwise.engine.packages import packages_variables
 from partwise.engine.process_family import (
     children_of,
     clears_up,
@@ -33,6 +34,7 @@ from partwise.engine.process_family import (
     kill,
     state_of,
 )
+from partwise.environments.building import BuiltEnvironment
 from partwise.errors import ClusterError
 from partwise.processes import Starter, describe_exit
 
@@ -56,6 +58,7 @@ class ChildProcess:
         isolation: Isolation,
         threads: int,
         environment: Mapping[str, str],
+        packages: BuiltEnvironment | None = None,
     ) -> None:
         os.makedirs(directory, exist_ok=True)
         self._directory = tempfile.mkdtemp(prefix="child-", dir=directory)
@@ -82,23 +85,34 @@ class ChildProcess:
             isolation=isolation,
             threads=threads,
         )
+        variables = {**os.environ, **environment, ENVIRONMENT_MARK: self.mark}
+        inherited = [theirs.fileno(), mark_fd, self._log_fd]
+        site_packages, held = "", -1
+        if packages is not None:
+            variables |= packages_variables(packages)
+            site_packages, held = packages.site_packages, packages.hold()
+            # It may live on when this process has given the environment free.
+            inherited += [held] if held >= 0 else []
         try:
             self._process = _starter.start(
                 "partwise.engine.child",
                 json.dumps(asdict(settings)),
+                site_packages=site_packages,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log_fd,
                 stderr=self._log_fd,
-                pass_fds=(theirs.fileno(), mark_fd, self._log_fd),
+                pass_fds=inherited,
                 # Of a session of its own: a Ctrl-C at the terminal is for the worker to handle, and
                 # `killpg` then takes along what the user's function started. What left the session
                 # is found by the mark in its environment, which it has inherited.
                 start_new_session=True,
-                env={**os.environ, **environment, ENVIRONMENT_MARK: self.mark},
+                env=variables,
             )
         finally:
             theirs.close()
             os.close(mark_fd)
+            if held >= 0:
+                os.close(held)
         self.pid = self._process.pid
         self.connection = Connection(ours)
         _alive.add(self)
@@ -206,6 +220,7 @@ def borrow_child(
     isolation: Isolation = "shared",
     threads: int = 1,
     environment: Mapping[str, str] | None = None,
+    packages: BuiltEnvironment | None = None,
 ) -> ChildProcess:
     """Return this thread's child, started anew when there is none or it has ended.
 
@@ -217,6 +232,7 @@ def borrow_child(
             always the same.
         threads: How many its context names; of one execution always the same.
         environment: Variables besides those of this process: with other ones it is started anew.
+        packages: Come before those of this process; of one execution always the same.
     """
     child: ChildProcess | None = getattr(_local, "child", None)
     environment = environment or {}
@@ -225,7 +241,9 @@ def borrow_child(
     is_usable = child is not None and child in _alive and not child.has_ended()
     if child is None or not is_usable or (child.owner, child.environment) != (owner, environment):
         discard_child()
-        child = ChildProcess(owner, directory, recycle_bytes, isolation, threads, environment)
+        child = ChildProcess(
+            owner, directory, recycle_bytes, isolation, threads, environment, packages
+        )
         _local.child = child
     return child
 

@@ -10,6 +10,7 @@ from partwise.engine.assignment import Execution, ShardAssignment
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.sample import SampleWork
 from partwise.engine.works import Work
+from partwise.environments.resolution import ResolvedEnvironment
 from partwise.errors import InputError, RunExistsError, RunNotFoundError
 from partwise.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.runs.documents import check_run_id
@@ -43,6 +44,8 @@ class Plan:
     null_keys: NullKeys
     on_existing: OnExisting
     options: ExecutionOptions
+    environment: ResolvedEnvironment | None = None
+    """Packages that come before the workers' own; None: there are none."""
     reads: frozenset[str] | None = None
     """The columns that the work looks at, besides those that make the keys; None: all."""
     n_shards: int | None = None

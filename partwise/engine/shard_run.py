@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -30,6 +31,7 @@ from partwise.engine.shard_plan import ShardPlan, plan_shard
 from partwise.engine.supervisor import AttemptOutcome, Supervisor
 from partwise.engine.trained_models import locate_models, model_checksums, owner_of_model
 from partwise.engine.works import StoredModel
+from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.errors import ArtifactNotFoundError
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import LOG_FILENAME
@@ -121,11 +123,13 @@ class ShardRun:
             self._writer.carry(self._take_over(plan.kept, token))
         self._reporter.keep(counts, kept)
         if plan.waiting:
-            for row in self._run_all([self._chosen[place] for place in plan.waiting]):
-                counts[row.status] += 1
-                self._reporter.add(row)
-                if self._writer.is_due:
-                    self._writer.commit()
+            with self._open_packages() as packages:
+                waiting = [self._chosen[place] for place in plan.waiting]
+                for row in self._run_all(waiting, packages):
+                    counts[row.status] += 1
+                    self._reporter.add(row)
+                    if self._writer.is_due:
+                        self._writer.commit()
         self._writer.commit()
         self._reporter.report()
         partitions = len(self._chosen)
@@ -189,7 +193,14 @@ class ShardRun:
         }
         return rewrite_partial_files(execution.store, execution.run_id, kept, names.__getitem__)
 
-    def _run_all(self, waiting: list[int]) -> Iterator[LedgerRow]:
+    def _open_packages(self) -> AbstractContextManager[BuiltEnvironment | None]:
+        """Return the packages that come before this worker's own."""
+        resolved = self._execution.environment
+        return nullcontext() if resolved is None else open_environment(resolved)
+
+    def _run_all(
+        self, waiting: list[int], packages: BuiltEnvironment | None
+    ) -> Iterator[LedgerRow]:
         """Run partitions, then those that failed again, and write a row of each that is settled."""
         execution, options = self._execution, self._execution.options
         supervisor = Supervisor(
@@ -204,6 +215,7 @@ class ShardRun:
             isolation=options.isolation,
             threads=options.partition_cpus,
             environment=self._environment,
+            packages=packages,
         )
         attempt = 1
         while waiting:

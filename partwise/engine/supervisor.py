@@ -28,6 +28,7 @@ from partwise.engine.messages import (
     RunPartitions,
 )
 from partwise.engine.options import Isolation
+from partwise.environments.building import BuiltEnvironment
 from partwise.errors import ClusterError, PartwiseError
 from partwise.outcomes import PartitionStatus
 
@@ -94,6 +95,8 @@ class Supervisor:
     threads: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of the child, besides those of this process."""
+    packages: BuiltEnvironment | None = None
+    """Come before those of this process in the child."""
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
     _peaks: dict[int, int] = field(default_factory=dict)
 
@@ -133,6 +136,7 @@ class Supervisor:
             self.isolation,
             self.threads,
             self.environment,
+            self.packages,
         )
         if child.work_path != self.work_path:
             obstacle = child.open_work(self.work_path)

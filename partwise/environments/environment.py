@@ -130,6 +130,10 @@ class Environment(FormSettings):
         return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
 
 
+DEFAULT_ENVIRONMENT = Environment()
+"""Asks for nothing: the workers' own packages."""
+
+
 def without_password(address: str) -> str:
     """Return the address of an index with all masked that may be secret: user, password, tokens.
 

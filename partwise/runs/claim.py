@@ -59,6 +59,8 @@ class Intent:
     """What kept the code from having a fingerprint."""
     code_parts: Mapping[str, str] = field(default_factory=dict)
     """What `code_fingerprint` is made of, so that a change of it can be told."""
+    packages: Mapping[str, str] = field(default_factory=dict)
+    """Versions of the packages that come before those installed here."""
     call: dict[str, JsonValue] | None = None
     call_obstacle: str | None = None
     call_known: dict[str, JsonValue] | None = None
@@ -243,7 +245,7 @@ class Claim:
             call=intent.call,
             call_obstacle=intent.call_obstacle,
             call_known=intent.call_known,
-            environment=describe_environment(),
+            environment={**describe_environment(), **intent.packages},
             started_at=datetime.now(UTC),
             owner=f"{socket.gethostname()}:{os.getpid()}",
             flow_run_id=self.flow_run_id,

@@ -24,12 +24,6 @@ def wheels(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
-    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
-
-
 @pytest.fixture
 def versions(wheels):
     def find(**asked):
