@@ -23,14 +23,15 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 Port = Annotated[int | None, Parameter(env_var="PARTWISE_PORT")]
 
 
-def deploy(*, pool: str | None = None, pool_type: str = "process") -> int:
+def deploy(*, pool: str | None = None, pool_type: str | None = None) -> int:
     """Deploy this folder's prefect.yaml to a Prefect server, or update what was deployed.
 
     Registers partwise's blocks, creates work pools that are missing, deploys everything, and keeps
     the automation that marks dead flow runs as crashed. Twice does no harm.
 
     Args:
-        pool: The work pool to deploy to. Default: what prefect.yaml says.
+        pool: A work pool in which to make the deployments as well that nothing starts by itself,
+            each as NAME-POOL. Default: all of them, where prefect.yaml says.
         pool_type: Of a work pool that is not there yet: process, docker, kubernetes. Default:
             process.
     """
@@ -51,6 +52,9 @@ def deploy(*, pool: str | None = None, pool_type: str = "process") -> int:
     if not answers(api_url):
         raise ServiceError(f"No answer from the Prefect server at {api_url}: is it running?")
     _deploy(project, api_url, pool_type, keeps_schedules=False)
+    if project.left:
+        names = ", ".join(sorted(set(project.left)))
+        output.console().print(f"not in {pool}    {names}: a schedule or event starts it")
     return 0
 
 
@@ -80,7 +84,7 @@ def up(*, port: Port = None) -> int:
         services = running or _plan(port)
         try:
             services = _start_server(folder, services)
-            _deploy(project, services.api_url, "process", keeps_schedules=True)
+            _deploy(project, services.api_url, None, keeps_schedules=True)
             services = _start_worker(folder, services, project.pools[0])
         except BaseException as error:
             _undo(folder, running)
@@ -227,7 +231,9 @@ def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
             out.print(f"{role}: {'ended' if alive else 'was gone already'}", markup=False)
 
 
-def _deploy(project: "ProjectFile", api_url: str, pool_type: str, *, keeps_schedules: bool) -> None:
+def _deploy(
+    project: "ProjectFile", api_url: str, pool_type: str | None, *, keeps_schedules: bool
+) -> None:
     from partwise.flows.operations.deploy import CRASH_AUTOMATION, deploy
 
     _progress(f"deploying {len(project.deployments)} deployments to {api_url}")

@@ -20,7 +20,7 @@ import httpx
 import yaml
 from prefect.blocks.core import Block
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
 from prefect.client.schemas.objects import DeploymentSchedule, StateType
 from prefect.client.schemas.responses import DeploymentResponse
@@ -34,11 +34,15 @@ from prefect.workers.utilities import get_default_base_job_template_for_infrastr
 
 from partwise import blocks
 from partwise.errors import InputError, ServiceError
+from partwise.scripts.infrastructure import CONTAINER_POOLS
+from partwise.scripts.pool_template import extended
 
 PROJECT_FILE = "prefect.yaml"
 BLOCKS: tuple[type[Block], ...] = tuple(getattr(blocks, name) for name in blocks.__all__)
 """All that partwise has: what is not registered cannot be created in the UI."""
 TAG = "partwise"
+PROCESS = "process"
+"""The type of a work pool where nobody says another: its flow runs are processes of the worker."""
 CRASH_AUTOMATION = "partwise: flow runs without a heartbeat have crashed"
 SILENCE_S = 90
 """Three heartbeats: one may be late on a busy machine."""
@@ -53,7 +57,9 @@ class ProjectFile:
     folder: Path
     document: Mapping[str, Any] = field(repr=False)
     pools: tuple[str, ...]
-    """The work pools that it names."""
+    """The work pools that its deployments are in."""
+    left: tuple[str, ...] = ()
+    """The deployments that stay where they are: something starts them, and would do so twice."""
 
     @property
     def deployments(self) -> list[dict[str, Any]]:
@@ -95,29 +101,52 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
     deployments = document.get("deployments") if isinstance(document, dict) else None
     if not deployments:
         raise InputError(f"{path} has no deployments.")
-    for deployment in deployments:
-        if pool is not None:
-            # A copy: with YAML's anchors they all share one.
-            deployment["work_pool"] = {**deployment.get("work_pool", {}), "name": pool}
+    left: tuple[str, ...] = ()
+    if pool is not None:
+        there = [one for one in deployments if _can_be_in(one, pool)]
+        left = tuple(one["name"] for one in deployments if not _can_be_in(one, pool))
+        if not there:
+            raise InputError(
+                f"Every deployment of {path} is started by a schedule or an event, which would "
+                f"start it in the pool {pool!r} as well: write that pool into the file."
+            )
+        document["deployments"] = deployments = [_in_pool(one, pool) for one in there]
     pools = {deployment.get("work_pool", {}).get("name") for deployment in deployments}
     if None in pools:
         raise InputError(f"{path} has a deployment without work_pool.name; or give --pool.")
-    return ProjectFile(folder=folder, document=document, pools=tuple(sorted(pools)))
+    return ProjectFile(folder=folder, document=document, pools=tuple(sorted(pools)), left=left)
+
+
+def _can_be_in(deployment: Mapping[str, Any], pool: str) -> bool:
+    """Whether it is in the pool already, or nothing starts it that would then start two."""
+    own = deployment.get("work_pool", {}).get("name", pool)
+    starts = ("schedule", "schedules", "triggers")
+    return own == pool or not any(deployment.get(name) for name in starts)
+
+
+def _in_pool(deployment: Mapping[str, Any], pool: str) -> dict[str, Any]:
+    """Return a deployment as it is in a pool: beside the one in its own, under another name."""
+    own = deployment.get("work_pool", {}).get("name", pool)
+    name = deployment["name"] if own == pool else f"{deployment['name']}-{pool}"
+    # A copy: with YAML's anchors they all share one.
+    work_pool = {**deployment.get("work_pool", {}), "name": pool}
+    return {**deployment, "name": name, "work_pool": work_pool}
 
 
 def deploy(
-    project: ProjectFile, api_url: str, pool_type: str, *, keeps_schedules: bool
+    project: ProjectFile, api_url: str, pool_type: str | None, *, keeps_schedules: bool
 ) -> list[Deployed]:
     """Register everything on a server.
 
     Args:
         project: What is deployed.
         api_url: The server's.
-        pool_type: Of a work pool that is not there yet.
+        pool_type: Of a work pool that is not there yet; None: process.
         keeps_schedules: Leave schedules that the server has on or off, as they are; else they are
             what the file says.
 
     Raises:
+        InputError: A work pool is of another type, or Prefect does not know the type.
         ServiceError: The server refuses something, or went away.
     """
     with temporary_settings(updates={PREFECT_API_URL: api_url}):
@@ -130,19 +159,18 @@ def deploy(
 
 
 def _deploy(
-    project: ProjectFile, api_url: str, pool_type: str, keeps_schedules: bool
+    project: ProjectFile, api_url: str, pool_type: str | None, keeps_schedules: bool
 ) -> list[Deployed]:
     with get_client(sync_client=True) as client:
         for block in BLOCKS:
             block.register_type_and_schema()
-        for pool in project.pools:
-            _create_pool(client, pool, pool_type)
+        kinds = {name: _create_pool(client, name, pool_type) for name in project.pools}
         older = [
             schedule
             for deployment in _ours(client, project)
             for schedule in client.read_deployment_schedules(deployment.id)
         ]
-        _run_prefect_deploy(project, api_url)
+        _run_prefect_deploy(project, kinds, api_url)
         _close_schemas(client, project)
         if keeps_schedules:
             _restore_schedules(client, project, older)
@@ -150,17 +178,38 @@ def _deploy(
         return [_describe(client, deployment) for deployment in _ours(client, project)]
 
 
-def _create_pool(client: SyncPrefectClient, name: str, kind: str) -> None:
+def _create_pool(client: SyncPrefectClient, name: str, kind: str | None) -> str:
+    """Return the type of a work pool, which is created where there is none.
+
+    Its template is Prefect's with variables for all of `Infrastructure`. One that a person has
+    changed stays as it is.
+    """
     try:
-        client.read_work_pool(name)
+        pool = client.read_work_pool(name)
     except ObjectNotFound:
-        template = asyncio.run(get_default_base_job_template_for_infrastructure_type(kind))
-        if template is None:
-            raise InputError(
-                f"Prefect knows no work pool of type {kind!r}: `prefect work-pool create --help` "
-                "names them; some need a package, such as prefect-docker."
-            ) from None
+        kind = kind or PROCESS
+        template = extended(_template(kind), kind)
         client.create_work_pool(WorkPoolCreate(name=name, type=kind, base_job_template=template))
+        return kind
+    if kind is not None and kind != pool.type:
+        raise InputError(
+            f"The work pool {name!r} is there already, and of type {pool.type}, not {kind}: give "
+            "another name, or leave --pool-type out."
+        )
+    if pool.type in CONTAINER_POOLS and pool.base_job_template == (stock := _template(pool.type)):
+        wanted = WorkPoolUpdate(base_job_template=extended(stock, pool.type))
+        client.update_work_pool(name, wanted)
+    return pool.type
+
+
+def _template(kind: str) -> dict[str, Any]:
+    template = asyncio.run(get_default_base_job_template_for_infrastructure_type(kind))
+    if template is None:
+        raise InputError(
+            f"Prefect knows no work pool of type {kind!r}: `prefect work-pool create --help` "
+            "names them; some need a package, such as prefect-docker."
+        )
+    return template
 
 
 def pool_type(api_url: str, name: str) -> str:
@@ -179,11 +228,16 @@ def pool_type(api_url: str, name: str) -> str:
             raise ServiceError(f"The server at {api_url} has no work pool {name!r}.") from None
 
 
-def _run_prefect_deploy(project: ProjectFile, api_url: str) -> None:
+def _run_prefect_deploy(project: ProjectFile, kinds: Mapping[str, str], api_url: str) -> None:
     """Have Prefect's own command read the file: its syntax is larger than what we read of it."""
+    document = dict(project.document)
+    document["deployments"] = [
+        _without_folder(one, document, kinds[one["work_pool"]["name"]])
+        for one in project.deployments
+    ]
     with ExitStack() as stack:
         file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".yaml"))
-        yaml.safe_dump(dict(project.document), file)  # type: ignore[no-untyped-call]
+        yaml.safe_dump(document, file)  # type: ignore[no-untyped-call]
         file.flush()
         words = ["--no-prompt", "deploy", "--all", "--prefect-file", file.name]
         done = subprocess.run(  # noqa: S603 (our own arguments)
@@ -199,6 +253,18 @@ def _run_prefect_deploy(project: ProjectFile, api_url: str) -> None:
         error = ServiceError(f"`prefect deploy --all` failed in {project.folder.resolve()}.")
         error.add_note("\n".join(done.stdout.splitlines()[-TAIL_LINES:]))
         raise error
+
+
+def _without_folder(
+    deployment: dict[str, Any], document: Mapping[str, Any], kind: str
+) -> dict[str, Any]:
+    """Return a deployment whose flow runs do not look for the folder that is deployed from.
+
+    Prefect writes it into each deployment that says nothing else, and no container has it.
+    """
+    if kind == PROCESS or deployment.get("pull", document.get("pull")) is not None:
+        return deployment
+    return {**deployment, "pull": []}
 
 
 def _ours(client: SyncPrefectClient, project: ProjectFile) -> list[DeploymentResponse]:

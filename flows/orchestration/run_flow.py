@@ -39,6 +39,7 @@ from partwise.flows.orchestration.states import (
 from partwise.runs.documents import RunKind
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
+from partwise.scripts.infrastructure import is_work_pool
 from partwise.sources.opening import OpenedData
 from partwise.store.url_secrets import masked
 
@@ -108,7 +109,9 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
             ended = _ended.get()
             if ended is not None:
                 ended.append(run)
-            announce(run)
+            if not is_work_pool(bound.arguments.get("compute_target") or ""):
+                # There, the flow run that did the work has told of it.
+                announce(run)
             return state_of(run)
 
         super().__init__(

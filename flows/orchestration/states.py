@@ -70,9 +70,11 @@ def interrupted(run_id: str) -> State[Any]:
 def refused(error: PartwiseError) -> State[Any]:
     """Return the state of a flow run that ends with an error of ours, which says all in a sentence.
 
-    Its traceback would fill the log with forty lines that tell nobody more.
+    Its traceback would fill the log with forty lines that tell nobody more. The message begins with
+    the class' name, as Prefect's own do: by it, who has sent the call raises the same error.
     """
-    return Failed(message=str(error), data=error.with_traceback(None))
+    message = f"{type(error).__name__}: {error}"
+    return Failed(message=message, data=error.with_traceback(None))
 
 
 def _raise(error: Exception) -> NoReturn:

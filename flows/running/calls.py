@@ -223,6 +223,21 @@ def _function_to_json(name: str, value: Any) -> JsonValue:
     return f"{module}:{qualname}"
 
 
+def function_parameter(name: str, value: Any) -> JsonValue:
+    """Return a function or trainer as another process can find it: settings, or module:name.
+
+    Raises:
+        InputError: It cannot be found there.
+    """
+    try:
+        plain = _function_to_json(name, value)
+    except _CannotRepeatError as error:
+        raise InputError(f"{error}: put it in a module.") from None
+    if isinstance(plain, dict) and plain["kind"] == _TORCH:
+        raise InputError(f"{name}= is a TorchDistributor, which Prefect's API does not take.")
+    return plain
+
+
 def _serde_to_json(value: Any) -> JsonValue:
     name = serde_name(value)
     if name.startswith("__main__:") or not dataclasses.is_dataclass(value):
