@@ -1,7 +1,10 @@
 """The flow that runs any training script on nodes x processes."""
 
+from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from partwise.errors import InputError
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_store
+from partwise.flows.running.environments import resolve_script_packages
 from partwise.flows.running.execute_gang import execute_gang
 from partwise.flows.running.parameters import (
     NONE_GIVEN,
@@ -13,12 +16,15 @@ from partwise.flows.running.parameters import (
     TextsByNameParameter,
     TextsParameter,
 )
-from partwise.flows.running.prepare_script import ScriptCall, prepare_script
+from partwise.flows.running.prepare_script import ScriptCall, prepare_script, store_source
 from partwise.flows.running.script_inputs import open_inputs
+from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
+from partwise.scripts.infrastructure import Infrastructure, is_work_pool
 from partwise.scripts.spec import ScriptBackend
 
+DEFAULT_INFRASTRUCTURE = Infrastructure()
 MONTH_S = 30 * 24 * 3600.0
 
 
@@ -47,7 +53,9 @@ def run_script(
     join_timeout_s: float = 300.0,
     max_restarts: int = 0,
     on_existing_artifacts: OnExisting = "error",
+    environment: Environment = DEFAULT_ENVIRONMENT,
     compute_target: ClusterParameter = "",
+    infrastructure: Infrastructure = DEFAULT_INFRASTRUCTURE,
 ) -> Run:
     """Run a training script, or any command, as node_count x process_count_per_node processes.
 
@@ -104,14 +112,19 @@ def run_script(
         on_existing_artifacts: When the run exists: "error", "overwrite" it, or "resume": do nothing
             where it is done with the same files, inputs and settings, and else begin again, from
             the last checkpoint where there is one.
+        environment: Packages of the script's own, in place of those of the workers: resolved with
+            uv on this machine, built once on each worker's. Empty: the workers' own Python.
         compute_target: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster
             block, the name of one that is saved, such as cuda-cluster/big, or a scheduler's
-            address.
+            address; or a work pool, work-pool/NAME, in which the whole call is then carried out,
+            on the machine that a worker of the pool starts it on.
+        infrastructure: The machine and container that it needs in a work pool.
 
     Returns:
         The run; its status is SUCCESS.
 
     Raises:
+        PackageError: The environment cannot be resolved; has the resolver's own words.
         InputError: An argument cannot be used, a script or an input is not there, or the cluster
             has no room for the processes; nothing was run.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
@@ -120,7 +133,6 @@ def run_script(
         ClusterError: Workers stayed busy for too long, or the cluster is gone.
     """
     opened = open_store(store)
-    found, shown = open_inputs(inputs, opened)
     call = ScriptCall(
         run_id=run_id,
         entry_script=entry_script,
@@ -141,6 +153,18 @@ def run_script(
         grace_s=grace_s,
         join_timeout_s=join_timeout_s,
         max_restarts=max_restarts,
-        on_existing=on_existing_artifacts,
+        on_existing_artifacts=on_existing_artifacts,
     )
-    return execute_gang(prepare_script(call, found, opened, shown), store, compute_target)
+    if is_work_pool(compute_target):
+        sent = store_source(call, opened).as_arguments()
+        sent |= {"inputs": inputs, "environment": environment, "store": store}
+        return call_in_work_pool("run-script", sent, compute_target, infrastructure)
+    if infrastructure != DEFAULT_INFRASTRUCTURE:
+        raise InputError(
+            "infrastructure= is for a work pool: give compute_target='work-pool/NAME', or leave it "
+            "out."
+        )
+    found, shown = open_inputs(inputs, opened)
+    resolved = resolve_script_packages(environment, run_id, store, on_existing_artifacts)
+    plan = prepare_script(call, found, opened, shown, environment=environment, resolved=resolved)
+    return execute_gang(plan, store, compute_target)

@@ -13,7 +13,7 @@ from partwise.gangs.errors import GangFailed
 
 @task(
     name="run-gang",
-    task_run_name="train on {ranks} ranks",
+    task_run_name="work on {ranks} ranks",
     cache_policy=NO_CACHE,
     persist_result=False,
 )

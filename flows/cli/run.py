@@ -9,10 +9,13 @@ from partwise.errors import InputError
 from partwise.flows.cli.options import RUN, ClusterOptions, Names, StoreUrl
 from partwise.flows.cli.parsing import parse_parameter
 from partwise.runs.claim import OnExisting
+from partwise.scripts.infrastructure import Infrastructure
 from partwise.scripts.spec import ScriptBackend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from partwise.flows.running.parameters import Cluster
 
 SCRIPT, PROCESSES = Group("Script", sort_key=0), Group("Processes", sort_key=1)
 _MONTH_S = 30 * 24 * 3600.0
@@ -84,6 +87,9 @@ class ProcessOptions:
     """Seconds to wait for workers that are busy with something else."""
     max_restarts: int = 0
     """How often all processes are started again after one has failed."""
+    compute_target: str = ""
+    """A saved cluster such as cuda-cluster/big, a scheduler's address, or work-pool/NAME, where the
+    whole call is carried out. Default: what the options of the cluster say."""
 
 
 @Parameter(name="*", group=RUN)
@@ -103,6 +109,7 @@ _SCRIPT = ScriptOptions()
 _PROCESSES = ProcessOptions()
 _RUN = ScriptRunOptions()
 _CLUSTER = ClusterOptions()
+_INFRASTRUCTURE = Infrastructure()
 
 
 def run(
@@ -113,6 +120,7 @@ def run(
     processes: ProcessOptions = _PROCESSES,
     run: ScriptRunOptions = _RUN,
     cluster: ClusterOptions = _CLUSTER,
+    infrastructure: Infrastructure = _INFRASTRUCTURE,
 ) -> int:
     """Run a training script or a command as processes on several machines.
 
@@ -123,6 +131,7 @@ def run(
         processes: How many there are.
         run: The run's name and place.
         cluster: Where the work is done.
+        infrastructure: The machine and container that a work pool gives it.
     """
     from partwise.flows.cli.flow_calls import call_and_print
     from partwise.flows.orchestration.run_ids import new_run_id
@@ -134,9 +143,16 @@ def run(
         **vars(processes),
         **vars(run),
         "run_id": run.run_id or new_run_id("run-script"),
-        "compute_target": cluster.build(),
+        "compute_target": _target(processes.compute_target, cluster),
+        "infrastructure": infrastructure,
     }
     return call_and_print("run_script", call)
+
+
+def _target(name: str, cluster: ClusterOptions) -> "Cluster | str":
+    if name and cluster != _CLUSTER:
+        raise InputError("--compute-target and the options of a cluster: give one of them.")
+    return name or cluster.build()
 
 
 def _pairs(option: str, texts: "Iterable[str]") -> dict[str, str]:

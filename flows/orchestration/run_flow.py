@@ -109,7 +109,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
             ended = _ended.get()
             if ended is not None:
                 ended.append(run)
-            if not is_work_pool(bound.arguments.get("compute_target") or ""):
+            if not is_work_pool(bound.arguments.get("compute_target")):
                 # There, the flow run that did the work has told of it.
                 announce(run)
             return state_of(run)

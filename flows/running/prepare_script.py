@@ -3,12 +3,15 @@
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from partwise.engine.scaling import ClusterWorker
+from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from partwise.environments.resolution import ResolvedEnvironment
 from partwise.errors import InputError, RunNotFoundError
 from partwise.fingerprints.functions import arguments_fingerprint
 from partwise.gangs.options import GangOptions
@@ -62,7 +65,11 @@ class ScriptCall:
     grace_s: float
     join_timeout_s: float
     max_restarts: int
-    on_existing: OnExisting = "error"
+    on_existing_artifacts: OnExisting = "error"
+
+    def as_arguments(self) -> dict[str, Any]:
+        """Return them as arguments of the flow."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +82,13 @@ class _Code:
 
 
 def prepare_script(
-    call: ScriptCall, inputs: Mapping[str, str | Source], store: Store, shown: Mapping[str, Any]
+    call: ScriptCall,
+    inputs: Mapping[str, str | Source],
+    store: Store,
+    shown: Mapping[str, Any],
+    *,
+    environment: Environment = DEFAULT_ENVIRONMENT,
+    resolved: ResolvedEnvironment | None = None,
 ) -> GangPlan:
     """Return the plan of a run of a script, checked as far as it can be before a slot is taken.
 
@@ -84,6 +97,8 @@ def prepare_script(
         inputs: By name: what `find_input` takes, or rows.
         store: The artifact store.
         shown: The inputs as they can be written down; without those that cannot.
+        environment: The packages that are asked for.
+        resolved: What they came to; None: the worker's own Python.
 
     Raises:
         InputError: The call contradicts itself, or names a script or an input that is not there.
@@ -102,6 +117,8 @@ def prepare_script(
         is_script=bool(call.entry_script),
         shell=call.command if isinstance(call.command, str) else "",
         backend=call.backend,
+        environment=resolved,
+        grace_s=call.grace_s,
         snapshot_sha256=code.sha256,
         environment_variables={"PARTWISE_BACKEND": call.backend, **call.environment_variables},
         inputs=found,
@@ -116,9 +133,9 @@ def prepare_script(
         sources=rows,
         work=ScriptRankWork(spec=spec, store=store),
         name=f"The script {call.entry_script!r}" if call.entry_script else "The command",
-        intent=_describe_intent(call, code, found, rows, shown),
+        intent=_describe_intent(call, code, _identities(found, rows), shown, environment, resolved),
         seed=0,
-        on_existing=call.on_existing,
+        on_existing=call.on_existing_artifacts,
         place=partial(_place, call),
         options=GangOptions(
             time_limit_s=call.max_run_duration_s,
@@ -252,16 +269,40 @@ def _resume_from(text: str) -> str:
     return text.removeprefix(RUN_SCHEME).rstrip("/") if text.startswith(RUN_SCHEME) else text
 
 
+def _identities(found: Mapping[str, ScriptInput], rows: Mapping[str, Source]) -> dict[str, str]:
+    """Return by name what changes when an input does."""
+    identities = {name: each.identity for name, each in found.items()}
+    return identities | {name: each.description().fingerprint for name, each in rows.items()}
+
+
+def store_source(call: ScriptCall, store: Store) -> ScriptCall:
+    """Return the call with its source directory in the store, for a machine that does not see it.
+
+    Raises:
+        InputError: It cannot be packed, or does not have the script.
+    """
+    code = _take_code(call, store)
+    _check_script(call, code)
+    if code.sha256:
+        with suppress(FileExistsError):
+            store.create(run_path(call.run_id, snapshot_name(code.sha256)), code.content)
+    return replace(call, source_directory=_stored_source(call.run_id, code))
+
+
+def _stored_source(run_id: str, code: _Code) -> str:
+    return f"{RUN_SCHEME}{run_id}/{snapshot_name(code.sha256)}" if code.sha256 else ""
+
+
 def _describe_intent(
     call: ScriptCall,
     code: _Code,
-    found: Mapping[str, ScriptInput],
-    rows: Mapping[str, Source],
+    identities: Mapping[str, str],
     shown: Mapping[str, Any],
+    environment: Environment,
+    resolved: ResolvedEnvironment | None,
 ) -> Intent:
     """Return what the call is about to do; a repeat of it takes the snapshot that the run has."""
-    identities = {name: each.identity for name, each in found.items()}
-    identities |= {name: each.description().fingerprint for name, each in rows.items()}
+    packages = {} if resolved is None else resolved.versions
     digest = hashlib.sha256(repr(sorted(identities.items())).encode()).hexdigest()
     deciding = {
         "entry_script=": call.entry_script,
@@ -275,27 +316,25 @@ def _describe_intent(
         "resume_from=": call.resume_from,
         "resume_argument=": call.resume_argument,
     }
-    given = {"file source_directory": code.sha256} if code.sha256 else {}
+    given = {f"library {name}": version for name, version in packages.items()}
+    given |= {"file source_directory": code.sha256} if code.sha256 else {}
     fingerprint = arguments_fingerprint(deciding, given)
     written: dict[str, JsonValue] = {
-        name: to_json(getattr(call, name))
-        for name in ScriptCall.__dataclass_fields__
-        if name not in ("run_id", "on_existing", "source_directory")
+        name: to_json(value)
+        for name, value in call.as_arguments().items()
+        if name not in ("run_id", "on_existing_artifacts")
     }
-    if code.sha256:
-        place = f"{RUN_SCHEME}{call.run_id}/{snapshot_name(code.sha256)}"
-        written["source_directory"] = place
-    else:
-        written["source_directory"] = ""
+    written["source_directory"] = _stored_source(call.run_id, code)
     written["inputs"] = to_json(dict(shown))
+    written["environment"] = to_json(environment.model_dump(mode="json"))
     whole: dict[str, JsonValue] = {
         "flow": "run_script",
         "data": None,
         "arguments": written,
         "version": None,
     }
-    obstacle = None
-    if lacking := sorted({*found, *rows} - set(shown)):
+    obstacle = "environment= holds a password" if environment.has_password else None
+    if lacking := sorted(set(identities) - set(shown)):
         obstacle = f"the input {lacking[0]!r} is held in memory, or is a query with a password"
     return Intent(
         source_fingerprint=digest,
@@ -303,6 +342,7 @@ def _describe_intent(
         code_fingerprint=fingerprint.digest,
         code_unknown=fingerprint.unknown,
         code_parts=fingerprint.parts,
+        packages=packages,
         call=None if obstacle else whole,
         call_obstacle=obstacle,
         call_known=whole if obstacle else None,

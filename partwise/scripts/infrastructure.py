@@ -9,7 +9,7 @@ of what `partwise.scripts.pool_template` adds to them.
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeGuard
 
 from pydantic import ConfigDict, Field, JsonValue, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
@@ -192,9 +192,9 @@ class Infrastructure(FormSettings):
         }
 
 
-def is_work_pool(compute_target: str) -> bool:
+def is_work_pool(compute_target: object) -> TypeGuard[str]:
     """Whether a compute target names a work pool: "work-pool/NAME"."""
-    return compute_target.startswith(WORK_POOL)
+    return isinstance(compute_target, str) and compute_target.startswith(WORK_POOL)
 
 
 def job_variables(

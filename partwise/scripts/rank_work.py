@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from partwise.connector.script_context import (
     RUN_VARIABLE,
 )
 from partwise.engine.works import Produced
+from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.errors import InputError
 from partwise.gangs.work import RankEnded
 from partwise.outcomes import PartitionStatus
@@ -29,6 +30,7 @@ from partwise.runs.documents import run_path
 from partwise.scripts.checkpoint_folder import CheckpointFolder
 from partwise.scripts.folders import NodeFolders
 from partwise.scripts.inputs import SharedPath, upload_input, write_rows
+from partwise.scripts.mpi import run_mpi
 from partwise.scripts.outputs import find_outputs
 from partwise.scripts.program import Program
 from partwise.scripts.snapshot import snapshot_name, unpack_snapshot
@@ -58,10 +60,12 @@ class ScriptRankWork:
             raise InputError("A script runs as a rank of a gang, which has a folder for its node.")
         folders = NodeFolders(context.node_directory)
         self._prepare(context, folders)
-        # All folders are complete, and all programs start at about the same time.
-        context.barrier()
-        places: dict[str, str] = json.loads((folders.root / _PLACES_FILE).read_text())
-        code = self._run(context, folders, places)
+        resolved = self.spec.environment
+        with nullcontext() if resolved is None else open_environment(resolved) as built:
+            # All is complete by now, and all programs start at about the same time.
+            context.barrier()
+            places: dict[str, str] = json.loads((folders.root / _PLACES_FILE).read_text())
+            code = self._run(context, folders, places, built)
         if code:
             raise RankEnded(code)
         # The outputs of a node are complete when all of its programs have ended.
@@ -114,39 +118,57 @@ class ScriptRankWork:
         path = run_path(run_id, snapshot_name(sha256))
         unpack_snapshot(self.store.read(path), sha256, target)
 
-    def _run(self, context: RankContext, folders: NodeFolders, places: Mapping[str, str]) -> int:
+    def _run(
+        self,
+        context: RankContext,
+        folders: NodeFolders,
+        places: Mapping[str, str],
+        built: BuiltEnvironment | None,
+    ) -> int:
         """Run the program to its end, and return how it ended."""
-        python, environment = self._environment(context, places)
+        environment = self._environment(context, places, built)
+        python = sys.executable if built is None else built.python
         variables = {name: environment.get(name, "") for name in VARIABLES}
         words = self.spec.command(python, places, variables)
         keeper: AbstractContextManager[object] = nullcontext()
         if context.rank == 0 and context.checkpoints is not None:
             keeper = CheckpointFolder(folders.checkpoints, context.checkpoints)
-        with keeper:
+
+        def run(environment: Mapping[str, str], started: Callable[[int], object] = int) -> int:
             # The program binds the port by itself; until this moment nobody could take it.
             context.release_port()
             try:
-                return Program(words, folders.work, environment, context.metrics).run()
+                program = Program(words, folders.work, environment, context.metrics)
+                return program.run(started)
             except OSError as error:
                 raise InputError(
                     f"The program {words[0]!r} cannot be started on rank {context.rank}: {error}."
                 ) from error
 
+        with keeper:
+            if self.spec.backend == "mpi":
+                return run_mpi(context, environment, run, grace_s=self.spec.grace_s)
+            return run(environment)
+
     def _environment(
-        self, context: RankContext, places: Mapping[str, str]
-    ) -> tuple[str, dict[str, str]]:
-        """Return the interpreter of a script, and all variables of the program."""
-        python = sys.executable
+        self, context: RankContext, places: Mapping[str, str], built: BuiltEnvironment | None
+    ) -> dict[str, str]:
+        """Return all variables of the program."""
         environment = {
             **os.environ,
             CHECKPOINTS_VARIABLE: places["checkpoints"],
             OUTPUTS_VARIABLE: places["outputs"],
             RUN_VARIABLE: context.run_id,
-            **self.spec.environment_variables,
         }
+        if built is not None and built.entry is not None:
+            # Its Python and programs come first, and nothing of the worker's own packages.
+            environment["PATH"] = f"{built.scripts}{os.pathsep}{environment.get('PATH', '')}"
+            for name in ("PYTHONPATH", "PYTHONHOME"):
+                environment.pop(name, None)
+        environment |= self.spec.environment_variables
         for name, place in places.items():
             if name.startswith("inputs."):
                 environment[input_variable(name.removeprefix("inputs."))] = place
         if "resume_from" in places:
             environment[RESUME_VARIABLE] = places["resume_from"]
-        return python, environment
+        return environment

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from partwise.environments.resolution import ResolvedEnvironment
 from partwise.errors import InputError
 from partwise.scripts.inputs import ScriptInput
 
@@ -32,8 +33,10 @@ class ScriptSpec:
     backend: ScriptBackend = "none"
     snapshot_sha256: str = ""
     """Names the packed source directory in the run; empty: there is none."""
-    environment: Any = None
-    """A `ResolvedEnvironment`; None: the worker's own Python."""
+    environment: ResolvedEnvironment | None = None
+    """None: the worker's own Python."""
+    grace_s: float = 30.0
+    """Between SIGTERM and SIGKILL, for a program whose MPI job has broken off."""
     environment_variables: Mapping[str, str] = field(default_factory=dict)
     inputs: Mapping[str, ScriptInput] = field(default_factory=dict)
     row_inputs: tuple[str, ...] = ()

@@ -1,17 +1,24 @@
 """Scripts by the flow and the command line: their runs, resumes, failures and ends."""
 
 import json
+import os
+import re
 import textwrap
+import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from distributed import get_worker
 
-from partwise.errors import RunExistsError
+from partwise.engine.process_family import find_marked
+from partwise.environments.environment import Environment
+from partwise.errors import InputError, PackageError, RunExistsError, RunFailed, RunNotFoundError
 from partwise.flows import run_script
 from partwise.outcomes import RunStatus
 from partwise.reports.report import render_report
 from partwise.runs.garbage import collect_garbage
+from tests.environments.wheels import make_wheel
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "scripts"
 
@@ -90,3 +97,116 @@ def test_scripts_of_torch_find_each_other_as_under_torchrun_and_open_mpi(run):
     assert shim.partitions["node_rank"].to_pylist() == [0, 0]
     shim = run("train_ompi_shim.py", run_id="shim-2", node_count=2)
     assert shim.partitions["node_rank"].to_pylist() == [0, 1]
+
+
+def test_open_mpi_starts_the_processes_of_a_script(run):
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    text = """
+        import json
+        from mpi4py import MPI
+        world = MPI.COMM_WORLD
+        print(json.dumps({"metrics": {"sum": world.allreduce(world.rank + 1)}}))
+    """
+    made = run(textwrap.dedent(text), run_id="mpi", node_count=2, backend="mpi")
+    assert made.partitions["sum"].to_pylist() == [3, 3]
+
+
+def test_a_script_has_packages_of_its_own(run, tmp_path):
+    make_wheel(tmp_path / "wheels", "tiny-one", "1.5", "VALUE = 9\n")
+    wanted = Environment(
+        packages=("tiny-one>=1",), find_links=(str(tmp_path / "wheels"),), no_index=True
+    )
+    text = """
+        import importlib.util, json, tiny_one
+        partwise = importlib.util.find_spec("partwise") is not None
+        print(json.dumps({"metrics": {"value": tiny_one.VALUE, "partwise": partwise}}))
+    """
+    made = run(textwrap.dedent(text), run_id="own", environment=wanted, process_count_per_node=2)
+    assert made.partitions["value"].to_pylist() == [9, 9]
+    assert made.partitions["partwise"].to_pylist() == [0, 0]
+    assert made.read_generation_document().environment["tiny-one"].startswith("1.5")
+    newer = wanted.model_copy(update={"packages": ("tiny-one>2",)})
+    with pytest.raises(PackageError, match=r"tiny-one.*uv says:.*\n?.*tiny-one"):
+        run("pass", run_id="none", environment=newer)
+
+
+FAILURES = [
+    ("raise SystemExit(3)", {}, "Its process ended: exit status 3"),
+    ("import no_such_module", {}, "No module named 'no_such_module'"),
+    (
+        """
+import os, socket, time
+if os.environ["RANK"] == "1":
+    first = socket.create_server(("127.0.0.1", 0))
+    socket.socket().bind(first.getsockname())
+time.sleep(60)
+""",
+        {"process_count_per_node": 2},
+        "Address already in use",
+    ),
+    (
+        "import time; print('at work', flush=True); time.sleep(60)",
+        {"max_run_duration_s": 1.0},
+        "its time limit of 1 s was over",
+    ),
+    (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)",
+        {"max_run_duration_s": 1.0, "process_count_per_node": 2},
+        "its time limit of 1 s was over",
+    ),
+    (
+        "import pathlib; pathlib.Path('outputs/passwords').symlink_to('/etc/passwd')",
+        {},
+        "is a link to /etc/passwd, outside of the working folder",
+    ),
+]
+
+
+@pytest.mark.parametrize("place", range(len(FAILURES)))
+def test_a_failure_is_told_and_leaves_nothing_behind(run, dask_client, place):
+    text, arguments, message = FAILURES[place]
+    name = f"fails-{place}"
+    begun = time.monotonic()
+    with pytest.raises(RunFailed, match=re.escape(message)) as caught:
+        run(text, run_id=name, **arguments)
+    assert time.monotonic() - begun < 50
+    failed = caught.value.run
+    assert (failed.status, failed.summary.counts.get("DONE")) == (RunStatus.FAILURE, None)
+    assert_nothing_is_left(dask_client, name)
+
+
+def assert_nothing_is_left(client, run_id) -> None:
+    """No process of a script, no folder of a node, and all slots free."""
+    assert find_marked(f"PARTWISE_RUN_ID={run_id}".encode()) == []
+
+    def folders():
+        return [name for name in os.listdir(get_worker().local_directory) if "gang-" in name]
+
+    assert list(client.run(folders).values()) == [[], []]
+    # Tasks of another kind than a gang's get the slots at once.
+    assert client.gather(client.map(abs, [-1, -2], pure=False), timeout=20) == [1, 2]
+
+
+REFUSED = [
+    ({"entry_script": "nowhere.py"}, "no script 'nowhere.py' in .*; the scripts that are: main.py"),
+    ({"entry_script": "../main.py"}, "'../main.py' is not in the source directory"),
+    ({"entry_script": "", "command": ""}, "give one of them; neither is given"),
+    ({"command": "true"}, "give one of them; both is given"),
+    ({"source_directory": "/nowhere"}, "there is no such folder"),
+    ({"inputs": {"rows": "/nowhere/x.csv"}}, "The input 'rows', /nowhere/x.csv, is not there"),
+    ({"inputs": {"rows": "run://nobody/0/x"}}, "There is no run 'nobody'"),
+    ({"arguments": ["{inputs.rows}"]}, "there is no input 'rows'; there are: none"),
+    ({"outputs": ["../x"]}, "give globs relative to the script's working folder"),
+    ({"process_count_per_node": 64}, "64 processes with 1 CPUs each .* The cluster has 2 workers"),
+    ({"node_count": 3}, "room for 2 such nodes"),
+    ({"backend": "nccl"}, "no process has one: give backend='gloo'"),
+    ({"environment_variables": {"A-B": "x"}}, "no name of a variable"),
+]
+
+
+@pytest.mark.parametrize("place", range(len(REFUSED)))
+def test_what_cannot_be_run_is_refused_before_anything_is_written(run, store, place):
+    arguments, message = REFUSED[place]
+    with pytest.raises((InputError, RunNotFoundError), match=message):
+        run("pass", run_id="refused", **arguments)
+    assert not (store / "runs" / "refused" / "run.json").exists()

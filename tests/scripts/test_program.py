@@ -1,0 +1,67 @@
+"""A program and what it prints: metrics, its end, and much of it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partwise.scripts.program import parse_metrics
+from tests.scripts.script_ranks import run_script_ranks
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_any_line_is_a_report_or_none(line):
+    assert all(isinstance(value, float) for value in parse_metrics(line).values())
+
+
+@given(
+    st.dictionaries(st.text(), st.floats(allow_nan=False) | st.integers(-(2**53), 2**53)),
+    st.dictionaries(st.text().filter(lambda key: key != "metrics"), st.integers()),
+)
+def test_a_report_is_found_beside_anything(metrics, others):
+    line = json.dumps({**others, "metrics": metrics}).encode()
+    found = parse_metrics(line)
+    assert list(found.values()) == [float(value) for value in metrics.values()]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b'{"metrics": 3}', b'{"metrics": {"loss": "low"}}', b'{"metrics": {"a": 1}', b"[" * 5000],
+)
+def test_what_is_no_report_is_output(line):
+    assert parse_metrics(line) == {}
+
+
+PRINTS = """
+import json, os, subprocess, sys
+sys.stdout.write("no end of line")
+sys.stdout.flush()
+# It holds the pipe for longer than the script lives.
+subprocess.Popen(["sleep", "30"])
+block = (b"x" * 99 + b"\\n") * 10_000
+for number in range(int(sys.argv[1])):
+    os.write(1, block[:500_050])
+    os.write(1, b"\\n" + json.dumps({"metrics": {f"m{number % 5}": number}}).encode() + b"\\n")
+    os.write(1, block[500_050:])
+print(json.dumps({"metrics": {"last": 1}}), end="")
+"""
+
+
+def prints(tmp_path, megabytes):
+    (ended,) = run_script_ranks(
+        tmp_path, {"main.py": PRINTS}, words=("main.py", str(megabytes)), resume_argument=""
+    )
+    last = range(megabytes - 5, megabytes)
+    assert ended.code == 0
+    assert ended.metrics == {"last": 1, **{f"m{n % 5}": n for n in last}}
+
+
+def test_reports_are_found_in_much_output_and_orphans_are_not_waited_for(tmp_path, capfd):
+    prints(tmp_path, 5)
+    assert capfd.readouterr().out.count("x" * 99) >= 5 * 9_999
+
+
+@pytest.mark.slow
+def test_a_gigabyte_of_output_is_followed_to_its_end(tmp_path):
+    prints(tmp_path, 1000)

@@ -1,0 +1,123 @@
+"""The source directory of a script: what is packed, what is refused, what is unpacked."""
+
+import gzip
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partwise.errors import InputError, IntegrityError
+from partwise.scripts import snapshot as module
+from partwise.scripts.snapshot import read_snapshot_names, take_snapshot, unpack_snapshot
+from tests.scripts.script_ranks import packed
+
+NAMES = st.text("abc.é ", min_size=1, max_size=6).filter(lambda name: name.strip(". ") != "")
+
+
+@settings(max_examples=30)
+@given(st.dictionaries(st.lists(NAMES, min_size=1, max_size=3).map("/".join), st.binary()))
+def test_what_is_packed_is_unpacked_as_it_was(files):
+    with tempfile.TemporaryDirectory() as directory:
+        root = Path(directory, "source")
+        root.mkdir()
+        kept = {}
+        for name, content in files.items():
+            path = root / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            except OSError:
+                continue  # a file and a folder of one name
+            kept[name] = content
+        taken = take_snapshot(root)
+        again = take_snapshot(root)
+        assert (taken.content, taken.sha256) == (again.content, again.sha256)
+        target = Path(directory, "target")
+        unpack_snapshot(taken.content, taken.sha256, target)
+        found = {
+            path.relative_to(target).as_posix(): path.read_bytes()
+            for path in target.rglob("*")
+            if path.is_file()
+        }
+        assert found == kept
+
+
+def write(root: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def test_ignored_files_are_left_out_as_git_leaves_them_out(tmp_path):
+    root = write(
+        tmp_path,
+        {
+            ".gitignore": "*.log\n!keep.log\nbuild/\n/top.txt\n",
+            "main.py": "",
+            "a.log": "",
+            "keep.log": "",
+            "build/keep.log": "",
+            "top.txt": "",
+            "sub/top.txt": "",
+            "sub/.gitignore": "*.py\n",
+            "sub/x.py": "",
+            "data/.partwiseignore": "*.csv\n",
+            "data/rows.csv": "",
+            "data/.gitignore": "!rows.csv\n",
+            ".git/config": "",
+            "__pycache__/main.pyc": "",
+        },
+    )
+    names = read_snapshot_names(take_snapshot(root).content)
+    assert names == {
+        *(".gitignore", "main.py", "keep.log", "sub/top.txt", "sub/.gitignore"),
+        *("data/.partwiseignore", "data/.gitignore"),
+    }
+
+
+def test_links_stay_in_the_folder_and_files_keep_their_right_to_be_run(tmp_path):
+    root = write(tmp_path / "source", {"bin/go.sh": "#!/bin/sh\n", "a.txt": "a"})
+    (root / "bin" / "go.sh").chmod(0o755)
+    (root / "bin" / "inner").symlink_to("../a.txt")
+    (root / "absolute").symlink_to(root / "a.txt")
+    taken = take_snapshot(root)
+    unpack_snapshot(taken.content, taken.sha256, tmp_path / "target")
+    assert (tmp_path / "target" / "bin" / "inner").read_text() == "a"
+    assert os.readlink(tmp_path / "target" / "absolute") == "a.txt"
+    assert os.access(tmp_path / "target" / "bin" / "go.sh", os.X_OK)
+    (root / "out").symlink_to("/etc/passwd")
+    with pytest.raises(InputError, match="The link out leads to '/etc/passwd', out of the source"):
+        take_snapshot(root)
+
+
+def test_what_cannot_be_packed_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(InputError, match="there is no such folder"):
+        take_snapshot(tmp_path / "nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(InputError, match="pipe is no file, folder or link"):
+        take_snapshot(tmp_path)
+    (tmp_path / ".partwiseignore").write_text("pipe\n")
+    (tmp_path / "large.bin").write_bytes(b"x" * 2000)
+    monkeypatch.setattr(module, "LARGEST_BYTES", 1000)
+    with pytest.raises(InputError, match=r"the largest are large\.bin .*\.partwiseignore"):
+        take_snapshot(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["../outside", "a/../../outside"])
+def test_nothing_is_written_outside_of_the_folder(tmp_path, name):
+    content = packed({name: b"x"})
+    digest = hashlib.sha256(gzip.decompress(content)).hexdigest()
+    with pytest.raises(IntegrityError, match="cannot be unpacked"):
+        unpack_snapshot(content, digest, tmp_path / "target")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_changed_bytes_are_refused(tmp_path):
+    taken = take_snapshot(write(tmp_path / "source", {"main.py": "1"}))
+    with pytest.raises(IntegrityError, match="differs from its checksum"):
+        unpack_snapshot(taken.content[:-9], taken.sha256, tmp_path / "target")
