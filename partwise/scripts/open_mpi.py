@@ -24,6 +24,9 @@ _FOREIGN = re.compile(
     r"OMPI_(?!MCA_|ALLOW_)|OMPI_MCA_(orte_|ess|pmix)|PMIX_|PMI_|PRTE_|SLURM_|PBS_|LSB_|LSF_"
     r"|PE_HOSTFILE"
 )
+# A rank runs the user's code as root as well where its worker does; what Open MPI warns of is its
+# own clearing up, and that happens in the rank's folder.
+AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 _OF_PROCESS = ("OMPI_", "PMIX_", "HFI_", "IPATH_")
 
 
@@ -56,7 +59,7 @@ def find_open_mpi(path: str | None = None) -> OpenMpi:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **_AS_ROOT},
+            env={**os.environ, **AS_ROOT},
             timeout=_VERSION_S,
             check=False,
         ).stdout.decode(errors="replace")
@@ -108,11 +111,6 @@ def _look(path: str | None) -> OpenMpi | str:
         return str(error)
 
 
-# A rank runs the user's code as root as well where its worker does; what Open MPI warns of is its
-# own clearing up, and that happens in the rank's folder.
-_AS_ROOT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-
-
 def mpirun_words(ranks_of_nodes: Sequence[int]) -> list[str]:
     """Return the command that starts a job.
 
@@ -162,7 +160,7 @@ def daemon_environment(
         "TMPDIR": folder,
         # Else mpirun's own, which are of its node, would be those of all.
         "OMPI_MCA_plm_rsh_pass_environ_mca_params": "0",
-        **_AS_ROOT,
+        **AS_ROOT,
         **variables,
     }
     return {**_without_foreign(environment), **_interfaces("oob", address, environment), **own}

@@ -83,8 +83,8 @@ def make_spec(dask_client, tmp_path):
         folders = [*Path("/tmp").glob("ompi.*"), *Path("/tmp").glob("pmix*")]
         return {*folders, *Path("/dev/shm").glob("vader_segment.*")}
 
-    def make(script, ranks=(1, 1), environment=None, **fields):
-        workers = sorted(dask_client.scheduler_info(n_workers=-1)["workers"])
+    def make(script, ranks=(1, 1), environment=None, first_worker=0, **fields):
+        workers = sorted(dask_client.scheduler_info(n_workers=-1)["workers"])[first_worker:]
         nodes = [
             Node(worker=workers[number], first_rank=sum(ranks[:number]), ranks=of_node)
             for number, of_node in enumerate(ranks)
@@ -194,7 +194,7 @@ def test_two_jobs_on_one_machine_do_not_meet(dask_client, make_spec):
 
     def run(number: int) -> None:
         for _ in range(2):
-            spec = make_spec(script, (2, 0)[:: 1 - 2 * number])
+            spec = make_spec(script, (2,), first_worker=number)
             results.append([end.exit_code for end in run_gang(dask_client, spec)])
 
     threads = [threading.Thread(target=run, args=(number,)) for number in range(2)]
@@ -208,8 +208,8 @@ def test_two_jobs_on_one_machine_do_not_meet(dask_client, make_spec):
 @pytest.mark.slow
 def test_a_job_that_cannot_start_says_what_mpirun_said(dask_client, make_spec):
     environment = {"OMPI_MCA_rmaps": "none_of_these"}
-    with pytest.raises(
-        GangFailed, match=r"mpirun, below rank 0, ended .*It wrote:\n.*rmaps"
-    ) as bad:
+    with pytest.raises(GangFailed) as caught:
         run_gang(dask_client, make_spec("", environment=environment))
-    assert bad.value.rank == 0
+    assert caught.value.rank == 0
+    said = r"mpirun, below rank 0, ended before .*It wrote:.*none_of_these"
+    assert re.search(said, str(caught.value), re.DOTALL)

@@ -1,7 +1,7 @@
 """Which Open MPI is found, and what it is told; without one."""
 
+import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -40,9 +40,9 @@ def test_open_mpi_is_found_by_its_own_words(tmp_path):
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ("HYDRA build details:", "is of something else: 'HYDRA build details:'. Put the mpirun"),
+        ("HYDRA build details:", r"is of something else: 'HYDRA build details:'\. Put the mpirun"),
         ("", "is of something else: ''"),
-        ("mpirun (Open MPI) 5.0.3", "knows Open MPI 4, and .* is of Open MPI 5.0.3"),
+        ("mpirun (Open MPI) 5.0.3", r"knows Open MPI 4, and .* is of Open MPI 5\.0\.3"),
     ],
 )
 def test_another_mpi_is_refused(tmp_path, answer, message):
@@ -51,7 +51,7 @@ def test_another_mpi_is_refused(tmp_path, answer, message):
 
 
 def test_a_machine_without_mpi_is_told(tmp_path):
-    with pytest.raises(InputError, match="there is no mpirun in PATH .*: install openmpi-bin"):
+    with pytest.raises(InputError, match=r"there is no mpirun in PATH .* install openmpi-bin"):
         find_open_mpi(str(tmp_path))
     broken = make_mpirun(tmp_path / "bin", "")
     Path(broken, "mpirun").write_text("#!/no/such/interpreter\n")
@@ -127,13 +127,12 @@ def test_the_stub_ends_as_the_program_has(tmp_path):
     words = [sys.executable, "-I", "-S", mpi_stub.__file__, "join"]
     environment = {
         "OMPI_COMM_WORLD_RANK": "5",
-        mpi_stub.RANKS_VARIABLE: f'{{"5": "{folder}/rank"}}',
+        mpi_stub.RANKS_VARIABLE: json.dumps({"5": f"{folder}/rank"}),
     }
     with _listen(str(folder)) as listener:
         listener.settimeout(20)
         for code, status in ((0, 0), (3, 3), (-9, -9), (-15, -15), (None, mpi_stub.NO_RANK)):
             stub = subprocess.Popen(words, env=environment)
-            connection: socket.socket
             connection, _ = listener.accept()
             with connection, connection.makefile("rb") as lines:
                 assert b'"OMPI_COMM_WORLD_RANK": "5"' in lines.readline()
