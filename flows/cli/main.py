@@ -77,6 +77,10 @@ _COMMANDS = {
     ),
     "runs": ("runs:runs", "List runs, look into one, go on with it, repeat it, tidy it."),
     "data": ("data:data", "Register rows as versions of a dataset, list, show and compare them."),
+    "environments": (
+        "environments:environments",
+        "List the environments that are built on this machine, and remove old ones.",
+    ),
     "doctor": (
         "doctor:doctor",
         "See whether this machine, a store and a cluster are fit for work.",

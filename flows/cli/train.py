@@ -5,6 +5,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from partwise.flows.cli.call_options import CallOptions
+from partwise.flows.cli.environment_options import EnvironmentOptions
 from partwise.flows.cli.options import (
     RUN,
     InferenceOptions,
@@ -36,6 +37,7 @@ Pickle = Annotated[
     ),
 ]
 _CALL = CallOptions()
+_ENVIRONMENT = EnvironmentOptions()
 _INFERRED = InferredRowOptions()
 
 
@@ -46,6 +48,7 @@ def train(
     trainer: TrainerOptions,
     rows: RowOptions,
     inputs: InputFiles = (),
+    environment: EnvironmentOptions = _ENVIRONMENT,
     call: CallOptions = _CALL,
     pickle: Pickle = False,
 ) -> int:
@@ -57,6 +60,7 @@ def train(
         "serde": pickle_serde(pickle),
         **rows.arguments(),
         "inputs": list(inputs),
+        "environment": environment.build(),
         **call.arguments("train", data),
     }
     return call_and_print("train_models", arguments)
@@ -69,6 +73,7 @@ def infer(
     inference: InferenceOptions,
     rows: InferredRowOptions = _INFERRED,
     inputs: InputFiles = (),
+    environment: EnvironmentOptions = _ENVIRONMENT,
     call: CallOptions = _CALL,
     pickle: Pickle = False,
     output: Output = "",
@@ -81,6 +86,7 @@ def infer(
         "serde": pickle_serde(pickle),
         **rows.arguments(),
         "inputs": list(inputs),
+        "environment": environment.build(),
         **call.arguments("infer", data),
         "output": output,
     }
@@ -97,6 +103,7 @@ def map_(
     ],
     rows: RowOptions,
     inputs: InputFiles = (),
+    environment: EnvironmentOptions = _ENVIRONMENT,
     call: CallOptions = _CALL,
     output: Output = "",
 ) -> int:
@@ -107,6 +114,7 @@ def map_(
         "function": function,
         **rows.arguments(),
         "inputs": list(inputs),
+        "environment": environment.build(),
         **call.arguments("map", data),
         "output": output,
     }

@@ -154,7 +154,10 @@ def _build_with_uv(resolved: ResolvedEnvironment, tree: Path, lock: int) -> None
             inherited=(lock,),
         )
         run_uv(
-            ["pip", "install", "--quiet", "--python", python, "--no-deps", "--requirements", "-"],
+            [
+                *("pip", "install", "--quiet", "--python", python, "--no-deps"),
+                *("--requirements", "-", *resolved.sources.options()),
+            ],
             resolved.sources,
             where,
             text="\n".join([*resolved.options, *resolved.pins, ""]),

@@ -148,6 +148,7 @@ def _compile(
             [
                 *("pip", "compile", "-", "--output-file", str(found), "--constraint", str(limits)),
                 *("--python", sys.executable, "--generate-hashes", "--no-header", "--no-annotate"),
+                *sources.options(),
                 *("--emit-index-annotation", "--no-strip-extras", "--quiet"),
             ],
             sources,

@@ -33,13 +33,15 @@ class PackageSources:
 
     def variables(self) -> dict[str, str]:
         """Return the variables by which uv is told."""
-        given = {
-            "UV_DEFAULT_INDEX": self.index_url,
-            "UV_INDEX": " ".join(self.extra_index_urls),
-            "UV_FIND_LINKS": ",".join(self.find_links),
-            "UV_NO_INDEX": "1" if self.no_index else "",
-        }
+        given = {"UV_FIND_LINKS": ",".join(self.find_links)}
+        if not self.no_index:
+            given["UV_DEFAULT_INDEX"] = self.index_url
+            given["UV_INDEX"] = " ".join(self.extra_index_urls)
         return {name: value for name, value in given.items() if value}
+
+    def options(self) -> list[str]:
+        """Return the options by which uv is told what no variable tells it."""
+        return ["--no-index"] if self.no_index else []
 
     def hide(self, text: str) -> str:
         """Return a text without the passwords of these addresses, and of others."""

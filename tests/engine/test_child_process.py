@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,11 @@ from partwise.engine.child_process import (
     end_marked,
 )
 from partwise.engine.messages import RunPartitions
+from partwise.environments.building import open_environment
+from partwise.environments.cache import collect_environments
+from partwise.environments.environment import Environment
+from partwise.environments.resolution import resolve
+from tests.environments.wheels import make_wheel
 
 RECYCLE_BYTES = 1 << 30
 
@@ -150,3 +156,20 @@ def test_nothing_runs_before_a_partition_is_begun(borrow) -> None:
     child.connection.send(RunPartitions(indices=[0], attempt=1))
     assert wait_for(child.has_ended)
     assert b"before it was given work" in child.read_log()
+
+
+def test_a_child_has_packages_first_and_keeps_them_from_being_collected(tmp_path, monkeypatch):
+    """An environment goes by its age, but not while a child works in it."""
+    monkeypatch.setenv("PARTWISE_SCRATCH", str(tmp_path / "scratch"))
+    make_wheel(tmp_path / "wheels", "cloudpickle", "99.0", "def answer(*_):\n    return 42\n")
+    asked = Environment(packages=("cloudpickle",), find_links=(str(tmp_path / "wheels"),))
+    asked = asked.model_copy(update={"no_index": True})
+    work = tmp_path / "work.pkl"
+    # Resolved in the child: it has no such function unless the package comes first.
+    work.write_bytes(b"ccloudpickle\nanswer\n.")
+    with open_environment(resolve(asked)) as built:
+        child = borrow_child("owner", str(tmp_path), RECYCLE_BYTES, packages=built)
+    assert child.open_work(str(work)) is None
+    assert collect_environments(timedelta(0)) == []
+    discard_child()
+    assert len(collect_environments(timedelta(0))) == 1

@@ -114,8 +114,9 @@ def test_files_that_include_each_other_end(tmp_path) -> None:
 
 
 def test_options_in_files_count(tmp_path, monkeypatch) -> None:
+    place = "https://me:${TOKEN}@one.example/simple"
     (tmp_path / "requirements.txt").write_text(
-        "-f wheels\n--extra-index-url=https://me:${TOKEN}@one.example/simple\n--no-index\n"
+        f"-f wheels\n--extra-index-url={place}\n--no-index\n"
         "-i https://two.example/simple\n--only-binary :all:\n"
         f"shop==1.0 --hash=sha256:{'0' * 64}  # why\nmine @ https://example.org/mine.whl\n"
     )

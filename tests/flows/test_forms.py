@@ -51,7 +51,7 @@ def test_a_form_sends_its_defaults_and_none_is_null(name):
     # As the server does before it takes a flow run.
     validate(sent, schema, raise_on_error=True, preprocess=False)
     nested = ("ExportOptions", "ValidationOptions", "ExecutionOptions", "TransformersOptions")
-    nested = (*nested, "ScalingConfig", "GangOptions")
+    nested = (*nested, "ScalingConfig", "GangOptions", "Environment")
     for options in (*nested, "TransformersExport"):
         for field in schema["definitions"].get(options, {}).get("properties", {}).values():
             assert field.get("default", "") is not None

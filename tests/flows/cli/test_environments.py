@@ -1,0 +1,73 @@
+"""The commands about environments, and the options by which a command asks for one."""
+
+import json
+import os
+import time
+
+import pytest
+
+from partwise.environments.building import open_environment
+from partwise.environments.environment import Environment
+from partwise.environments.resolution import resolve
+from partwise.errors import InputError
+from partwise.flows.cli.environment_options import EnvironmentOptions
+from partwise.flows.cli.main import main
+from tests.environments.wheels import make_wheel
+
+
+@pytest.fixture
+def built(tmp_path, monkeypatch):
+    monkeypatch.setenv("PARTWISE_SCRATCH", str(tmp_path / "scratch"))
+    make_wheel(tmp_path / "wheels", "shop", "1.0")
+    wheels = (str(tmp_path / "wheels"),)
+    with open_environment(
+        resolve(Environment(packages=("shop",), find_links=wheels, no_index=True))
+    ) as built:
+        yield built
+
+
+def test_environments_are_listed_and_the_old_ones_removed(built, capsys) -> None:
+    assert main(["environments", "list", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["of"], record["in_use"]) == ("shop", True)
+    assert record["packages"]["shop"].startswith("1.0")
+    assert main(["environments", "gc", "--older-than", "0"]) == 0
+    assert "nothing to remove" in capsys.readouterr().out
+    built.close()
+    assert main(["environments", "gc"]) == 0
+    assert "nothing to remove" in capsys.readouterr().out
+    old = time.time() - 31 * 86400
+    os.utime(built.entry / "complete.json", (old, old))
+    assert main(["environments", "gc", "--dry-run"]) == 0
+    assert "1 would be removed" in capsys.readouterr().out
+    assert main(["environments", "list"]) == 0
+    assert "shop" in capsys.readouterr().out
+    assert main(["environments", "gc", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["environment"] == built.entry.name
+    assert main(["environments", "list"]) == 0
+    assert "no environments" in capsys.readouterr().out
+
+
+def test_options_become_an_environment() -> None:
+    options = EnvironmentOptions(
+        package=("shop>=1,<2", "till"), requirements="r.txt", extra_index_url=("https://a.example",)
+    )
+    assert options.build() == Environment(
+        packages=("shop>=1,<2", "till"),
+        requirements_file="r.txt",
+        extra_index_urls=("https://a.example",),
+    )
+    assert EnvironmentOptions().build() == Environment()
+    with pytest.raises(InputError, match="do not go together"):
+        EnvironmentOptions(package=("shop",), user_managed=True).build()
+
+
+def test_what_cannot_be_resolved_ends_the_command_with_one_line(
+    tmp_path, capsys, prefect_server
+) -> None:
+    rows = tmp_path / "rows.csv"
+    rows.write_text("key,x\na,1\n")
+    words = ["map", str(rows), "--function", "json:dumps", "-p", "key", "--no-index"]
+    code = main([*words, "--package", "./mine", "--store", str(tmp_path / "store")])
+    assert code == 2
+    assert "'./mine' lies on this machine" in capsys.readouterr().err
