@@ -29,7 +29,7 @@ from partwise.environments.cache import (
 from partwise.environments.conda import build_conda
 from partwise.environments.resolution import ResolvedEnvironment, python_version
 from partwise.environments.uv import UvError, run_uv
-from partwise.errors import EnvironmentBuildError, PartwiseError
+from partwise.errors import EnvironmentBuildError
 from partwise.store.entry_locks import lock_entry
 
 logger = logging.getLogger(__name__)
@@ -164,9 +164,11 @@ def _build_with_uv(resolved: ResolvedEnvironment, tree: Path, lock: int) -> None
             inherited=(lock,),
         )
     except UvError as error:
+        is_full = os.strerror(errno.ENOSPC) in str(error)
+        advice = " Set PARTWISE_SCRATCH to a folder that has room." if is_full else ""
         raise EnvironmentBuildError(
             f"The environment of {resolved.name} cannot be built on {socket.gethostname()}. "
-            f"uv says: {error}"
+            f"uv says: {error}{advice}"
         ) from None
 
 
@@ -219,11 +221,6 @@ def _told_of_disk(resolved: ResolvedEnvironment, entry: Path) -> Iterator[None]:
     """Say of an error of the disk which environment it befell, and what to do."""
     try:
         yield
-    except PartwiseError as error:
-        # uv tells in its own words that a disk is full; then this helps as well.
-        if os.strerror(errno.ENOSPC) in str(error):
-            error.add_note(f"No room is left for {entry}.")
-        raise
     except OSError as error:
         raise EnvironmentBuildError(
             f"The environment of {resolved.name} cannot be built on {socket.gethostname()} in "

@@ -172,6 +172,17 @@ def test_a_wheel_that_is_another_one_by_now_is_refused(resolved, tmp_path) -> No
         open_environment(resolved)
 
 
+def test_a_full_disk_is_told_with_what_to_do(resolved, tmp_path, monkeypatch) -> None:
+    """uv in this process's place says what uv says when a disk is full."""
+    program = tmp_path / "uv-on-a-full-disk"
+    program.write_text("#!/bin/sh\necho 'No space left on device (os error 28)' >&2; exit 2\n")
+    program.chmod(0o700)
+    monkeypatch.setattr("uv.find_uv_bin", lambda: str(program))
+    with pytest.raises(EnvironmentBuildError, match=r"No space left.* PARTWISE_SCRATCH to a folder"):
+        open_environment(resolved)
+    assert list_environments() == []
+
+
 def test_workers_of_another_python_refuse(resolved) -> None:
     from dataclasses import replace
 
