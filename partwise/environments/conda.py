@@ -13,10 +13,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from partwise.environments.environment import Environment
+from partwise.environments.environment import Environment, without_passwords
 from partwise.environments.resolution import ResolvedEnvironment, python_version
 from partwise.errors import EnvironmentBuildError, PackageError
-from partwise.store.url_secrets import without_secrets
 
 PROGRAMS = ("micromamba", "mamba", "conda")
 _MOST_CHARS = 2_000
@@ -105,4 +104,4 @@ def _run(
 
 def _words(ended: subprocess.CompletedProcess[str]) -> str:
     said = ended.stderr.strip() or ended.stdout.strip() or "nothing"
-    return without_secrets(" ".join(said.split()))[-_MOST_CHARS:]
+    return without_passwords(" ".join(said.split()))[-_MOST_CHARS:]

@@ -1,5 +1,7 @@
 """What a caller asks for: the packages of a function or a script."""
 
+import re
+from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -14,6 +16,7 @@ _OF_PACKAGES = (
     *("index_url", "extra_index_urls", "find_links", "no_index"),
 )
 _LONGEST_NAME = 80
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"`<>]+")
 
 
 class Environment(FormSettings):
@@ -53,19 +56,16 @@ class Environment(FormSettings):
     index_url: str = Field(
         title="Package index",
         default="",
-        repr=False,
         description="The index to take packages from. Default: what uv is set up with.",
     )
     extra_index_urls: tuple[str, ...] = Field(
         title="More indexes",
         default=(),
-        repr=False,
         description="Indexes that are looked at first.",
     )
     find_links: tuple[str, ...] = Field(
         title="Folders or pages of wheels",
         default=(),
-        repr=False,
         description="Folders, which the workers see as well, or pages with links to wheels.",
     )
     no_index: bool = Field(
@@ -101,10 +101,14 @@ class Environment(FormSettings):
     def _without_passwords(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out passwords: what is written down or sent to Prefect's database is read there."""
         values: dict[str, Any] = write(self)
-        values["index_url"] = without_password(self.index_url)
-        for name in ("extra_index_urls", "find_links"):
-            values[name] = type(values[name])(map(without_password, getattr(self, name)))
+        values["index_url"] = without_passwords(self.index_url)
+        for name in ("packages", "extra_index_urls", "find_links"):
+            values[name] = type(values[name])(map(without_passwords, getattr(self, name)))
         return values
+
+    def __repr_args__(self) -> Iterator[tuple[str, Any]]:
+        """Show what is given."""
+        yield from ((name, value) for name, value in self.model_dump().items() if value)
 
     @property
     def is_own(self) -> bool:
@@ -113,20 +117,16 @@ class Environment(FormSettings):
         return any(getattr(self, name) for name in wanted)
 
     @property
-    def addresses(self) -> tuple[str, ...]:
-        """The indexes, folders and pages, as they were given."""
-        return tuple(filter(None, (self.index_url, *self.extra_index_urls, *self.find_links)))
-
-    @property
     def has_password(self) -> bool:
         """Whether an address holds one, so that the call cannot be written down as it is."""
-        return any(without_password(address) != address for address in self.addresses)
+        given = (self.index_url, *self.packages, *self.extra_index_urls, *self.find_links)
+        return any(without_passwords(text) != text for text in given)
 
     def __str__(self) -> str:
         """Return how messages name it."""
         files = (self.requirements_file, self.pyproject_file, self.conda_file)
         text = ", ".join([*self.packages, *filter(None, files)]) or "the workers' own"
-        text = without_secrets(text)
+        text = without_passwords(text)
         return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 3]}..."
 
 
@@ -134,20 +134,20 @@ DEFAULT_ENVIRONMENT = Environment()
 """Asks for nothing: the workers' own packages."""
 
 
-def without_password(address: str) -> str:
-    """Return the address of an index with all masked that may be secret: user, password, tokens.
+def without_passwords(text: str) -> str:
+    """Return a text in which all is masked that may be secret in addresses: users and tokens too.
 
     Example:
-        >>> without_password("https://token@wheels.example.com/simple")
-        'https://***@wheels.example.com/simple'
+        >>> without_passwords("mine @ https://token@wheels.example.com/mine.whl")
+        'mine @ https://***@wheels.example.com/mine.whl'
     """
-    if "://" not in address:
-        return address
+    return without_secrets(_ADDRESS.sub(lambda found: _without_user(found[0]), text))
+
+
+def _without_user(address: str) -> str:
     try:
         parts = urlsplit(address)
     except ValueError:
         return MASK
     user, _, host = parts.netloc.rpartition("@")
-    if user:
-        address = urlunsplit(parts._replace(netloc=f"{MASK}@{host}"))
-    return without_secrets(address)
+    return urlunsplit(parts._replace(netloc=f"{MASK}@{host}")) if user else address

@@ -17,9 +17,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from partwise.environments.environment import Environment
+from partwise.environments.environment import Environment, without_passwords
 from partwise.errors import PackageError
-from partwise.store.url_secrets import without_secrets
 
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _VARIABLE = re.compile(r"\$\{([A-Z0-9_]+)\}")
@@ -57,7 +56,7 @@ def read_requested(
     """
     reader = _Reader(variables)
     for package in environment.packages:
-        reader.add_requirement(package, f"the package {package!r}")
+        reader.add_requirement(package, "packages")
     if environment.requirements_file:
         reader.read(Path(environment.requirements_file), reader.asked.requirements)
     if environment.pyproject_file:
@@ -162,7 +161,7 @@ class _Reader:
                 ) from error
         if _is_local(place):
             raise PackageError(
-                f"{where}: {without_secrets(text)!r} lies on this machine, and workers are to "
+                f"{where}: {without_passwords(text)!r} lies on this machine, and workers are to "
                 "install it too: build a wheel, and name the folder that it is in as find_links."
             )
         (self.asked.requirements if lines is None else lines).append(line)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from partwise.environments.environment import Environment, without_password
+from partwise.environments.environment import Environment, without_passwords
 from partwise.environments.requirement_files import Requested, read_requested
 from partwise.environments.uv import PackageSources, UvError, run_uv
 from partwise.errors import PackageError
@@ -63,7 +63,7 @@ class ResolvedEnvironment:
         for pin in self.pins:
             if match := _PIN.match(pin):
                 name = match["name"]
-                found[name] = match["version"] or without_password(match["url"])
+                found[name] = match["version"] or without_passwords(match["url"])
                 if name in self.replaceable:
                     found[name] += f" ({'/'.join(digest[:12] for digest in _HASH.findall(pin))})"
         return found
@@ -115,7 +115,7 @@ def resolve(
             f"The environment of {name} cannot be resolved. uv says: {error}"
         ) from None
     flat = {place if "://" in place else Path(place).as_uri() for place in sources.find_links}
-    flat = {without_password(place) for place in flat}
+    flat = {without_passwords(place) for place in flat}
     return ResolvedEnvironment(
         name=name,
         pins=pins,

@@ -10,11 +10,10 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote, urlsplit
 
 import uv
 
-from partwise.store.url_secrets import MASK, without_secrets
+from partwise.environments.environment import without_passwords
 
 _MOST_CHARS = 2_000
 
@@ -31,26 +30,23 @@ class PackageSources:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"
 
-    def variables(self) -> dict[str, str]:
-        """Return the variables by which uv is told."""
-        given = {"UV_FIND_LINKS": ",".join(self.find_links)}
+    def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables by which uv is told, with what stands in them already.
+
+        Args:
+            environ: The variables of this process.
+        """
+        places = [*self.find_links, environ.get("UV_FIND_LINKS", "")]
+        indexes = [*self.extra_index_urls, environ.get("UV_INDEX", "")]
+        given = {"UV_FIND_LINKS": ",".join(filter(None, places))}
         if not self.no_index:
             given["UV_DEFAULT_INDEX"] = self.index_url
-            given["UV_INDEX"] = " ".join(self.extra_index_urls)
+            given["UV_INDEX"] = " ".join(filter(None, indexes))
         return {name: value for name, value in given.items() if value}
 
     def options(self) -> list[str]:
         """Return the options by which uv is told what no variable tells it."""
         return ["--no-index"] if self.no_index else []
-
-    def hide(self, text: str) -> str:
-        """Return a text without the passwords of these addresses, and of others."""
-        for address in (self.index_url, *self.extra_index_urls, *self.find_links):
-            user = urlsplit(address).netloc.rpartition("@")[0] if "://" in address else ""
-            secrets = {user, user.partition(":")[2], user if ":" not in user else ""}
-            for secret in sorted(filter(None, secrets), key=len, reverse=True):
-                text = text.replace(secret, MASK).replace(unquote(secret), MASK)
-        return without_secrets(text)
 
 
 class UvError(Exception):
@@ -79,7 +75,7 @@ def run_uv(
     Raises:
         UvError: It failed.
     """
-    variables = {**environ, **sources.variables(), "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
+    variables = {**environ, **sources.variables(environ), "NO_COLOR": "1", "UV_NO_PROGRESS": "1"}
     # They would have it look at another Python than the one that it is given.
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME"):
         variables.pop(name, None)
@@ -98,7 +94,7 @@ def run_uv(
         check=False,
     )
     if ended.returncode:
-        raise UvError(sources.hide(_plain(ended.stderr or ended.stdout)))
+        raise UvError(without_passwords(_plain(ended.stderr or ended.stdout)))
 
 
 def _plain(text: str) -> str:

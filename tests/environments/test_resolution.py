@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from partwise.environments.environment import Environment, without_password
+from partwise.environments.environment import Environment, without_passwords
 from partwise.environments.requirement_files import read_requested
 from partwise.environments.resolution import resolve
 from partwise.errors import PackageError
@@ -169,8 +169,10 @@ def test_a_password_is_in_no_text_of_an_environment(address, tmp_path) -> None:
     asked = Environment(packages=("shop",), index_url=address, extra_index_urls=(address,))
     (tmp_path / "r.txt").write_text(f"--extra-index-url {address}\nshop @ {address}/shop.whl\n")
     by_file = Environment(requirements_file=str(tmp_path / "r.txt"))
-    shown = [repr(asked), str(asked), json.dumps(asked.model_dump(mode="json"))]
-    for each in (asked, by_file):
+    by_package = Environment(packages=(f"shop @ {address}/shop.whl",))
+    shown = []
+    for each in (asked, by_file, by_package):
+        shown += [repr(each), str(each), json.dumps(each.model_dump(mode="json"))]
         with pytest.raises(PackageError) as caught:
             resolve(each)
         shown += [str(caught.value), repr(caught.value.__cause__), repr(caught.value.__context__)]
@@ -180,6 +182,7 @@ def test_a_password_is_in_no_text_of_an_environment(address, tmp_path) -> None:
     for text in shown:
         assert not [word for word in ("s3cr", "ghp_token", "k3y") if word in text], text
     assert asked.has_password
+    assert by_package.has_password
     assert pickle.loads(pickle.dumps(asked)).index_url == address
 
 
@@ -187,7 +190,7 @@ def test_a_password_is_in_no_text_of_an_environment(address, tmp_path) -> None:
     "address", ["https://wheels.example/simple", "/srv/wheels", "file:///srv/wheels/", "wheels"]
 )
 def test_an_address_without_a_password_stays_as_it_is(address) -> None:
-    assert without_password(address) == address
+    assert without_passwords(address) == address
     assert not Environment(packages=("a",), find_links=(address,)).has_password
 
 
