@@ -44,6 +44,7 @@ _MODULES = {
     "partwise.engine.options": ("ExecutionOptions",),
     "partwise.engine.scaling": ("ScalingConfig",),
     "partwise.gangs.options": ("GangOptions",),
+    "partwise.scripts.infrastructure": ("Infrastructure",),
     "partwise.blocks": (
         *("ArtifactStore", "CudaCluster", "FileSource", "LocalCluster", "RemoteCluster"),
         *("SqlSource", "SqlTable"),

@@ -87,6 +87,7 @@ from partwise.runs.contents import list_runs
 from partwise.runs.layout import lay_out
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
+from partwise.scripts.infrastructure import Infrastructure
 from partwise.sources.files.file_set import Files
 from partwise.sources.sql.query import Query
 from partwise.store.store import Store
@@ -155,6 +156,7 @@ __all__ = [
     "ExecutionOptions",
     "ScalingConfig",
     "GangOptions",
+    "Infrastructure",
     "ArtifactStore",
     "CudaCluster",
     "FileSource",

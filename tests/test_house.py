@@ -135,7 +135,8 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel):
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     files = [str(path.relative_to(ROOT)) for path in [*FILES, *TEMPLATES]]
     expected = {name if name.startswith("partwise/") else f"partwise/{name}" for name in files}
-    assert names == expected | {"partwise/py.typed", "partwise/__init__.pyi"}
+    beside = {"py.typed", "__init__.pyi", "constraints.txt"}
+    assert names == expected | {f"partwise/{name}" for name in beside}
 
 
 def test_the_installed_package_imports_without_a_warning(wheel, tmp_path):

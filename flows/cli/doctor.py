@@ -1,20 +1,42 @@
-"""`partwise doctor`: the checks of `operations.doctor`, a line each."""
+"""`partwise doctor`: the checks of `operations.doctor`, a line each, and the table of versions."""
 
+import dataclasses
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from partwise.errors import InputError
+from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
 from partwise.flows.cli.options import ClusterOptions, StoreUrl
 from partwise.flows.cli.output import console
 from partwise.flows.operations.doctor import Finding, check_installation
+from partwise.flows.operations.versions import list_versions
+
+Json = Annotated[bool, Parameter(name="--json")]
 
 _CLUSTER = ClusterOptions()
 
 
-def doctor(*, store: StoreUrl = "artifacts", cluster: ClusterOptions = _CLUSTER) -> int:
+def doctor(
+    *,
+    store: StoreUrl = "artifacts",
+    cluster: ClusterOptions = _CLUSTER,
+    versions: bool = False,
+    as_json: Json = False,
+) -> int:
     """See whether this machine, a store and a cluster are fit for work.
 
     Args:
         store: A folder, or a URL such as s3://bucket/folder.
         cluster: The cluster to look at.
+        versions: Look at versions only: which are supported, which are tested, which are here.
+        as_json: With --versions: print a JSON object for each.
     """
+    if versions:
+        return _print_versions(as_json=as_json)
+    if as_json:
+        raise InputError("--json goes with --versions.")
     findings = []
     for finding in check_installation(store, cluster.build()):
         _print_finding(finding)
@@ -25,6 +47,18 @@ def doctor(*, store: StoreUrl = "artifacts", cluster: ClusterOptions = _CLUSTER)
         return FAILURE
     console().print("all is well", style="green")
     return SUCCESS
+
+
+def _print_versions(*, as_json: bool) -> int:
+    found = list(list_versions())
+    if as_json:
+        for one in found:
+            output.print_json(dataclasses.asdict(one))
+    else:
+        names = [field.name for field in dataclasses.fields(found[0])]
+        rows = [[getattr(one, name) for name in names] for one in found]
+        output.print_table([name.replace("_", " ") for name in names], rows)
+    return FAILURE if any(one.verdict in ("outside", "missing") for one in found) else SUCCESS
 
 
 def _print_finding(finding: Finding) -> None:

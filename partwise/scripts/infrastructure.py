@@ -193,7 +193,7 @@ class Infrastructure(FormSettings):
 
 
 def is_work_pool(compute_target: object) -> TypeGuard[str]:
-    """Whether a compute target names a work pool: "work-pool/NAME"."""
+    """Whether a compute target, a cluster or the name of one, is a work pool: "work-pool/NAME"."""
     return isinstance(compute_target, str) and compute_target.startswith(WORK_POOL)
 
 

@@ -186,7 +186,7 @@ def test_a_template_that_lacks_a_variable_is_told_by_the_setting(client, call) -
     )
     flow_id = client.create_flow(map_partitions)
     client.create_deployment(flow_id, f"on-demand-{name}", work_pool_name=name)
-    with pytest.raises(InputError, match="sets gpus, and the template .* no variable 'gpus'"):
+    with pytest.raises(InputError, match=r"sets gpus, and the template .* no variable 'gpus'"):
         call(name, asked=Infrastructure(image="a:1", gpus=1), store="s3://bucket/x")
 
 

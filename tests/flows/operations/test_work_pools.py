@@ -1,0 +1,253 @@
+"""Calls that are sent to work pools of a real server, and carried out by a real worker."""
+
+import json
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterName,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+)
+from prefect.client.schemas.objects import FlowRun
+from prefect_docker.worker import DockerWorker
+from prefect_kubernetes.worker import KubernetesWorker
+
+from partwise.errors import InputError, RunExistsError
+from partwise.flows.operations.deploy import read_project
+from partwise.flows.running.work_pool import call_in_work_pool
+from partwise.outcomes import RunStatus
+from partwise.runs.run import Run
+from partwise.scripts.infrastructure import Infrastructure
+from tests.flows.operations.project import Production, Project, wait_until
+
+pytestmark = pytest.mark.slow  # a Prefect server and a worker
+
+FUNCTIONS = '''
+"""What calls that are sent to the work pool run there."""
+import os
+import time
+from pathlib import Path
+
+
+def tell_level(data, context):
+    print("level", os.environ.get("LEVEL"))
+    return {"level": [os.environ.get("LEVEL", "none")]}
+
+
+def fail(data, context):
+    raise ValueError(f"not {context.key}")
+
+
+def wait(data, context):
+    Path(__file__).with_name("sent-began").touch()
+    time.sleep(120)
+'''
+
+SENDER = """
+import sys
+from partwise.flows.orchestration.run_flow import run_flow
+from partwise.flows.running.work_pool import call_in_work_pool
+from partwise.scripts.infrastructure import Infrastructure
+from partwise.errors import RunCancelled
+from partwise.runs.run import Run
+
+
+@run_flow(name="send-one", kind="map", opaque=())
+def send_one(function: str, run_id: str, store: str, compute_target: str) -> Run:
+    arguments = {"data": "rows.parquet", "partition_by": "k", "function": function,
+                 "run_id": run_id, "store": store, "cluster": {"workers": 1}}
+    return call_in_work_pool("map-partitions", arguments, compute_target, Infrastructure())
+
+
+if __name__ == "__main__":
+    try:
+        print(send_one(*sys.argv[1:], "work-pool/partwise").status.value)
+    except RunCancelled as error:
+        print("cancelled", error.run and error.run.status.value)
+        sys.exit(130)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(production: Production) -> Path:
+    (production.folder / "sent_functions.py").write_text(FUNCTIONS)
+    (production.folder / "sender.py").write_text(SENDER)
+    return production.folder
+
+
+def send(production: Production, run_id: str, function: str, **more: Any) -> Run:
+    arguments = production.small(run_id, function=f"sent_functions:{function}", **more)
+    arguments["store"] = production.store
+    asked = Infrastructure(environment_variables={"LEVEL": "7"})
+    return call_in_work_pool("map-partitions", arguments, "work-pool/partwise", asked)
+
+
+def flow_runs(production: Production, name: str) -> list[FlowRun]:
+    named = FlowRunFilter(name=FlowRunFilterName(any_=[name]))
+    return list(production.client.read_flow_runs(flow_run_filter=named))
+
+
+def test_a_call_works_there_and_gives_its_run_back(
+    production: Production, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "partwise")
+    run = send(production, "sent-there", "tell_level")
+    assert run.status is RunStatus.SUCCESS
+    assert run.counts == {"DONE": 8}
+    # The job variable reached the process of the worker.
+    assert set(run.predictions()["level"].to_pylist()) == {"7"}
+    (sent,) = flow_runs(production, "sent-there")
+    assert sent.job_variables == {"env": {"LEVEL": "7"}}
+    assert "Run sent-there: 8 of 8 partitions" in caplog.text or "sent-there" in caplog.text
+    with pytest.raises(RunExistsError, match="'sent-there'"):
+        send(production, "sent-there", "tell_level")
+
+
+def test_a_run_that_fails_there_is_the_run_of_a_local_call(
+    production: Production, folder: Path
+) -> None:
+    run = send(production, "sent-to-fail", "fail")
+    assert run.status is RunStatus.FAILURE
+    assert run.failures()["error_type"].to_pylist() == ["ValueError"]
+
+
+def test_what_the_flow_refuses_there_is_raised_here(production: Production, folder: Path) -> None:
+    with pytest.raises(InputError, match="no_such_function"):
+        send(production, "sent-wrong", "no_such_function")
+    with pytest.raises(InputError, match="'n_stores' was unexpected"):
+        send(production, "sent-wrong", "fail", n_stores=3)
+
+
+def start_sender(production: Production, *words: str) -> subprocess.Popen[str]:
+    environment = {**production.project.environment, "PREFECT_API_URL": production.api_url}
+    return subprocess.Popen(
+        [sys.executable, "sender.py", *words, production.store],
+        cwd=production.folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_flow_that_sends_is_shown_with_what_it_sent(production: Production, folder: Path) -> None:
+    with start_sender(production, "sent_functions:tell_level", "from-a-flow") as sender:
+        out, _ = sender.communicate(timeout=120)
+    assert sender.returncode == 0
+    assert out.splitlines()[-1] == "SUCCESS"
+    caller, sent = sorted(flow_runs(production, "from-a-flow"), key=lambda run: run.created)
+    assert [run.state_name for run in (caller, sent)] == ["Completed"] * 2
+    assert caller.deployment_id is None
+    assert sent.parent_task_run_id is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_caller_cancels_what_works_there(
+    production: Production, folder: Path, number: signal.Signals
+) -> None:
+    run_id = f"sent-and-{number.name.lower()}"
+    began = folder / "sent-began"
+    began.unlink(missing_ok=True)
+    with start_sender(production, "sent_functions:wait", run_id) as sender:
+        wait_until(began.exists, "a partition to begin")
+        sender.send_signal(number)
+        out, _ = sender.communicate(timeout=120)
+    assert sender.returncode == 130
+    assert out.splitlines()[-1] == "cancelled CANCELLED"
+    assert {run.state_name for run in flow_runs(production, run_id)} == {"Cancelled"}
+    assert Run.open(run_id, production.store).status is RunStatus.CANCELLED
+
+
+def test_a_call_waits_for_a_worker_and_says_so(
+    production: Production, folder: Path, second: Project, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "partwise")
+    second.cli("deploy")
+    ended: list[Run] = []
+
+    def call() -> None:
+        arguments = production.small("waited", function="mine:first_row")
+        arguments["store"] = production.store
+        target = "work-pool/second"
+        ended.append(call_in_work_pool("map-partitions", arguments, target, Infrastructure()))
+
+    caller = threading.Thread(target=call)
+    caller.start()
+    wait_until(lambda: "no worker polls the work pool second" in caplog.text, "a line")
+    second.cli("up")
+    caller.join(120)
+    assert [run.status for run in ended] == [RunStatus.SUCCESS]
+
+
+# `partwise deploy --pool`.
+
+
+@pytest.mark.parametrize(
+    ("pool_type", "worker"), [("docker", DockerWorker), ("kubernetes", KubernetesWorker)]
+)
+def test_deploying_to_a_pool_makes_what_is_on_demand_there_too(
+    production: Production, pool_type: str, worker: Any
+) -> None:
+    client, project = production.client, production.project
+    before = client.read_deployment_by_name("train-models/on-demand")
+    said = project.cli("deploy", "--pool", f"of-{pool_type}", "--pool-type", pool_type)
+    assert f"train-models/on-demand-of-{pool_type}" in said
+    assert "after-training, nightly: a schedule or event starts it" in " ".join(said.split())
+    pool = client.read_work_pool(f"of-{pool_type}")
+    assert pool.type == pool_type
+    chosen = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool.name]))
+    made = client.read_deployments(work_pool_filter=chosen)
+    assert len(made) == 9
+    assert {one.name for one in made} == {f"on-demand-{pool.name}"}
+    # No container has the folder that was deployed from.
+    assert [one.pull_steps for one in made] == [[]] * 9 or not any(one.pull_steps for one in made)
+    # What was there stays there.
+    assert client.read_deployment_by_name("train-models/on-demand") == before
+
+    # Twice does no harm, and what a person has changed in the pool stays.
+    assert f"train-models/on-demand-of-{pool_type}" in project.cli("deploy", "--pool", pool.name)
+    said = project.cli("deploy", "--pool", pool.name, "--pool-type", "process", code=2)
+    assert f"is there already, and of type {pool_type}, not process" in said
+
+
+def test_a_pool_of_prefects_own_template_gets_ours_and_a_changed_one_is_left(
+    production: Production,
+) -> None:
+    client = production.client
+    stock = KubernetesWorker.get_default_base_job_template()
+    changed = json.loads(json.dumps(stock))
+    changed["variables"]["properties"]["namespace"]["default"] = "team"
+    for name, template in (("stock", stock), ("changed", changed)):
+        client.create_work_pool(
+            WorkPoolCreate(name=name, type="kubernetes", base_job_template=template)
+        )
+        production.project.cli("deploy", "--pool", name)
+    assert "shm_size" in client.read_work_pool("stock").base_job_template["variables"]["properties"]
+    assert client.read_work_pool("changed").base_job_template == changed
+
+
+def test_a_type_that_prefect_does_not_know_is_refused(production: Production) -> None:
+    said = production.project.cli("deploy", "--pool", "x", "--pool-type", "quantum", code=2)
+    assert "Prefect knows no work pool of type 'quantum'" in said
+
+
+def test_a_file_of_schedules_only_is_not_deployed_elsewhere(tmp_path: Path) -> None:
+    deployment = {
+        "name": "nightly",
+        "entrypoint": "a.b",
+        "work_pool": {"name": "own"},
+        "schedules": [{"cron": "0 0 * * *"}],
+    }
+    (tmp_path / "prefect.yaml").write_text(yaml.safe_dump({"deployments": [deployment]}))
+    with pytest.raises(InputError, match="started by a schedule or an event"):
+        read_project(tmp_path, "other")
+    assert read_project(tmp_path, "own").deployments == [deployment]
