@@ -6,6 +6,7 @@ A thread stands for the worker here; `tests/flows/operations/test_work_pools.py`
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
@@ -15,6 +16,7 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 from prefect.client.schemas.objects import FlowRun
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed, State
 from prefect_docker.credentials import DockerRegistryCredentials
@@ -98,7 +100,8 @@ def call(client: SyncPrefectClient, tmp_path: Path) -> Callable[..., Any]:
                 while not no_longer.wait(0.05):
                     for flow_run in flow_runs(own, run_id):
                         then(flow_run.id)
-                        own.set_flow_run_state(flow_run.id, state, force=True)
+                        with suppress(ObjectNotFound):  # where it was deleted
+                            own.set_flow_run_state(flow_run.id, state, force=True)
                         return
 
         worker = threading.Thread(target=work)
