@@ -17,7 +17,6 @@ from prefect.client.schemas.filters import (
     LogFilterTimestamp,
 )
 from prefect.client.schemas.objects import Log, State, StateType
-from prefect.exceptions import PrefectHTTPStatusError
 
 from partwise.engine.driver import Logger
 
@@ -85,7 +84,7 @@ class FlowRunLines:
         """Write the last lines; the very last one of a flow that ended in order is Prefect's."""
         deadline = self._clock() + LAST_LINES_S
         while not self._last_seen and self._clock() < deadline:
-            with suppress(httpx.HTTPError, PrefectHTTPStatusError):
+            with suppress(httpx.HTTPError):
                 self._relay()
             time.sleep(0.2)
 

@@ -8,7 +8,7 @@ waits, a line says what it waits for.
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -25,7 +25,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType, WorkerStat
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.context import FlowRunContext
 from prefect.deployments import run_deployment
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError, TerminationSignal
 from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_API_URL
 from pydantic import JsonValue
@@ -45,6 +45,7 @@ from partwise.scripts.infrastructure import (
     JobVariables,
     job_variables,
 )
+from partwise.scripts.pool_template import takes_reference
 from partwise.store.store import Store
 
 ON_DEMAND = "on-demand"
@@ -224,6 +225,12 @@ def _variables(
         if name != "env" and isinstance(value, dict) and isinstance(before.get(name), dict):
             variables[name] = {**before[name], **value}
     if infrastructure.registry_credentials:
+        if not takes_reference(known["registry_credentials"]):
+            raise InputError(
+                f"The template of the work pool {pool.name!r} takes no block's name for "
+                f"registry_credentials: `partwise deploy --pool {pool.name}` gives it one that "
+                "does, unless it was changed by hand."
+            )
         variables["registry_credentials"] = _reference(client, infrastructure.registry_credentials)
     return variables
 
@@ -303,10 +310,8 @@ class _Sent:
         """Follow the flow run to its end, and return the run or raise what the call raised."""
         try:
             ended = self._await_end(flow_run.id)
-        except ServiceError:
-            raise
-        except BaseException:
-            # Ctrl-C, or Prefect's cancellation: what works elsewhere would not hear of it.
+        except (KeyboardInterrupt, SystemExit, TerminationSignal):
+            # What works elsewhere would not hear of it.
             ended = self._cancel(flow_run.id)
             if ended is None:
                 raise
@@ -316,22 +321,23 @@ class _Sent:
         lines = FlowRunLines(self.client, flow_run_id, self._logger, self.run_id)
         began = heard = time.monotonic()
         while timeout_s is None or time.monotonic() - began < timeout_s:
+            state = None
             try:
                 state = self.client.read_flow_run(flow_run_id).state
                 heard = time.monotonic()
-                lines.update(state, self._waits_for)
             except ObjectNotFound:
                 raise ServiceError(
                     f"The flow run {flow_run_id} of the run {self.run_id!r} was deleted in "
                     "Prefect; whether it goes on is not known."
                 ) from None
-            except (httpx.HTTPError, PrefectHTTPStatusError) as error:
+            except httpx.HTTPError as error:
                 if time.monotonic() - heard > OUTAGE_S:
                     raise ServiceError(
                         f"Prefect's server has not answered for {OUTAGE_S:.0f} s. The flow run "
                         f"{flow_run_id} may go on: see `partwise runs show {self.run_id}`."
                     ) from error
-                state = None
+            with suppress(httpx.HTTPError):
+                lines.update(state, self._waits_for)
             if state is not None and state.is_final():
                 lines.close()
                 return state
@@ -355,7 +361,7 @@ class _Sent:
         try:
             self.client.set_flow_run_state(flow_run_id, State(type=StateType.CANCELLING))
             return self._await_end(flow_run_id, CANCEL_S)
-        except (httpx.HTTPError, PrefectHTTPStatusError, ServiceError):
+        except (httpx.HTTPError, ServiceError):
             return None
 
     def _outcome(self, state: State[Any] | None) -> Run:

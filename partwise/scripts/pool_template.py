@@ -85,13 +85,18 @@ def extended(template: Mapping[str, Any], pool_type: str) -> dict[str, Any]:
         for name in _DOCKER_VARIABLES:
             job.setdefault(name, f"{{{{ {name} }}}}")
         made["variables"]["properties"] = {**_DOCKER_VARIABLES, **known}
-        schemas = known.get("registry_credentials", {}).get("anyOf", [_REFERENCE])
-        if _REFERENCE not in schemas:
-            schemas.append(dict(_REFERENCE))
+        credentials = known.get("registry_credentials", {})
+        if not takes_reference(credentials):
+            credentials["anyOf"].append(dict(_REFERENCE))
     if pool_type == "kubernetes":
         _extend_pod(job["job_manifest"]["spec"]["template"]["spec"])
         made["variables"]["properties"] = {**_KUBERNETES_VARIABLES, **known}
     return made
+
+
+def takes_reference(variable: Mapping[str, Any]) -> bool:
+    """Whether the server takes a reference to a block for a variable that wants a block."""
+    return "anyOf" not in variable or _REFERENCE in variable["anyOf"]
 
 
 def _extend_pod(pod: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
@@ -284,6 +285,13 @@ def test_credentials_of_a_registry_are_sent_as_a_reference_and_found_by_the_work
     made = _configuration(template, sent.job_variables or {})
     assert made.registry_credentials.password.get_secret_value() == "hunter2"
 
+    # Of Prefect's own template the server would refuse it, in words about schemas.
+    stock = WorkPoolUpdate(base_job_template=DockerWorker.get_default_base_job_template())
+    client.update_work_pool(name, stock)
+    with pytest.raises(InputError, match=r"takes no block's name.*partwise deploy --pool"):
+        call(name, asked=asked, run_id="not-with-prefects-own")
+    assert flow_runs(client, "not-with-prefects-own") == []
+
 
 def _configuration(template: dict[str, Any], values: dict[str, Any]) -> Any:
     import asyncio
@@ -351,3 +359,29 @@ def test_a_flow_run_that_is_deleted_ends_the_wait(client, pool, call) -> None:
 
     with pytest.raises(ServiceError, match="was deleted in Prefect"):
         call(pool(), Completed(), then=delete)
+
+
+def test_a_server_that_is_silent_for_too_long_ends_the_wait(
+    pool, call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = pool()
+    asked = threading.Event()
+
+    def fail(self: Any, flow_run_id: UUID) -> FlowRun:
+        asked.set()
+        raise httpx.ConnectError("gone")
+
+    monkeypatch.setattr(work_pool, "OUTAGE_S", 0.3)
+    monkeypatch.setattr(SyncPrefectClient, "read_flow_run", fail)
+    with pytest.raises(ServiceError, match=r"not answered for 0 s\. The flow run .* may go on"):
+        call(name)
+    assert asked.is_set()
+
+
+def test_logs_that_cannot_be_read_do_not_hide_the_end(pool, call, monkeypatch) -> None:
+    def fail(self: Any, *_: Any, **__: Any) -> list[Any]:
+        raise httpx.ReadTimeout("slow")
+
+    monkeypatch.setattr(SyncPrefectClient, "read_logs", fail)
+    with pytest.raises(RunCancelled):
+        call(pool(), Cancelled())
