@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Group, Parameter
 
 from partwise.errors import InputError
+from partwise.flows.cli.environment_options import EnvironmentOptions
 from partwise.flows.cli.options import RUN, ClusterOptions, Names, StoreUrl
 from partwise.flows.cli.parsing import parse_parameter
 from partwise.runs.claim import OnExisting
@@ -108,6 +109,7 @@ class ScriptRunOptions:
 _SCRIPT = ScriptOptions()
 _PROCESSES = ProcessOptions()
 _RUN = ScriptRunOptions()
+_ENVIRONMENT = EnvironmentOptions()
 _CLUSTER = ClusterOptions()
 _INFRASTRUCTURE = Infrastructure()
 
@@ -119,6 +121,7 @@ def run(
     options: ScriptOptions = _SCRIPT,
     processes: ProcessOptions = _PROCESSES,
     run: ScriptRunOptions = _RUN,
+    environment: EnvironmentOptions = _ENVIRONMENT,
     cluster: ClusterOptions = _CLUSTER,
     infrastructure: Infrastructure = _INFRASTRUCTURE,
 ) -> int:
@@ -130,6 +133,7 @@ def run(
         options: What is run.
         processes: How many there are.
         run: The run's name and place.
+        environment: Packages of its own.
         cluster: Where the work is done.
         infrastructure: The machine and container that a work pool gives it.
     """
@@ -142,6 +146,7 @@ def run(
         **options.arguments(),
         **vars(processes),
         **vars(run),
+        "environment": environment.build(),
         "run_id": run.run_id or new_run_id("run-script"),
         "compute_target": _target(processes.compute_target, cluster),
         "infrastructure": infrastructure,

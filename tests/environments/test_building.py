@@ -178,9 +178,7 @@ def test_a_full_disk_is_told_with_what_to_do(resolved, tmp_path, monkeypatch) ->
     program.write_text("#!/bin/sh\necho 'No space left on device (os error 28)' >&2; exit 2\n")
     program.chmod(0o700)
     monkeypatch.setattr("uv.find_uv_bin", lambda: str(program))
-    with pytest.raises(
-        EnvironmentBuildError, match=r"No space left.* PARTWISE_SCRATCH to"
-    ):
+    with pytest.raises(EnvironmentBuildError, match=r"No space left.* PARTWISE_SCRATCH to"):
         open_environment(resolved)
     assert list_environments() == []
 
