@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from rich.text import Text
@@ -17,7 +18,7 @@ from partwise.flows.cli.output import STYLES, console, print_fields
 from partwise.formatting import duration, key_text, number, shortened
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.exports import exported_as, has_one_model
-from partwise.runs.ledger import KEY_PREFIX, readable_ledger, skip_reasons
+from partwise.runs.ledger import KEY_PREFIX, metric_values, skip_reasons
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -165,13 +166,11 @@ def run_record(run: Run) -> dict[str, Any]:
 
 def metric_medians(run: Run) -> dict[str, float]:
     """Return the median of each metric over the partitions that have it."""
-    table = run.partitions
-    names = table.column_names[readable_ledger(run.no_ledger()).num_columns :]
     medians = {}
-    for name in names:
-        values = table[name].filter(pc.is_finite(table[name]))
-        if len(values):
-            medians[name] = float(pc.quantile(values, 0.5)[0].as_py())
+    for name, _, values in metric_values(run.ledger):
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            medians[name] = float(np.median(finite))
     return medians
 
 

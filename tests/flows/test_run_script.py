@@ -1,7 +1,6 @@
 """Scripts by the flow and the command line: their runs, resumes, failures and ends."""
 
 import json
-import os
 import re
 import textwrap
 import time
@@ -9,15 +8,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from distributed import get_worker
 
 from partwise.engine.process_family import find_marked
 from partwise.environments.environment import Environment
 from partwise.errors import InputError, PackageError, RunExistsError, RunFailed, RunNotFoundError
 from partwise.flows import run_script
+from partwise.flows.cli.main import main
 from partwise.outcomes import RunStatus
 from partwise.reports.report import render_report
 from partwise.runs.garbage import collect_garbage
+from partwise.runs.run import Run
 from tests.environments.wheels import make_wheel
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "scripts"
@@ -179,12 +179,12 @@ def assert_nothing_is_left(client, run_id) -> None:
     """No process of a script, no folder of a node, and all slots free."""
     assert find_marked(f"PARTWISE_RUN_ID={run_id}".encode()) == []
 
-    def folders():
-        return [name for name in os.listdir(get_worker().local_directory) if "gang-" in name]
+    def folders(dask_worker):
+        return [path.name for path in Path(dask_worker.local_directory).rglob("gang-*")]
 
     assert list(client.run(folders).values()) == [[], []]
     # Tasks of another kind than a gang's get the slots at once.
-    assert client.gather(client.map(abs, [-1, -2], pure=False), timeout=20) == [1, 2]
+    assert client.gather(client.map(abs, [-1, -2], pure=False)) == [1, 2]
 
 
 REFUSED = [
@@ -210,3 +210,21 @@ def test_what_cannot_be_run_is_refused_before_anything_is_written(run, store, pl
     with pytest.raises((InputError, RunNotFoundError), match=message):
         run("pass", run_id="refused", **arguments)
     assert not (store / "runs" / "refused" / "run.json").exists()
+
+
+def test_the_command_line_runs_shows_and_repeats_a_script(cluster, store, tmp_path, capsys):
+    there = ["--store", str(store), "--address", cluster.address, "--shares-filesystem"]
+    words = ["run", "main.py", "-d", str(tmp_path), "--param", "epochs=3", "--run-id", "typed"]
+    (tmp_path / "main.py").write_text('print(\'{"metrics": {"loss": 0.5}}\')\n')
+    assert main([*words, *there, "--", "--lr", "0.1", "$RANK"]) == 0
+    assert "typed  SUCCESS" in capsys.readouterr().out
+    call = Run.open("typed", store).read_generation_document().call["arguments"]
+    assert call["params"] == {"epochs": 3}
+    assert call["arguments"] == ["--lr", "0.1", "$RANK"]
+    # Of the snapshot that the run has, whatever became of the folder.
+    (tmp_path / "main.py").unlink()
+    assert main(["runs", "repeat", "typed", "--run-id", "again", *there]) == 0
+    assert Run.open("again", store).partitions["loss"].to_pylist() == [0.5]
+    assert main(["runs", "show", "again", "--store", str(store)]) == 0
+    assert "loss" in capsys.readouterr().out
+    assert main(["run", "--run-id", "none", *there]) == 2

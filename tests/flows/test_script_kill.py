@@ -48,7 +48,7 @@ def cluster(prefect_server):
 
 
 def await_checkpoint(store: Path, run_id: str) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while not complete_checkpoints(Store.parse(store), run_path(run_id, CHECKPOINTS)):
         assert time.monotonic() < deadline
         time.sleep(0.1)

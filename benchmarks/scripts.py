@@ -1,0 +1,90 @@
+"""What partwise adds to a script: its gang beside plain torchrun, on the same machine.
+
+    python benchmarks/scripts.py [--epochs 20000] [--turns 5]
+
+The script is examples/scripts/train_ddp.py with two gloo ranks on this machine. It is run by turns:
+by torchrun; as a gang of scripts on a Dask cluster that is there; and by the whole flow with its
+run, which is given with the seconds of its stages. Printed are medians of the whole time, and their
+ratio to torchrun's.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from partwise import LocalCluster, RemoteCluster, run_script
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples" / "scripts"
+SCRIPT = "train_ddp.py"
+
+
+def by_torchrun(folder: Path, epochs: int, _: str) -> dict[str, float]:
+    """Run the script as a user of PyTorch does."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command += [str(EXAMPLES / SCRIPT), "--epochs", str(epochs)]
+    began = time.perf_counter()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
+    return {"whole": time.perf_counter() - began}
+
+
+def by_partwise(folder: Path, epochs: int, address: str) -> dict[str, float]:
+    """Run the script by the flow, and take its stage "gang" for what torchrun does."""
+    began = time.perf_counter()
+    run = run_script(
+        SCRIPT,
+        source_directory=str(EXAMPLES),
+        params={"epochs": epochs},
+        process_count_per_node=2,
+        backend="gloo",
+        store=str(folder / "store"),
+        compute_target=RemoteCluster(address=address, shares_filesystem=True),
+    )
+    stages = {} if run.summary is None else run.summary.stages
+    return {"whole": time.perf_counter() - began, "gang": stages["gang"]}
+
+
+CONTESTANTS: dict[str, Callable[[Path, int, str], dict[str, float]]] = {
+    "torchrun": by_torchrun,
+    "partwise": by_partwise,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--epochs", type=int, default=20_000)
+    parser.add_argument("--turns", type=int, default=5)
+    arguments = parser.parse_args()
+    measured: dict[str, list[float]] = {}
+    with (
+        tempfile.TemporaryDirectory() as made,
+        LocalCluster(workers=2).client() as client,
+    ):
+        address = client.scheduler.address
+        # The first flow of a process starts Prefect's server.
+        by_partwise(Path(made), 1, address)
+        for turn in range(arguments.turns):
+            # By turns in both orders, as the machine has other work too.
+            names = list(CONTESTANTS) if turn % 2 else list(CONTESTANTS)[::-1]
+            for name in names:
+                for part, seconds in CONTESTANTS[name](
+                    Path(made), arguments.epochs, address
+                ).items():
+                    measured.setdefault(f"{name} {part}", []).append(seconds)
+    base = statistics.median(measured["torchrun whole"])
+    for name, seconds in sorted(measured.items()):
+        median = statistics.median(seconds)
+        each = ", ".join(f"{one:.2f}" for one in seconds)
+        print(f"{name:18} {median:7.2f} s  {median / base:5.2f} x torchrun  ({each})")
+    print(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main()
