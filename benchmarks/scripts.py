@@ -8,6 +8,7 @@ run, which is given with the seconds of its stages. Printed are medians of the w
 ratio to torchrun's.
 """
 
+# ruff: noqa: E402 (a script beside this one has the name of a library that it needs)
 import argparse
 import json
 import os
@@ -18,6 +19,8 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+
+sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
 from partwise import LocalCluster, RemoteCluster, run_script
 
