@@ -92,6 +92,7 @@ def versions(run: Run) -> set[str]:
     return {row["shop"] for row in run.predictions().to_pylist()}
 
 
+@pytest.mark.slow
 def test_a_function_has_its_packages_before_those_of_the_workers(call) -> None:
     run = call(look, "shop")
     rows = run.predictions().to_pylist()
@@ -104,6 +105,7 @@ def test_a_function_has_its_packages_before_those_of_the_workers(call) -> None:
     assert versions(call(see, run_id="none", environment=Environment())) == {"none"}
 
 
+@pytest.mark.slow
 def test_a_resume_compares_packages_and_keeps_versions_that_fit(call, wheels) -> None:
     assert versions(call(see, "shop")) == {"2.0"}
     make_wheel(wheels, "shop", "3.0")
@@ -127,6 +129,7 @@ def test_a_call_with_packages_is_repeated_from_what_is_written_down(call, tmp_pa
     assert arguments["environment"].packages == ("shop<2",)
 
 
+@pytest.mark.slow
 def test_a_model_of_a_package_is_trained_and_used_in_its_environment(
     tmp_path, wheels, cluster
 ) -> None:
