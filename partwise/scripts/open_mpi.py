@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -220,9 +221,10 @@ def _interfaces(layer: str, address: str, environment: Mapping[str, str]) -> dic
     names = f"OMPI_MCA_{layer}_tcp_if_include", f"OMPI_MCA_{layer}_tcp_if_exclude"
     if any(name in environment for name in names):
         return {}
-    own = {one.address for found in psutil.net_if_addrs().values() for one in found}
     address = address or "127.0.0.1"
     # An address by which others reach this machine need not be one that it knows of.
-    if "." not in address or address not in own:
-        return {}
-    return {names[0]: f"{address}/32", "OMPI_MCA_oob_tcp_disable_ipv6_family": "1"}
+    for interface, own in psutil.net_if_addrs().items():
+        if any(one.family == socket.AF_INET and one.address == address for one in own):
+            # Not as "address/32": Open MPI shifts by 32 bits then, and all interfaces fit.
+            return {names[0]: interface, "OMPI_MCA_oob_tcp_disable_ipv6_family": "1"}
+    return {}

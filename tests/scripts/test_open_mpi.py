@@ -97,7 +97,7 @@ def test_nothing_of_another_job_reaches_open_mpi_and_settings_do():
     assert not set(daemon) & set(FOREIGN)
     assert daemon["PATH"] == "/folder:/bin"
     assert (daemon["A"], daemon["OMPI_MCA_btl"], daemon["STUB"]) == ("b", "self", "s")
-    assert daemon["OMPI_MCA_oob_tcp_if_include"] == "127.0.0.1/32"
+    assert daemon["OMPI_MCA_oob_tcp_if_include"] == "lo"
 
     of_process = {"OMPI_COMM_WORLD_RANK": "1", "PMIX_NAMESPACE": "x", "A": "c", "OMPI_ARGV": "-c"}
     program = program_environment(given_variables, of_process, "", "/folder", is_crowded=False)
