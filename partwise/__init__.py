@@ -74,8 +74,7 @@ _MODULES = {
             "ModelNotFound",
         ),
         *("ExportRefused", "ExportMismatch", "IntegrityError", "ClusterError", "OutputError"),
-        *("ServiceError", "PeerLostError", "RunFailed", "RunCancelled"),
-        *("PackageError", "EnvironmentBuildError"),
+        *("ServiceError", "PeerLostError", "MpiError", "RunFailed", "RunCancelled"),
     ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -7,11 +7,15 @@ import socket
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import psutil
-from distributed import Client
 
 from partwise.errors import InputError
+
+if TYPE_CHECKING:
+    # Ranks import this module, and not Dask.
+    from distributed import Client
 
 LAUNCH_PROGRAM = "partwise-mpi-launch"
 """What Open MPI runs in the place of ssh; found by PATH, as its setting cannot hold blanks."""
@@ -81,7 +85,7 @@ def find_open_mpi(path: str | None = None) -> OpenMpi:
     return OpenMpi(mpirun=mpirun, version=version)
 
 
-def check_open_mpi(client: Client, workers: Sequence[str], path: str | None = None) -> OpenMpi:
+def check_open_mpi(client: "Client", workers: Sequence[str], path: str | None = None) -> OpenMpi:
     """Look for Open MPI on Dask workers, which answer while their slots are busy.
 
     Args:
