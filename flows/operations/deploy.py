@@ -164,7 +164,7 @@ def _deploy(
     with get_client(sync_client=True) as client:
         for block in BLOCKS:
             block.register_type_and_schema()
-        kinds = {name: _create_pool(client, name, pool_type) for name in project.pools}
+        kinds = {name: create_pool(client, name, pool_type) for name in project.pools}
         older = [
             schedule
             for deployment in _ours(client, project)
@@ -178,7 +178,7 @@ def _deploy(
         return [_describe(client, deployment) for deployment in _ours(client, project)]
 
 
-def _create_pool(client: SyncPrefectClient, name: str, kind: str | None) -> str:
+def create_pool(client: SyncPrefectClient, name: str, kind: str | None) -> str:
     """Return the type of a work pool, which is created where there is none.
 
     Its template is Prefect's with variables for all of `Infrastructure`. One that a person has

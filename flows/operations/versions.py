@@ -80,7 +80,7 @@ def list_versions() -> Iterator[Version]:
     for text in metadata.requires("partwise") or ():
         requirement = Requirement(text)
         for extra in _extras(requirement, about.get_all("Provides-Extra") or ()):
-            name = canonicalize_name(requirement.name)
+            name = str(canonicalize_name(requirement.name))
             found.append(
                 _judge(name, extra, _range(requirement), tested.get(name, ""), _installed(name))
             )
@@ -94,7 +94,7 @@ def list_versions() -> Iterator[Version]:
 def read_constraints(constraints: str) -> dict[str, str]:
     """Return the versions of a constraints file by the canonical names of packages."""
     pairs = (line.split("==") for line in constraints.splitlines() if "==" in line)
-    return {canonicalize_name(name.strip()): version.strip() for name, version in pairs}
+    return {str(canonicalize_name(name.strip())): version.strip() for name, version in pairs}
 
 
 def _extras(requirement: Requirement, known: list[str] | tuple[str, ...]) -> list[str]:

@@ -3,15 +3,18 @@
 import contextvars
 import json
 import logging
+import shutil
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.client.schemas.filters import (
     FlowRunFilter,
@@ -20,16 +23,15 @@ from prefect.client.schemas.filters import (
     WorkPoolFilterName,
 )
 from prefect.client.schemas.objects import FlowRun
-from prefect_docker.worker import DockerWorker
 from prefect_kubernetes.worker import KubernetesWorker
 
 from partwise.errors import InputError, RunExistsError
-from partwise.flows.operations.deploy import read_project
+from partwise.flows.operations.deploy import Deployed, create_pool, deploy, read_project
 from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import Infrastructure
-from tests.flows.operations.project import Production, Project, wait_until
+from tests.flows.operations.project import ROOT, Production, Project, wait_until
 
 pytestmark = pytest.mark.slow  # a Prefect server and a worker
 
@@ -193,55 +195,69 @@ def test_a_call_waits_for_a_worker_and_says_so(
 # `partwise deploy --pool`.
 
 
-@pytest.mark.parametrize(
-    ("pool_type", "worker"), [("docker", DockerWorker), ("kubernetes", KubernetesWorker)]
-)
-def test_deploying_to_a_pool_makes_what_is_on_demand_there_too(
-    production: Production, pool_type: str, worker: Any
-) -> None:
-    client, project = production.client, production.project
-    before = client.read_deployment_by_name("train-models/on-demand")
-    said = project.cli("deploy", "--pool", f"of-{pool_type}", "--pool-type", pool_type)
-    assert f"train-models/on-demand-of-{pool_type}" in said
-    assert "after-training, nightly: a schedule or event starts it" in " ".join(said.split())
-    pool = client.read_work_pool(f"of-{pool_type}")
-    assert pool.type == pool_type
-    chosen = WorkPoolFilter(name=WorkPoolFilterName(any_=[pool.name]))
-    made = client.read_deployments(work_pool_filter=chosen)
-    assert len(made) == 9
-    assert {one.name for one in made} == {f"on-demand-{pool.name}"}
-    # No container has the folder that was deployed from.
-    assert not any(one.pull_steps for one in made)
-    # What was there stays there.
-    after = client.read_deployment_by_name("train-models/on-demand")
-    assert (after.id, after.updated) == (before.id, before.updated)
-    assert after.work_pool_name == "partwise"
+@pytest.fixture
+def deployed(prefect_server: str, tmp_path: Path) -> Callable[..., list[Deployed]]:
+    """Deploy the shipped prefect.yaml to a work pool, as `partwise deploy` does."""
+    shutil.copy(ROOT / "prefect.yaml", tmp_path)
 
-    # Twice does no harm, and what a person has changed in the pool stays.
-    assert f"train-models/on-demand-of-{pool_type}" in project.cli("deploy", "--pool", pool.name)
-    said = project.cli("deploy", "--pool", pool.name, "--pool-type", "process", code=2)
-    assert f"is there already, and of type {pool_type}, not process" in said
+    def call(pool: str | None = None, pool_type: str | None = None) -> list[Deployed]:
+        project = read_project(tmp_path, pool)
+        return deploy(project, prefect_server, pool_type, keeps_schedules=False)
+
+    return call
+
+
+def test_deploying_to_a_pool_makes_what_is_on_demand_there_too(deployed, tmp_path) -> None:
+    deployed()
+    with get_client(sync_client=True) as client:
+        before = client.read_deployment_by_name("train-models/on-demand")
+        deployed("containers", "docker")
+        pool = client.read_work_pool("containers")
+        assert pool.type == "docker"
+        chosen = WorkPoolFilter(name=WorkPoolFilterName(any_=["containers"]))
+        made = client.read_deployments(work_pool_filter=chosen)
+        assert len(made) == len(read_project(tmp_path, "containers").deployments)
+        assert {one.name for one in made} == {"on-demand-containers"}
+        # No container has the folder that was deployed from.
+        assert not any(one.pull_steps for one in made)
+        assert before.pull_steps
+        # What was there stays there.
+        after = client.read_deployment_by_name("train-models/on-demand")
+        assert (after.id, after.work_pool_name) == (before.id, "partwise")
+    assert read_project(tmp_path, "containers").left == ("nightly", "after-training", "nightly")
+    # Twice does no harm.
+    assert {one.name.partition("/")[2] for one in deployed("containers")} == {
+        "on-demand-containers"
+    }
+
+
+def test_a_pool_of_another_type_or_of_none_that_there_is_is_refused(deployed) -> None:
+    with get_client(sync_client=True) as client:
+        client.create_work_pool(WorkPoolCreate(name="there", type="process"))
+    with pytest.raises(InputError, match="'there' is there already, and of type process, not dock"):
+        deployed("there", "docker")
+    with pytest.raises(InputError, match="Prefect knows no work pool of type 'quantum'"):
+        deployed("new", "quantum")
 
 
 def test_a_pool_of_prefects_own_template_gets_ours_and_a_changed_one_is_left(
-    production: Production,
+    prefect_server: str,
 ) -> None:
-    client = production.client
     stock = KubernetesWorker.get_default_base_job_template()
     changed = json.loads(json.dumps(stock))
     changed["variables"]["properties"]["namespace"]["default"] = "team"
-    for name, template in (("stock", stock), ("changed", changed)):
-        client.create_work_pool(
-            WorkPoolCreate(name=name, type="kubernetes", base_job_template=template)
-        )
-        production.project.cli("deploy", "--pool", name)
-    assert "shm_size" in client.read_work_pool("stock").base_job_template["variables"]["properties"]
-    assert client.read_work_pool("changed").base_job_template == changed
-
-
-def test_a_type_that_prefect_does_not_know_is_refused(production: Production) -> None:
-    said = production.project.cli("deploy", "--pool", "x", "--pool-type", "quantum", code=2)
-    assert "Prefect knows no work pool of type 'quantum'" in said
+    with get_client(sync_client=True) as client:
+        for name, template in (("stock", stock), ("changed", changed)):
+            client.create_work_pool(
+                WorkPoolCreate(name=name, type="kubernetes", base_job_template=template)
+            )
+            assert create_pool(client, name, None) == "kubernetes"
+        ours = client.read_work_pool("stock").base_job_template
+        assert "shm_size" in ours["variables"]["properties"]
+        assert client.read_work_pool("changed").base_job_template == changed
+        # Once it is ours, it stays so.
+        create_pool(client, "stock", "kubernetes")
+        assert client.read_work_pool("stock").base_job_template == ours
 
 
 def test_a_file_of_schedules_only_is_not_deployed_elsewhere(tmp_path: Path) -> None:
