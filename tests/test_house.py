@@ -41,35 +41,35 @@ NOT_ON_IMPORT = (
     *("onnx", "onnxruntime", "sklearn"),
     *("adbc_driver_manager", "dask.dataframe", "datasets", "duckdb", "tensorflow", "transformers"),
 )
-# Each fork is spared what nearly all of them would import; pydantic imports its parts when asked.
-PRELOADED = (
-    *("cloudpickle", "difflib", "distributed", "fsspec", "numpy"),
-    *("pyarrow.dataset", "pyarrow.parquet", "pydantic", "pydantic.fields", "pydantic.json_schema"),
-    *("pydantic.functional_serializers", "pydantic.main", "pydantic.type_adapter"),
-)
-IMPORT_EACH = """
-import importlib, os, sys, traceback, warnings
-preloaded, forbidden, names = (argument.split(",") for argument in sys.argv[1:])
-for name in preloaded:
-    importlib.import_module(name)
-sys.modules["pydantic"].create_model("First")  # it looks for plugins then, among all packages
+# What imports others of ours while it is being imported itself, as an edge of a graph. Where the
+# graph has no cycle, each module can be the first that is imported, as on a worker.
+IMPORT_ALL = """
+import builtins, graphlib, importlib, sys, warnings
+import pyarrow.dataset  # brings pandas by itself
 before = set(sys.modules)
+forbidden, names = (argument.split(",") for argument in sys.argv[1:])
+needed = {}
+
+def note(name, globals=None, locals=None, fromlist=(), level=0):
+    found = plain(name, globals, locals, fromlist, level)
+    importer = (globals or {}).get("__name__", "")
+    if importer.startswith("partwise"):
+        for target in (name, *(f"{name}.{part}" for part in fromlist or ())):
+            parts = target.split(".")
+            for end in range(1, len(parts) + 1):
+                begun = ".".join(parts[:end])
+                # A module's own packages have been begun before it, also where they import it.
+                if begun in sys.modules and not f"{importer}.".startswith(f"{begun}."):
+                    needed.setdefault(importer, set()).add(begun)
+    return found
+
+plain, builtins.__import__ = builtins.__import__, note
 warnings.simplefilter("error")
-failed = False
-for place, name in enumerate(names):
-    if place >= 4:
-        failed |= os.wait()[1] != 0
-    if os.fork() == 0:
-        try:
-            importlib.import_module(name)
-            if found := sorted((set(forbidden) & set(sys.modules)) - before):
-                raise ImportError(f"{name} imports {', '.join(found)}")
-        except BaseException:
-            traceback.print_exc()
-            os._exit(1)
-        os._exit(0)
-failed |= any([os.wait()[1] for _ in names[-4:]])
-sys.exit(failed)
+for name in names:
+    importlib.import_module(name)
+    if found := sorted(set(forbidden) & set(sys.modules) - before):
+        raise ImportError(f"{name} imports {', '.join(found)}")
+graphlib.TopologicalSorter(needed).prepare()
 """
 
 
@@ -97,7 +97,7 @@ def _run_python(code: str, *arguments: str, **options: Any) -> str:
 def test_each_module_for_workers_imports_first_and_light():
     names = [name for floor in FLOORS for name in _modules_of(f"partwise/{floor}")]
     assert len(names) > 200
-    _run_python(IMPORT_EACH, ",".join(PRELOADED), ",".join(NOT_ON_IMPORT), ",".join(names))
+    _run_python(IMPORT_ALL, ",".join(NOT_ON_IMPORT), ",".join(names))
 
 
 @pytest.mark.parametrize("room", ROOMS)
