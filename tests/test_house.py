@@ -196,6 +196,14 @@ def test_names_for_functions_on_workers_load_no_prefect():
     assert "prefect" not in loaded.split()
 
 
+def test_the_processes_of_functions_load_no_forms_and_no_sources():
+    """Each run starts one on each worker: a form costs it a third of its start."""
+    loaded = _run_python(
+        "import sys, partwise.engine.child, partwise.gangs.rank_process; print(*sys.modules)"
+    )
+    assert {"pydantic", "partwise.sources.opening"}.isdisjoint(loaded.split())
+
+
 def test_a_name_that_partwise_lacks_is_refused_like_any_other():
     with pytest.raises(AttributeError, match="module 'partwise' has no attribute 'train_model'"):
         partwise.train_model  # noqa: B018

@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,8 +49,7 @@ from partwise.engine.messages import (
     WrittenModel,
 )
 from partwise.engine.named_code import NamedCode
-from partwise.engine.options import Isolation
-from partwise.engine.params import read_params
+from partwise.engine.params_file import read_params
 from partwise.engine.process_family import adopt_orphans
 from partwise.engine.process_state import ProcessState
 from partwise.engine.seeding import Seeding
@@ -61,6 +60,10 @@ from partwise.outcomes import PartitionStatus
 from partwise.processes import LOST_PARENT, become_child
 from partwise.shuffle.sorted_shards import ShardReader
 from partwise.tables.keys.partition_keys import Key
+
+if TYPE_CHECKING:
+    # A form: it would bring pydantic along.
+    from partwise.engine.options import Isolation
 
 MARK = struct.Struct("<qq")
 """What runs since when: index of the partition (-1: none), monotonic nanoseconds (0: its function
@@ -85,7 +88,7 @@ class ChildSettings:
     """A folder of its own for files that it hands over."""
     recycle_bytes: int
     """Anonymous memory that it may keep between partitions."""
-    isolation: Isolation
+    isolation: "Isolation"
     threads: int = 1
     """How many its partitions may use; libraries are told so by the environment."""
 

@@ -1,8 +1,4 @@
-"""Per-partition parameters: a table or mapping keyed as the partitions are, split by shard.
-
-Each file holds the parameters of one shard's partitions with a fingerprint of each, so that a
-worker can compare fingerprints without opening values, which only the child process unpickles.
-"""
+"""Per-partition parameters: a table or mapping keyed as the partitions are, split by shard."""
 
 import hashlib
 import os
@@ -16,6 +12,7 @@ import cloudpickle
 import numpy as np
 import pyarrow as pa
 
+from partwise.engine.params_file import write_params
 from partwise.errors import ColumnError, InputError, KeyClassError, SourceError
 from partwise.sources.frames.tables import table_of
 from partwise.sources.opening import open_source
@@ -30,9 +27,6 @@ from partwise.tables.keys.partition_keys import (
     partition_ids,
 )
 
-_SCHEMA = pa.schema(
-    [("partition_id", pa.string()), ("fingerprint", pa.string()), ("values", pa.large_binary())]
-)
 _PLAIN_TYPES = frozenset({bool, bytes, float, int, str, type(None)})
 
 
@@ -97,16 +91,12 @@ def shard_params(
         paths[number] = str(Path(directory) / f"params-{number:05d}.arrow")
         Path(directory).mkdir(parents=True, exist_ok=True)
         chosen = rows.tolist()
-        batch = pa.RecordBatch.from_arrays(
-            [
-                pa.array([ids[row] for row in chosen], pa.string()),
-                pa.array([fingerprints[row] for row in chosen], pa.string()),
-                pa.array([_pickled(ids[row], values[row]) for row in chosen], pa.large_binary()),
-            ],
-            schema=_SCHEMA,
+        write_params(
+            paths[number],
+            [ids[row] for row in chosen],
+            [fingerprints[row] for row in chosen],
+            [_pickled(ids[row], values[row]) for row in chosen],
         )
-        with pa.OSFile(paths[number], "wb") as file, pa.ipc.new_file(file, _SCHEMA) as writer:
-            writer.write_batch(batch)
     return paths
 
 
@@ -118,28 +108,6 @@ def _params_table(params: Any) -> pa.Table:
             f"params of type {type(params).__name__} cannot be read: give a table or frame with "
             "the key columns, or a mapping from key to a mapping of values."
         ) from exc
-
-
-def _read(path: str, column: str) -> tuple[list[str], list[Any]]:
-    table = pa.ipc.open_file(pa.memory_map(path)).read_all()
-    return table.column("partition_id").to_pylist(), table.column(column).to_pylist()
-
-
-def read_params(path: str) -> dict[str, dict[str, Any]]:
-    """Read the parameters of a shard: by partition ID, then by name.
-
-    The values are unpickled: call this only where the user's function runs.
-    """
-    ids, pickled = _read(path, "values")
-    return {name: pickle.loads(data) for name, data in zip(ids, pickled, strict=True)}  # noqa: S301
-
-
-def params_fingerprints(path: str) -> dict[str, str]:
-    """Read the fingerprints of a shard's parameters, by partition ID; nothing is unpickled.
-
-    Values without canonical bytes, such as functions, have a fingerprint that never recurs.
-    """
-    return dict(zip(*_read(path, "fingerprint"), strict=True))
 
 
 def _fingerprint(values: Mapping[str, Any]) -> str:

@@ -24,7 +24,7 @@ from partwise.engine.host import Host
 from partwise.engine.limits import memory_limit
 from partwise.engine.machine_slots import gpu_variables, thread_variables
 from partwise.engine.messages import OpenShard
-from partwise.engine.params import params_fingerprints
+from partwise.engine.params_file import params_fingerprints
 from partwise.engine.reporter import Reporter
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.shard_plan import ShardPlan, plan_shard
