@@ -1,5 +1,8 @@
 """Every number of a file's weights is one of the model's: alterations that no case can show."""
 
+import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -61,18 +64,43 @@ MODELS = {
     "norms": lambda: torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.Linear(4, 4)),
     "embedding": lambda: torch.nn.Embedding(50, 3),
 }
+LARGE = {"large": lambda: torch.nn.Linear(4, 1000)}
 
 
-def written(name: str, folder: Path, **options) -> tuple[torch.nn.Module, str]:
-    torch.manual_seed(0)
-    model = MODELS[name]()
-    for values in model.parameters():
-        torch.nn.init.normal_(values)  # torch.onnx leaves biases of zero out
-    feeds = SHOPS if name == "embedding" else SEQUENCES
-    path, given = str(folder / "model.onnx"), ExportOptions(**options)
-    description = EXPORTER.describe(model, pa.table({"a": [1.0]}), feeds, given)
-    EXPORTER.write(model, description, feeds, given, path)
-    return model, path
+Write = Callable[..., tuple[torch.nn.Module, str]]
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory) -> Write:
+    """Export a model, once for all tests."""
+
+    @cache
+    def export(name: str, **options) -> tuple[torch.nn.Module, str]:
+        torch.manual_seed(0)
+        model = (MODELS | LARGE)[name]()
+        for values in model.parameters():
+            torch.nn.init.normal_(values)  # torch.onnx leaves biases of zero out
+        feeds = SHOPS if name == "embedding" else SEQUENCES
+        path = str(tmp_path_factory.mktemp("exported") / "model.onnx")
+        given = ExportOptions(**options)
+        description = EXPORTER.describe(model, pa.table({"a": [1.0]}), feeds, given)
+        EXPORTER.write(model, description, feeds, given, path)
+        return model, path
+
+    return export
+
+
+@pytest.fixture
+def written(exports, tmp_path) -> Write:
+    """Give a model and a file of it that a test may change."""
+
+    def copied(name: str, **options) -> tuple[torch.nn.Module, str]:
+        model, path = exports(name, **options)
+        for file in Path(path).parent.iterdir():
+            shutil.copy(file, tmp_path)
+        return model, str(tmp_path / "model.onnx")
+
+    return copied
 
 
 def alter(path: str, change) -> None:
@@ -88,8 +116,8 @@ def alter(path: str, change) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_all_weights_of_a_file_are_found_in_its_model(name, tmp_path):
-    model, path = written(name, tmp_path)
+def test_all_weights_of_a_file_are_found_in_its_model(name, written):
+    model, path = written(name)
     proof = prove_weights(path, EXPORTER.weights(model))
     assert proof.findings == ()
     assert proof.notes == ()
@@ -100,8 +128,8 @@ def test_all_weights_of_a_file_are_found_in_its_model(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_weight_that_is_one_ulp_off_is_found(name, tmp_path):
-    model, path = written(name, tmp_path)
+def test_a_weight_that_is_one_ulp_off_is_found(name, written):
+    model, path = written(name)
 
     def change(values: np.ndarray) -> bool:
         if values.dtype != np.float32 or values.size < 6:
@@ -117,8 +145,8 @@ def test_a_weight_that_is_one_ulp_off_is_found(name, tmp_path):
     assert proof.metrics["export_weights_proved"] == proof.metrics["export_weights"] - 1
 
 
-def test_a_row_of_an_embedding_that_no_case_holds_is_told(tmp_path):
-    model, path = written("embedding", tmp_path)
+def test_a_row_of_an_embedding_that_no_case_holds_is_told(written):
+    model, path = written("embedding")
 
     def change(values: np.ndarray) -> bool:
         values[41, 2] = np.nextafter(values[41, 2], np.float32(9))
@@ -145,8 +173,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_alterations_of_a_table_are_not_taken_for_weights_of_the_model(name, tmp_path):
-    model, path = written("embedding", tmp_path)
+def test_alterations_of_a_table_are_not_taken_for_weights_of_the_model(name, written):
+    model, path = written("embedding")
 
     def change(values: np.ndarray) -> bool:
         values[:] = CHANGES[name](values.copy())
@@ -176,8 +204,8 @@ def test_what_a_converter_folds_is_counted_and_named(tmp_path):
     assert "'1.running_mean'" in proof.notes[1]
 
 
-def test_weights_in_half_precision_are_the_cast_of_the_models(tmp_path):
-    model, path = written("linear", tmp_path, precision="float16")
+def test_weights_in_half_precision_are_the_cast_of_the_models(written):
+    model, path = written("linear", precision="float16")
     proved = prove_weights(path, EXPORTER.weights(model), as_float16)
     assert proved.metrics["export_weights_proved"] == proved.metrics["export_weights"] == 2
     assert prove_weights(path, EXPORTER.weights(model)).metrics["export_weights_proved"] == 0
@@ -206,13 +234,8 @@ def test_the_cast_is_that_of_the_tool():
     np.testing.assert_array_equal(found.view(np.uint16), wanted.view(np.uint16))
 
 
-def test_weights_beside_the_file_are_mapped_and_proved(tmp_path):
-    torch.manual_seed(0)
-    MODELS["large"] = lambda: torch.nn.Linear(4, 1000)
-    try:
-        model, path = written("large", tmp_path, embedded_bytes=0)
-    finally:
-        del MODELS["large"]
+def test_weights_beside_the_file_are_mapped_and_proved(written):
+    model, path = written("large", embedded_bytes=0)
     found = dict(initializers(path))
     assert any(isinstance(values, np.memmap) for values in found.values())
     proof = prove_weights(path, EXPORTER.weights(model))
@@ -224,8 +247,8 @@ def test_weights_beside_the_file_are_mapped_and_proved(tmp_path):
     assert len(prove_weights(path, EXPORTER.weights(model)).findings) == 1
 
 
-def test_guards_are_no_weights(tmp_path):
-    model, path = written("linear", tmp_path)
+def test_guards_are_no_weights(written):
+    model, path = written("linear")
     before = prove_weights(path, EXPORTER.weights(model))
     description = EXPORTER.describe(model, pa.table({"a": [1.0]}), SEQUENCES, ExportOptions())
     assert add_guards(path, [Guard(input="x", refuses="above", limit=9.0)], description.signature)
