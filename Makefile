@@ -50,7 +50,8 @@ test: lint
 
 test-slow: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'slow and not alone' -o faulthandler_timeout=900
-	@$(BIN)/python -m pytest -s -m 'slow and alone' -o faulthandler_timeout=900
+	@$(BIN)/python -m pytest -s -m 'slow and alone' -o faulthandler_timeout=900 \
+		$$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
 test-architectures: $(VENV)/dev.stamp
 	@$(BIN)/python -m tests.transformers.architecture_proof
