@@ -4,6 +4,7 @@ import time
 from pathlib import Path
 
 import pytest
+from distributed import Client
 
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
@@ -17,7 +18,10 @@ TRAINER = {"kind": "lightgbm", "label": "y", "features": ["x"], "rounds": 2, "mi
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_twenty_flow_runs_at_once_on_postgresql(tmp_path: Path) -> None:
+def test_twenty_flow_runs_at_once_on_postgresql(tmp_path: Path, dask_client: Client) -> None:
+    # Twenty clusters would take longer to start than all that is seen here.
+    cluster = {"address": dask_client.scheduler.address, "shares_filesystem": True}
+    common = {"trainer": TRAINER, "cluster": cluster}
     with postgres(auth="trust") as server:
         url = server.bare_uri.replace("postgresql", "postgresql+asyncpg")
         project = Project.create(tmp_path / "project", PREFECT_SERVER_DATABASE_CONNECTION_URL=url)
@@ -26,7 +30,7 @@ def test_twenty_flow_runs_at_once_on_postgresql(tmp_path: Path) -> None:
             began = time.monotonic()
             names = [f"concurrent-{i:02d}" for i in range(FLOW_RUNS)]
             flow_runs = [
-                production.run("train-models/on-demand", production.small(name, trainer=TRAINER))
+                production.run("train-models/on-demand", production.small(name, **common))
                 for name in names
             ]
             ended = [production.wait(flow_run, PATIENCE_S) for flow_run in flow_runs]
