@@ -24,7 +24,6 @@ def kill_flow_run(flow_run_id: UUID) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.alone
 def test_it_is_marked_as_crashed_and_a_retry_goes_on_with_it(
     production: Production, second: Project
 ) -> None:
