@@ -24,6 +24,8 @@ from tests.one_model import make_model_run
 
 ROWS = 3000
 SMALL = ExecutionOptions(n_shards=3, max_retries=0)
+ONE = ExecutionOptions(n_shards=1, max_retries=0)
+"""All on one worker: each one has to load XGBoost first."""
 
 
 def table_of(rows: int = ROWS) -> pa.Table:
@@ -106,7 +108,7 @@ def test_every_row_is_in_one_block(trained, booster, store, cluster, rows) -> No
 
 def test_rows_in_memory_and_a_dask_frame(trained, booster, store, cluster) -> None:
     table = table_of()
-    check(infer(store, cluster, table), booster)
+    check(infer(store, cluster, table, execution=ONE), booster)
     frame = dd.from_pandas(table.to_pandas(), npartitions=3)
     run = infer(store, cluster, frame)
     assert run.ledger.num_rows == 3
@@ -116,7 +118,7 @@ def test_rows_in_memory_and_a_dask_frame(trained, booster, store, cluster) -> No
 def test_columns_that_are_named_make_partitions_with_one_model(
     trained, booster, store, cluster, rows
 ) -> None:
-    run = infer(store, cluster, rows, partition_by="shop")
+    run = infer(store, cluster, rows, partition_by="shop", execution=ONE)
     assert run.ledger["key.shop"].to_pylist() == [0, 1, 2, 3]
     check(run, booster)
 
@@ -128,8 +130,7 @@ def seen(data: Any, model: Any, context: Any) -> dict[str, Any]:
 
 
 def test_a_process_reads_the_model_once(trained, store, cluster, rows) -> None:
-    execution = ExecutionOptions(n_shards=1)
-    run = infer(store, cluster, rows, partition_by="shop", predict=seen, execution=execution)
+    run = infer(store, cluster, rows, partition_by="shop", predict=seen, execution=ONE)
     found = run.predictions()
     assert len(set(found["id"].to_pylist())) == 1
     assert set(found["word"].to_pylist()) == {"word"}
@@ -143,8 +144,9 @@ def test_an_export_of_the_one_model(trained, booster, store, cluster, rows, tmp_
     assert lay_out(run, Store.parse(tmp_path / "served")) == 1
     again = validate_exports("onnx", run_id="proof", store=store, cluster=cluster)
     assert again.counts == {"DONE": 1}
-    check(infer(store, cluster, rows, training_run_id="onnx", model_format="onnx"), booster)
-    check(infer(store, cluster, rows, model_format="onnx", partition_by="shop"), booster)
+    onnx = {"model_format": "onnx", "execution": ONE}
+    check(infer(store, cluster, rows, training_run_id="onnx", **onnx), booster)
+    check(infer(store, cluster, rows, partition_by="shop", **onnx), booster)
 
 
 def test_what_is_refused(trained, store, cluster, rows) -> None:
