@@ -73,6 +73,8 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             client = stack.enter_context(connect(chosen_cluster))
             give_keys(client, opened_store, *plan.sources.values(), buckets=plan.buckets)
             placement = plan.place(cluster_workers(client))
+            if plan.check_workers is not None:
+                plan.check_workers(client, [node.worker for node in placement.nodes])
         folder = SharedFolder(
             directory,
             opened_store,

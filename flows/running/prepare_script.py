@@ -2,12 +2,14 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
+
+from distributed import Client
 
 from partwise.engine.scaling import ClusterWorker
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
@@ -22,6 +24,7 @@ from partwise.runs.claim import Identity, Intent, OnExisting
 from partwise.runs.documents import run_path, to_json
 from partwise.runs.run import Run
 from partwise.scripts.inputs import RUN_SCHEME, ScriptInput, StoredFiles, find_input
+from partwise.scripts.open_mpi import check_open_mpi
 from partwise.scripts.outputs import check_globs
 from partwise.scripts.rank_work import ScriptRankWork
 from partwise.scripts.snapshot import (
@@ -143,6 +146,7 @@ def prepare_script(
             join_timeout_s=call.join_timeout_s,
             max_restarts=call.max_restarts,
         ),
+        check_workers=_check_of(call),
         resume_from=_resume_from(call.resume_from),
         files={snapshot_name(code.sha256): code.content} if code.sha256 else {},
         buckets=tuple(each.store.url for each in found.values() if isinstance(each, StoredFiles)),
@@ -262,6 +266,13 @@ def _place(call: ScriptCall, workers: Sequence[ClusterWorker]) -> Placement:
             "cluster with a GPU for each process."
         )
     return placement
+
+
+def _check_of(call: ScriptCall) -> Callable[[Client, Sequence[str]], object] | None:
+    """Return what looks whether workers have the program that starts the ranks."""
+    if call.backend != "mpi":
+        return None
+    return partial(check_open_mpi, path=call.environment_variables.get("PATH"))
 
 
 def _resume_from(text: str) -> str:

@@ -99,9 +99,11 @@ class GangDriver:
         if ended.reason or guilty is None or guilty.failure is None:
             reason = ended.reason or "it did not come together"
             return GangFailed(f"{name} was ended{attempts}: {reason}.", ends, None, self.stopped)
+        # More lines, often a piece of its log, stand in the failure of the rank.
+        first_line = guilty.failure.message.partition("\n")[0]
         failed = GangFailed(
             f"{name} failed on rank {guilty.rank} of {len(ends)}{attempts}: "
-            f"{guilty.failure.error_type}: {guilty.failure.message}",
+            f"{guilty.failure.error_type}: {first_line}",
             [_without_consequence(end, guilty.rank) for end in ends],
             guilty.rank,
         )

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from distributed import Client
+
 from partwise.engine.scaling import ClusterWorker
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement
@@ -28,6 +30,9 @@ class GangPlan:
     place: Callable[[Sequence[ClusterWorker]], Placement]
     """Places the ranks on the workers of a cluster; raises InputError where it has no room."""
     options: GangOptions
+    check_workers: Callable[[Client, Sequence[str]], object] | None = None
+    """Looks, before the run is begun, whether the workers at these addresses have what the ranks
+    need; raises InputError where one has not. None: they need nothing special."""
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     resume_from: str = ""
     """A run, or a folder, with a checkpoint to begin with; empty: none."""

@@ -201,6 +201,10 @@ REFUSED = [
     ({"node_count": 3}, "room for 2 such nodes"),
     ({"backend": "nccl"}, "no process has one: give backend='gloo'"),
     ({"environment_variables": {"A-B": "x"}}, "no name of a variable"),
+    (
+        {"backend": "mpi", "environment_variables": {"PATH": "/nowhere"}},
+        "On the worker tcp.*: backend='mpi' needs Open MPI",
+    ),
 ]
 
 
