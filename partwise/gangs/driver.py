@@ -99,11 +99,12 @@ class GangDriver:
         if ended.reason or guilty is None or guilty.failure is None:
             reason = ended.reason or "it did not come together"
             return GangFailed(f"{name} was ended{attempts}: {reason}.", ends, None, self.stopped)
-        # More lines, often a piece of its log, stand in the failure of the rank.
-        first_line = guilty.failure.message.partition("\n")[0]
+        # Of more lines, often a piece of its log, the rest stands in the failure of the rank.
+        first, *more = guilty.failure.message.splitlines() or [""]
+        message = f"{first} ... {more[-1]}" if more else first
         failed = GangFailed(
             f"{name} failed on rank {guilty.rank} of {len(ends)}{attempts}: "
-            f"{guilty.failure.error_type}: {first_line}",
+            f"{guilty.failure.error_type}: {message}",
             [_without_consequence(end, guilty.rank) for end in ends],
             guilty.rank,
         )
