@@ -75,6 +75,7 @@ _MODULES = {
         ),
         *("ExportRefused", "ExportMismatch", "IntegrityError", "ClusterError", "OutputError"),
         *("ServiceError", "PeerLostError", "MpiError", "RunFailed", "RunCancelled"),
+        *("PackageError", "EnvironmentBuildError"),
     ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -136,8 +136,9 @@ def prefect_server() -> Iterator[None]:
 def quieten() -> None:
     """Have Prefect's console show warnings only; how runs end is printed by the command."""
     level = chosen_level()
-    consoles = [h for h in logging.getLogger().handlers if isinstance(h, PrefectConsoleHandler)]
-    for handler in [*consoles, *logging.getLogger("prefect._internal").handlers]:
+    handlers = [*logging.getLogger().handlers, *logging.getLogger("prefect._internal").handlers]
+    # Prefect's own, and no handler that somebody else has put there.
+    for handler in [h for h in handlers if type(h).__module__ == PrefectConsoleHandler.__module__]:
         for older in [f for f in handler.filters if isinstance(f, _Quiet)]:
             handler.removeFilter(older)
         handler.addFilter(_Quiet(level))

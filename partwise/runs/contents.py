@@ -25,7 +25,7 @@ from partwise.runs.documents import (
     is_run_id,
     run_path,
 )
-from partwise.runs.ledger import merge, read_table
+from partwise.runs.ledger import merge, read_table, with_all_columns
 from partwise.store.store import Store
 
 READ_THREADS = 8
@@ -94,7 +94,7 @@ def read_segments(store: Store, paths: Iterable[str]) -> Segments:
 
     def read(path: str) -> pa.Table | str | None:
         try:
-            return read_table(store.read(path), f"{store.url}/{path}")
+            return with_all_columns(read_table(store.read(path), f"{store.url}/{path}"))
         except FileNotFoundError:
             # Since it was listed: a garbage collection, or a resume that set it aside.
             return None

@@ -156,6 +156,16 @@ def read_table(content: bytes, where: str) -> pa.Table:
     return table
 
 
+def with_all_columns(table: pa.Table) -> pa.Table:
+    """Return ledger rows with the columns that an older release did not write, as nulls."""
+    n_keys = sum(name.startswith(KEY_PREFIX) for name in table.column_names)
+    for place, column in enumerate(COLUMNS):
+        if column.name not in table.column_names:
+            missing = pa.nulls(table.num_rows, column.type)
+            table = table.add_column(n_keys + place, column, missing)
+    return table
+
+
 def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Table | None:
     """Return one row per partition, sorted by key: the rule that every reader goes by.
 

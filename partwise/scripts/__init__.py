@@ -1,1 +1,1 @@
-"""Any training script on nodes x processes, and the machines on which it runs."""
+"""Any training program on nodes x processes: what is run, from what files, and what is kept."""

@@ -158,7 +158,8 @@ def test_a_wheel_that_vanished_is_named_and_nothing_is_left(resolved, gone, tmp_
     else:
         shutil.rmtree(wheels)
     told = "environment of shop cannot be built on .* uv says: .*" + (
-        "till was not found" if gone == "wheel" else f"{wheels}"
+        # uv shows a path relative to the folder that it works in.
+        "till was not found" if gone == "wheel" else str(wheels).lstrip("/")
     )
     with pytest.raises(EnvironmentBuildError, match=told):
         open_environment(resolved)

@@ -220,7 +220,7 @@ def test_a_partial_failure_ends_with_3_and_says_what_failed(store, mixed_run) ->
     assert "  partitions  8: 5 DONE, 2 FAILED, 1 SKIPPED" in lines
     assert "  skipped     1 x too few rows" in lines
     assert "  keys        store (string)" in lines
-    assert "  metrics     metric.rows  30  (medians over 5 partitions)" in lines
+    assert "  metrics     rows  30  (medians over 5 partitions)" in lines
     # Two failures of one cause, though their messages differ by the key.
     place = lines.index("  failures    2 x ValueError: s3 is")
     assert lines[place + 1].strip() == "s3; s4"

@@ -100,9 +100,14 @@ def call(client: SyncPrefectClient, tmp_path: Path) -> Callable[..., Any]:
             with get_client(sync_client=True) as own:
                 while not no_longer.wait(0.05):
                     for flow_run in flow_runs(own, run_id):
-                        then(flow_run.id)
-                        with suppress(ObjectNotFound):  # where it was deleted
-                            own.set_flow_run_state(flow_run.id, state, force=True)
+                        if flow_run.state is None or flow_run.state.is_final():
+                            continue  # of another test, by the same name
+                        try:
+                            then(flow_run.id)
+                        finally:
+                            # Else the caller would wait for ever.
+                            with suppress(ObjectNotFound):  # where it was deleted
+                                own.set_flow_run_state(flow_run.id, state, force=True)
                         return
 
         worker = threading.Thread(target=work)
