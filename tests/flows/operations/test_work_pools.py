@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from prefect.client.schemas.filters import (
     WorkPoolFilterName,
 )
 from prefect.client.schemas.objects import FlowRun
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect_kubernetes.worker import KubernetesWorker
 
 from partwise.errors import InputError, RunExistsError
@@ -196,13 +197,20 @@ def test_a_call_waits_for_a_worker_and_says_so(
 
 
 @pytest.fixture
-def deployed(prefect_server: str, tmp_path: Path) -> Callable[..., list[Deployed]]:
+def server(prefect_server: str) -> Iterator[str]:
+    """Prefect's server without a worker, also where that of `production` is at work."""
+    with temporary_settings(updates={PREFECT_API_URL: prefect_server}):
+        yield prefect_server
+
+
+@pytest.fixture
+def deployed(server: str, tmp_path: Path) -> Callable[..., list[Deployed]]:
     """Deploy the shipped prefect.yaml to a work pool, as `partwise deploy` does."""
     shutil.copy(ROOT / "prefect.yaml", tmp_path)
 
     def call(pool: str | None = None, pool_type: str | None = None) -> list[Deployed]:
         project = read_project(tmp_path, pool)
-        return deploy(project, prefect_server, pool_type, keeps_schedules=False)
+        return deploy(project, server, pool_type, keeps_schedules=False)
 
     return call
 
@@ -240,9 +248,8 @@ def test_a_pool_of_another_type_or_of_none_that_there_is_is_refused(deployed) ->
         deployed("new", "quantum")
 
 
-def test_a_pool_of_prefects_own_template_gets_ours_and_a_changed_one_is_left(
-    prefect_server: str,
-) -> None:
+@pytest.mark.usefixtures("server")
+def test_a_pool_of_prefects_own_template_gets_ours_and_a_changed_one_is_left() -> None:
     stock = KubernetesWorker.get_default_base_job_template()
     changed = json.loads(json.dumps(stock))
     changed["variables"]["properties"]["namespace"]["default"] = "team"
