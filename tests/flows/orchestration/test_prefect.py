@@ -40,16 +40,12 @@ PATIENCE_S = 60.0
 
 
 def flow_run(run_id: str) -> FlowRun:
-    """The one flow run of this name that has begun.
-
-    Prefect's client sends a request again when its connection breaks: a creation that the server
-    had already carried out then leaves a second flow run, which stays pending for good.
-    """
+    """The newest flow run of this name that has begun; other tests may have had runs of it."""
     with get_client(sync_client=True) as client:
         chosen = FlowRunFilter(name=FlowRunFilterName(any_=[run_id]))
         found = client.read_flow_runs(flow_run_filter=chosen)
-    [begun] = [run for run in found if run.state is not None and not run.state.is_pending()]
-    return begun
+    begun = [run for run in found if run.start_time is not None]
+    return max(begun, key=lambda run: run.start_time)
 
 
 def task_runs(of: FlowRun, expected: int) -> list[TaskRun]:
@@ -164,7 +160,7 @@ def test_large_data_and_params_do_not_reach_the_server(cluster, tmp_path) -> Non
         frame,
         "key",
         function,
-        run_id="large",
+        run_id="large-data-and-params",
         store=tmp_path,
         params=params,
         execution=ExecutionOptions(n_shards=4),
@@ -173,7 +169,7 @@ def test_large_data_and_params_do_not_reach_the_server(cluster, tmp_path) -> Non
     assert time.monotonic() - began < PATIENCE_S
     assert run.counts == {"DONE": partitions}
     assert run.predictions().to_pylist() == [{"key": 7, "text": "parameter of 7", "last": 99_999}]
-    stored = json.dumps(flow_run("large").parameters)
+    stored = json.dumps(flow_run("large-data-and-params").parameters)
     assert len(stored) < 10_000
     assert "parameter of" not in stored
     assert "DataFrame" in stored
