@@ -344,10 +344,12 @@ class _Daemon:
             os.write(2, content)
 
     def tail(self) -> str:
-        """Return the end of what it wrote, as the end of a message."""
+        """Return the end of what it wrote, as the end of a message of one line."""
         self._copier.join(LOOK_S)
-        text = self._tail.decode(errors="replace").strip()
-        return f"\nIt wrote:\n{text}" if text else ""
+        lines = self._tail.decode(errors="replace").splitlines()
+        # Its paragraphs stand between lines of dashes.
+        text = " ".join(line.strip() for line in lines if line.strip("- "))
+        return f" It wrote: {text}" if text else ""
 
     def kill(self) -> None:
         """End it, where it still runs."""
