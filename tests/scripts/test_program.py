@@ -1,6 +1,8 @@
 """A program and what it prints: metrics, its end, and much of it."""
 
 import json
+import os
+import signal
 
 import pytest
 from hypothesis import given
@@ -35,10 +37,12 @@ def test_what_is_no_report_is_output(line):
 
 PRINTS = """
 import json, os, subprocess, sys
+from pathlib import Path
 sys.stdout.write("no end of line")
 sys.stdout.flush()
 # It holds the pipe for longer than the script lives.
-subprocess.Popen(["sleep", "30"])
+orphan = subprocess.Popen(["sleep", "30"])
+Path(sys.argv[2]).write_text(str(orphan.pid))
 block = (b"x" * 99 + b"\\n") * 10_000
 for number in range(int(sys.argv[1])):
     os.write(1, block[:500_050])
@@ -50,8 +54,13 @@ print(json.dumps({"metrics": {"last": 1}}), end="")
 
 def prints(tmp_path, megabytes):
     (ended,) = run_script_ranks(
-        tmp_path, {"main.py": PRINTS}, words=("main.py", str(megabytes)), resume_argument=""
+        tmp_path,
+        {"main.py": PRINTS},
+        words=("main.py", str(megabytes), str(tmp_path / "orphan")),
+        resume_argument="",
     )
+    # It is there still: not the program's reader but the guard of a gang ends it.
+    os.kill(int((tmp_path / "orphan").read_text()), signal.SIGKILL)
     last = range(megabytes - 5, megabytes)
     assert ended.code == 0
     assert ended.metrics == {"last": 1, **{f"m{n % 5}": n for n in last}}
