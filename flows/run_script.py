@@ -22,10 +22,9 @@ from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import Infrastructure, is_work_pool
-from partwise.scripts.spec import ScriptBackend
+from partwise.scripts.spec import MONTH_S, ScriptBackend
 
 DEFAULT_INFRASTRUCTURE = Infrastructure()
-MONTH_S = 30 * 24 * 3600.0
 
 
 @run_flow(name="run-script", kind="run-script", opaque=("inputs",))

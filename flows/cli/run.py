@@ -11,7 +11,7 @@ from partwise.flows.cli.options import RUN, ClusterOptions, Names, StoreUrl
 from partwise.flows.cli.parsing import parse_parameter
 from partwise.runs.claim import OnExisting
 from partwise.scripts.infrastructure import Infrastructure
-from partwise.scripts.spec import ScriptBackend
+from partwise.scripts.spec import MONTH_S, ScriptBackend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from partwise.flows.running.parameters import Cluster
 
 SCRIPT, PROCESSES = Group("Script", sort_key=0), Group("Processes", sort_key=1)
-_MONTH_S = 30 * 24 * 3600.0
 
 
 @Parameter(name="*", group=SCRIPT)
@@ -80,7 +79,7 @@ class ProcessOptions:
     """GPUs of each process. -1: those there are, in equal parts."""
     backend: ScriptBackend = "none"
     """What the processes exchange data by; mpi: Open MPI starts them."""
-    max_run_duration_s: float = _MONTH_S
+    max_run_duration_s: float = MONTH_S
     """Seconds after which an attempt is ended."""
     grace_s: float = 30.0
     """Seconds that processes have to end by themselves."""

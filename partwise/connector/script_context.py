@@ -8,11 +8,11 @@ import os
 import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from partwise.connector.checkpoint_schedule import CheckpointSchedule
 from partwise.connector.rank_context import RankContext
 from partwise.errors import InputError
 
@@ -20,6 +20,8 @@ RUN_VARIABLE = "PARTWISE_RUN_ID"
 CHECKPOINTS_VARIABLE = "PARTWISE_CHECKPOINTS"
 OUTPUTS_VARIABLE = "PARTWISE_OUTPUTS"
 RESUME_VARIABLE = "PARTWISE_RESUME_FROM"
+UNFINISHED = ".unfinished"
+"""A file that says: the checkpoints folder is no checkpoint at this moment."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +42,7 @@ class FolderCheckpoints:
 
     folder: Path
     resumed: Path | None = None
-    _last_step: int = 0
-    _last_time: float = field(default_factory=time.monotonic)
+    _schedule: CheckpointSchedule = field(default_factory=CheckpointSchedule)
 
     def save(
         self,
@@ -56,20 +57,23 @@ class FolderCheckpoints:
         Raises:
             InputError: Nothing was written.
         """
-        now = time.monotonic()
-        steps = every_steps is not None and step - self._last_step >= every_steps
-        minutes = every_minutes is not None and now - self._last_time >= every_minutes * 60
-        if not (steps or minutes or every_steps is every_minutes is None):
+        if not self._schedule.is_due(step, every_steps, every_minutes):
             return False
         with tempfile.TemporaryDirectory(dir=self.folder.parent) as new:
             write(Path(new))
             if not any(Path(new).iterdir()):
                 raise InputError(f"The checkpoint of step {step} is empty: write() left no file.")
+            # While it is there, the rank takes nothing: a process that stands still or dies in
+            # between leaves a part of the one and a part of the other.
+            mark = self.folder / UNFINISHED
+            mark.touch()
             for old in self.folder.iterdir():
-                shutil.rmtree(old) if old.is_dir() else old.unlink()
+                if old != mark:
+                    shutil.rmtree(old) if old.is_dir() else old.unlink()
             for path in list(Path(new).iterdir()):
                 path.rename(self.folder / path.name)
-        self._last_step, self._last_time = step, now
+            mark.unlink()
+        self._schedule.kept(step)
         return True
 
     def resume_from(self) -> Path | None:

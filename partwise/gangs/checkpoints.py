@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from partwise.connector.checkpoint_schedule import CheckpointSchedule
 from partwise.errors import InputError, IntegrityError, StoreError
 from partwise.runs.checkpoints import (
     DOCUMENT,
@@ -59,8 +60,7 @@ class StoreCheckpoints:
         self._resume_from = resume_from
         self._resumed: Path | None = None
         self._number = 0
-        self._last_step = 0
-        self._last_time = time.monotonic()
+        self._schedule = CheckpointSchedule()
 
     def save(
         self,
@@ -76,11 +76,7 @@ class StoreCheckpoints:
             InputError: Nothing was written.
             StoreError: The store cannot be written.
         """
-        steps = every_steps is not None and step - self._last_step >= every_steps
-        minutes = (
-            every_minutes is not None and time.monotonic() - self._last_time >= every_minutes * 60
-        )
-        if not (steps or minutes or every_steps is every_minutes is None):
+        if not self._schedule.is_due(step, every_steps, every_minutes):
             return False
         started = time.monotonic()
         self._number += 1
@@ -88,8 +84,8 @@ class StoreCheckpoints:
         with tempfile.TemporaryDirectory(dir=self._directory, prefix="checkpoint-") as folder:
             write(Path(folder))
             size = self._upload(Path(folder), f"{self._root}/{name}", step)
-        self._last_step, self._last_time = step, time.monotonic()
-        seconds = self._last_time - started
+        self._schedule.kept(step)
+        seconds = time.monotonic() - started
         _logger.info("checkpoint at step %d: %.1f MB in %.1f s", step, size / 1e6, seconds)
         # What stays is removed next time.
         with contextlib.suppress(StoreError):
@@ -134,7 +130,7 @@ class StoreCheckpoints:
                 for part in file.parts:
                     sink.write(_read_part(self._store, source, part))
         if source.startswith(f"{self._root}/"):
-            self._last_step = document.step
+            self._schedule.kept(document.step)
         return target
 
     def _remove_older(self, newest: tuple[int, int, int]) -> None:

@@ -3,9 +3,11 @@
 import logging
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from partwise.connector.rank_context import Checkpoints
+from partwise.connector.script_context import UNFINISHED
 from partwise.errors import PartwiseError
 
 LOOK_S = 0.5
@@ -25,14 +27,16 @@ class CheckpointFolder:
 
     A checkpoint is the whole folder. Its files are copied before they are uploaded, so that a
     script may write the next one meanwhile; where it has done so during the copy, that is dropped.
+    Of a script that a signal ends, nothing more is taken than what had stayed as it was before: it
+    may have been in the midst of a file.
 
     Args:
         folder: Where the script writes.
         checkpoints: Where they are kept.
 
     Example:
-        >>> with CheckpointFolder(folder, context.checkpoints):  # doctest: +SKIP
-        ...     program.run()
+        >>> CheckpointFolder(folder, context.checkpoints).follow(program.run)  # doctest: +SKIP
+        0
     """
 
     def __init__(self, folder: Path, checkpoints: Checkpoints) -> None:
@@ -43,16 +47,20 @@ class CheckpointFolder:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True, name="checkpoints")
 
-    def __enter__(self) -> "CheckpointFolder":
+    def follow(self, run: Callable[[], int]) -> int:
+        """Run a program while the folder is watched, and return how it ended."""
         self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._ended.set()
-        self._thread.join()
-        # The script has ended, so what is there will not change.
-        self._seen = _state_of(self._folder)
-        self._keep()
+        code = None
+        try:
+            code = run()
+        finally:
+            self._ended.set()
+            self._thread.join()
+            if code is not None and code >= 0:
+                # The script has ended by itself, so what is there is what it meant to leave.
+                self._seen = _state_of(self._folder)
+                self._keep()
+        return code
 
     def _watch(self) -> None:
         while not self._ended.wait(LOOK_S):
@@ -63,6 +71,8 @@ class CheckpointFolder:
 
     def _keep(self) -> None:
         if self._seen == self._kept or not self._seen:
+            return
+        if any(name == UNFINISHED for name, _, _ in self._seen):
             return
         try:
             self._checkpoints.save(self._copy, step=self._step + 1)

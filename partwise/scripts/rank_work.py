@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -130,9 +130,6 @@ class ScriptRankWork:
         python = sys.executable if built is None else built.python
         variables = {name: environment.get(name, "") for name in VARIABLES}
         words = self.spec.command(python, places, variables)
-        keeper: AbstractContextManager[object] = nullcontext()
-        if context.rank == 0 and context.checkpoints is not None:
-            keeper = CheckpointFolder(folders.checkpoints, context.checkpoints)
 
         def run(environment: Mapping[str, str], started: Callable[[int], object] = int) -> int:
             # The program binds the port by itself; until this moment nobody could take it.
@@ -145,10 +142,14 @@ class ScriptRankWork:
                     f"The program {words[0]!r} cannot be started on rank {context.rank}: {error}."
                 ) from error
 
-        with keeper:
+        def follow() -> int:
             if self.spec.backend == "mpi":
                 return run_mpi(context, environment, run, grace_s=self.spec.grace_s)
             return run(environment)
+
+        if context.rank > 0 or context.checkpoints is None:
+            return follow()
+        return CheckpointFolder(folders.checkpoints, context.checkpoints).follow(follow)
 
     def _environment(
         self, context: RankContext, places: Mapping[str, str], built: BuiltEnvironment | None
