@@ -24,9 +24,9 @@ _MODULES = {
     "partwise.connector.context": ("PartitionContext",),
     "partwise.connector.data_connector": ("DataConnector",),
     "partwise.connector.rank_context": ("RankContext", "get_context"),
-    "partwise.trainers": (
-        *("Holdout", "HoldoutByTime", "HoldoutFraction", "LightGBMTrainer", "Trainer"),
-        *("XGBoostTrainer", "default_predict"),
+    "partwise.trainers": ("LightGBMTrainer", "Trainer", "XGBoostTrainer", "default_predict"),
+    "partwise.evaluation": (
+        *("Backtest", "CrossValidation", "Evaluation", "HoldoutByTime", "HoldoutFraction"),
     ),
     "partwise.trainers.distributed_lightgbm": ("DistributedLightGBM",),
     "partwise.trainers.distributed_xgboost": ("DistributedXGBoost",),

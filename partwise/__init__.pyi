@@ -52,6 +52,13 @@ from partwise.errors import (
     UnknownFeatureError,
     UnknownModelTypeError,
 )
+from partwise.evaluation import (
+    Backtest,
+    CrossValidation,
+    Evaluation,
+    HoldoutByTime,
+    HoldoutFraction,
+)
 from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.flows import (
     export_models,
@@ -92,15 +99,7 @@ from partwise.scripts.infrastructure import Infrastructure
 from partwise.sources.files.file_set import Files
 from partwise.sources.sql.query import Query
 from partwise.store.store import Store
-from partwise.trainers import (
-    Holdout,
-    HoldoutByTime,
-    HoldoutFraction,
-    LightGBMTrainer,
-    Trainer,
-    XGBoostTrainer,
-    default_predict,
-)
+from partwise.trainers import LightGBMTrainer, Trainer, XGBoostTrainer, default_predict
 from partwise.trainers.distributed_lightgbm import DistributedLightGBM
 from partwise.trainers.distributed_xgboost import DistributedXGBoost
 from partwise.trainers.torch_distributor import TorchDistributor
@@ -126,13 +125,15 @@ __all__ = [
     "DataConnector",
     "RankContext",
     "get_context",
-    "Holdout",
-    "HoldoutByTime",
-    "HoldoutFraction",
     "LightGBMTrainer",
     "Trainer",
     "XGBoostTrainer",
     "default_predict",
+    "Backtest",
+    "CrossValidation",
+    "Evaluation",
+    "HoldoutByTime",
+    "HoldoutFraction",
     "DistributedLightGBM",
     "DistributedXGBoost",
     "TorchDistributor",

@@ -14,6 +14,8 @@ def main() -> None:
     """Train."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=1, help="of each epoch")
+    parser.add_argument("--rows", type=int, default=256, help="of each process")
     parser.add_argument("--output", type=Path, default=Path("outputs"))
     args = parser.parse_args()
 
@@ -22,16 +24,17 @@ def main() -> None:
     device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
 
     torch.manual_seed(rank)
-    x = torch.randn(256, 8, device=device)
+    x = torch.randn(args.rows, 8, device=device)
     y = x.sum(dim=1, keepdim=True)
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Linear(8, 1).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(args.epochs):
-        optimizer.zero_grad()
-        loss = torch.nn.functional.mse_loss(model(x), y)
-        loss.backward()
-        optimizer.step()
+        for _ in range(args.steps):
+            optimizer.zero_grad()
+            loss = torch.nn.functional.mse_loss(model(x), y)
+            loss.backward()
+            optimizer.step()
         print(json.dumps({"metrics": {"epoch": epoch, "loss": loss.item()}}), flush=True)
     if rank == 0:
         args.output.mkdir(parents=True, exist_ok=True)

@@ -26,9 +26,10 @@ from partwise.flows.cli.parsing import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from partwise.evaluation import HoldoutByTime, HoldoutFraction
     from partwise.flows.orchestration.run_flow import FlowKind
     from partwise.flows.running.parameters import Cluster
-    from partwise.trainers import HoldoutByTime, HoldoutFraction, LightGBMTrainer, XGBoostTrainer
+    from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 
 Names = tuple[str, ...]
 StoreUrl = Annotated[str, Parameter(env_var="PARTWISE_STORE")]
@@ -228,7 +229,7 @@ class TrainerOptions:
         return build_settings(kind, **settings, **self._holdout())
 
     def _holdout(self) -> "dict[str, HoldoutFraction | HoldoutByTime | None]":
-        from partwise.trainers import HoldoutByTime, HoldoutFraction
+        from partwise.evaluation import HoldoutByTime, HoldoutFraction
 
         if self.no_holdout:
             if self.holdout_fraction is not None or self.holdout_by_time is not None:

@@ -11,12 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from partwise.evaluation import HoldoutByTime
 from partwise.flows.demo.table import HELD_OUT_FROM, forecast_errors, write_demo_table
 from partwise.flows.run_inference import run_inference
 from partwise.flows.train_models import train_models
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
-from partwise.trainers import HoldoutByTime, LightGBMTrainer
+from partwise.trainers import LightGBMTrainer
 
 TRAINING_RUN = "demo-models"
 INFERENCE_RUN = "demo-december"

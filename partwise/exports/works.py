@@ -15,6 +15,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
 from partwise.engine.works import Produced, StoredModel
 from partwise.errors import ColumnError, ExportMismatch, ExportRefused, InputError
+from partwise.evaluation.metrics import Task
 from partwise.exports.choice import exporter_for
 from partwise.exports.onnx.quantization import as_float16
 from partwise.exports.proof.cases import HELD_OUT, make_cases
@@ -36,7 +37,6 @@ from partwise.models.signature import (
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import content_file
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
-from partwise.trainers.metrics import Task
 
 Inputs = Callable[[DataConnector, Any, PartitionContext], Feeds]
 """What makes a model's inputs of rows: a function of (data, model, context)."""

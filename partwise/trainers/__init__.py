@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from partwise.errors import FunctionError
-from partwise.trainers.holdout import Holdout, HoldoutByTime, HoldoutFraction
 from partwise.trainers.lightgbm import LightGBMTrainer
 from partwise.trainers.predict import default_predict
 from partwise.trainers.protocol import Trainer
@@ -22,9 +21,6 @@ __all__ = [
     "TrainerSettings",
     "LightGBMTrainer",
     "XGBoostTrainer",
-    "Holdout",
-    "HoldoutByTime",
-    "HoldoutFraction",
     "default_predict",
     "resolve_trainer",
 ]

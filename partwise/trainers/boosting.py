@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
@@ -13,6 +13,14 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.errors import ColumnError, InputError
+from partwise.evaluation import (
+    CrossValidation,
+    Evaluation,
+    FitOn,
+    HoldoutFraction,
+    fits_on_all,
+)
+from partwise.evaluation.metrics import Task
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.tables.column_names import names_in_words
@@ -26,8 +34,7 @@ from partwise.tables.features import (
     numbers,
 )
 from partwise.tables.roles import marked_labels
-from partwise.trainers.holdout import Holdout, HoldoutFraction
-from partwise.trainers.metrics import METRICS, Task
+from partwise.trainers.candidate import Fit, Watch, score
 
 if TYPE_CHECKING:
     from partwise.connector.context import PartitionContext
@@ -54,17 +61,6 @@ class TrainingData:
     train: LabelledRows
     holdout: LabelledRows
     """Without rows where nothing is held out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
-    """A trained model."""
-
-    model: Any
-    rounds: int
-    """The rounds that the model predicts with."""
-    predictions: np.ndarray | None
-    """For the holdout, or None where it has no rows."""
 
 
 class BoostingSettings(BaseModel):
@@ -184,11 +180,20 @@ class BoostingSettings(BaseModel):
 class BoostingTrainer(BoostingSettings):
     """The settings and steps that LightGBM and XGBoost share, for a model of each partition."""
 
-    holdout: Holdout | None = Field(
+    holdout: Evaluation | None = Field(
         default=HoldoutFraction(),
         title="Holdout",
-        description="The rows that are not trained on, from which the metrics are computed. "
-        "None: all rows are trained on, and there are no such metrics.",
+        description="The rows that are not trained on, from which the metrics are computed: drawn "
+        "at random, the latest, the windows of a backtest, or the folds of a cross-validation, "
+        "each with a model of its own. None: all rows are trained on, and there are no such "
+        "metrics.",
+    )
+    fit_on: FitOn = Field(
+        default="auto",
+        title="Fit on",
+        description="The rows that the kept model is trained on: all, those that are not held out "
+        'in the last window ("train"), or "auto": all after a backtest or a cross-validation, '
+        "else those that are not held out.",
     )
     early_stopping_rounds: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
         default=None,
@@ -214,6 +219,10 @@ class BoostingTrainer(BoostingSettings):
     def _check_settings(self) -> BoostingTrainer:
         if self.early_stopping_rounds is not None and self.holdout is None:
             raise ValueError("early_stopping_rounds needs a holdout")
+        if self.fit_on == "train" and isinstance(self.holdout, CrossValidation):
+            raise ValueError(
+                'fit_on="train" needs a last window, which a cross-validation does not have'
+            )
         self._task(self.params)
         return self
 
@@ -251,8 +260,8 @@ class BoostingTrainer(BoostingSettings):
         if not self.features or not type(self).__module__.startswith("partwise.trainers."):
             return None
         names = [*self.features, self._label_of(schema)]
-        if self.holdout is not None and self.holdout.column is not None:
-            names.append(self.holdout.column)
+        if self.holdout is not None:
+            names += self.holdout.columns
         return list(dict.fromkeys(names))
 
     def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
@@ -266,30 +275,37 @@ class BoostingTrainer(BoostingSettings):
             ColumnError: The label has no values, or a column's type does not fit.
             InputError: A label is infinite or no class, or a parameter cannot be used.
         """
-        # A table of params has a null where a partition has none of its own.
-        of_call = {name: value for name, value in context.params.items() if value is not None}
-        params = {"objective": self.DEFAULT_OBJECTIVE, "seed": context.seed}
-        # By the library's first names: an alias would stand beside the name that it is to override.
-        params |= self._native_names(self.params) | self._native_names(of_call)
-        # Once more, since the params of the partition may name another objective.
-        task = self._task(params)
-        table = data.to_arrow()
-        labelled = self._labelled(table)
-        rows = self._split(labelled, context, params, task)
-        n_train, n_holdout = len(rows.train.labels), len(rows.holdout.labels)
-        if n_train < self.min_rows:
-            return Skip(f"too few rows: {n_train} of {self.min_rows}")
-        fit = self._fit(rows, params, max(self.threads, context.threads))
+        rows = self.prepare(data, context)
+        splits = [] if self.holdout is None else self.holdout.splits(rows.table, context.seed)
+        if isinstance(splits, Skip):
+            return splits
+        season = getattr(self.holdout, "season", 1)
+        scored = score(rows, splits, season=season)
+        if isinstance(scored, Skip):
+            return scored
+        kept, trained = scored.last, splits[-1].train if splits else _all(rows)
+        if kept is None or fits_on_all(self.fit_on, self.holdout):
+            # Without early stopping, as no rows are left to stop by.
+            settings = {} if scored.rounds is None else {"rounds": scored.rounds}
+            trained = _all(rows)
+            whole = rows.fit(trained, None, settings)
+            if isinstance(whole, Skip):
+                return whole
+            kept = whole
         metrics: dict[str, float] = {
-            "rounds": fit.rounds,
-            "train_rows": n_train,
-            "holdout_rows": n_holdout,
-            "null_label_rows": table.num_rows - labelled.num_rows,
+            "rounds": kept.rounds or 0,
+            "train_rows": int(trained.sum()),
+            "holdout_rows": int(sum(split.test.sum() for split in splits)),
+            "null_label_rows": data.to_arrow().num_rows - rows.table.num_rows,
         }
-        if fit.predictions is not None:
-            measured = METRICS[task](rows.holdout.labels, fit.predictions)
-            metrics |= {f"holdout_{name}": value for name, value in measured.items()}
-        return Result(fit.model, metrics)
+        if len(splits) > 1:
+            metrics["windows"] = len(splits)
+        metrics |= {f"holdout_{name}": value for name, value in scored.metrics.items()}
+        return Result(kept.model, metrics)
+
+    def prepare(self, data: DataConnector, context: PartitionContext) -> PreparedBoosting:
+        """Return the rows of a partition as the library takes them; see `Candidate.prepare`."""
+        return PreparedBoosting(self, self._labelled(data.to_arrow()), context)
 
     def held_out(self, table: pa.Table, seed: int) -> tuple[pa.Table, np.ndarray]:
         """Return the rows that are held out of training, and their labels.
@@ -306,18 +322,17 @@ class BoostingTrainer(BoostingSettings):
             ColumnError: The label is missing, or null in every row.
         """
         rows = self._labelled(table)
-        if self.holdout is not None:
-            held_out = self.holdout.mask(rows, seed)
-            if held_out.any():
-                rows = rows.filter(pa.array(held_out))
+        splits = [] if self.holdout is None else self.holdout.splits(rows, seed)
+        if not isinstance(splits, Skip) and splits:
+            rows = rows.filter(pa.array(np.logical_or.reduce([split.test for split in splits])))
         label = self._label_of(rows.schema)
         return rows, numbers(label, rows.column(label)).astype(np.float64, copy=False)
 
     def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
         # A key is constant within its partition, and another label would give this one away.
         left_out = {*key_columns, *marked_labels(schema)}
-        if self.holdout is not None and self.holdout.column is not None:
-            left_out.add(self.holdout.column)
+        if self.holdout is not None:
+            left_out.update(self.holdout.columns)
         return choose_features(
             schema,
             label=self._label_of(schema),
@@ -337,31 +352,103 @@ class BoostingTrainer(BoostingSettings):
             raise ColumnError(f"The label {label!r} is null in all {len(labels)} rows.")
         return table if present.all() else table.filter(pa.array(present))
 
-    def _split(
-        self, table: pa.Table, context: PartitionContext, params: Mapping[str, Any], task: Task
-    ) -> TrainingData:
-        """Turn labelled rows into numbers, and part them into those trained on and the holdout."""
-        columns = self._choose_features(table.schema, context.key_columns)
-        label = self._label_of(table.schema)
-        labels = numbers(label, table.column(label)).astype(np.float64, copy=False)
-        self._check_labels(label, labels, params, task)
-        held_out = np.zeros(len(labels), dtype=bool)
-        if self.holdout is not None:
-            held_out = self.holdout.mask(table, context.seed)
-        trained = pa.array(~held_out)
-        categories = {
-            name: find_categories(table.column(name).filter(trained))
-            for name in columns.categorical
-        }
-        matrix = feature_matrix(table, columns.names, categories)
-        # An index would copy the matrix.
-        if not held_out.any():
-            train = LabelledRows(features=matrix, labels=labels)
-        else:
-            train = LabelledRows(features=matrix[~held_out], labels=labels[~held_out])
-        holdout = LabelledRows(features=matrix[held_out], labels=labels[held_out])
-        return TrainingData(columns=columns, categories=categories, train=train, holdout=holdout)
-
     @abstractmethod
-    def _fit(self, data: TrainingData, params: dict[str, Any], threads: int) -> Fit:
+    def _fit(
+        self,
+        data: TrainingData,
+        params: dict[str, Any],
+        rounds: int,
+        threads: int,
+        watch: Watch | None,
+    ) -> Fit:
         """Train a model, and predict the holdout with it."""
+
+
+class PreparedBoosting:
+    """The labelled rows of a partition, with their features as one matrix for all fits.
+
+    Args:
+        trainer: Fits them.
+        table: The rows, all of which have a label.
+        context: Of the partition.
+
+    Raises:
+        ColumnError: A column's type does not fit.
+    """
+
+    def __init__(
+        self, trainer: BoostingTrainer, table: pa.Table, context: PartitionContext
+    ) -> None:
+        self.table = table
+        self._trainer, self._context = trainer, context
+        self._columns = trainer._choose_features(table.schema, context.key_columns)
+        self._label = trainer._label_of(table.schema)
+        labels = numbers(self._label, table.column(self._label))
+        self.labels = labels.astype(np.float64, copy=False)
+        self._categories = {
+            name: find_categories(table.column(name)) for name in self._columns.categorical
+        }
+        self._matrix = feature_matrix(table, self._columns.names, self._categories)
+
+    def fit(
+        self,
+        train: np.ndarray,
+        test: np.ndarray | None = None,
+        settings: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,
+    ) -> Fit | Skip:
+        """Train a model, and predict other rows with it; see `PreparedRows.fit`.
+
+        Raises:
+            InputError: A label is infinite or no class, or a parameter cannot be used.
+        """
+        trainer, context = self._trainer, self._context
+        # A table of params has a null where a partition has none of its own.
+        of_call = {name: value for name, value in context.params.items() if value is not None}
+        of_call |= settings or {}
+        rounds = int(of_call.pop("rounds", trainer.rounds))
+        params = {"objective": trainer.DEFAULT_OBJECTIVE, "seed": context.seed}
+        # By the library's first names: an alias would stand beside the name that it is to override.
+        params |= trainer._native_names(trainer.params) | trainer._native_names(of_call)
+        # Once more, since the params of the partition may name another objective.
+        task = trainer._task(params)
+        trainer._check_labels(self._label, self.labels, params, task)
+        if (n_train := int(train.sum())) < trainer.min_rows:
+            return Skip(f"too few rows: {n_train} of {trainer.min_rows}")
+        data = self._training_data(train, test)
+        threads = max(trainer.threads, context.threads)
+        return replace(trainer._fit(data, params, rounds, threads, watch), task=task)
+
+    def _training_data(self, train: np.ndarray, test: np.ndarray | None) -> TrainingData:
+        held_out = np.zeros(len(train), dtype=bool) if test is None else test
+        matrix, categories = self._matrix, dict(self._categories)
+        for place, name in enumerate(self._columns.names):
+            if name not in categories:
+                continue
+            # What only other rows have is missing to this model, as in inference.
+            codes = matrix[:, place]
+            met = np.unique(codes[train & ~np.isnan(codes)]).astype(np.int64)
+            if len(met) == len(categories[name]):
+                continue
+            if matrix is self._matrix:
+                matrix = matrix.copy(order="F")
+            new_codes = np.full(len(categories[name]), np.nan, dtype=matrix.dtype)
+            new_codes[met] = np.arange(len(met))
+            present = ~np.isnan(codes)
+            matrix[present, place] = new_codes[codes[present].astype(np.int64)]
+            categories[name] = [categories[name][code] for code in met]
+        # An index would copy the matrix.
+        whole = train.all()
+        return TrainingData(
+            columns=self._columns,
+            categories=categories,
+            train=LabelledRows(
+                features=matrix if whole else matrix[train],
+                labels=self.labels if whole else self.labels[train],
+            ),
+            holdout=LabelledRows(features=matrix[held_out], labels=self.labels[held_out]),
+        )
+
+
+def _all(rows: PreparedBoosting) -> np.ndarray:
+    return np.ones(rows.table.num_rows, dtype=bool)

@@ -15,13 +15,13 @@ from pydantic.json_schema import SkipJsonSchema  # noqa: TC002
 from partwise.connector.global_categories import global_categories
 from partwise.connector.global_sample import SAMPLE_ROWS
 from partwise.errors import ColumnError, InputError
+from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
 from partwise.tables.roles import marked_labels
 from partwise.trainers.boosting import BoostingSettings
-from partwise.trainers.metrics import Task  # noqa: TC001
 from partwise.trainers.xgboost_batches import LabelledBatches
 
 if TYPE_CHECKING:

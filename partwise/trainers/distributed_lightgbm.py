@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, model_validator
 from partwise.connector.global_labels import global_label_counts
 from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
+from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import Categories, FeatureColumns, numbers
@@ -30,7 +31,6 @@ from partwise.trainers.lightgbm_objectives import (
     start_scores,
     weighted,
 )
-from partwise.trainers.metrics import Task  # noqa: TC001
 
 if TYPE_CHECKING:
     from partwise.connector.rank_context import RankContext

@@ -16,6 +16,7 @@ from pydantic import ConfigDict, Field, model_validator
 from partwise.connector.global_labels import global_label_counts
 from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
+from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import REFUSED_BY_XGBOOST, Categories, FeatureColumns, feature_names
@@ -26,7 +27,6 @@ from partwise.trainers.distributed_boosting import (
     named_function,
     row_counts,
 )
-from partwise.trainers.metrics import Task  # noqa: TC001
 from partwise.trainers.xgboost import (
     XGBoostTrainer,
     booster_features,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
+from collections.abc import Callable, Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,6 +11,7 @@ import pyarrow as pa  # noqa: TC002
 from pydantic import ConfigDict, Field
 
 from partwise.errors import ColumnError, InputError
+from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
     Categories,
@@ -19,9 +20,9 @@ from partwise.tables.features import (
     feature_names,
     find_columns,
 )
-from partwise.trainers.boosting import BoostingTrainer, Fit, TrainingData
+from partwise.trainers.boosting import BoostingTrainer, TrainingData
+from partwise.trainers.candidate import Fit, Watch
 from partwise.trainers.lightgbm_categories import categories_of_features
-from partwise.trainers.metrics import Task  # noqa: TC001
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,6 +35,9 @@ _REGRESSION = (
     "huber", "fair", "poisson", "quantile", "mape", "mean_absolute_percentage_error", "gamma",
     "tweedie",
 )  # fmt: skip
+
+_WATCHED = {"rmse": "rmse", "mae": "l1", "mape": "mape", "auc": "auc"}
+"""LightGBM's names of metrics that it computes in each round."""
 
 MARK = {"parser_config_file": "partwise.LightGBMTrainer"}
 """Says in the text of a model that its categories are those of its categorical features, in order.
@@ -91,7 +95,14 @@ class LightGBMTrainer(BoostingTrainer):
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return lightgbm_names(params)
 
-    def _fit(self, data: TrainingData, params: dict[str, Any], threads: int) -> Fit:
+    def _fit(
+        self,
+        data: TrainingData,
+        params: dict[str, Any],
+        rounds: int,
+        threads: int,
+        watch: Watch | None,
+    ) -> Fit:
         import lightgbm
 
         # "deterministic" with one of the two ways to build histograms: else LightGBM times both.
@@ -108,19 +119,35 @@ class LightGBMTrainer(BoostingTrainer):
         evaluated: list[Any] = []
         callbacks: list[Any] = []
         has_holdout = len(data.holdout.labels) > 0
-        if has_holdout and self.early_stopping_rounds is not None:
+        watched = None if watch is None else _watched(watch.metric, params)
+        if has_holdout and (self.early_stopping_rounds is not None or watched is not None):
             evaluated = [train.create_valid(data.holdout.features, data.holdout.labels)]
+        if has_holdout and self.early_stopping_rounds is not None:
             callbacks = [lightgbm.early_stopping(self.early_stopping_rounds, verbose=False)]
-        booster = lightgbm.train(
-            params, train, self.rounds, valid_sets=evaluated, callbacks=callbacks
-        )
+        if evaluated and watch is not None and watched is not None:
+            params = {**params, "metric": watched}
+            callbacks.append(_report_to(watch))
+        booster = lightgbm.train(params, train, rounds, valid_sets=evaluated, callbacks=callbacks)
         # What LightGBM keeps of a pandas frame: a list for each categorical column.
         booster.pandas_categorical = [
             list(data.categories[name]) for name in data.columns.categorical
         ]
         predictions: Any = booster.predict(data.holdout.features) if has_holdout else None
-        rounds = booster.best_iteration if booster.best_iteration > 0 else self.rounds
+        rounds = booster.best_iteration if booster.best_iteration > 0 else rounds
         return Fit(model=booster, rounds=rounds, predictions=predictions)
+
+
+def _watched(metric: str, params: Mapping[str, Any]) -> str | None:
+    if metric == "logloss":
+        return "multi_logloss" if "num_class" in params else "binary_logloss"
+    return _WATCHED.get(metric)
+
+
+def _report_to(watch: Watch) -> Callable[[Any], None]:
+    def report(state: Any) -> None:
+        watch.report(state.iteration + 1, state.evaluation_result_list[0][2])
+
+    return report
 
 
 def lightgbm_names(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from partwise.connector.categories import with_categories
 from partwise.errors import InputError
+from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_number
 from partwise.tables.features import (
@@ -21,8 +22,8 @@ from partwise.tables.features import (
     find_categories,
     find_columns,
 )
-from partwise.trainers.boosting import BoostingTrainer, Fit, LabelledRows, TrainingData
-from partwise.trainers.metrics import Task  # noqa: TC001
+from partwise.trainers.boosting import BoostingTrainer, LabelledRows, TrainingData
+from partwise.trainers.candidate import Fit, Watch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,20 +97,33 @@ class XGBoostTrainer(BoostingTrainer):
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return xgboost_names(params)
 
-    def _fit(self, data: TrainingData, params: dict[str, Any], threads: int) -> Fit:
+    def _fit(
+        self,
+        data: TrainingData,
+        params: dict[str, Any],
+        rounds: int,
+        threads: int,
+        watch: Watch | None,
+    ) -> Fit:
         import xgboost
 
         has_holdout = len(data.holdout.labels) > 0
         train = self._matrix(data, data.train, threads)
         holdout = self._matrix(data, data.holdout, threads) if has_holdout else None
         stopping = self.early_stopping_rounds if has_holdout else None
+        callbacks: list[Any] = []
+        watched = None if watch is None or holdout is None else _watched(watch.metric, params)
+        if watch is not None and watched is not None:
+            params = {**params, "eval_metric": watched}
+            callbacks = [_report_to(watch, watched)]
         booster = xgboost.train(
             {"nthread": threads, **params},
             train,
-            num_boost_round=self.rounds,
-            evals=[(holdout, "holdout")] if stopping else [],
+            num_boost_round=rounds,
+            evals=[(holdout, "holdout")] if stopping or callbacks else [],
             early_stopping_rounds=stopping,
             verbose_eval=False,
+            callbacks=callbacks,
         )
         if stopping:
             booster = first_rounds(booster, booster.best_iteration + 1)
@@ -138,6 +152,24 @@ class XGBoostTrainer(BoostingTrainer):
             enable_categorical=True,
             nthread=threads,
         )
+
+
+def _watched(metric: str, params: Mapping[str, Any]) -> str | None:
+    """Return XGBoost's name of a metric that it can compute in each round."""
+    if metric == "logloss":
+        return "mlogloss" if "num_class" in params else "logloss"
+    return metric if metric in ("rmse", "mae", "mape", "auc") else None
+
+
+def _report_to(watch: Watch, watched: str) -> Any:
+    import xgboost
+
+    class Report(xgboost.callback.TrainingCallback):
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
+            watch.report(epoch + 1, evals_log["holdout"][watched][-1])
+            return False
+
+    return Report()
 
 
 def xgboost_names(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,11 +16,12 @@ from partwise.blocks import RemoteCluster
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
+from partwise.evaluation import HoldoutByTime
 from partwise.flows import export_models, run_inference, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.runs.run import Run
-from partwise.trainers import HoldoutByTime, LightGBMTrainer
+from partwise.trainers import LightGBMTrainer
 
 SETTINGS = {"num_threads": 1, "verbosity": -1, "min_data_in_leaf": 2, "deterministic": True}
 SIZES = ["small", "medium", "large"]

@@ -15,6 +15,7 @@ import pytest
 
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import FunctionError, InputError, RunFailed, RunNotFoundError
+from partwise.evaluation import HoldoutByTime
 from partwise.flows import export_models, run_inference, train_models, validate_exports
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.models.serdes import PickleSerde
@@ -23,7 +24,7 @@ from partwise.outcomes import RunStatus
 from partwise.runs.layout import lay_out
 from partwise.runs.run import Run
 from partwise.store.store import Store
-from partwise.trainers import HoldoutByTime, LightGBMTrainer, XGBoostTrainer
+from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 from tests.flows.export_functions import (
     fit_in_two_ways,
     fit_net,

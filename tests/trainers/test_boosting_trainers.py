@@ -13,12 +13,11 @@ from pydantic import TypeAdapter, ValidationError
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
+from partwise.evaluation import HoldoutByTime, HoldoutFraction
 from partwise.models.serdes import serde_for
 from partwise.outcomes import Result, Skip
 from partwise.trainers import (
     TRAINERS,
-    HoldoutByTime,
-    HoldoutFraction,
     TrainerSettings,
     default_predict,
 )
@@ -101,6 +100,10 @@ def test_metrics_are_those_of_the_held_out_rows(trainer):
         "holdout_rmse": pytest.approx(np.sqrt(np.mean(errors**2))),
         "holdout_mae": pytest.approx(np.mean(np.abs(errors))),
         "holdout_mape": pytest.approx(np.mean(np.abs(errors / labels))),
+        "holdout_wape": pytest.approx(np.abs(errors).sum() / np.abs(labels).sum()),
+        "holdout_smape": pytest.approx(
+            np.mean(2 * np.abs(errors) / (np.abs(labels) + np.abs(errors + labels)))
+        ),
     }
     assert result.metrics["holdout_rmse"] < np.std(labels)
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from partwise.evaluation.metrics import METRICS, Task
 from partwise.exports.proof.verdict import Finding, MetricGate
 from partwise.models.signature import Signature
-from partwise.trainers.metrics import METRICS, Task
 
 _METRIC: dict[Task, str] = {"regression": "rmse", "binary": "logloss", "multiclass": "logloss"}
 

@@ -7,12 +7,12 @@ from typing import Literal
 import numpy as np
 
 from partwise.errors import ExportMismatch
+from partwise.evaluation.metrics import Task
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.protocol import Tolerance
 from partwise.models.export_options import ModelFormat
 from partwise.models.guards import Guard
 from partwise.models.signature import Feeds, Signature
-from partwise.trainers.metrics import Task
 
 Check = Literal[
     "load",  # it does not load, or the process that ran it died

@@ -11,6 +11,7 @@ from rich.console import Console
 from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
+from partwise.evaluation import HoldoutByTime, HoldoutFraction
 from partwise.flows.cli.export import Export, Validation
 from partwise.flows.cli.options import (
     ClusterOptions,
@@ -29,7 +30,7 @@ from partwise.flows.cli.runs import parse_key
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.shuffle.write import NullKeys
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
-from partwise.trainers import HoldoutByTime, HoldoutFraction, LightGBMTrainer, XGBoostTrainer
+from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from partwise.errors import ColumnError
-from partwise.trainers import Holdout, HoldoutByTime, HoldoutFraction
+from partwise.evaluation import Evaluation, HoldoutByTime, HoldoutFraction
 
 DAYS = [date(2026, 1, 1), date(2026, 1, 2), None, date(2026, 1, 3), date(2026, 1, 3)]
 
@@ -129,5 +129,5 @@ def test_settings_that_do_not_fit_are_refused(settings_, message):
     ids=str,
 )
 def test_a_document_holds_it(holdout):
-    adapter = TypeAdapter(Holdout)
+    adapter = TypeAdapter(Evaluation)
     assert adapter.validate_json(adapter.dump_json(holdout)) == holdout

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.trainers.metrics import binary_metrics, multiclass_metrics, regression_metrics
+from partwise.evaluation.metrics import binary_metrics, multiclass_metrics, regression_metrics
 
 
 def test_regression():

@@ -9,8 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.errors import ColumnError
+from partwise.evaluation.split import Split
+from partwise.evaluation.times import check_time_column, is_number, times_of
 from partwise.form_schema import for_forms
-from partwise.tables.column_names import names_in_words
 
 _DEFAULT_FRACTION = 0.2
 
@@ -34,12 +35,17 @@ class HoldoutFraction(BaseModel):
     )
 
     @property
-    def column(self) -> str | None:
+    def columns(self) -> tuple[str, ...]:
         """No column is needed."""
-        return None
+        return ()
 
     def check(self, schema: pa.Schema, empty_columns: frozenset[str]) -> None:
         """Fit any data."""
+
+    def splits(self, table: pa.Table, seed: int) -> list[Split]:
+        """Return the one split; none where no row is held out."""
+        test = self.mask(table, seed)
+        return [Split(train=~test, test=test)] if test.any() else []
 
     def mask(self, table: pa.Table, seed: int) -> np.ndarray:
         """Return which of the rows are held out, as bools of shape (n,)."""
@@ -103,6 +109,16 @@ class HoldoutByTime(BaseModel):
                 raise ValueError(f"start {self.start!r} is not an ISO 8601 date or time") from None
         return self
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The time column."""
+        return (self.column,)
+
+    def splits(self, table: pa.Table, seed: int) -> list[Split]:
+        """Return the one split; none where no row is held out."""
+        test = self.mask(table, seed)
+        return [Split(train=~test, test=test)] if test.any() else []
+
     def check(self, schema: pa.Schema, empty_columns: frozenset[str]) -> None:
         """Refuse a time column that cannot order rows, or be compared with `start`.
 
@@ -110,17 +126,11 @@ class HoldoutByTime(BaseModel):
             ColumnError: With the column and its type in its message.
         """
         what = f"The time column {self.column!r} of the holdout"
-        if self.column not in schema.names:
-            raise ColumnError(f"{what} is missing; there are {names_in_words(schema.names)}.")
-        if self.column in empty_columns:
-            raise ColumnError(f"{what} is null in every row.")
-        kind = schema.field(self.column).type
-        if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or _is_number(kind)):
-            raise ColumnError(f"{what} is {kind}: cast it to a timestamp, a date or a number.")
+        kind = check_time_column(self.column, what, schema, empty_columns)
         if self.start is None:
             return
-        if isinstance(self.start, str) == _is_number(kind):
-            wanted = "a number" if _is_number(kind) else "an ISO 8601 date or time"
+        if isinstance(self.start, str) == is_number(kind):
+            wanted = "a number" if is_number(kind) else "an ISO 8601 date or time"
             raise ColumnError(f"{what} is {kind}, so start has to be {wanted}, not {self.start!r}.")
         if isinstance(self.start, str):
             zone_given = datetime.fromisoformat(self.start).tzinfo is not None
@@ -133,45 +143,19 @@ class HoldoutByTime(BaseModel):
 
     def mask(self, table: pa.Table, seed: int) -> np.ndarray:  # noqa: ARG002 (as HoldoutFraction)
         """Return which of the rows are held out, as bools of shape (n,)."""
-        times, unit = _times(table.column(self.column))
-        present = np.asarray(times.is_valid())
-        # Filled, integers stay integers: as doubles, neighbouring nanoseconds would be one.
-        numbers = times.fill_null(0).to_numpy()
-        if numbers.dtype.kind == "f":
-            present &= ~np.isnan(numbers)
+        times = times_of(table.column(self.column))
+        numbers, present = times.numbers, times.present
         first: float | None
         if self.start is None:
             first = _first_of_last(np.sort(numbers[present]), self.fraction or _DEFAULT_FRACTION)
         elif isinstance(self.start, str):
-            first = pa.scalar(datetime.fromisoformat(self.start), pa.timestamp(unit)).value
+            first = pa.scalar(datetime.fromisoformat(self.start), pa.timestamp(times.unit)).value
         else:
             first = self.start
         if first is None:
             return np.zeros(table.num_rows, dtype=bool)
         late: np.ndarray = present & (numbers >= first)
         return late
-
-
-Holdout = HoldoutFraction | HoldoutByTime
-"""How rows are held out. No discriminator: Prefect's forms have tabs for a plain union only."""
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
-def _times(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, str]:
-    """Return times as numbers, and the unit of these where they are instants."""
-    kind = column.type
-    if pa.types.is_floating(kind):
-        return column.cast(pa.float64()), ""
-    if pa.types.is_integer(kind):
-        return column.cast(pa.int64()), ""
-    # Microseconds hold the years 1 to 9999; nanoseconds, which end in 2262, only where the column
-    # has them already.
-    unit = "ns" if pa.types.is_timestamp(kind) and kind.unit == "ns" else "us"
-    zone = kind.tz if pa.types.is_timestamp(kind) else None
-    return column.cast(pa.timestamp(unit, zone)).cast(pa.int64()), unit
 
 
 def _first_of_last(ordered: np.ndarray, fraction: float) -> float | None:

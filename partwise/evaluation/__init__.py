@@ -1,0 +1,34 @@
+"""How models are scored: on which rows that they were not trained on, and by which metric."""
+
+from typing import Literal
+
+from partwise.evaluation.backtest import Backtest
+from partwise.evaluation.cross_validation import CrossValidation
+from partwise.evaluation.holdout import HoldoutByTime, HoldoutFraction
+
+__all__ = [
+    "Evaluation",
+    "Backtest",
+    "CrossValidation",
+    "HoldoutByTime",
+    "HoldoutFraction",
+    "FitOn",
+    "fits_on_all",
+]
+
+Evaluation = HoldoutFraction | HoldoutByTime | Backtest | CrossValidation
+"""Rows to score on. No discriminator: Prefect's forms have tabs for a plain union only.
+
+Each has `columns`, those that it looks at; `check` for the schema; and `splits(table, seed)`, which
+returns splits, or a Skip for too short a partition.
+"""
+
+FitOn = Literal["auto", "train", "all"]
+"""The rows that the kept model is trained on: `fits_on_all` says what "auto" is."""
+
+
+def fits_on_all(fit_on: FitOn, evaluation: Evaluation | None) -> bool:
+    """Whether the kept model is trained on all rows, also on those that it was scored on."""
+    if fit_on == "auto":
+        return isinstance(evaluation, Backtest | CrossValidation)
+    return fit_on == "all"

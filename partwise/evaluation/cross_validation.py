@@ -1,0 +1,93 @@
+"""Folds: each row is scored once, by a model of the rows of the other folds."""
+
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.errors import ColumnError
+from partwise.evaluation.backtest import TooShort
+from partwise.evaluation.split import Split
+from partwise.form_schema import for_forms
+from partwise.outcomes import Skip
+from partwise.tables.column_names import names_in_words
+
+
+class CrossValidation(BaseModel):
+    """Divide rows into folds at random, by the partition's seed, or whole groups of rows.
+
+    Rows that have an order in time need a `Backtest`: a fold is predicted from rows after it too.
+
+    Example:
+        >>> CrossValidation(folds=4, group="customer").folds
+        4
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, title="Cross-validation", json_schema_extra=for_forms
+    )
+
+    kind: Literal["cross_validation"] = Field(
+        default="cross_validation",
+        title="Kind",
+        description="Tells evaluations from one another in a document.",
+    )
+    folds: int = Field(default=5, ge=2, title="Folds", description="How many, at most.")
+    group: str | SkipJsonSchema[None] = Field(
+        default=None,
+        title="Group column",
+        description="Rows with equal values in it are in one fold; null is a value as well.",
+    )
+    too_short: TooShort = Field(
+        default="fewer",
+        title="Too short",
+        description="What becomes of a partition with fewer rows, or groups, than folds: it is "
+        'skipped ("skip"), or has "fewer" folds.',
+    )
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The group column, if there is one."""
+        return () if self.group is None else (self.group,)
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str],  # noqa: ARG002 (others look at them)
+    ) -> None:
+        """Refuse a group column that is missing, or of a type whose values cannot be compared.
+
+        Raises:
+            ColumnError: With the column in its message.
+        """
+        if self.group is None:
+            return
+        what = f"The group column {self.group!r} of the cross-validation"
+        if self.group not in schema.names:
+            raise ColumnError(f"{what} is missing; there are {names_in_words(schema.names)}.")
+        if pa.types.is_nested(schema.field(self.group).type):
+            raise ColumnError(
+                f"{what} is {schema.field(self.group).type}: give one of plain values."
+            )
+
+    def splits(self, table: pa.Table, seed: int) -> list[Split] | Skip:
+        """Return a split for each fold; a Skip where there are too few rows or groups."""
+        codes, count = np.arange(table.num_rows), table.num_rows
+        if self.group is not None:
+            column = table.column(self.group).combine_chunks()
+            if pa.types.is_dictionary(column.type):
+                column = column.cast(column.type.value_type)
+            encoded = pc.dictionary_encode(column, null_encoding="encode")
+            codes, count = encoded.indices.to_numpy(), len(encoded.dictionary)
+        folds = min(self.folds, count)
+        if folds < 2 or (folds < self.folds and self.too_short == "skip"):
+            what = "rows" if self.group is None else f"groups of {self.group!r}"
+            return Skip(f"too short for cross-validation: {count} {what} for {self.folds} folds")
+        # Dealt out in turn, so that folds differ by one at most.
+        fold_of = np.empty(count, dtype=np.int64)
+        fold_of[np.random.default_rng(seed).permutation(count)] = np.arange(count) % folds
+        of_row = fold_of[codes]
+        return [Split(train=of_row != fold, test=of_row == fold) for fold in range(folds)]

@@ -1,0 +1,190 @@
+"""Metrics by name, by which candidates and trials are compared.
+
+Formulas: wape, smape, mase and pinball as in Hyndman and Athanasopoulos, Forecasting: Principles
+and Practice (3rd ed., sections 5.8 and 5.9), where smape is a fraction of 2, not of 200 percent.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from partwise.errors import InputError
+from partwise.evaluation.metrics import METRICS, Task
+
+Direction = Literal["", "minimize", "maximize"]
+"""Which scores are better; empty: as the metric's name says, and the lower of a function's."""
+
+_TASKS: dict[str, tuple[Task, ...]] = {
+    **dict.fromkeys(("rmse", "mae", "mape", "wape", "smape", "mase", "pinball"), ("regression",)),
+    "logloss": ("binary", "multiclass"),
+    "accuracy": ("binary", "multiclass"),
+    "auc": ("binary",),
+}
+_MAXIMIZED = ("accuracy", "auc")
+_PINBALL = re.compile(r"pinball:(?P<quantile>0?\.\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Predicted:
+    """Predictions for rows of a window, and what metrics compare them with."""
+
+    labels: np.ndarray
+    """Double, shape (n,)."""
+    predictions: np.ndarray
+    """Shape (n,), or (n, classes) for several classes."""
+    history: np.ndarray | None = None
+    """Labels of the rows trained on in the order of their time, shape (m,); None: they have no
+    order."""
+    season: int = 1
+    """Rows after which a season repeats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A number for predictions, which tells better from worse."""
+
+    name: str
+    maximized: bool
+    function: Callable[[Predicted], float]
+    """Returns NaN where it has no value, as auc of one class."""
+
+    def __call__(self, predicted: Predicted) -> float:
+        """Return the value, or NaN where there is none."""
+        return float(self.function(predicted))
+
+    def loss(self, value: float) -> float:
+        """Return the value such that lower is better, and NaN is worst."""
+        if value != value:
+            return float("inf")
+        return -value if self.maximized else value
+
+
+def find_metric(
+    metric: str | Callable[..., Any],
+    direction: Direction = "",
+    load: Callable[[str], Callable[..., Any]] | None = None,
+) -> Metric:
+    """Return a metric.
+
+    Args:
+        metric: A name: rmse, mae, mape, wape, smape, mase, pinball (of the median; "pinball:0.9" of
+            a quantile), logloss, accuracy, auc; or a function of (labels, predictions), or the name
+            of one, "package.module:function".
+        direction: Which values are better.
+        load: Returns the function of a name.
+
+    Raises:
+        InputError: There is none of this name.
+
+    Example:
+        >>> find_metric("wape").maximized
+        False
+    """
+    function: Callable[[Predicted], float]
+    if not isinstance(metric, str):
+        name, function = getattr(metric, "__name__", "score"), _of_function(metric)
+    elif metric in _FUNCTIONS:
+        name, function = metric, _FUNCTIONS[metric]
+    elif match := _PINBALL.fullmatch(metric):
+        name, function = metric, _pinball(float(match["quantile"]))
+    elif ":" in metric and load is not None:
+        name, function = metric.partition(":")[2], _of_function(load(metric))
+    else:
+        raise InputError(
+            f"There is no metric {metric!r}: give {', '.join(_FUNCTIONS)}, a quantile as "
+            '"pinball:0.9", or a function of (labels, predictions).'
+        )
+    maximized = direction == "maximize" if direction else metric in _MAXIMIZED
+    return Metric(name=name, maximized=maximized, function=function)
+
+
+def check_metric(metric: Metric, task: Task | None, *, is_backtest: bool) -> None:
+    """Refuse a metric that a task or an evaluation has no value of.
+
+    Args:
+        metric: By name, or of a function, which fits anything.
+        task: What is predicted; None: that is not known.
+        is_backtest: Whether it is scored by a backtest, whose rows have an order.
+
+    Raises:
+        InputError: With the metric in its message.
+    """
+    tasks = _TASKS.get(metric.name.partition(":")[0])
+    if tasks is not None and task is not None and task not in tasks:
+        fitting = [name for name, its in _TASKS.items() if task in its]
+        raise InputError(
+            f"The metric {metric.name!r} is none of a {task} model: give {', '.join(fitting)}, or "
+            "a function."
+        )
+    if metric.name == "mase" and not is_backtest:
+        raise InputError(
+            "The metric 'mase' compares with the season before, so that rows need an order in "
+            "time: score with Backtest(time=...)."
+        )
+
+
+def measure(task: Task, predicted: Predicted) -> dict[str, float]:
+    """Return all metrics of a task that have a value."""
+    found = METRICS[task](predicted.labels, predicted.predictions)
+    if task == "regression":
+        more = {name: _FUNCTIONS[name](predicted) for name in ("wape", "smape", "mase")}
+        found |= {name: value for name, value in more.items() if value == value}
+    return found
+
+
+def _of_function(function: Callable[..., Any]) -> Callable[[Predicted], float]:
+    return lambda predicted: float(function(predicted.labels, predicted.predictions))
+
+
+def _of_task(name: str) -> Callable[[Predicted], float]:
+    def function(predicted: Predicted) -> float:
+        several = predicted.predictions.ndim > 1
+        task: Task = _TASKS[name][0]
+        if several and "multiclass" in _TASKS[name]:
+            task = "multiclass"
+        return METRICS[task](predicted.labels, predicted.predictions).get(name, float("nan"))
+
+    return function
+
+
+def _wape(predicted: Predicted) -> float:
+    total = float(np.abs(predicted.labels).sum())
+    errors = float(np.abs(predicted.predictions - predicted.labels).sum())
+    return errors / total if total else float("nan")
+
+
+def _smape(predicted: Predicted) -> float:
+    errors = 2 * np.abs(predicted.predictions - predicted.labels)
+    sizes = np.abs(predicted.predictions) + np.abs(predicted.labels)
+    # Where both are 0 there is no error.
+    return float(np.mean(errors / np.where(sizes == 0, 1, sizes)))
+
+
+def _mase(predicted: Predicted) -> float:
+    history = predicted.history
+    if history is None or len(history) <= predicted.season:
+        return float("nan")
+    naive = float(np.mean(np.abs(history[predicted.season :] - history[: -predicted.season])))
+    errors = float(np.mean(np.abs(predicted.predictions - predicted.labels)))
+    return errors / naive if naive else float("nan")
+
+
+def _pinball(quantile: float) -> Callable[[Predicted], float]:
+    def function(predicted: Predicted) -> float:
+        errors = predicted.labels - predicted.predictions
+        return float(np.mean(np.maximum(quantile * errors, (quantile - 1) * errors)))
+
+    return function
+
+
+_FUNCTIONS: dict[str, Callable[[Predicted], float]] = {
+    **{name: _of_task(name) for name in ("rmse", "mae", "mape")},
+    "wape": _wape,
+    "smape": _smape,
+    "mase": _mase,
+    "pinball": _pinball(0.5),
+    **{name: _of_task(name) for name in ("logloss", "accuracy", "auc")},
+}

@@ -1,0 +1,84 @@
+"""Columns by which rows are ordered in time."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import ColumnError
+from partwise.tables.column_names import names_in_words
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """A time column as numbers, which keep its order."""
+
+    numbers: np.ndarray
+    """Integers or doubles, shape (n,); anything where no time is present."""
+    present: np.ndarray
+    """Bools, shape (n,)."""
+    unit: str
+    """Of instants, "us" or "ns"; empty where the column has numbers."""
+
+
+def check_time_column(
+    column: str, what: str, schema: pa.Schema, empty_columns: frozenset[str]
+) -> pa.DataType:
+    """Return the type of a column that can order rows in time.
+
+    Args:
+        column: Its name.
+        what: What messages call it.
+        schema: Of the rows.
+        empty_columns: Columns in which every value is null.
+
+    Raises:
+        ColumnError: It is missing, null in every row, or of a type that has no order in time.
+    """
+    if column not in schema.names:
+        raise ColumnError(f"{what} is missing; there are {names_in_words(schema.names)}.")
+    if column in empty_columns:
+        raise ColumnError(f"{what} is null in every row.")
+    kind = schema.field(column).type
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or is_number(kind)):
+        raise ColumnError(f"{what} is {kind}: cast it to a timestamp, a date or a number.")
+    return kind
+
+
+def is_number(kind: pa.DataType) -> bool:
+    """Whether times are numbers, and no instants."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def times_of(column: pa.ChunkedArray) -> Times:
+    """Return the times of rows; null and NaN are not present."""
+    kind, unit = column.type, ""
+    if pa.types.is_floating(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_integer(kind):
+        column = column.cast(pa.int64())
+    else:
+        # Microseconds hold the years 1 to 9999; nanoseconds, which end in 2262, only where the
+        # column has them already.
+        unit = "ns" if pa.types.is_timestamp(kind) and kind.unit == "ns" else "us"
+        zone = kind.tz if pa.types.is_timestamp(kind) else None
+        column = column.cast(pa.timestamp(unit, zone)).cast(pa.int64())
+    present = np.asarray(column.is_valid())
+    # Filled, integers stay integers: as doubles, neighbouring nanoseconds would be one.
+    numbers = column.fill_null(0).to_numpy()
+    if numbers.dtype.kind == "f":
+        present = present & ~np.isnan(numbers)
+    return Times(numbers=numbers, present=present, unit=unit)
+
+
+def in_order(column: pa.ChunkedArray, chosen: np.ndarray) -> np.ndarray:
+    """Return the places of chosen rows that have a time, in the order of their times.
+
+    Args:
+        column: The time column, shape (n,).
+        chosen: Bools of shape (n,).
+    """
+    times = times_of(column)
+    places = np.flatnonzero(chosen & times.present)
+    # Rows of one instant stay in the order of the table.
+    return places[np.argsort(times.numbers[places], kind="stable")]

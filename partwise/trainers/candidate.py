@@ -1,0 +1,181 @@
+"""What can be scored: a trainer that is fitted on some of a partition's rows, and predicts others.
+
+`Best` and `Tuned` divide a partition's rows into splits once, and give each candidate the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from statistics import fmean, median
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from partwise.evaluation.scores import Predicted, measure
+from partwise.trainers.protocol import Trainer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from partwise.connector.context import PartitionContext
+    from partwise.connector.data_connector import DataConnector
+    from partwise.evaluation.metrics import Task
+    from partwise.evaluation.scores import Metric
+    from partwise.evaluation.split import Split
+    from partwise.outcomes import Skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fit:
+    """A trained model."""
+
+    model: Any
+    predictions: np.ndarray | None
+    """For the rows that it is scored on, or None where there are none."""
+    rounds: int | None = None
+    """The boosting rounds that the model predicts with; None: it has none."""
+    task: Task | None = None
+    """None: not known, as of a user's function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Looks on while a model is fitted, so that the fit can be given up."""
+
+    metric: str
+    """The name of the metric to be told."""
+    report: Callable[[int, float], None]
+    """Called with a round and the metric of the rows scored on; raises to give the fit up. A
+    library that cannot compute the metric does not call it."""
+
+
+class PreparedRows(Protocol):
+    """The labelled rows of one partition, ready to be fitted again and again."""
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows that have a label, n of them."""
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Double, shape (n,)."""
+
+    def fit(
+        self,
+        train: np.ndarray,
+        test: np.ndarray | None = None,
+        settings: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,
+    ) -> Fit | Skip:
+        """Train a model, and predict other rows with it.
+
+        Args:
+            train: The rows to train on, as bools of shape (n,).
+            test: The rows to predict, as bools of shape (n,); None: none.
+            settings: Parameters by name, over those of the trainer; `rounds` among them.
+            watch: Is told how a fit goes on.
+
+        Returns:
+            The fit; a Skip where there are too few rows to train on.
+        """
+
+
+class Candidate(Trainer, Protocol):
+    """A trainer whose models can be scored."""
+
+    def prepare(self, data: DataConnector, context: PartitionContext) -> PreparedRows:
+        """Return the rows of a partition, once for all fits.
+
+        Raises:
+            ColumnError: A column is missing, or its type does not fit.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """How good a candidate is, with one choice of settings."""
+
+    windows: tuple[float, ...]
+    """The metric in each window; NaN where it has no value there."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Means over the windows of all metrics of the task."""
+    rounds: int | None = None
+    """The median of the windows' boosting rounds."""
+    last: Fit | None = None
+    """That of the last window."""
+
+    @property
+    def value(self) -> float:
+        """The mean over the windows in which the metric has a value; NaN: in none."""
+        present = [value for value in self.windows if value == value]
+        return fmean(present) if present else float("nan")
+
+
+def score(
+    rows: PreparedRows,
+    splits: Sequence[Split],
+    metric: Metric | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    season: int = 1,
+    on_window: Callable[[int, float], None] | None = None,
+    watch: Watch | None = None,
+) -> Score | Skip:
+    """Score a candidate on each split, with a model of its own for each.
+
+    Args:
+        rows: The candidate's.
+        splits: Rows to train on and to score on.
+        metric: The number that is compared; None: nothing is.
+        settings: Parameters of the candidate, over its own.
+        season: Rows after which a season repeats.
+        on_window: Called after each split but the last, with the place of the split and the mean so
+            far; raises to give up.
+        watch: Looks on while the model of the first split is fitted.
+
+    Returns:
+        The score; the Skip of a split that has too few rows.
+    """
+    values: list[float] = []
+    measured: list[Mapping[str, float]] = []
+    rounds: list[int] = []
+    last = None
+    for place, split in enumerate(splits):
+        fit = rows.fit(split.train, split.test, settings, watch if place == 0 else None)
+        if not isinstance(fit, Fit):
+            return fit
+        predicted = predicted_of(rows, split, fit, season)
+        last = fit
+        if metric is not None:
+            values.append(metric(predicted))
+        if fit.task is not None:
+            measured.append(measure(fit.task, predicted))
+        if fit.rounds is not None:
+            rounds.append(fit.rounds)
+        if on_window is not None and place < len(splits) - 1:
+            on_window(place, Score(windows=tuple(values)).value)
+    return Score(
+        windows=tuple(values),
+        metrics=mean_metrics(measured),
+        rounds=round(median(rounds)) if rounds else None,
+        last=last,
+    )
+
+
+def predicted_of(rows: PreparedRows, split: Split, fit: Fit, season: int = 1) -> Predicted:
+    """Return the predictions of a fit for the rows of its split, with their labels."""
+    assert fit.predictions is not None  # noqa: S101 (a split has rows to predict)
+    return Predicted(
+        labels=rows.labels[split.test],
+        predictions=np.asarray(fit.predictions),
+        history=None if split.history is None else rows.labels[split.history],
+        season=season,
+    )
+
+
+def mean_metrics(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of each metric over the windows in which it has a value."""
+    names = dict.fromkeys(name for one in measured for name in one)
+    return {name: fmean(one[name] for one in measured if name in one) for name in names}

@@ -1,0 +1,110 @@
+"""What a candidate comes to on a partition: settings, a score, and in the end a model."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from partwise.evaluation import fits_on_all
+from partwise.outcomes import Result, Skip
+from partwise.trainers.candidate import Candidate, PreparedRows, Score, score
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from partwise.connector.context import PartitionContext
+    from partwise.connector.data_connector import DataConnector
+    from partwise.evaluation import Evaluation, FitOn
+    from partwise.evaluation.scores import Metric
+    from partwise.evaluation.split import Split
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What every candidate for a partition is asked alike."""
+
+    splits: Sequence[Split]
+    metric: Metric
+    season: int = 1
+    """Rows after which a season repeats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A candidate with the settings that it is best with."""
+
+    rows: PreparedRows
+    score: Score
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    artifacts: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that say how it was found, such as a table of trials."""
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    """Numbers about the search."""
+    seconds: float = 0.0
+
+
+@runtime_checkable
+class Chooser(Protocol):
+    """A candidate that has a way of its own to find its settings."""
+
+    def choose(
+        self, data: DataConnector, context: PartitionContext, question: Question
+    ) -> Choice | Skip:
+        """Find the settings with the best score."""
+
+
+def choose(
+    candidate: Candidate | Chooser,
+    data: DataConnector,
+    context: PartitionContext,
+    question: Question,
+) -> Choice | Skip:
+    """Score a candidate, with the settings that it finds or has.
+
+    Args:
+        candidate: What is asked.
+        data: The labelled rows of a partition, to which the splits belong.
+        context: Of the partition.
+        question: What it is asked.
+
+    Returns:
+        The choice; a Skip where a split has too few rows for it.
+    """
+    if isinstance(candidate, Chooser):
+        return candidate.choose(data, context, question)
+    began = time.monotonic()
+    rows = candidate.prepare(data, context)
+    scored = score(rows, question.splits, question.metric, season=question.season)
+    if isinstance(scored, Skip):
+        return scored
+    return Choice(rows=rows, score=scored, seconds=time.monotonic() - began)
+
+
+def conclude(
+    choice: Choice, fit_on: FitOn, evaluation: Evaluation, metric: Metric
+) -> Result | Skip:
+    """Return the model that is kept of a choice, with its metrics.
+
+    Args:
+        choice: The best one.
+        fit_on: The rows that the model is trained on.
+        evaluation: How it was scored.
+        metric: What it was scored by.
+    """
+    kept, rows = choice.score.last, choice.rows
+    if kept is None or fits_on_all(fit_on, evaluation):
+        settings = dict(choice.settings)
+        if choice.score.rounds is not None:
+            settings["rounds"] = choice.score.rounds
+        whole = rows.fit(np.ones(rows.table.num_rows, dtype=bool), None, settings)
+        if isinstance(whole, Skip):
+            return whole
+        kept = whole
+    metrics = {f"holdout_{name}": value for name, value in choice.score.metrics.items()}
+    metrics[f"holdout_{metric.name}"] = choice.score.value
+    if kept.rounds is not None:
+        metrics["rounds"] = kept.rounds
+    return Result(kept.model, {**metrics, **choice.metrics})
