@@ -8,9 +8,10 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import Self
 
 from partwise.engine.failures import printable
 from partwise.engine.works import check_metrics
@@ -27,8 +28,9 @@ _SIGN = b'"metrics"'
 class Program:
     """A program that runs as the child of a rank, in its process group.
 
-    Its stdout is a pipe that this process empties, so that no line of it is missed, however much it
-    writes: it has to wait where it writes faster. Its stderr goes to the log by itself.
+    Its stdout and stderr are pipes that this process empties, so that no line of it is missed,
+    however much it writes: it has to wait where it writes faster. What it wrote to stdout before a
+    traceback stands before that in the log, as long as this process keeps up.
 
     Args:
         words: The program and its arguments.
@@ -66,58 +68,53 @@ class Program:
         Raises:
             OSError: It cannot be started.
         """
-        reading, writing = os.pipe()
-        with contextlib.suppress(OSError):
-            fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 1 << 20)
-        with os.fdopen(reading, "rb", 0), left_to_the_program() as was_told:
+        with ExitStack() as stack:
+            was_told = stack.enter_context(left_to_the_program())
+            output, errors = (stack.enter_context(_Pipe()) for _ in range(2))
             try:
                 process = subprocess.Popen(  # noqa: S603 (the caller's program)
                     self._words,
                     cwd=self._directory,
                     env=self._environment,
                     stdin=subprocess.DEVNULL,
-                    stdout=writing,
+                    stdout=output.writing,
+                    stderr=errors.writing,
                 )
             finally:
-                os.close(writing)
+                output.close_writing()
+                errors.close_writing()
             started(process.pid)
             if was_told():
                 # Between the handler and the start: the program has not got it.
                 process.send_signal(signal.SIGTERM)
-            self._follow(process, reading)
+            self._follow(process, {output.reading: self._take, errors.reading: _show})
             return process.wait()
 
-    def _follow(self, process: subprocess.Popen[bytes], reading: int) -> None:
+    def _follow(
+        self, process: subprocess.Popen[bytes], streams: Mapping[int, Callable[[bytes], None]]
+    ) -> None:
         """Copy what it writes until it has ended; what it left behind is not waited for."""
-        os.set_blocking(reading, False)
         ended = os.pidfd_open(process.pid)
         try:
             poll = select.poll()
-            poll.register(reading, select.POLLIN)
-            poll.register(ended, select.POLLIN)
+            for descriptor in (*streams, ended):
+                poll.register(descriptor, select.POLLIN)
             while True:
                 ready = dict(poll.poll(int(UNFINISHED_S * 1000)))
-                if reading in ready and not self._copy(reading):
-                    poll.unregister(reading)
+                for reading, take in streams.items():
+                    if reading in ready and not _copy(reading, take):
+                        poll.unregister(reading)
                 if ended in ready:
-                    while self._copy(reading):
-                        pass
+                    for reading, take in streams.items():
+                        while _copy(reading, take):
+                            pass
                     break
                 if not ready:
-                    self._show(self._line[self._shown :])
+                    _show(self._line[self._shown :])
                     self._shown = len(self._line)
         finally:
             os.close(ended)
         self._take(b"\n" if self._line else b"")
-
-    def _copy(self, reading: int) -> bool:
-        """Copy what can be read at once; False: there is nothing, or nobody writes any more."""
-        try:
-            content = os.read(reading, READ_BYTES)
-        except BlockingIOError:
-            return False
-        self._take(content)
-        return bool(content)
 
     def _take(self, content: bytes) -> None:
         whole, newline, rest = content.rpartition(b"\n")
@@ -125,23 +122,52 @@ class Program:
             self._line += content
         else:
             text = self._line + whole + b"\n"
-            self._show(text[self._shown :])
+            _show(text[self._shown :])
             self._line, self._shown = rest, 0
             if _SIGN in text:
                 self._take_metrics(text)
         if len(self._line) > LONGEST_LINE:
-            self._show(self._line[self._shown :])
+            _show(self._line[self._shown :])
             self._line, self._shown = b"", 0
-
-    def _show(self, content: bytes) -> None:
-        # The log is this process's stdout; whole lines, since stderr is written there as well.
-        while content:
-            content = content[os.write(1, content) :]
 
     def _take_metrics(self, text: bytes) -> None:
         for line in text.split(b"\n"):
             if _SIGN in line and len(line) <= LONGEST_LINE:
                 self._metrics.update(parse_metrics(line))
+
+
+class _Pipe:
+    """A pipe of which this process has the end that is read, without waiting."""
+
+    def __enter__(self) -> Self:
+        self.reading, self.writing = os.pipe()
+        os.set_blocking(self.reading, False)
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(self.writing, fcntl.F_SETPIPE_SZ, 1 << 20)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        os.close(self.reading)
+
+    def close_writing(self) -> None:
+        """Leave the other end to the program, so that its death is the end of what can be read."""
+        os.close(self.writing)
+
+
+def _copy(reading: int, take: Callable[[bytes], None]) -> bool:
+    """Copy what can be read at once; False: there is nothing, or nobody writes any more."""
+    try:
+        content = os.read(reading, READ_BYTES)
+    except BlockingIOError:
+        return False
+    take(content)
+    return bool(content)
+
+
+def _show(content: bytes) -> None:
+    # The log is this process's stdout.
+    while content:
+        content = content[os.write(1, content) :]
 
 
 def parse_metrics(line: bytes) -> dict[str, float]:

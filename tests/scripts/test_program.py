@@ -71,6 +71,22 @@ def test_reports_are_found_in_much_output_and_orphans_are_not_waited_for(tmp_pat
     assert capfd.readouterr().out.count("x" * 99) >= 5 * 9_999
 
 
+def test_what_was_printed_before_a_traceback_stands_before_it(tmp_path, capfd):
+    """Also after a line of which the end is missing, as progress bars write them."""
+    script = """
+import sys
+for number in range(200):
+    sys.stderr.write(f"\\r{number} %")
+    print(f"printed {number}", flush=True)
+raise ValueError("at the end")
+"""
+    (ended,) = run_script_ranks(tmp_path, {"main.py": script}, words=("main.py",))
+    assert ended.code == 1
+    text = capfd.readouterr().out
+    assert text.rstrip().endswith("ValueError: at the end")
+    assert "printed 199\n" in text
+
+
 @pytest.mark.slow
 def test_a_gigabyte_of_output_is_followed_to_its_end(tmp_path):
     prints(tmp_path, 1000)
