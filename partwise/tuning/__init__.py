@@ -1,0 +1,1 @@
+"""Searching settings: spaces, samplers, pruners, and the trials of a study."""

@@ -1,0 +1,71 @@
+"""Samplers: which settings a study tries next, of Optuna."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from partwise.errors import InputError
+from partwise.tuning.space import Space, SpaceFunction, finite_values
+
+if TYPE_CHECKING:
+    from optuna.samplers import BaseSampler
+
+SamplerName = Literal["tpe", "random", "grid", "gp"]
+
+_GP_PACKAGES = ("scipy", "torch")
+
+
+def check_sampler(name: str, space: Space | SpaceFunction) -> None:
+    """Refuse a sampler that cannot search a space, before any work.
+
+    Raises:
+        InputError: There is none of this name, the grid has no end, or packages are missing.
+    """
+    if name not in get_args(SamplerName):
+        raise InputError(
+            f"There is no sampler {name!r}: give one of {', '.join(get_args(SamplerName))}."
+        )
+    if name == "grid":
+        _finite(space)
+    missing = [package for package in _GP_PACKAGES if name == "gp" and find_spec(package) is None]
+    if missing:
+        raise InputError(
+            f"The sampler 'gp' needs {' and '.join(missing)}: install "
+            f"{'them' if len(missing) > 1 else 'it'}, or give another sampler."
+        )
+
+
+def make_sampler(name: SamplerName, seed: int, space: Space | SpaceFunction) -> BaseSampler:
+    """Return a sampler of Optuna.
+
+    Args:
+        name: Tree-structured Parzen estimator, random, all values of a grid, or Gaussian process.
+        seed: Alone decides, with what the trials came to, what is tried.
+        space: What the settings are drawn from.
+
+    Raises:
+        InputError: As `check_sampler`.
+    """
+    check_sampler(name, space)
+    from optuna.samplers import GPSampler, GridSampler, RandomSampler, TPESampler
+
+    match name:
+        case "tpe":
+            return TPESampler(seed=seed)
+        case "random":
+            return RandomSampler(seed=seed)
+        case "grid":
+            return GridSampler(_finite(space), seed=seed)
+        case "gp":
+            return GPSampler(seed=seed)
+
+
+def _finite(space: Space | SpaceFunction) -> dict[str, tuple[Any, ...]]:
+    if not isinstance(space, Mapping):
+        raise InputError(
+            "The sampler 'grid' has to know all values, which a function does not tell: give the "
+            "space as values, or another sampler."
+        )
+    return finite_values(space)
