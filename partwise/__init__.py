@@ -25,6 +25,9 @@ _MODULES = {
     "partwise.connector.data_connector": ("DataConnector",),
     "partwise.connector.rank_context": ("RankContext", "get_context"),
     "partwise.trainers": ("LightGBMTrainer", "Trainer", "XGBoostTrainer", "default_predict"),
+    "partwise.trainers.tuned": ("Tuned",),
+    "partwise.tuning.space": ("choice", "grid", "loguniform", "randint", "uniform"),
+    "partwise.tuning.budget": ("Budget",),
     "partwise.evaluation": (
         *("Backtest", "CrossValidation", "Evaluation", "HoldoutByTime", "HoldoutFraction"),
     ),
@@ -73,6 +76,7 @@ _MODULES = {
             "ArtifactNotFoundError",
             "ModelNotFound",
         ),
+        *("TrialsFailed",),
         *("ExportRefused", "ExportMismatch", "IntegrityError", "ClusterError", "OutputError"),
         *("ServiceError", "PeerLostError", "MpiError", "RunFailed", "RunCancelled"),
         *("PackageError", "EnvironmentBuildError"),

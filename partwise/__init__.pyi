@@ -49,6 +49,7 @@ from partwise.errors import (
     ServiceError,
     SourceError,
     StoreError,
+    TrialsFailed,
     UnknownFeatureError,
     UnknownModelTypeError,
 )
@@ -103,8 +104,11 @@ from partwise.trainers import LightGBMTrainer, Trainer, XGBoostTrainer, default_
 from partwise.trainers.distributed_lightgbm import DistributedLightGBM
 from partwise.trainers.distributed_xgboost import DistributedXGBoost
 from partwise.trainers.torch_distributor import TorchDistributor
+from partwise.trainers.tuned import Tuned
 from partwise.transformers.collection import TransformersExport
 from partwise.transformers.options import TransformersOptions
+from partwise.tuning.budget import Budget
+from partwise.tuning.space import choice, grid, loguniform, randint, uniform
 
 __all__ = [
     "export_models",
@@ -129,6 +133,13 @@ __all__ = [
     "Trainer",
     "XGBoostTrainer",
     "default_predict",
+    "Tuned",
+    "choice",
+    "grid",
+    "loguniform",
+    "randint",
+    "uniform",
+    "Budget",
     "Backtest",
     "CrossValidation",
     "Evaluation",
@@ -202,6 +213,7 @@ __all__ = [
     "PartitionNotFoundError",
     "ArtifactNotFoundError",
     "ModelNotFound",
+    "TrialsFailed",
     "ExportRefused",
     "ExportMismatch",
     "IntegrityError",

@@ -157,6 +157,10 @@ class ModelNotFound(PartwiseError, LookupError):  # noqa: N818 (the name users s
     final = True
 
 
+class TrialsFailed(PartwiseError):  # noqa: N818 (the name users see in the ledger)
+    """No settings that were tried on a partition have a score; carries the first one's error."""
+
+
 class ExportRefused(PartwiseError):  # noqa: N818 (the name users see in the ledger)
     """A model, or an option for it, that this release cannot export rightly."""
 

@@ -283,7 +283,7 @@ def _own_config(name: str) -> "OwnConfig | None":
         FunctionError: There is none, or it is no OnnxConfig.
     """
     from partwise.errors import FunctionError
-    from partwise.trainers import import_named
+    from partwise.trainers.resolving import import_named
     from partwise.transformers.onnx_config import OnnxConfig
 
     if not name:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
+from pydantic_core import PydanticSerializationError
 
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
@@ -29,7 +30,6 @@ from partwise.sources.descriptions import SourceDescription
 from partwise.sources.input_files import checksums
 from partwise.sources.opening import data_of_recipe
 from partwise.trainers import TrainerSettings, resolve_trainer
-from partwise.trainers.boosting import BoostingSettings
 from partwise.trainers.distributed import DistributedSettings
 from partwise.trainers.torch_distributor import TorchDistributor
 
@@ -119,8 +119,10 @@ def _fingerprint_code(
             deciding[name] = resolve_trainer(deciding[name])
     files = deciding.pop("inputs") if _are_files(deciding.get("inputs")) else ()
     libraries: tuple[str, ...] = ()
-    if isinstance(deciding.get("trainer"), BoostingSettings):
-        libraries = (deciding["trainer"].library, "partwise")
+    if hasattr(deciding.get("trainer"), "libraries"):
+        libraries = (*deciding["trainer"].libraries, "partwise")
+        if version is None and hasattr(deciding["trainer"], "resolved"):
+            deciding["trainer"] = deciding["trainer"].resolved()
     if "validation" in deciding:
         # A newer one is proved anew.
         libraries = EXPORT_LIBRARIES
@@ -208,7 +210,10 @@ def _function_to_json(name: str, value: Any) -> JsonValue:
     if isinstance(value, str):
         return value
     if isinstance(value, BaseModel):
-        return to_json(value.model_dump(mode="json"))
+        try:
+            return to_json(value.model_dump(mode="json"))
+        except PydanticSerializationError as error:
+            raise _CannotRepeatError(f"{name}= has a function: {error}") from None
     if isinstance(value, TorchDistributor):
         settings = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
         settings["train_func"] = _function_to_json(name, value.train_func)

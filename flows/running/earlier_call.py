@@ -12,7 +12,7 @@ from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
-from partwise.trainers import LightGBMTrainer, XGBoostTrainer
+from partwise.trainers import LightGBMTrainer, Tuned, XGBoostTrainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,8 @@ class EarlierCall:
     def trainer(self) -> LightGBMTrainer | XGBoostTrainer | None:
         """The built-in trainer, which says what was held out; None: it was another function."""
         trainer = self.arguments.get("trainer")
+        if isinstance(trainer, Tuned):
+            trainer = trainer.resolved().candidate
         return trainer if isinstance(trainer, LightGBMTrainer | XGBoostTrainer) else None
 
     def named(self, argument: Literal["inputs", "exporter"]) -> str:

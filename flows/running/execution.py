@@ -124,6 +124,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         limits = options.limits_on(slots)
         memory = smallest_memory_limit(client, limits)
         _announce(plan, sharded, folder, len(slots), memory, logger)
+        totals = {"all_rows": sharded.rows, "all_partitions": sharded.partitions}
         remark = None
         if plan.options.sample is not None:
             remark = partial(predict, sharded=sharded, slots=len(slots))
@@ -148,6 +149,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             limits=limits,
             work=folder.write(work_file(token), payload),
             environment=plan.environment,
+            **totals,
         )
         assignments = plan.assign(execution, sharded, folder, params)
         with clock.stage(identity.kind):

@@ -24,7 +24,7 @@ from partwise.publishing.sql_output import Table
 from partwise.sources.files.discovery import Format
 from partwise.tables.filters import Filter
 from partwise.tables.schemas import SchemaPolicy
-from partwise.trainers import LightGBMTrainer, XGBoostTrainer
+from partwise.trainers import LightGBMTrainer, Tuned, XGBoostTrainer
 from partwise.trainers.distributed_lightgbm import DistributedLightGBM
 from partwise.trainers.distributed_xgboost import DistributedXGBoost
 
@@ -65,6 +65,7 @@ PartitionBy = Annotated[
 TrainerParameter = (
     LightGBMTrainer
     | XGBoostTrainer
+    | Tuned
     | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})]
     | Function
 )

@@ -5,6 +5,7 @@ import logging
 import re
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,6 +48,16 @@ class MemoryLink:
         return self.artifacts[filename]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """How much of its run a partition is."""
+
+    rows: float
+    """Its part of all rows, from 0 to 1."""
+    partitions: int
+    """How many there are."""
+
+
 class PartitionContext:
     """The second argument of every user's function.
 
@@ -62,6 +73,7 @@ class PartitionContext:
             Arrow, polars and torch are told so in any case.
         params: This partition's share of the flow's `params`; empty without one.
         logger: Writes to this partition's log, as print() and warnings do.
+        share: How much of its run this partition is; None outside a run.
     """
 
     def __init__(
@@ -77,6 +89,7 @@ class PartitionContext:
         params: Mapping[str, Any] | None = None,
         logger: logging.Logger | None = None,
         link: ArtifactLink | None = None,
+        share: Share | None = None,
     ) -> None:
         self.key = key
         self.key_columns = key_columns
@@ -87,6 +100,7 @@ class PartitionContext:
         self.threads = threads
         self.params: Mapping[str, Any] = {} if params is None else params
         self.logger = logger or logging.getLogger("partwise.partition")
+        self.share = share
         self._link: ArtifactLink = link or MemoryLink()
 
     def __repr__(self) -> str:

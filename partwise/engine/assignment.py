@@ -41,6 +41,9 @@ class Execution:
     work: StagedFile
     environment: ResolvedEnvironment | None = None
     """Packages that come before the workers' own; None: there are none."""
+    all_rows: int = 0
+    """Of all partitions, also of those that are not worked on."""
+    all_partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

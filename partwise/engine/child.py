@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from partwise.connector.context import PartitionContext
+from partwise.connector.context import PartitionContext, Share
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.child_log import ChildLog
 from partwise.engine.failures import MESSAGE_CHARS, Failure, describe_error, printable
@@ -106,6 +106,15 @@ class _ShardAtWork:
     models: dict[int, StoredModel]
     run_id: str
     key_columns: tuple[str, ...]
+    all_rows: int
+    all_partitions: int
+
+    def share_of(self, index: int) -> Share | None:
+        """Return how much of the run a partition is."""
+        if not self.all_rows:
+            return None
+        rows = self.offsets[index + 1] - self.offsets[index]
+        return Share(rows=rows / self.all_rows, partitions=self.all_partitions)
 
 
 class _Ended(NamedTuple):
@@ -289,6 +298,7 @@ class Child:
             threads=self.settings.threads,
             params=shard.params.get(partition_id),
             link=ParentLink(self, index),
+            share=shard.share_of(index),
         )
         rows = shard.reader.partition(shard.offsets[index], shard.offsets[index + 1])
         # Also has each partition shown the warnings that another one has met already.
@@ -429,6 +439,8 @@ def _open_shard(shard: OpenShard) -> _ShardAtWork:
         models=shard.models,
         run_id=shard.run_id,
         key_columns=tuple(shard.key_columns),
+        all_rows=shard.all_rows,
+        all_partitions=shard.all_partitions,
     )
 
 

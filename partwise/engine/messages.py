@@ -53,6 +53,9 @@ class OpenShard:
     models: dict[int, StoredModel]
     """The trained models, by the index of their partition."""
     run_id: str
+    all_rows: int = 0
+    """Of all partitions of the run; 0: not known."""
+    all_partitions: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,10 @@ from partwise.fingerprints.user_modules import OwnCode, defining_module
 
 MOST_ELEMENTS = 1_000
 """So many elements of a container are looked at: a captured list of rows holds no code."""
-_PARTS = ("partwise.trainers.lightgbm", "partwise.trainers.xgboost", "partwise.models.serdes.")
+_PARTS = (
+    *("partwise.trainers.lightgbm", "partwise.trainers.xgboost", "partwise.models.serdes."),
+    *("partwise.trainers.tuned", "partwise.tuning."),
+)
 """Our own modules that import a library in the functions of what the user hands over."""
 _SETTING = {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"}
 _SETTERS = {"setattr", "delattr", "vars", "globals", "patch", "__dict__", "__builtins__", "exec"}

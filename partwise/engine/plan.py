@@ -116,6 +116,8 @@ class Plan:
         if hasattr(self.function, "check"):
             names = tuple(column.name for column in self.identity.key_columns)
             self.function.check(sharded.schema, sharded.empty_columns, names)
+        if hasattr(self.function, "check_partitions"):
+            self.function.check_partitions(sharded.partitions)
         if self.check_sharded is not None:
             self.check_sharded(sharded, read_keys)
 

@@ -310,6 +310,8 @@ class ShardRun:
                 if name in models
             },
             run_id=execution.run_id,
+            all_rows=execution.all_rows,
+            all_partitions=execution.all_partitions,
         )
 
     def _locate_models(self, waiting: list[int], table_path: str) -> dict[str, StoredModel]:

@@ -1,24 +1,21 @@
 """Trainers: train functions with typed settings, ready for use without code."""
 
-import importlib
-import re
-import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from partwise.errors import FunctionError
 from partwise.trainers.lightgbm import LightGBMTrainer
 from partwise.trainers.predict import default_predict
 from partwise.trainers.protocol import Trainer
+from partwise.trainers.resolving import resolve_trainer
+from partwise.trainers.tuned import Tuned
 from partwise.trainers.xgboost import XGBoostTrainer
 
 __all__ = [
     "TRAINERS",
     "Trainer",
     "TrainerSettings",
+    "Tuned",
     "LightGBMTrainer",
     "XGBoostTrainer",
     "default_predict",
@@ -31,66 +28,5 @@ TRAINERS: dict[str, type[LightGBMTrainer] | type[XGBoostTrainer]] = {
 }
 """The built-in trainers by their `kind`."""
 
-TrainerSettings = Annotated[LightGBMTrainer | XGBoostTrainer, Field(discriminator="kind")]
+TrainerSettings = Annotated[LightGBMTrainer | XGBoostTrainer | Tuned, Field(discriminator="kind")]
 """A built-in trainer as a document or a flow parameter has it."""
-
-_NAME = r"[A-Za-z][A-Za-z0-9_]*"
-_FUNCTION = re.compile(rf"(?P<module>{_NAME}(\.{_NAME})*):(?P<function>{_NAME})")
-
-
-def resolve_trainer(trainer: str | Callable[..., Any]) -> Callable[..., Any]:
-    """Return a train function or trainer, importing it where it is named.
-
-    Args:
-        trainer: "package.module:function", or what can be called already. Modules are looked for
-            in the current directory too, but only after all other places, and the directory stays
-            in `sys.path` for what the function imports later.
-
-    Raises:
-        FunctionError: It cannot be found or called, or its name is private.
-
-    Example:
-        >>> resolve_trainer("partwise.trainers:default_predict").__name__
-        'default_predict'
-    """
-    if not isinstance(trainer, str):
-        found: Any = trainer
-        name = repr(trainer)
-    else:
-        name = repr(trainer)
-        match = _FUNCTION.fullmatch(trainer)
-        if match is None:
-            raise FunctionError(
-                f"{name} does not name a train function: write 'package.module:function', with no "
-                "name that starts with an underscore."
-            )
-        found = import_named(name, match["module"], match["function"])
-    if isinstance(found, type) or not callable(found):
-        raise FunctionError(
-            f"{name} is a {type(found).__name__}: give a function of (data, context), or a trainer "
-            "with its settings."
-        )
-    function: Callable[..., Any] = found
-    return function
-
-
-def import_named(name: str, module_name: str, function: str) -> Any:
-    """Return what a module has under a name; see `resolve_trainer` for where it is looked for.
-
-    Raises:
-        FunctionError: The module cannot be imported, or has nothing of that name.
-    """
-    directory = str(Path.cwd())
-    if directory not in sys.path:
-        sys.path.append(directory)
-    try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        reason = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise FunctionError(f"The module of {name} cannot be imported ({reason}).") from error
-    try:
-        return getattr(module, function)
-    except AttributeError:
-        raise FunctionError(
-            f"The module {module_name!r} ({module.__file__}) has no {function!r}."
-        ) from None

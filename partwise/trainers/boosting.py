@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -109,6 +109,11 @@ class BoostingSettings(BaseModel):
         return kind.removeprefix("distributed_")
 
     @property
+    def libraries(self) -> tuple[str, ...]:
+        """Those whose versions decide what becomes of a partition."""
+        return (self.library,)
+
+    @property
     def task(self) -> Task:
         """What its objective comes to: regression, or two or more classes."""
         return self._task({"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)})
@@ -171,6 +176,20 @@ class BoostingSettings(BaseModel):
         if task == "multiclass" and "num_class" not in params:
             raise InputError(f"The objective {objective!r} needs num_class in params.")
         return task
+
+    def check_settings(self, names: Collection[str]) -> None:
+        """Refuse names that no trial can set.
+
+        Raises:
+            InputError: The library does not know one, a setting stands for it, or two are one.
+        """
+        given = [name for name in names if name != "rounds"]
+        native = self._native_names(dict.fromkeys(given))
+        for name in native:
+            if name in self.RESERVED:
+                raise InputError(f"Search {self.RESERVED[name]}, not {name}.")
+        if len(native) < len(given):
+            raise InputError(f"Two of {names_in_words(given)} name one parameter: leave one out.")
 
     @abstractmethod
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     FiniteFloat,
     JsonValue,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -165,8 +166,8 @@ def parse_space(space: Any) -> dict[str, SpaceValue]:
     A mapping with a "kind" is one of the four classes, a list is a grid, and all else a constant.
 
     Raises:
-        InputError: It is no mapping of names, or a kind is unknown.
-        ValueError: A value is wrong, such as a low end above the high one.
+        InputError: It is no mapping of names, a kind is unknown, or a value is wrong, such as a low
+            end above the high one.
     """
     if not isinstance(space, Mapping) or not all(isinstance(name, str) for name in space):
         raise InputError(f"A space maps names of parameters to values, and is no {space!r}.")
@@ -181,7 +182,7 @@ SpaceField = Annotated[
 
 def _parse_value(name: str, value: Any) -> SpaceValue:
     if isinstance(value, list | tuple):
-        return grid(value)
+        value = {"kind": "grid", "values": tuple(value)}
     if not (isinstance(value, Mapping) and "kind" in value):
         constant: SpaceValue = value
         return constant
@@ -191,7 +192,11 @@ def _parse_value(name: str, value: Any) -> SpaceValue:
             f"The space of {name!r} has the kind {value['kind']!r}: give one of {', '.join(_KINDS)}"
             ", or a plain value, which is a constant."
         )
-    return kind.model_validate(dict(value))
+    try:
+        return kind.model_validate(dict(value))
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise InputError(f"The space of {name!r} is wrong: {reason}.") from None
 
 
 def suggest(trial: Trial, space: Space | SpaceFunction) -> dict[str, Any]:

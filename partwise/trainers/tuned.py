@@ -1,0 +1,530 @@
+"""`Tuned`: the settings that a partition's own rows say are best, of those that it tries."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import inf, isfinite
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    JsonValue,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.errors import InputError, TrialsFailed
+from partwise.evaluation import Backtest, CrossValidation, Evaluation, FitOn, HoldoutFraction
+from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
+from partwise.form_schema import for_forms
+from partwise.outcomes import Result, Skip
+from partwise.trainers.candidate import Candidate, PreparedRows, Score, Watch, score
+from partwise.trainers.choice import Choice, Question, conclude
+from partwise.trainers.lightgbm import LightGBMTrainer
+from partwise.trainers.resolving import resolve_trainer
+from partwise.trainers.xgboost import XGBoostTrainer
+from partwise.tuning.budget import Budget
+from partwise.tuning.pruner import PrunerName
+from partwise.tuning.sampler import SamplerName, check_sampler
+from partwise.tuning.search import (
+    PrunedError,
+    Search,
+    Trial,
+    draw_settings,
+    grid_settings,
+    settings_key,
+)
+from partwise.tuning.space import RandInt, parse_space
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from partwise.connector.context import PartitionContext
+    from partwise.connector.data_connector import DataConnector
+
+TRIALS_FILE = "trials.json"
+CHECKPOINTS = 10
+"""Of a fit, at which it may be given up: asking after each round would take longer than some."""
+
+
+def _parse_space(space: Any) -> Any:
+    return space if isinstance(space, str) or callable(space) else parse_space(space)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What became of a trial; a row of trials.json."""
+
+    number: int
+    settings: Mapping[str, Any]
+    state: Literal["complete", "equal", "pruned", "failed", "skipped"]
+    """Equal: to settings tried before, which were not fitted again."""
+    value: float | None
+    windows: Sequence[float | None] = ()
+    seconds: float = 0.0
+    reason: str = ""
+
+
+class Tuned(BaseModel):
+    """Try settings of a trainer on each partition, and keep the model of the best.
+
+    The trainer's own settings are the first trial, so that by the score that is searched with,
+    nothing worse than them is kept. What is tried is decided by the partition's seed alone.
+
+    Example:
+        >>> from partwise import LightGBMTrainer, Tuned, loguniform, randint
+        >>> space = {"learning_rate": loguniform(0.01, 0.3), "num_leaves": randint(4, 64)}
+        >>> Tuned(LightGBMTrainer(label="sales"), space).trials
+        30
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, title="Tuned", json_schema_extra=for_forms
+    )
+
+    kind: Literal["tuned"] = Field(
+        default="tuned", title="Kind", description="Tells trainers apart in a document."
+    )
+    trainer: (
+        Annotated[LightGBMTrainer | XGBoostTrainer, Field(discriminator="kind")]
+        | Annotated[str, WithJsonSchema({"type": "string", "title": "Function"})]
+        | SkipJsonSchema[Callable[..., Any]]
+    ) = Field(title="Trainer", description="Whose settings are searched.")
+    space: Annotated[Any, BeforeValidator(_parse_space), WithJsonSchema({"type": "object"})] = (
+        Field(
+            default_factory=dict,
+            title="Space",
+            description="Parameters by the names of the trainer's library, and `rounds`; each is "
+            "uniform, loguniform, randint, choice, grid, or a constant. Or the name of a function "
+            "of an Optuna trial, which returns settings by name.",
+        )
+    )
+    metric: (
+        Annotated[str, WithJsonSchema({"type": "string", "title": "Name"})]
+        | SkipJsonSchema[Callable[..., Any]]
+    ) = Field(
+        default="",
+        title="Metric",
+        description="What tells better settings: a name, or a function of (labels, predictions). "
+        "Empty: rmse, or logloss for classes.",
+    )
+    direction: Direction = Field(
+        default="",
+        title="Direction",
+        description="Which values are better, of a metric that is a function; empty: lower ones.",
+    )
+    trials: int = Field(
+        default=30,
+        ge=1,
+        title="Trials",
+        description="How many settings a partition tries at most, the trainer's own included.",
+    )
+    timeout_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
+        default=None,
+        title="Time limit",
+        description="Seconds after which a partition begins no other trial. What is tried depends "
+        "on the machine then.",
+    )
+    sampler: SamplerName = Field(
+        default="tpe",
+        title="Sampler",
+        description='"tpe", "random", "grid" (all there are), or "gp" (needs torch and scipy).',
+    )
+    pruner: PrunerName = Field(
+        default="none",
+        title="Pruner",
+        description="Gives a trial up between windows, and between boosting rounds.",
+    )
+    holdout: Evaluation = Field(
+        default=HoldoutFraction(),
+        title="Holdout",
+        description="The rows that settings are scored on, in place of the trainer's own holdout.",
+    )
+    fit_on: FitOn = Field(
+        default="auto",
+        title="Fit on",
+        description="The rows that the kept model is trained on, as the trainer's own says it.",
+    )
+    settings: tuple[dict[str, JsonValue], ...] = Field(
+        default=(),
+        title="Settings",
+        description="Settings to try before others.",
+    )
+    portfolio: str = Field(
+        default="",
+        title="Portfolio",
+        description="A run of find_portfolio in the same store, whose settings are tried.",
+    )
+    budget: Budget | SkipJsonSchema[None] = Field(
+        default=None,
+        title="Budget",
+        description="What all partitions may try together.",
+    )
+
+    def __init__(
+        self, trainer: Any = None, space: Any = None, metric: Any = "", **more: Any
+    ) -> None:
+        given = {"trainer": trainer, "metric": metric, **more}
+        super().__init__(**given if space is None else {**given, "space": space})
+
+    @model_validator(mode="after")
+    def _check_settings(self) -> Tuned:
+        own = getattr(self.trainer, "holdout", None)
+        if getattr(self.trainer, "kind", "") in ("best", "tuned"):
+            raise ValueError(f"a {type(self.trainer).__name__} cannot be tuned: give one trainer")
+        if own is not None and own not in (HoldoutFraction(), self.holdout):
+            raise ValueError("give holdout to Tuned, which scores all settings by it")
+        if not self.space and not self.settings and not self.portfolio:
+            raise ValueError("there is nothing to try: give a space, or a portfolio")
+        if self.fit_on == "train" and isinstance(self.holdout, CrossValidation):
+            raise ValueError(
+                'fit_on="train" needs a last window, which a cross-validation does not have'
+            )
+        return self
+
+    @property
+    def label(self) -> str:
+        """The column to be predicted."""
+        label: str = getattr(self.trainer, "label", "")
+        return label
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """Those whose versions decide what becomes of a partition."""
+        return (*getattr(self.trainer, "libraries", ()), "optuna")
+
+    @property
+    def candidate(self) -> Candidate:
+        """What is fitted: the trainer, which leaves out of its features what the holdout looks at.
+
+        Raises:
+            InputError: It cannot be fitted on some rows and with other settings.
+        """
+        trainer: Any = self.trainer
+        if not hasattr(trainer, "prepare"):
+            raise InputError(
+                f"{trainer!r} cannot be tuned: give a trainer such as LightGBMTrainer."
+            )
+        if isinstance(trainer, BaseModel):
+            trainer = trainer.model_copy(update={"holdout": self.holdout})
+        candidate: Candidate = trainer
+        return candidate
+
+    def resolved(self) -> Tuned:
+        """Return this with the functions that names in it stand for."""
+        found = {
+            name: resolve_trainer(value)
+            for name in ("trainer", "space", "metric")
+            if isinstance(value := getattr(self, name), str) and ":" in value
+        }
+        # A quantile is no function.
+        if str(self.metric).startswith("pinball:"):
+            found.pop("metric", None)
+        return self.model_copy(update=found)
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data, or a space that cannot be searched.
+
+        See `Trainer.check`.
+        """
+        candidate, metric = self.candidate, self._metric
+        candidate.check(schema, empty_columns, key_columns)
+        self.holdout.check(schema, empty_columns)
+        check_metric(
+            metric,
+            getattr(candidate, "task", None),
+            is_backtest=isinstance(self.holdout, Backtest),
+        )
+        names = {name for settings in self.settings for name in settings}
+        if self.space:
+            check_sampler(self.sampler, self.space)
+            if self.sampler == "grid":
+                self._check_grid()
+            names.update(*draw_settings(self.space, 1, seed=0))
+        if hasattr(candidate, "check_settings"):
+            candidate.check_settings(sorted(names))
+
+    def check_partitions(self, partitions: int) -> None:
+        """Refuse a budget that does not reach so many partitions."""
+        if self.budget is not None:
+            self.budget.check_partitions(partitions)
+
+    def reads(self, schema: pa.Schema) -> list[str] | None:
+        """Return the columns that are looked at; None: all of them."""
+        candidate = self.candidate
+        return candidate.reads(schema) if hasattr(candidate, "reads") else None
+
+    def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
+        """Search the settings of one partition, and train its model.
+
+        Returns:
+            The model with the metrics holdout_<metric>, untuned_<metric> (that of the trainer's own
+            settings), trials, and best_<name> for settings that are numbers; or a Skip where there
+            are too few rows.
+
+        Raises:
+            TrialsFailed: No settings have a score.
+        """
+        rows = self.candidate.prepare(data, context)
+        splits = self.holdout.splits(rows.table, context.seed)
+        if isinstance(splits, Skip):
+            return splits
+        if not splits:
+            return Skip("no row is held out, so that settings cannot be compared")
+        season = getattr(self.holdout, "season", 1)
+        metric = self._metric
+        choice = self._search(rows, context, Question(splits=splits, metric=metric, season=season))
+        if isinstance(choice, Skip):
+            return choice
+        for name, content in choice.artifacts.items():
+            context.upload(content, name)
+        return conclude(choice, self.fit_on, self.holdout, metric)
+
+    def choose(
+        self, data: DataConnector, context: PartitionContext, question: Question
+    ) -> Choice | Skip:
+        """Find the settings with the best score; see `Chooser.choose`."""
+        return self._search(self.candidate.prepare(data, context), context, question)
+
+    @property
+    def _metric(self) -> Metric:
+        name = self.metric
+        if name == "":
+            task = getattr(self.trainer, "task", "regression")
+            name = "rmse" if task == "regression" else "logloss"
+        return find_metric(name, self.direction, resolve_trainer)
+
+    def _check_grid(self) -> None:
+        count, most = len(grid_settings(self.space)), self.trials - 1 - len(self.settings)
+        if self.budget is None and count > most:
+            raise InputError(
+                f"The grid has {count:,} settings, and trials={self.trials} leaves {max(most, 0)} "
+                f"for them: give trials={self.trials - most + count}, or another sampler."
+            )
+
+    def _search(
+        self, rows: PreparedRows, context: PartitionContext, question: Question
+    ) -> Choice | Skip:
+        if self.portfolio and not self.settings:
+            raise InputError(
+                f"The portfolio {self.portfolio!r} is read by train_models: give settings= here."
+            )
+        study = _Study(rows, question, self._most_rounds)
+        limits = self._limits(context)
+        search = Search(
+            [{}, *self.settings],
+            self.space,
+            sampler=self.sampler,
+            pruner=self.pruner,
+            seed=context.seed,
+        )
+        study.run(search, limits)
+        artifacts = {TRIALS_FILE: study.table()}
+        if study.best is None:
+            for name, content in artifacts.items():
+                context.upload(content, name)
+            return study.nothing()
+        own = study.tried[0]
+        metrics: dict[str, float] = {
+            "trials": len(study.tried),
+            "trials_pruned": study.count("pruned"),
+            "trials_failed": study.count("failed", "skipped"),
+        }
+        if own.value is not None:
+            metrics[f"untuned_{question.metric.name}"] = own.value
+        settings, scored = study.best
+        for name, value in settings.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                metrics[f"best_{name}"] = value
+        return Choice(
+            rows=rows,
+            score=scored,
+            settings=settings,
+            artifacts=artifacts,
+            metrics=metrics,
+            seconds=study.seconds,
+        )
+
+    @property
+    def _most_rounds(self) -> int:
+        """The steps of a window: the most boosting rounds that a trial may have."""
+        value = self.space.get("rounds") if isinstance(self.space, dict) else None
+        if isinstance(value, RandInt):
+            return value.high - 1
+        return int(getattr(self.trainer, "rounds", 1))
+
+    def _limits(self, context: PartitionContext) -> _Limits:
+        trials: int | None = self.trials
+        seconds = inf if self.timeout_s is None else self.timeout_s
+        if self.budget is None:
+            return _Limits(trials=self.trials, seconds=seconds, patience=self.trials)
+        if "trials" not in self.model_fields_set:
+            trials = None
+        of_share = [each for each in (trials, self.budget.trials_of(context.share)) if each]
+        return _Limits(
+            trials=min(of_share, default=None),
+            seconds=min(seconds, self.budget.seconds_of(context.share) or inf),
+            patience=self.budget.patience,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Limits:
+    trials: int | None
+    seconds: float
+    patience: int
+    """Trials in a row that bring nothing, after which no other is begun."""
+
+
+class _Study:
+    """The trials of one partition."""
+
+    def __init__(self, rows: PreparedRows, question: Question, rounds: int) -> None:
+        self.tried: list[Tried] = []
+        self.best: tuple[Mapping[str, Any], Score] | None = None
+        self.seconds = 0.0
+        self._rows, self._question, self._rounds = rows, question, rounds
+        self._loss = inf
+        self._stale = 0
+        self._known: dict[str, Tried] = {}
+        self._errors: list[Exception] = []
+
+    def run(self, search: Search, limits: _Limits) -> None:
+        """Try settings until there are no others, or a limit is reached."""
+        began = time.monotonic()
+        with search.trials() as trials:
+            self._run(trials, limits, began)
+        self.seconds = time.monotonic() - began
+
+    def _run(self, trials: Iterator[Trial], limits: _Limits, began: float) -> None:
+        while (
+            (limits.trials is None or len(self.tried) < limits.trials)
+            and self._stale < limits.patience
+            and (not self.tried or time.monotonic() - began < limits.seconds)
+            and (trial := next(trials, None)) is not None
+        ):
+            before = self._loss
+            self._try(trial)
+            self._stale = 0 if self._loss < before else self._stale + 1
+
+    def _try(self, trial: Trial) -> None:
+        began, number, settings = time.monotonic(), len(self.tried), trial.settings
+        key = settings_key(settings)
+        if (known := self._known.get(key)) is not None:
+            self.tried.append(
+                Tried(number=number, settings=settings, state="equal", value=known.value)
+            )
+            self._tell(trial, known.value)
+            return
+        state: Literal["complete", "pruned", "failed", "skipped"] = "complete"
+        value: float | None = None
+        windows: tuple[float, ...] = ()
+        reason = ""
+        try:
+            scored = self._score(trial)
+        except PrunedError as error:
+            state, reason = "pruned", str(error)
+        except MemoryError:
+            raise
+        except Exception as error:
+            state, reason = "failed", f"{type(error).__name__}: {error}"
+            self._errors.append(error)
+        else:
+            if isinstance(scored, Skip):
+                state, reason = "skipped", scored.reason
+            elif not isfinite(scored.value):
+                state, reason = "failed", f"the metric {self._question.metric.name} has no value"
+            else:
+                value, windows = scored.value, scored.windows
+                self._keep_better(settings, scored)
+        self._tell(trial, value, pruned=state == "pruned")
+        tried = Tried(
+            number=number,
+            settings=settings,
+            state=state,
+            value=value,
+            windows=tuple(each if isfinite(each) else None for each in windows),
+            seconds=round(time.monotonic() - began, 6),
+            reason=reason,
+        )
+        self._known[key] = tried
+        self.tried.append(tried)
+
+    def _tell(self, trial: Trial, value: float | None, *, pruned: bool = False) -> None:
+        loss = None if value is None else self._question.metric.loss(value)
+        trial.tell(loss, pruned=pruned)
+
+    def _score(self, trial: Trial) -> Score | Skip:
+        question, metric, rounds = self._question, self._question.metric, self._rounds
+        every = max(1, rounds // CHECKPOINTS)
+
+        def on_round(done: int, value: float) -> None:
+            # The last round is told of as the end of the window.
+            if done < rounds and done % every == 0:
+                trial.report(done, metric.loss(value))
+
+        def on_window(place: int, mean: float) -> None:
+            trial.report((place + 1) * rounds, metric.loss(mean))
+
+        is_watched = trial.of_study is not None and trial.is_pruned
+        return score(
+            self._rows,
+            question.splits,
+            metric,
+            settings=trial.settings,
+            season=question.season,
+            on_window=on_window if is_watched else None,
+            watch=Watch(metric=metric.name, report=on_round) if is_watched else None,
+        )
+
+    def _keep_better(self, settings: Mapping[str, Any], scored: Score) -> None:
+        loss = self._question.metric.loss(scored.value)
+        if loss < self._loss:
+            self._loss, self.best = loss, (settings, scored)
+
+    def count(self, *states: str) -> int:
+        """Return how many trials ended so."""
+        return sum(tried.state in states for tried in self.tried)
+
+    def nothing(self) -> Skip:
+        """Say why no settings have a score.
+
+        Returns:
+            The Skip of the trainer's own settings, where all were skipped.
+
+        Raises:
+            TrialsFailed: Some failed.
+        """
+        first = next((each for each in self.tried if each.state == "failed"), None)
+        if first is None:
+            return Skip(self.tried[0].reason)
+        which = "with the trainer's own settings" if first.number == 0 else f"{first.settings}"
+        error = TrialsFailed(
+            f"None of {len(self.tried)} trials has a score; the first that failed, {which}: "
+            f"{first.reason}"
+        )
+        raise error from (self._errors[0] if self._errors else None)
+
+    def table(self) -> bytes:
+        """Return all trials as JSON."""
+        metric = self._question.metric
+        best = None if self.best is None else dict(self.best[0])
+        content = {
+            "metric": metric.name,
+            "direction": "maximize" if metric.maximized else "minimize",
+            "best": best,
+            "trials": [asdict(tried) for tried in self.tried],
+        }
+        return json.dumps(content, default=repr).encode()
