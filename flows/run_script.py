@@ -16,9 +16,9 @@ from partwise.flows.running.parameters import (
     TextsByNameParameter,
     TextsParameter,
 )
-from partwise.flows.running.prepare_script import ScriptCall, prepare_script, store_source
+from partwise.flows.running.prepare_script import ScriptCall, prepare_script
 from partwise.flows.running.script_inputs import open_inputs
-from partwise.flows.running.work_pool import call_in_work_pool
+from partwise.flows.running.send_script import send_script
 from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import Infrastructure, is_work_pool
@@ -155,9 +155,7 @@ def run_script(
         on_existing_artifacts=on_existing_artifacts,
     )
     if is_work_pool(compute_target):
-        sent = store_source(call, opened).as_arguments()
-        sent |= {"inputs": inputs, "environment": environment, "store": store}
-        return call_in_work_pool("run-script", sent, compute_target, infrastructure)
+        return send_script(call, inputs, environment, store, opened, compute_target, infrastructure)
     if infrastructure != DEFAULT_INFRASTRUCTURE:
         raise InputError(
             "infrastructure= is for a work pool: give compute_target='work-pool/NAME', or leave it "

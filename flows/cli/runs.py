@@ -208,10 +208,10 @@ def collect_run_garbage(
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object per file.
     """
-    run = Run.open(run_id, store)
     from partwise.runs.garbage import collect_garbage
 
-    found = collect_garbage(run.store, run_id, dry_run=dry_run, grace_hours=grace_hours)
+    opened = Store.parse(store)
+    found = collect_garbage(opened, run_id, dry_run=dry_run, grace_hours=grace_hours)
     output.print_garbage(found.files, run_id, dry_run=dry_run, as_json=as_json)
     if found.gave_way and not as_json:
         output.console().print("ended early: a process began to work on the run", markup=False)

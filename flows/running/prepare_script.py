@@ -1,10 +1,10 @@
 """What the flow of a script decides before a rank is started: most refusals are here."""
 
 import hashlib
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,7 @@ class ScriptCall:
 
 
 @dataclass(frozen=True, slots=True)
-class _Code:
+class Code:
     """The source directory as the run will have it."""
 
     sha256: str = ""
@@ -106,9 +106,9 @@ def prepare_script(
     Raises:
         InputError: The call contradicts itself, or names a script or an input that is not there.
     """
-    _check(call, inputs)
-    code = _take_code(call, store)
-    _check_script(call, code)
+    check_call(call, inputs)
+    code = take_code(call, store)
+    check_script(call, code)
     rows = {name: each for name, each in inputs.items() if not isinstance(each, str)}
     found = {
         name: find_input(name, each, store)
@@ -154,7 +154,12 @@ def prepare_script(
     )
 
 
-def _check(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
+def check_call(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
+    """See that a call does not contradict itself.
+
+    Raises:
+        InputError: It does.
+    """
     if bool(call.entry_script) == bool(call.command):
         both = "both" if call.command else "neither"
         raise InputError(f"entry_script and command: give one of them; {both} is given.")
@@ -175,8 +180,13 @@ def _check(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
             raise InputError(f"environment_variables has {name!r}, which is no name of a variable.")
 
 
-def _take_code(call: ScriptCall, store: Store) -> _Code:
-    """Pack the source directory, or read the snapshot that a run has of it."""
+def take_code(call: ScriptCall, store: Store) -> Code:
+    """Pack the source directory, or read the snapshot that a run has of it.
+
+    Raises:
+        InputError: It cannot be packed, or its name is none.
+        RunNotFoundError: The store has no such snapshot.
+    """
     named = _SNAPSHOT.fullmatch(call.source_directory)
     if call.source_directory.startswith(RUN_SCHEME) and named is None:
         raise InputError(
@@ -185,10 +195,10 @@ def _take_code(call: ScriptCall, store: Store) -> _Code:
     if not call.source_directory:
         if call.entry_script:
             raise InputError("entry_script needs a source_directory: name the script's folder.")
-        return _Code()
+        return Code()
     if named is None:
         taken: Snapshot = take_snapshot(Path(call.source_directory))
-        return _Code(taken.sha256, taken.content, read_snapshot_names(taken.content))
+        return Code(taken.sha256, taken.content, read_snapshot_names(taken.content))
     run_id, sha256 = named[1], named[2]
     if sha256 is None:
         sha256 = newest_snapshot(run_id, store)
@@ -196,9 +206,11 @@ def _take_code(call: ScriptCall, store: Store) -> _Code:
         content = store.read(run_path(run_id, snapshot_name(sha256)))
     except FileNotFoundError as error:
         raise RunNotFoundError(
-            f"source_directory={call.source_directory!r}: {store.url} has no such snapshot."
+            f"source_directory={call.source_directory!r}: {store.url}, as {os.uname().nodename} "
+            "sees it, has no such snapshot: give a store that all machines see, or begin the run "
+            "again from its source directory."
         ) from error
-    return _Code(sha256, content, read_snapshot_names(content))
+    return Code(sha256, content, read_snapshot_names(content))
 
 
 def newest_snapshot(run_id: str, store: Store) -> str:
@@ -220,7 +232,12 @@ def newest_snapshot(run_id: str, store: Store) -> str:
     return named[2]
 
 
-def _check_script(call: ScriptCall, code: _Code) -> None:
+def check_script(call: ScriptCall, code: Code) -> None:
+    """See that the source directory has the script.
+
+    Raises:
+        InputError: It does not.
+    """
     if not call.entry_script:
         return
     path = PurePosixPath(call.entry_script)
@@ -286,27 +303,21 @@ def _identities(found: Mapping[str, ScriptInput], rows: Mapping[str, Source]) ->
     return identities | {name: each.description().fingerprint for name, each in rows.items()}
 
 
-def store_source(call: ScriptCall, store: Store) -> ScriptCall:
-    """Return the call with its source directory in the store, for a machine that does not see it.
-
-    Raises:
-        InputError: It cannot be packed, or does not have the script.
-    """
-    code = _take_code(call, store)
-    _check_script(call, code)
+def store_source(call: ScriptCall, code: Code, store: Store) -> str:
+    """Write the source directory to the run, for a machine that does not see it; return its URL."""
     if code.sha256:
-        with suppress(FileExistsError):
-            store.create(run_path(call.run_id, snapshot_name(code.sha256)), code.content)
-    return replace(call, source_directory=_stored_source(call.run_id, code))
+        # Over what may be there: so it is as young as the call, for a garbage collection.
+        store.write(run_path(call.run_id, snapshot_name(code.sha256)), code.content)
+    return _stored_source(call.run_id, code)
 
 
-def _stored_source(run_id: str, code: _Code) -> str:
+def _stored_source(run_id: str, code: Code) -> str:
     return f"{RUN_SCHEME}{run_id}/{snapshot_name(code.sha256)}" if code.sha256 else ""
 
 
 def _describe_intent(
     call: ScriptCall,
-    code: _Code,
+    code: Code,
     identities: Mapping[str, str],
     shown: Mapping[str, Any],
     environment: Environment,

@@ -32,7 +32,7 @@ def open_inputs(
     opened: dict[str, str | Source] = {}
     written: dict[str, Any] = {}
     for name, given in inputs.items():
-        if isinstance(given, PurePath) or (isinstance(given, str) and not _are_rows(given)):
+        if isinstance(given, PurePath | str) and not _are_rows(given):
             opened[name] = written[name] = str(given)
             continue
         columns = rows_filter = None
@@ -47,6 +47,14 @@ def open_inputs(
     return opened, written
 
 
-def _are_rows(text: str) -> bool:
+def is_path(given: Any) -> bool:
+    """Whether an input is a file or folder of this machine, by its path."""
+    return isinstance(given, PurePath) or (
+        isinstance(given, str) and "://" not in given and not _are_rows(given)
+    )
+
+
+def _are_rows(given: str | PurePath) -> bool:
     """Whether a text names rows, and no files to be handed over as they are."""
+    text = str(given)
     return is_reference(text) or any(names_block(text, kind) for kind in (FileSource, SqlSource))

@@ -75,7 +75,7 @@ def _plain(name: str, value: Any) -> JsonValue:
         if value == SERDES[serde_name(value)]():
             return serde_name(value)
         return _refuse(name, f"a {type(value).__name__} with settings of its own")
-    if name in FUNCTIONS:
+    if name in FUNCTIONS and callable(value):
         return function_parameter(name, value)
     try:
         return to_json(value)

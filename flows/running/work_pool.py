@@ -7,7 +7,7 @@ waits, a line says what it waits for.
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -62,6 +62,7 @@ def call_in_work_pool(
     arguments: Mapping[str, Any],
     compute_target: str,
     infrastructure: Infrastructure,
+    stage: Callable[[], Mapping[str, Any]] = dict,
 ) -> Run:
     """Carry out a call of a flow in a work pool, and return the run as it then stands in the store.
 
@@ -74,6 +75,8 @@ def call_in_work_pool(
             this process both see, and none of the flow's words for where it works.
         compute_target: "work-pool/NAME".
         infrastructure: The machine and container that it needs there.
+        stage: Writes what the call needs of this machine to the store, and returns the arguments
+            that name it there; called when nothing is left to be refused here.
 
     Returns:
         The run, also one that ended with FAILURE or was cancelled.
@@ -101,6 +104,7 @@ def call_in_work_pool(
             sent = _Sent(client, pool, store, str(arguments["run_id"]))
             # It says so before the flow run is made, and goes on: a worker may be on its way.
             sent.check_workers()
+            parameters |= sent_parameters(stage())
             flow_run = _send(deployment, parameters, variables, sent.run_id)
         return sent.follow(flow_run)
 

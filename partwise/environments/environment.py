@@ -12,7 +12,7 @@ from partwise.form_schema import FormSettings
 from partwise.store.url_secrets import MASK, without_secrets
 
 _OF_PACKAGES = (
-    *("packages", "requirements_file", "pyproject_file", "constraints_file"),
+    *("packages", "requirements_file", "pyproject_file", "constraints", "constraints_file"),
     *("index_url", "extra_index_urls", "find_links", "no_index"),
 )
 _LONGEST_NAME = 80
@@ -37,6 +37,11 @@ class Environment(FormSettings):
         default=(),
         description='Requirements as pip takes them, such as "scikit-learn>=1.5".',
     )
+    constraints: tuple[str, ...] = Field(
+        title="Constraints",
+        default=(),
+        description="Requirements that packages must fulfil where they are needed at all.",
+    )
     requirements_file: str = Field(
         title="Requirements file",
         default="",
@@ -51,7 +56,7 @@ class Environment(FormSettings):
     constraints_file: str = Field(
         title="Constraints file",
         default="",
-        description="Versions that packages must have where they are needed at all.",
+        description="A file of constraints on the driver's machine.",
     )
     index_url: str = Field(
         title="Package index",
@@ -102,7 +107,7 @@ class Environment(FormSettings):
         """Leave out passwords: what is written down or sent to Prefect's database is read there."""
         values: dict[str, Any] = write(self)
         values["index_url"] = without_passwords(self.index_url)
-        for name in ("packages", "extra_index_urls", "find_links"):
+        for name in ("packages", "constraints", "extra_index_urls", "find_links"):
             values[name] = type(values[name])(map(without_passwords, getattr(self, name)))
         return values
 
@@ -119,7 +124,10 @@ class Environment(FormSettings):
     @property
     def has_password(self) -> bool:
         """Whether an address holds one, so that the call cannot be written down as it is."""
-        given = (self.index_url, *self.packages, *self.extra_index_urls, *self.find_links)
+        given = (
+            *(self.index_url, *self.packages, *self.constraints),
+            *(*self.extra_index_urls, *self.find_links),
+        )
         return any(without_passwords(text) != text for text in given)
 
     def __str__(self) -> str:

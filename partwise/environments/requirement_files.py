@@ -56,7 +56,9 @@ def read_requested(
     """
     reader = _Reader(variables)
     for package in environment.packages:
-        reader.add_requirement(package, "packages")
+        reader.add_package(package)
+    for line in environment.constraints:
+        reader.add_requirement(line, "constraints", reader.asked.constraints)
     if environment.requirements_file:
         reader.read(Path(environment.requirements_file), reader.asked.requirements)
     if environment.pyproject_file:
@@ -72,6 +74,27 @@ def read_requested(
         if "," in place:
             raise PackageError(f"find_links names {place!r}: a place cannot have a comma in it.")
     return asked
+
+
+def without_files(environment: Environment) -> Environment:
+    """Return an environment with what its files say in place of their names, to be sent elsewhere.
+
+    A conda file is left: the machine that creates its environment has it.
+
+    Raises:
+        PackageError: A file cannot be read, or a line in it cannot be used on the workers.
+    """
+    if environment.conda_file or not environment.is_own:
+        return environment
+    asked = read_requested(environment)
+    return Environment(
+        packages=(*asked.options, *asked.requirements),
+        constraints=tuple(asked.constraints),
+        index_url=asked.index_url,
+        extra_index_urls=tuple(asked.extra_index_urls),
+        find_links=tuple(asked.find_links),
+        no_index=asked.no_index,
+    )
 
 
 class _Reader:
@@ -139,6 +162,17 @@ class _Reader:
                     f"{path} takes {requirement.name} from a place of its own ([tool.uv.sources]), "
                     "which only uv's projects know: name a wheel's URL, or a folder in find_links."
                 )
+
+    def add_package(self, line: str) -> None:
+        """Add a package of the caller's own list: a requirement, or whether wheels are taken.
+
+        Raises:
+            PackageError: It cannot be read, or names what only this machine has.
+        """
+        if line.startswith(_KEPT):
+            self.asked.options.append(line)
+        else:
+            self.add_requirement(line, "packages")
 
     def add_requirement(
         self, line: str, where: str, lines: list[str] | None = None

@@ -146,7 +146,7 @@ class StoreCheckpoints:
 
 
 def upload_files(
-    store: Store, target: str, folder: Path, paths: Sequence[Path]
+    store: Store, target: str, folder: Path, paths: Sequence[Path], *, by_content: bool = False
 ) -> tuple[CheckpointFile, ...]:
     """Write files to the store, in parts.
 
@@ -155,14 +155,17 @@ def upload_files(
         target: Folder of the parts, relative to the store.
         folder: What the names of files are relative to.
         paths: The files.
+        by_content: Name parts by their sha256, over those that are there already, and not by
+            numbers.
     """
     files, number = [], 0
     for path in paths:
         parts = []
         for content in _pieces(path):
-            name = f"{number:05d}"
-            store.create(f"{target}/{name}", content)
             digest = hashlib.sha256(content).hexdigest()
+            name = digest if by_content else f"{number:05d}"
+            write = store.write if by_content else store.create
+            write(f"{target}/{name}", content)
             parts.append(FilePart(name=name, size_bytes=len(content), sha256=digest))
             number += 1
         relative = path.relative_to(folder).as_posix()

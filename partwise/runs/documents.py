@@ -14,6 +14,8 @@
         damaged/                        ledger segments that could not be read
         checkpoints/                    of the ranks of a gang; see `partwise.runs.checkpoints`
         snapshots/<sha256>.tar.gz       what scripts were run from; see `partwise.scripts.snapshot`
+        sent/                           inputs of scripts that were sent to a work pool; see
+                                        `partwise.runs.sent_files`
         report.html                     for people, of the newest generation that had ended when it
                                         was written (it says which); only browsers read it
 
@@ -66,6 +68,7 @@ GANG_KINDS: tuple[RunKind, ...] = ("train-distributed", "run-script")
 RANK = "rank"
 """Their key column."""
 SNAPSHOTS = "snapshots"
+SENT = "sent"
 
 OUTPUT_FOLDERS: dict[RunKind, str] = {
     "train": "outputs",

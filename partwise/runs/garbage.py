@@ -8,7 +8,7 @@ from itertools import pairwise
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.errors import InputError, IntegrityError, RunFormatError
+from partwise.errors import InputError, IntegrityError, RunFormatError, RunNotFoundError
 from partwise.outcomes import PartitionStatus
 from partwise.runs.checkpoints import (
     CHECKPOINTS,
@@ -28,6 +28,7 @@ from partwise.runs.documents import (
     run_path,
 )
 from partwise.runs.run import Run
+from partwise.runs.sent_files import unneeded
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 
@@ -53,6 +54,7 @@ def collect_garbage(
     Of a run that is not complete, or of which partitions were cancelled or lost, only what was
     handed to workers by way of the store is deleted: a resume goes on from the rest, of earlier
     generations too. A process that wants to work on the run meanwhile does not wait for the end.
+    Of a run that was sent to a work pool and never begun, what was sent is deleted.
 
     Args:
         store: Where the run is.
@@ -70,7 +72,16 @@ def collect_garbage(
     if grace_hours < 0:
         raise InputError(f"grace_hours is {grace_hours:g}; it must be 0 or more.")
     since = now() - timedelta(hours=grace_hours)
-    run = Run.open(run_id, store)
+    try:
+        run = Run.open(run_id, store)
+    except RunNotFoundError:
+        found = [(path, store.size(path)) for path in unneeded(store, run_id, (), since)]
+        if not found and not store.list_folder(run_path(run_id)):
+            raise
+        for path, _ in found:
+            if not dry_run:
+                store.delete(path)
+        return Garbage(files=found)
     if dry_run:
         return Garbage(files=_with_sizes(run, since))
     with Lease.acquire(store, run_path(run_id), gives_way=True) as lease:
@@ -118,6 +129,9 @@ def _garbage(run: Run, since: datetime) -> Iterator[str]:
     yield from there & {run_path(run_id, name) for name in ledgers - needed}
     yield from (path for path in _segments(run) if not _is_recent(path, ends, since))
     yield from _checkpoints(run, ends, since)
+    numbers = {run.generation, *(end.generation for end in held)}
+    documents = [run.read_generation_document(each).model_dump_json() for each in sorted(numbers)]
+    yield from unneeded(store, run_id, documents, since)
 
 
 def _checkpoints(run: Run, ends: list[SummaryDocument], since: datetime) -> Iterator[str]:

@@ -5,6 +5,7 @@ brings it, which fails with the input's name when it has vanished meanwhile. Row
 gang has them as a source, and the node writes them as Parquet (`write_rows`).
 """
 
+import hashlib
 import shutil
 import urllib.error
 import urllib.parse
@@ -18,19 +19,27 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from partwise.connector.rank_context import Share
-from partwise.errors import ArtifactNotFoundError, InputError, PartitionNotFoundError
+from partwise.errors import (
+    ArtifactNotFoundError,
+    InputError,
+    IntegrityError,
+    PartitionNotFoundError,
+)
 from partwise.gangs.checkpoints import copy_object, new_file, upload_files
 from partwise.runs.bundle import LOG_FILENAME, StoredArtifact, artifact_from_row, decode
-from partwise.runs.checkpoints import CheckpointFile
+from partwise.runs.checkpoints import CheckpointFile, FilePart
 from partwise.runs.documents import run_path
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
+from partwise.runs.sent_files import parse_sent, read_sent, sent_folder, sent_url, write_sent
 from partwise.store.store import Store
 
 RUN_SCHEME = "run://"
 ROWS_FILE = "rows.parquet"
 _WEB = ("http://", "https://")
 _TIMEOUT_S = 60.0
+_ABOUT = ("ETag", "Last-Modified", "Content-Length")
+"""What a web server says of a file that is another one when the file is."""
 
 
 class ScriptInput(Protocol):
@@ -85,10 +94,20 @@ class UploadedPath:
             for file in self.files:
                 with new_file(folder / file.path) as sink:
                     for part in file.parts:
-                        sink.write(store.read(f"{self.source}/{part.name}"))
+                        sink.write(self._read(name, part, store))
         except FileNotFoundError as error:
             raise vanished(name, self.path) from error
         return folder / self.files[0].path if self.is_file else folder
+
+    def _read(self, name: str, part: FilePart, store: Store) -> bytes:
+        content = store.read(f"{self.source}/{part.name}")
+        if hashlib.sha256(content).hexdigest() != part.sha256:
+            raise IntegrityError(
+                f"{self.source}/{part.name} in {store.url}, a part of the input {name!r}, "
+                f"{self.path}, differs from its checksum, so it was changed or damaged; begin the "
+                "run again."
+            )
+        return content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,23 +188,32 @@ def find_input(name: str, text: str, store: Store) -> ScriptInput:
     Args:
         name: The input's.
         text: A path of a file or folder; a URL of one in a bucket, or behind http; or artifacts of
-            a run of the artifact store: run://RUN, run://RUN/KEY or run://RUN/KEY/FILE.
+            a run of the artifact store: run://RUN, run://RUN/KEY or run://RUN/KEY/FILE; or what
+            `send_input` returned.
         store: The artifact store.
 
     Raises:
         InputError: It is not there.
         StoreError: The bucket cannot be read.
     """
+    if (sent := parse_sent(text)) is not None:
+        return _find_sent(name, text, sent, store)
     if text.startswith(RUN_SCHEME):
         return _find_artifacts(name, text, store)
     if text.startswith(_WEB):
-        return WebFile(url=text, identity=text)
+        return _find_web_file(name, text)
     if "://" in text and not text.startswith("file://"):
         return _find_objects(name, text)
-    path = Path(text.removeprefix("file://")).expanduser().absolute()
-    if not path.exists():
-        raise vanished(name, str(path))
-    return SharedPath(path=str(path), identity=_path_identity(path))
+    found = find_path(text.removeprefix("file://"))
+    if found is None:
+        raise vanished(name, str(Path(text.removeprefix("file://")).expanduser().absolute()))
+    return found
+
+
+def find_path(text: str) -> SharedPath | None:
+    """Look for a file or folder of this machine; None: it is not there."""
+    path = Path(text).expanduser().absolute()
+    return SharedPath(path=str(path), identity=_path_identity(path)) if path.exists() else None
 
 
 def upload_input(found: SharedPath, store: Store, target: str) -> UploadedPath:
@@ -199,18 +227,55 @@ def upload_input(found: SharedPath, store: Store, target: str) -> UploadedPath:
     Raises:
         InputError: There is nothing in the folder.
     """
+    return UploadedPath(
+        path=found.path,
+        is_file=Path(found.path).is_file(),
+        source=target,
+        files=_upload(found, store, target),
+        identity=found.identity,
+    )
+
+
+def send_input(found: SharedPath, store: Store, run_id: str) -> str:
+    """Write a file or folder of this machine to a run that begins elsewhere; return its URL.
+
+    Args:
+        found: The input.
+        store: The artifact store.
+        run_id: The run, which need not be there yet.
+
+    Raises:
+        InputError: There is nothing in the folder.
+    """
+    files = _upload(found, store, sent_folder(run_id), by_content=True)
+    path = Path(found.path)
+    return sent_url(run_id, write_sent(store, run_id, files), path.name if path.is_file() else "")
+
+
+def _upload(
+    found: SharedPath, store: Store, target: str, *, by_content: bool = False
+) -> tuple[CheckpointFile, ...]:
     path = Path(found.path)
     paths = list(_files_below(path))
     if not paths:
         raise InputError(f"The folder {found.path} is empty, so it cannot be an input.")
     root = path.parent if path.is_file() else path
-    files = upload_files(store, target, root, paths)
+    return upload_files(store, target, root, paths, by_content=by_content)
+
+
+def _find_sent(name: str, text: str, sent: tuple[str, str, str], store: Store) -> UploadedPath:
+    run_id, listed, file = sent
+    try:
+        files = read_sent(store, run_id, listed)
+    except FileNotFoundError as error:
+        raise vanished(name, text, f" in {store.url}") from error
     return UploadedPath(
-        path=found.path,
-        is_file=path.is_file(),
-        source=target,
+        path=text,
+        is_file=bool(file),
+        source=sent_folder(run_id),
         files=files,
-        identity=found.identity,
+        # By content: where it lay on the caller's machine makes it no other input.
+        identity=listed,
     )
 
 
@@ -230,6 +295,16 @@ def write_rows(share: Share, folder: Path) -> Path:
         if writer is not None:
             writer.close()
     return path
+
+
+def _find_web_file(name: str, url: str) -> WebFile:
+    """Ask for a file behind http, and read none of it: not every server answers a HEAD request."""
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as source:  # noqa: S310
+            about = [str(source.headers.get(each)) for each in _ABOUT]
+    except (urllib.error.URLError, OSError) as error:
+        raise vanished(name, url, f" ({error})") from error
+    return WebFile(url=url, identity="\n".join([url, *about]))
 
 
 def _find_objects(name: str, text: str) -> StoredFiles:

@@ -13,6 +13,7 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 TEMPORARY_PREFIX = ".tmp-"
 """Names that start so are unfinished writes, for a `Store` to hide; a killed process leaves one."""
@@ -62,13 +63,20 @@ class LocalObjects:
 
     def size(self, path: str) -> int:
         """Return the size of an object in bytes."""
+        return self._status(path).st_size
+
+    def modified(self, path: str) -> datetime:
+        """Return when an object was last written."""
+        return datetime.fromtimestamp(self._status(path).st_mtime, UTC)
+
+    def _status(self, path: str) -> os.stat_result:
         try:
             status = os.lstat(self.locate(path))
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
         if not stat.S_ISREG(status.st_mode):
             raise FileNotFoundError(path)
-        return status.st_size
+        return status
 
     def write(self, path: str, data: bytes) -> None:
         """Write an object, in place of the one that may be there."""

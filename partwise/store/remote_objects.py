@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any
 
 _TAKEN = {"PreconditionFailed", "412", "BlobAlreadyExists"}
@@ -116,6 +117,11 @@ class RemoteObjects:
         if info["type"] != "file":
             raise FileNotFoundError(path)
         return int(info["size"])
+
+    def modified(self, path: str) -> datetime:
+        """Return when an object was last written."""
+        found: datetime = self.filesystem.modified(self._full(path))
+        return found
 
     def write(self, path: str, data: bytes) -> None:
         """Write an object, in place of the one that may be there."""

@@ -14,6 +14,7 @@ import secrets
 import urllib.parse
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from partwise.errors import InputError, IntegrityError, StoreError
@@ -149,6 +150,11 @@ class Store:
         """Return the size of an object in bytes."""
         with self._errors("find", path):
             return self._objects().size(_checked(path))
+
+    def modified(self, path: str) -> datetime:
+        """Return when an object was last written, by the clock of the store."""
+        with self._errors("find", path):
+            return self._objects().modified(_checked(path))
 
     def list_folder(self, folder: str) -> list[str]:
         """Return the names of objects and folders directly in a folder (`""` is the store), sorted.

@@ -1,0 +1,91 @@
+"""A call of a script that is carried out in a work pool, on machines that see none of its files.
+
+The source directory and the inputs that are paths here go to the folder of the run in the store,
+where `partwise runs gc` finds them; requirements are sent as lines.
+"""
+
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+from partwise.environments.environment import Environment
+from partwise.environments.requirement_files import without_files
+from partwise.errors import InputError
+from partwise.flows.running.parameters import StoreParameter
+from partwise.flows.running.prepare_script import (
+    ScriptCall,
+    check_call,
+    check_script,
+    store_source,
+    take_code,
+)
+from partwise.flows.running.script_inputs import is_path
+from partwise.flows.running.work_pool import call_in_work_pool
+from partwise.runs.run import Run
+from partwise.scripts.infrastructure import Infrastructure
+from partwise.scripts.inputs import SharedPath, find_path, send_input
+from partwise.store.store import Store
+
+
+def send_script(
+    call: ScriptCall,
+    inputs: Mapping[str, Any],
+    environment: Environment,
+    store: StoreParameter,
+    opened: Store,
+    compute_target: str,
+    infrastructure: Infrastructure,
+) -> Run:
+    """Carry out a call of `run_script` in a work pool, with the files that it names here.
+
+    Args:
+        call: What is asked for.
+        inputs: By name, as the caller gives them. A path is one of this machine; file:// names one
+            of the machine that carries out the call.
+        environment: Packages of the script's own, of which files are read here.
+        store: The artifact store, as the caller names it.
+        opened: The same.
+        compute_target: "work-pool/NAME".
+        infrastructure: The machine and container that it needs there.
+
+    Raises:
+        InputError: The call contradicts itself, names a file that is not here, or cannot be sent
+            there; nothing was written.
+        PackageError: A file of the environment cannot be read.
+        ServiceError: The flow run ended without a run, or cannot be followed any more.
+    """
+    check_call(call, inputs)
+    code = take_code(call, opened)
+    check_script(call, code)
+    paths = {name: _find(name, given) for name, given in inputs.items() if is_path(given)}
+    packages = without_files(environment)
+    if packages.has_password:
+        raise InputError(
+            "environment= holds a password, which would be in Prefect's database: have uv find it "
+            "on the machines of the work pool, in UV_INDEX_URL or in a .netrc file."
+        )
+    arguments = {
+        **call.as_arguments(),
+        "inputs": {name: given for name, given in inputs.items() if name not in paths},
+        "environment": packages,
+        "store": store,
+    }
+
+    def stage() -> dict[str, Any]:
+        sent = {name: send_input(found, opened, call.run_id) for name, found in paths.items()}
+        return {
+            "source_directory": store_source(call, code, opened),
+            "inputs": {**arguments["inputs"], **sent},
+        }
+
+    return call_in_work_pool("run-script", arguments, compute_target, infrastructure, stage)
+
+
+def _find(name: str, given: str | PurePath) -> SharedPath:
+    found = find_path(str(given))
+    if found is None:
+        raise InputError(
+            f"The input {name!r}, {given}, is not on this machine, from which it would be sent; "
+            f"file://{given} names it on the machines of the work pool."
+        )
+    return found
