@@ -50,10 +50,12 @@ class RankLog:
 
     def content(self) -> bytes:
         """Return what is kept: beginning and end."""
-        rest = read_log(self.descriptor, os.fstat(self.descriptor).st_size)
+        size = os.fstat(self.descriptor).st_size
         if not self._head:
-            return rest
-        return self._head + f"\n[... {self._left_out} bytes left out ...]\n".encode() + rest
+            return read_log(self.descriptor, size)
+        tail = os.pread(self.descriptor, LOG_TAIL_BYTES, max(0, size - LOG_TAIL_BYTES))
+        left_out = self._left_out + size - len(tail)
+        return self._head + f"\n[... {left_out} bytes left out ...]\n".encode() + tail
 
     def close(self) -> None:
         """Close the file."""

@@ -85,6 +85,7 @@ def test_a_plain_script_is_given_rows_and_leaves_a_model(run, store, tmp_path):
     assert (row["rows"], row["mean"], row["sales"]) == (None, 3.0, 6.0)
 
 
+@pytest.mark.slow
 def test_scripts_of_torch_find_each_other_as_under_torchrun_and_open_mpi(run):
     pytest.importorskip("torch")
     made = run("train_ddp.py", run_id="ddp", node_count=2, backend="gloo", params={"epochs": 2})
@@ -185,6 +186,73 @@ def assert_nothing_is_left(client, run_id) -> None:
     assert list(client.run(folders).values()) == [[], []]
     # Tasks of another kind than a gang's get the slots at once.
     assert client.gather(client.map(abs, [-1, -2], pure=False)) == [1, 2]
+
+
+DAEMON = """
+import os, signal, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    # Two generations away, in a session of its own, and deaf to SIGTERM.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for descriptor in (0, 1, 2):
+        os.close(descriptor)
+    open("started", "w").close()
+    time.sleep(600)
+while not os.path.exists("started"):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("then", ["", "raise SystemExit(3)", "time.sleep(600)"])
+def test_a_daemon_ends_with_its_script(run, dask_client, then):
+    name = f"daemon-{len(then)}"
+    call = {"run_id": name, "process_count_per_node": 2, "max_run_duration_s": 2.0}
+    if then:
+        with pytest.raises(RunFailed, match=r"exit status 3|its time limit of 2 s was over"):
+            run(DAEMON + then, **call)
+    else:
+        assert run(DAEMON, **call).counts == {"DONE": 2}
+    assert_nothing_is_left(dask_client, name)
+
+
+@pytest.mark.slow  # 1 GB
+def test_a_gigabyte_of_output_leaves_a_small_log_and_its_metrics(run):
+    text = """
+        import json, os
+        for place in range(1000):
+            os.write(1, (b"x" * 99 + b"\\n") * 10_000)
+        print(json.dumps({"metrics": {"loss": 0.5}}))
+        print("the end")
+    """
+    made = run(textwrap.dedent(text), run_id="gigabyte")
+    log = made.logs(0)
+    assert len(log) < 1_100_000
+    assert log.endswith("the end\n")
+    assert made.partitions["loss"].to_pylist() == [0.5]
+
+
+def test_snapshots_that_no_generation_needs_are_collected(run, store):
+    first = run("print('first')", run_id="replaced")
+    (old,) = first.store.list("runs/replaced/snapshots/")
+    made = run("print('second')", run_id="replaced", on_existing_artifacts="overwrite")
+    with pytest.raises(RunExistsError):
+        run("print('third')", run_id="replaced")
+    (new,) = set(made.store.list("runs/replaced/snapshots/")) - {old}
+    assert collect_garbage(made.store, "replaced", dry_run=False).files == []
+    words = ["runs", "gc", "replaced", "--store", str(store), "--grace-hours", "0"]
+    assert main([*words, "--dry-run"]) == 0
+    assert made.store.exists(old)
+    assert main(words) == 0
+    assert made.store.list("runs/replaced/snapshots/") == [new]
+    again = run(
+        "",
+        run_id="replaced-again",
+        source_directory="run://replaced",
+        on_existing_artifacts="error",
+    )
+    assert "second" in again.logs(0)
 
 
 REFUSED = [
