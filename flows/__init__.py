@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from partwise.flows.export_models import export_models
     from partwise.flows.export_transformers import export_transformers
+    from partwise.flows.find_portfolio import find_portfolio
     from partwise.flows.map_partitions import map_partitions
     from partwise.flows.model_pipeline import model_pipeline
     from partwise.flows.run_inference import run_inference
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "export_models",
     "export_transformers",
+    "find_portfolio",
     "map_partitions",
     "model_pipeline",
     "run_inference",

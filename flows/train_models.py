@@ -21,6 +21,7 @@ from partwise.flows.running.parameters import (
     VersionParameter,
 )
 from partwise.flows.running.prepare import Request, prepare_training
+from partwise.flows.running.prepare_portfolio import with_portfolio
 from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys
@@ -103,7 +104,7 @@ def train_models(
     plan = prepare_training(
         open_source(open_data(data, store), columns=columns or None, filter=filter or None),
         partition_by,
-        trainer,
+        with_portfolio(trainer, store),
         Request(
             run_id=run_id,
             execution=execution,

@@ -16,8 +16,8 @@ from typing import Any
 
 _MODULES = {
     "partwise.flows": (
-        *("export_models", "export_transformers", "map_partitions", "model_pipeline"),
-        *("run_inference", "run_script", "scale_cluster", "train_distributed"),
+        *("export_models", "export_transformers", "find_portfolio", "map_partitions"),
+        *("model_pipeline", "run_inference", "run_script", "scale_cluster", "train_distributed"),
         *("train_models", "validate_exports"),
     ),
     "partwise.outcomes": ("PartitionStatus", "Result", "RunStatus", "Skip"),

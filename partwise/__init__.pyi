@@ -64,6 +64,7 @@ from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.flows import (
     export_models,
     export_transformers,
+    find_portfolio,
     map_partitions,
     model_pipeline,
     run_inference,
@@ -113,6 +114,7 @@ from partwise.tuning.space import choice, grid, loguniform, randint, uniform
 __all__ = [
     "export_models",
     "export_transformers",
+    "find_portfolio",
     "map_partitions",
     "model_pipeline",
     "run_inference",

@@ -37,7 +37,7 @@ FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
 EXPORT_LIBRARIES = ("partwise", "lightgbm", "xgboost", "onnx", "onnxruntime")
 NOT_CODE = (
     *("execution", "params", "null_keys", "on_missing_model", "output", "models"),
-    *("eval_data", "scaling", "gang", "environment"),
+    *("eval_data", "scaling", "gang", "environment", "size"),
 )
 """Arguments that decide which partitions there are, or how they are executed; params, and
 models of transformers, are compared partition by partition, eval sets as rows are, and of an
@@ -117,6 +117,10 @@ def _fingerprint_code(
         # What a name stands for may change; and a resume by name goes on with a function's run.
         if isinstance(deciding.get(name), str):
             deciding[name] = resolve_trainer(deciding[name])
+    for name in ("metric", "space"):
+        named = str(deciding.get(name))
+        if ":" in named and named in (deciding[name],) and not named.startswith("pinball:"):
+            deciding[name] = resolve_trainer(named)
     files = deciding.pop("inputs") if _are_files(deciding.get("inputs")) else ()
     libraries: tuple[str, ...] = ()
     if hasattr(deciding.get("trainer"), "libraries"):

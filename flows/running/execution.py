@@ -129,6 +129,8 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         if plan.options.sample is not None:
             remark = partial(predict, sharded=sharded, slots=len(slots))
             sharded = sample_of(sharded, plan.options.sample)
+        elif plan.choose is not None:
+            sharded = plan.choose(sharded)
         params = shard_params(plan.params, identity.key_columns, n_shards, directory)
         chosen = sharded.partitions if sharded.only is None else len(sharded.only)
         claim.begin(n_shards=n_shards, intent=plan.intent, partitions=chosen)

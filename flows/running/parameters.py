@@ -69,6 +69,13 @@ TrainerParameter = (
     | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})]
     | Function
 )
+SearchedTrainerParameter = (
+    LightGBMTrainer
+    | XGBoostTrainer
+    | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})]
+    | Function
+)
+MetricParameter = Annotated[str, WithJsonSchema(_TEXT | {"title": "Name"})] | Function
 DistributedTrainerParameter = (
     DistributedXGBoost
     | DistributedLightGBM

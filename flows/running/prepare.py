@@ -142,7 +142,7 @@ def prepare_training(
     """
     chosen_serde = resolve_serde(serde)
     request = replace(request, params=given_params(request.params))
-    names, keys = _keys(source, partition_by)
+    names, keys = keys_of(source, partition_by)
     function = resolve_trainer(trainer)
     if isinstance(function, Tuned):
         function = function.resolved()
@@ -183,7 +183,7 @@ def prepare_mapping(
             read.
     """
     request = replace(request, params=given_params(request.params))
-    names, keys = _keys(source, partition_by)
+    names, keys = keys_of(source, partition_by)
     check_output(output, [source.schema.field(name) for name in names])
     work = MapWork(function=resolve_trainer(function), key_columns=tuple(names))
     arguments = {
@@ -245,7 +245,7 @@ def prepare_inference(
     one = has_one_model(training)
     if one and not given:
         source = in_blocks(source)
-    names, keys = _keys(source, given or source.schema.names[-1:] if one else given)
+    names, keys = keys_of(source, given or source.schema.names[-1:] if one else given)
     check_output(output, [source.schema.field(name) for name in names])
     models = model = None
     if one:
@@ -345,9 +345,14 @@ def serdes_of(models: Mapping[int, pa.Table]) -> list[str]:
     return sorted({name for table in models.values() for name in table["serde"].to_pylist()})
 
 
-def _keys(
+def keys_of(
     source: Source, partition_by: str | Sequence[str]
 ) -> tuple[list[str], tuple[KeyColumn, ...]]:
+    """Return the names of the key columns, and what they are in a source.
+
+    Raises:
+        ColumnError: One is missing.
+    """
     names = _names(partition_by)
     return names, key_columns(source.schema, names)
 

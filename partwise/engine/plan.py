@@ -56,6 +56,8 @@ class Plan:
     """Where the one model of all partitions stands, as `model_of_every_partition` has it."""
     check_sharded: Callable[[ShardedRows, ReadKeys], None] | None = None
     """Refuses rows that cannot be used, once they are sharded."""
+    choose: Callable[[ShardedRows], ShardedRows] | None = None
+    """Says which partitions are worked on; None: all."""
 
     def choose_n_shards(self, claim: Claim, slots: int) -> int:
         """Return the number of shards: the run's, its training run's, the caller's or a default.

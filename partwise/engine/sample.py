@@ -65,6 +65,23 @@ def sample_of(sharded: ShardedRows, count: int) -> ShardedRows:
     places = np.unique(np.linspace(0, len(order) - 1, count).round().astype(np.int64))
     # One alone is the median.
     chosen = order[places if count > 1 else [len(order) // 2]]
+    return _only(sharded, chosen)
+
+
+def chosen_by_hash(sharded: ShardedRows, count: int, fewest_rows: int = 1) -> ShardedRows:
+    """Choose partitions by the hashes of their keys: evenly, and the same ones in other rows.
+
+    Args:
+        sharded: All of them.
+        count: How many, at most.
+        fewest_rows: Partitions with fewer are left out.
+    """
+    # The order of the hashes is as good as random, and new partitions change few of the first.
+    chosen = np.flatnonzero(sharded.key_rows >= fewest_rows)[:count]
+    return _only(sharded, chosen)
+
+
+def _only(sharded: ShardedRows, chosen: np.ndarray) -> ShardedRows:
     hashes = sharded.key_hashes[chosen]
     numbers = {int(number) for number in hashes % np.uint64(sharded.n_shards)}
     return replace(

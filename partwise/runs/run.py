@@ -53,6 +53,7 @@ from partwise.runs.ledger import (
     readable_ledger,
     segment_table,
 )
+from partwise.runs.portfolio import Portfolio, read_portfolio
 from partwise.runs.view import AtWork, View, open_view
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key, KeyColumn, partition_id
@@ -413,6 +414,15 @@ class Run:
     @property
     def _key_names(self) -> list[str]:
         return [f"{KEY_PREFIX}{column.name}" for column in self.key_columns]
+
+    @cached_property
+    def portfolio(self) -> Portfolio:
+        """The settings that a run of find_portfolio has picked.
+
+        Raises:
+            InputError: It is no such run, or is not complete.
+        """
+        return read_portfolio(self)
 
     def predictions(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows that an inference or map run produced, partition by partition.

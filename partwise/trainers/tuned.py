@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from math import inf, isfinite
+from collections.abc import Callable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -20,26 +17,23 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.errors import InputError, TrialsFailed
+from partwise.errors import InputError
 from partwise.evaluation import Backtest, CrossValidation, Evaluation, FitOn, HoldoutFraction
 from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
-from partwise.trainers.candidate import Candidate, PreparedRows, Score, Watch, score
 from partwise.trainers.choice import Choice, Question, conclude
 from partwise.trainers.lightgbm import LightGBMTrainer
 from partwise.trainers.resolving import resolve_trainer
+from partwise.trainers.trials import Limits, Study
 from partwise.trainers.xgboost import XGBoostTrainer
 from partwise.tuning.budget import Budget
 from partwise.tuning.pruner import PrunerName
 from partwise.tuning.sampler import SamplerName, check_sampler
 from partwise.tuning.search import (
-    PrunedError,
     Search,
-    Trial,
     draw_settings,
     grid_settings,
-    settings_key,
 )
 from partwise.tuning.space import RandInt, parse_space
 
@@ -48,28 +42,14 @@ if TYPE_CHECKING:
 
     from partwise.connector.context import PartitionContext
     from partwise.connector.data_connector import DataConnector
+    from partwise.trainers.candidate import Candidate, PreparedRows
 
 TRIALS_FILE = "trials.json"
-CHECKPOINTS = 10
-"""Of a fit, at which it may be given up: asking after each round would take longer than some."""
+DEFAULT_TRIALS = 30
 
 
 def _parse_space(space: Any) -> Any:
     return space if isinstance(space, str) or callable(space) else parse_space(space)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
-    """What became of a trial; a row of trials.json."""
-
-    number: int
-    settings: Mapping[str, Any]
-    state: Literal["complete", "equal", "pruned", "failed", "skipped"]
-    """Equal: to settings tried before, which were not fitted again."""
-    value: float | None
-    windows: Sequence[float | None] = ()
-    seconds: float = 0.0
-    reason: str = ""
 
 
 class Tuned(BaseModel):
@@ -81,8 +61,8 @@ class Tuned(BaseModel):
     Example:
         >>> from partwise import LightGBMTrainer, Tuned, loguniform, randint
         >>> space = {"learning_rate": loguniform(0.01, 0.3), "num_leaves": randint(4, 64)}
-        >>> Tuned(LightGBMTrainer(label="sales"), space).trials
-        30
+        >>> Tuned(LightGBMTrainer(label="sales"), space, trials=50).sampler
+        'tpe'
     """
 
     model_config = ConfigDict(
@@ -120,11 +100,11 @@ class Tuned(BaseModel):
         title="Direction",
         description="Which values are better, of a metric that is a function; empty: lower ones.",
     )
-    trials: int = Field(
-        default=30,
-        ge=1,
+    trials: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
+        default=None,
         title="Trials",
-        description="How many settings a partition tries at most, the trainer's own included.",
+        description="How many settings a partition tries at most, the trainer's own included. "
+        f"Default: {DEFAULT_TRIALS}, or with a budget as many as its share allows.",
     )
     timeout_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
         default=None,
@@ -239,7 +219,7 @@ class Tuned(BaseModel):
 
         See `Trainer.check`.
         """
-        candidate, metric = self.candidate, self._metric
+        candidate, metric = self.candidate, self.scored_by
         candidate.check(schema, empty_columns, key_columns)
         self.holdout.check(schema, empty_columns)
         check_metric(
@@ -278,19 +258,15 @@ class Tuned(BaseModel):
             TrialsFailed: No settings have a score.
         """
         rows = self.candidate.prepare(data, context)
-        splits = self.holdout.splits(rows.table, context.seed)
-        if isinstance(splits, Skip):
-            return splits
-        if not splits:
-            return Skip("no row is held out, so that settings cannot be compared")
-        season = getattr(self.holdout, "season", 1)
-        metric = self._metric
-        choice = self._search(rows, context, Question(splits=splits, metric=metric, season=season))
+        question = self._question(rows, context)
+        if isinstance(question, Skip):
+            return question
+        choice = self._search(rows, context, question)
         if isinstance(choice, Skip):
             return choice
         for name, content in choice.artifacts.items():
             context.upload(content, name)
-        return conclude(choice, self.fit_on, self.holdout, metric)
+        return conclude(choice, self.fit_on, self.holdout, question.metric)
 
     def choose(
         self, data: DataConnector, context: PartitionContext, question: Question
@@ -298,8 +274,28 @@ class Tuned(BaseModel):
         """Find the settings with the best score; see `Chooser.choose`."""
         return self._search(self.candidate.prepare(data, context), context, question)
 
+    def study_of(self, data: DataConnector, context: PartitionContext) -> Study | Skip:
+        """Try settings on one partition, and train no model but those that are scored."""
+        rows = self.candidate.prepare(data, context)
+        question = self._question(rows, context)
+        return question if isinstance(question, Skip) else self._study(rows, context, question)
+
+    def _question(self, rows: PreparedRows, context: PartitionContext) -> Question | Skip:
+        splits = self.holdout.splits(rows.table, context.seed)
+        if isinstance(splits, Skip):
+            return splits
+        if not splits:
+            return Skip("no row is held out, so that settings cannot be compared")
+        season = getattr(self.holdout, "season", 1)
+        return Question(splits=splits, metric=self.scored_by, season=season)
+
     @property
-    def _metric(self) -> Metric:
+    def scored_by(self) -> Metric:
+        """The metric that tells better settings.
+
+        Raises:
+            InputError: There is none of this name.
+        """
         name = self.metric
         if name == "":
             task = getattr(self.trainer, "task", "regression")
@@ -307,22 +303,21 @@ class Tuned(BaseModel):
         return find_metric(name, self.direction, resolve_trainer)
 
     def _check_grid(self) -> None:
-        count, most = len(grid_settings(self.space)), self.trials - 1 - len(self.settings)
-        if self.budget is None and count > most:
+        count, trials = len(grid_settings(self.space)), self.trials or DEFAULT_TRIALS
+        others = 1 + len(self.settings)
+        if self.budget is None and count + others > trials:
             raise InputError(
-                f"The grid has {count:,} settings, and trials={self.trials} leaves {max(most, 0)} "
-                f"for them: give trials={self.trials - most + count}, or another sampler."
+                f"The grid has {count:,} settings, and trials={trials} leaves "
+                f"{max(trials - others, 0)} for them: give trials={count + others}, or another "
+                "sampler."
             )
 
-    def _search(
-        self, rows: PreparedRows, context: PartitionContext, question: Question
-    ) -> Choice | Skip:
+    def _study(self, rows: PreparedRows, context: PartitionContext, question: Question) -> Study:
         if self.portfolio and not self.settings:
             raise InputError(
                 f"The portfolio {self.portfolio!r} is read by train_models: give settings= here."
             )
-        study = _Study(rows, question, self._most_rounds)
-        limits = self._limits(context)
+        study = Study(rows, question, self._most_rounds)
         search = Search(
             [{}, *self.settings],
             self.space,
@@ -330,7 +325,13 @@ class Tuned(BaseModel):
             pruner=self.pruner,
             seed=context.seed,
         )
-        study.run(search, limits)
+        study.run(search, self._limits(context))
+        return study
+
+    def _search(
+        self, rows: PreparedRows, context: PartitionContext, question: Question
+    ) -> Choice | Skip:
+        study = self._study(rows, context, question)
         artifacts = {TRIALS_FILE: study.table()}
         if study.best is None:
             for name, content in artifacts.items():
@@ -365,166 +366,14 @@ class Tuned(BaseModel):
             return value.high - 1
         return int(getattr(self.trainer, "rounds", 1))
 
-    def _limits(self, context: PartitionContext) -> _Limits:
-        trials: int | None = self.trials
+    def _limits(self, context: PartitionContext) -> Limits:
         seconds = inf if self.timeout_s is None else self.timeout_s
         if self.budget is None:
-            return _Limits(trials=self.trials, seconds=seconds, patience=self.trials)
-        if "trials" not in self.model_fields_set:
-            trials = None
-        of_share = [each for each in (trials, self.budget.trials_of(context.share)) if each]
-        return _Limits(
+            most = self.trials or DEFAULT_TRIALS
+            return Limits(trials=most, seconds=seconds, patience=most)
+        of_share = [each for each in (self.trials, self.budget.trials_of(context.share)) if each]
+        return Limits(
             trials=min(of_share, default=None),
             seconds=min(seconds, self.budget.seconds_of(context.share) or inf),
             patience=self.budget.patience,
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Limits:
-    trials: int | None
-    seconds: float
-    patience: int
-    """Trials in a row that bring nothing, after which no other is begun."""
-
-
-class _Study:
-    """The trials of one partition."""
-
-    def __init__(self, rows: PreparedRows, question: Question, rounds: int) -> None:
-        self.tried: list[Tried] = []
-        self.best: tuple[Mapping[str, Any], Score] | None = None
-        self.seconds = 0.0
-        self._rows, self._question, self._rounds = rows, question, rounds
-        self._loss = inf
-        self._stale = 0
-        self._known: dict[str, Tried] = {}
-        self._errors: list[Exception] = []
-
-    def run(self, search: Search, limits: _Limits) -> None:
-        """Try settings until there are no others, or a limit is reached."""
-        began = time.monotonic()
-        with search.trials() as trials:
-            self._run(trials, limits, began)
-        self.seconds = time.monotonic() - began
-
-    def _run(self, trials: Iterator[Trial], limits: _Limits, began: float) -> None:
-        while (
-            (limits.trials is None or len(self.tried) < limits.trials)
-            and self._stale < limits.patience
-            and (not self.tried or time.monotonic() - began < limits.seconds)
-            and (trial := next(trials, None)) is not None
-        ):
-            before = self._loss
-            self._try(trial)
-            self._stale = 0 if self._loss < before else self._stale + 1
-
-    def _try(self, trial: Trial) -> None:
-        began, number, settings = time.monotonic(), len(self.tried), trial.settings
-        key = settings_key(settings)
-        if (known := self._known.get(key)) is not None:
-            self.tried.append(
-                Tried(number=number, settings=settings, state="equal", value=known.value)
-            )
-            self._tell(trial, known.value)
-            return
-        state: Literal["complete", "pruned", "failed", "skipped"] = "complete"
-        value: float | None = None
-        windows: tuple[float, ...] = ()
-        reason = ""
-        try:
-            scored = self._score(trial)
-        except PrunedError as error:
-            state, reason = "pruned", str(error)
-        except MemoryError:
-            raise
-        except Exception as error:
-            state, reason = "failed", f"{type(error).__name__}: {error}"
-            self._errors.append(error)
-        else:
-            if isinstance(scored, Skip):
-                state, reason = "skipped", scored.reason
-            elif not isfinite(scored.value):
-                state, reason = "failed", f"the metric {self._question.metric.name} has no value"
-            else:
-                value, windows = scored.value, scored.windows
-                self._keep_better(settings, scored)
-        self._tell(trial, value, pruned=state == "pruned")
-        tried = Tried(
-            number=number,
-            settings=settings,
-            state=state,
-            value=value,
-            windows=tuple(each if isfinite(each) else None for each in windows),
-            seconds=round(time.monotonic() - began, 6),
-            reason=reason,
-        )
-        self._known[key] = tried
-        self.tried.append(tried)
-
-    def _tell(self, trial: Trial, value: float | None, *, pruned: bool = False) -> None:
-        loss = None if value is None else self._question.metric.loss(value)
-        trial.tell(loss, pruned=pruned)
-
-    def _score(self, trial: Trial) -> Score | Skip:
-        question, metric, rounds = self._question, self._question.metric, self._rounds
-        every = max(1, rounds // CHECKPOINTS)
-
-        def on_round(done: int, value: float) -> None:
-            # The last round is told of as the end of the window.
-            if done < rounds and done % every == 0:
-                trial.report(done, metric.loss(value))
-
-        def on_window(place: int, mean: float) -> None:
-            trial.report((place + 1) * rounds, metric.loss(mean))
-
-        is_watched = trial.of_study is not None and trial.is_pruned
-        return score(
-            self._rows,
-            question.splits,
-            metric,
-            settings=trial.settings,
-            season=question.season,
-            on_window=on_window if is_watched else None,
-            watch=Watch(metric=metric.name, report=on_round) if is_watched else None,
-        )
-
-    def _keep_better(self, settings: Mapping[str, Any], scored: Score) -> None:
-        loss = self._question.metric.loss(scored.value)
-        if loss < self._loss:
-            self._loss, self.best = loss, (settings, scored)
-
-    def count(self, *states: str) -> int:
-        """Return how many trials ended so."""
-        return sum(tried.state in states for tried in self.tried)
-
-    def nothing(self) -> Skip:
-        """Say why no settings have a score.
-
-        Returns:
-            The Skip of the trainer's own settings, where all were skipped.
-
-        Raises:
-            TrialsFailed: Some failed.
-        """
-        first = next((each for each in self.tried if each.state == "failed"), None)
-        if first is None:
-            return Skip(self.tried[0].reason)
-        which = "with the trainer's own settings" if first.number == 0 else f"{first.settings}"
-        error = TrialsFailed(
-            f"None of {len(self.tried)} trials has a score; the first that failed, {which}: "
-            f"{first.reason}"
-        )
-        raise error from (self._errors[0] if self._errors else None)
-
-    def table(self) -> bytes:
-        """Return all trials as JSON."""
-        metric = self._question.metric
-        best = None if self.best is None else dict(self.best[0])
-        content = {
-            "metric": metric.name,
-            "direction": "maximize" if metric.maximized else "minimize",
-            "best": best,
-            "trials": [asdict(tried) for tried in self.tried],
-        }
-        return json.dumps(content, default=repr).encode()

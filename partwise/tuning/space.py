@@ -174,6 +174,16 @@ def parse_space(space: Any) -> dict[str, SpaceValue]:
     return {name: _parse_value(name, value) for name, value in space.items()}
 
 
+def plain_space(space: Any) -> Any:
+    """Return a space as JSON has it; functions and their names as they are."""
+    if not isinstance(space, Mapping):
+        return space
+    return {
+        name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+        for name, value in parse_space(space).items()
+    }
+
+
 SpaceField = Annotated[
     dict[str, Any], BeforeValidator(parse_space), WithJsonSchema({"type": "object"})
 ]

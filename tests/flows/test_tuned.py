@@ -8,9 +8,7 @@ import pytest
 
 from partwise import (
     Backtest,
-    Budget,
     ExecutionOptions,
-    InputError,
     LightGBMTrainer,
     Run,
     Tuned,

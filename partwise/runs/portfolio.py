@@ -1,0 +1,61 @@
+"""The portfolio of a run: a document beside its ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from partwise.errors import InputError, RunFormatError
+from partwise.runs.documents import run_path
+
+if TYPE_CHECKING:
+    from partwise.runs.run import Run
+
+PORTFOLIO_FILE = "portfolio.json"
+
+
+class Portfolio(BaseModel):
+    """The few settings of a trainer that together leave the least regret."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    format_version: int = 1
+    trainer: str
+    """The kind of the trainer, or the name of a function, whose settings they are."""
+    metric: str
+    settings: tuple[dict[str, JsonValue], ...]
+    """The trainer's own first, which change nothing; then in the order of what they bring."""
+    regrets: tuple[float, ...]
+    """The mean regret with the first of them, with the first two, and so on: of 1, as bad as the
+    median of all settings that were tried, and of 0, as good as the best of them on each."""
+    partitions: int
+    """On how many they were scored."""
+    tried: int
+    """Of how many settings they were picked."""
+
+
+def write_portfolio(run: Run, portfolio: Portfolio) -> None:
+    """Keep the portfolio of a run."""
+    content = portfolio.model_dump_json(indent=1).encode()
+    run.store.write(run_path(run.run_id, PORTFOLIO_FILE), content)
+
+
+def read_portfolio(run: Run) -> Portfolio:
+    """Return the portfolio of a run.
+
+    Raises:
+        InputError: The run has none.
+        RunFormatError: It cannot be read.
+    """
+    try:
+        content: Any = run.store.read(run_path(run.run_id, PORTFOLIO_FILE))
+    except FileNotFoundError:
+        raise InputError(
+            f"The run {run.run_id!r} ({run.kind}, {run.status.value}) has no portfolio: give a run "
+            "of find_portfolio that is complete."
+        ) from None
+    try:
+        return Portfolio.model_validate_json(content)
+    except ValidationError as error:
+        raise RunFormatError(f"The portfolio of {run.run_id!r} cannot be read: {error}") from error
