@@ -191,9 +191,7 @@ def compare(options: argparse.Namespace, folder: Path) -> None:
         tests[name] = unseen_scores(task, run, unseen, common)
     both = pd.concat([pd.DataFrame(scores), pd.DataFrame(tests).add_suffix(" unseen")], axis=1)
     both = both.dropna()
-    print(
-        f"{len(both):,} partitions of {runs[name].counts}, medians of rmse; finding took {finding:.0f} s"
-    )
+    print(f"{len(both):,} partitions; finding the portfolio took {finding:.0f} s. Medians of rmse:")
     print(f"{'':20} {'searched':>9} {'unseen':>9} {'seconds':>9} {'of TPE':>7}")
     stage = {name: run.summary.stages["train"] for name, run in runs.items() if run.summary}
     plain, tpe, portfolio = trainers

@@ -48,6 +48,10 @@ _USAGE_ERRORS = (
 
 _COMMANDS = {
     "train": ("train:train", "Train one model per partition, and keep them as a run."),
+    "find-portfolio": (
+        "find_portfolio:find_portfolio",
+        "Find on a sample of partitions the few settings that do best together.",
+    ),
     "train-distributed": (
         "train_distributed:train_distributed",
         "Train one model on all rows, by ranks that work together.",

@@ -21,6 +21,7 @@ _FLAGS = {
     "start": "--holdout-start",
     "params": "--param",
     "devices": "--gpus",
+    "space": "--tune",
 }
 """Options that have another name than the field that they fill."""
 
@@ -147,11 +148,11 @@ def parse_condition(text: str) -> tuple[str, str, Any]:
     if operator.endswith("in"):
         values = parse_value(found["value"])
         if not isinstance(values, list):
-            values = [parse_value(name) for name in _split_values(found["value"])]
+            values = [parse_value(name) for name in split_values(found["value"])]
         return column, operator, values
     return column, operator, parse_value(found["value"])
 
 
-def _split_values(text: str) -> list[str]:
+def split_values(text: str) -> list[str]:
     """Split at commas outside quotes, and leave the quotes."""
     return [part.strip() for part in re.findall(r'\s*("(?:[^"\\]|\\.)*"|[^,]+)\s*(?:,|$)', text)]

@@ -14,6 +14,7 @@ from partwise.flows.cli.options import (
     RowOptions,
     TrainerOptions,
 )
+from partwise.flows.cli.tuning_options import TuningOptions
 
 Data = Annotated[
     tuple[str, ...],
@@ -38,6 +39,7 @@ Pickle = Annotated[
 ]
 _CALL = CallOptions()
 _ENVIRONMENT = EnvironmentOptions()
+_TUNING = TuningOptions()
 _INFERRED = InferredRowOptions()
 
 
@@ -47,6 +49,7 @@ def train(
     *,
     trainer: TrainerOptions,
     rows: RowOptions,
+    tuning: TuningOptions = _TUNING,
     inputs: InputFiles = (),
     environment: EnvironmentOptions = _ENVIRONMENT,
     call: CallOptions = _CALL,
@@ -56,7 +59,7 @@ def train(
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
     arguments = {
-        "trainer": trainer.build(),
+        "trainer": tuning.apply(trainer.build()),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
         "inputs": list(inputs),

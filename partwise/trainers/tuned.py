@@ -202,11 +202,11 @@ class Tuned(BaseModel):
         found = {
             name: resolve_trainer(value)
             for name in ("trainer", "space", "metric")
-            if isinstance(value := getattr(self, name), str) and ":" in value
+            # A quantile is no function.
+            if isinstance(value := getattr(self, name), str)
+            and ":" in value
+            and not value.startswith("pinball:")
         }
-        # A quantile is no function.
-        if str(self.metric).startswith("pinball:"):
-            found.pop("metric", None)
         return self.model_copy(update=found)
 
     def check(

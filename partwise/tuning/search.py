@@ -87,7 +87,7 @@ class Search:
         seed: int = 0,
     ) -> None:
         if sampler == "grid" and isinstance(space, dict):
-            given, space = [*given, *grid_settings(space)], {}
+            given, space, sampler = [*given, *grid_settings(space)], {}, "random"
         self._given = [dict(settings) for settings in given]
         self._space = space
         self._draws = not isinstance(space, dict) or bool(space)

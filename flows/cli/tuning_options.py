@@ -1,0 +1,156 @@
+"""The options that search a trainer's settings: of `partwise train` and `find-portfolio`."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Group, Parameter
+
+from partwise.errors import InputError
+from partwise.flows.cli.parsing import (
+    build_settings,
+    flag,
+    given_options,
+    parse_value,
+    split_values,
+)
+
+if TYPE_CHECKING:
+    from partwise.evaluation import Evaluation
+    from partwise.trainers.tuned import Tuned
+
+TUNING = Group("Tuning", sort_key=0)
+_CALL = re.compile(r"(?P<kind>uniform|loguniform|randint|choice|grid)\((?P<values>.*)\)")
+
+Tune = Annotated[
+    tuple[str, ...],
+    Parameter(
+        group=TUNING,
+        help="A parameter to search, and in what: 'learning_rate=loguniform(0.01, 0.3)', "
+        "num_leaves=randint(4,64), boosting=choice(gbdt,dart); uniform and grid likewise. Given "
+        "several times for several. Or package.module:function, a function of an Optuna trial.",
+    ),
+]
+Metric = Annotated[
+    str,
+    Parameter(
+        group=TUNING,
+        help="What tells better settings: rmse, mae, wape, logloss, auc..., or "
+        "package.module:function. Default: rmse, or logloss for classes.",
+    ),
+]
+
+
+@Parameter(name="*", group=TUNING)
+@dataclass(frozen=True, kw_only=True)
+class TuningOptions:
+    """How each partition's own settings are searched, where --tune or --portfolio says so."""
+
+    tune: Tune = ()
+    portfolio: str = ""
+    """A run of find-portfolio, whose settings each partition tries."""
+    trials: int | None = None
+    """How many settings a partition tries at most, the trainer's own included. Default: 30."""
+    sampler: Literal["tpe", "random", "grid", "gp"] = "tpe"
+    """How they are drawn; gp needs torch and scipy."""
+    pruner: Literal["none", "median", "percentile", "halving", "hyperband"] = "none"
+    """Which trials are given up between windows and boosting rounds."""
+    tune_timeout_s: float | None = None
+    """Seconds after which a partition begins no other trial."""
+    total_trials: int | None = None
+    """A budget of all partitions together, divided by their rows."""
+    total_seconds: float | None = None
+    """The same in seconds of one partition after another."""
+    metric: Metric = ""
+
+    def apply(self, trainer: Any) -> Any:
+        """Return the trainer, tuned where it is asked for.
+
+        Raises:
+            InputError: An option is wrong, or goes with --tune and it is not there.
+        """
+        defaults = vars(TuningOptions())
+        given = [name for name, value in vars(self).items() if value != defaults[name]]
+        if not self.tune and not self.portfolio:
+            if given:
+                raise InputError(f"{flag(given[0])} goes with --tune or --portfolio.")
+            return trainer
+        return self._tuned(trainer)
+
+    def _tuned(self, trainer: Any) -> "Tuned":
+        from partwise.trainers.tuned import Tuned
+        from partwise.tuning.budget import Budget
+
+        trainer, holdout = without_holdout(trainer)
+        budget = given_options({name: getattr(self, name) for name in _TOTALS})
+        return build_settings(
+            Tuned,
+            trainer=trainer,
+            space=parse_tune(self.tune),
+            metric=self.metric,
+            holdout=holdout,
+            portfolio=self.portfolio,
+            trials=self.trials,
+            sampler=self.sampler,
+            pruner=self.pruner,
+            timeout_s=self.tune_timeout_s,
+            budget=build_settings(Budget, **budget) if budget else None,
+        )
+
+
+_TOTALS = ("total_trials", "total_seconds")
+
+
+def without_holdout(trainer: Any) -> "tuple[Any, Evaluation]":
+    """Return a trainer, and the holdout that was given to it: all its settings are scored by that.
+
+    Raises:
+        InputError: Nothing is held out.
+    """
+    from partwise.evaluation import HoldoutFraction
+
+    if isinstance(trainer, str):
+        return trainer, HoldoutFraction()
+    if trainer.holdout is None:
+        raise InputError("--no-holdout does not go with --tune: settings are scored on a holdout.")
+    return trainer.model_copy(update={"holdout": HoldoutFraction()}), trainer.holdout
+
+
+def parse_tune(texts: Sequence[str]) -> Any:
+    """Return a space: of "name=values" texts, or the name of a function.
+
+    Raises:
+        InputError: A text is neither.
+
+    Example:
+        >>> parse_tune(["num_leaves=randint(4, 64)", "boosting=dart"])["boosting"]
+        'dart'
+    """
+    from partwise.tuning.space import parse_space
+
+    if len(texts) == 1 and "=" not in texts[0] and ":" in texts[0]:
+        return texts[0]
+    return parse_space(dict(map(_parse_one, texts)))
+
+
+def _parse_one(text: str) -> tuple[str, Any]:
+    name, equals, value = (part.strip() for part in text.partition("="))
+    if not equals or not name or not value:
+        raise InputError(
+            f"--tune {text!r} is not of the form name=values, such as "
+            "'learning_rate=loguniform(0.01, 0.3)'."
+        )
+    call = _CALL.fullmatch(value)
+    if call is None:
+        if "(" in value:
+            raise InputError(
+                f"--tune {text!r}: give uniform, loguniform, randint, choice or grid, or a value."
+            )
+        return name, parse_value(value)
+    values = [parse_value(each) for each in split_values(call["values"])]
+    if call["kind"] in ("choice", "grid"):
+        return name, {"kind": call["kind"], "values": values}
+    if len(values) != 2:
+        raise InputError(f"--tune {text!r}: {call['kind']} has a low and a high end.")
+    return name, {"kind": call["kind"], "low": values[0], "high": values[1]}

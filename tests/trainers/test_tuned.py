@@ -1,0 +1,295 @@
+"""Settings that are searched on one partition, outside any run."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from partwise import (
+    Backtest,
+    Budget,
+    CrossValidation,
+    HoldoutFraction,
+    InputError,
+    LightGBMTrainer,
+    Skip,
+    TrialsFailed,
+    Tuned,
+    XGBoostTrainer,
+    loguniform,
+    randint,
+    uniform,
+)
+from partwise.connector.context import PartitionContext, Share
+from partwise.connector.data_connector import DataConnector
+from partwise.trainers.candidate import Fit
+
+SPACE = {"learning_rate": loguniform(0.01, 0.5), "num_leaves": randint(4, 32)}
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    random = np.random.default_rng(1)
+    a, b = random.normal(size=(2, 150))
+    label = np.sin(3 * a) + b + random.normal(size=150) * 0.1
+    return pa.table({"day": np.arange(150), "a": a, "b": b, "y": label})
+
+
+def search(trainer, table, **context):
+    context = PartitionContext(**{"seed": 7, **context})
+    result = trainer(DataConnector(table), context)
+    return result, context.download("trials.json")
+
+
+class Plain:
+    """A trainer whose score is what its settings say: each fit predicts `bias` off."""
+
+    label = "y"
+    rounds = 4
+
+    def __init__(self):
+        self.fits = []
+
+    def check(self, schema, empty_columns=frozenset(), key_columns=None):
+        pass
+
+    def prepare(self, data, context):
+        return PlainRows(self, data.to_arrow())
+
+    def __call__(self, data, context):
+        raise NotImplementedError
+
+
+class PlainRows:
+    def __init__(self, trainer, table):
+        self.trainer, self.table = trainer, table
+        self.labels = table["y"].to_numpy()
+
+    def fit(self, train, test=None, settings=None, watch=None):
+        bias = (settings or {}).get("bias", 1.0)
+        if bias == "broken":
+            raise ZeroDivisionError("no such bias")
+        if bias == "skip":
+            return Skip("too few rows")
+        if bias == "memory":
+            raise MemoryError
+        for done in range(1, 5):
+            if watch is not None:
+                watch.report(done, abs(bias))
+        self.trainer.fits.append(bias)
+        predictions = None if test is None else self.labels[test] + bias
+        return Fit(model=f"biased by {bias}", predictions=predictions, task="regression")
+
+
+@pytest.mark.parametrize("trainer", [LightGBMTrainer, XGBoostTrainer])
+@pytest.mark.parametrize("pruner", ["none", "median"])
+@pytest.mark.parametrize(
+    "holdout",
+    [HoldoutFraction(), Backtest(time="day", horizon=15, windows=3), CrossValidation(folds=3)],
+    ids=lambda holdout: holdout.kind,
+)
+def test_nothing_worse_than_its_own_settings_is_kept(table, trainer, pruner, holdout):
+    space = {"learning_rate": loguniform(0.01, 0.5), "max_depth": randint(2, 6)}
+    tuned = Tuned(trainer(label="y", rounds=15), space, trials=14, pruner=pruner, holdout=holdout)
+    tuned.check(table.schema, key_columns=())
+    result, trials = search(tuned, table)
+    assert result.metrics["holdout_rmse"] <= result.metrics["untuned_rmse"]
+    assert result.metrics["trials"] == len(trials["trials"]) == 14
+    assert trials["trials"][0]["settings"] == {}
+    if pruner == "none":
+        best = min(trials["trials"], key=lambda trial: trial["value"])
+        assert trials["best"] == best["settings"]
+        assert best["value"] == pytest.approx(result.metrics["holdout_rmse"])
+    # The time column is what windows are told by, and no feature.
+    assert ("day" in str(getattr(result.model, "feature_names", result.model))) is False
+    again, repeated = search(tuned, table)
+    assert again.metrics == result.metrics
+    assert [each["settings"] for each in repeated["trials"]] == [
+        each["settings"] for each in trials["trials"]
+    ]
+    assert search(tuned, table, seed=8)[1]["trials"][2] != trials["trials"][2]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid"])
+@pytest.mark.parametrize("pruner", ["none", "median", "percentile", "halving", "hyperband"])
+def test_every_sampler_and_pruner_is_repeatable(table, sampler, pruner):
+    space = {"bias": [0.3, 0.9, 2.0, 5.0, 0.1] if sampler == "grid" else uniform(0.1, 3)}
+    found = []
+    for _ in range(2):
+        tuned = Tuned(Plain(), space, trials=25, sampler=sampler, pruner=pruner)
+        result, trials = search(tuned, table)
+        found.append([(each["settings"], each["state"]) for each in trials["trials"]])
+        assert result.metrics["holdout_rmse"] < 1
+    assert found[0] == found[1]
+    if sampler == "grid":
+        assert [settings for settings, _ in found[0]] == [{}, *({"bias": b} for b in space["bias"])]
+
+
+def test_worse_trials_are_given_up_between_rounds_and_windows(table):
+    settings = [{"bias": 1.0 + place / 10} for place in range(9)]
+    for holdout in (HoldoutFraction(), Backtest(time="day", horizon=15, windows=3)):
+        plain = Plain()
+        tuned = Tuned(plain, settings=settings, pruner="median", holdout=holdout)
+        result, trials = search(tuned, table)
+        states = [each["state"] for each in trials["trials"]]
+        assert states == ["complete"] * 5 + ["pruned"] * 5
+        assert result.metrics["trials_pruned"] == 5
+        windows = 3 if isinstance(holdout, Backtest) else 1
+        # The other windows of those given up are not fitted; the last fit is that of all rows.
+        assert len(plain.fits) == 5 * windows + (1 if windows > 1 else 0)
+
+
+def test_equal_settings_are_fitted_once(table):
+    plain = Plain()
+    tuned = Tuned(plain, {"bias": [0.5, 2.0]}, sampler="random", trials=20)
+    result, trials = search(tuned, table)
+    assert sorted(plain.fits) == [0.5, 1.0, 2.0]
+    assert [each["state"] for each in trials["trials"]].count("equal") == 17
+    assert result.model == "biased by 0.5"
+
+
+def test_a_trial_that_fails_loses_with_its_reason(table):
+    tuned = Tuned(Plain(), settings=[{"bias": "broken"}, {"bias": "skip"}, {"bias": 0.5}])
+    result, trials = search(tuned, table)
+    assert result.metrics["trials_failed"] == 2
+    assert result.metrics["best_bias"] == 0.5
+    reasons = [each["reason"] for each in trials["trials"]]
+    assert reasons == ["", "ZeroDivisionError: no such bias", "too few rows", ""]
+
+
+def test_only_all_failing_fails(table):
+    class Broken(Plain):
+        def prepare(self, data, context):
+            rows = super().prepare(data, context)
+            rows.fit = lambda *given: 1 / 0
+            return rows
+
+    context = PartitionContext(seed=7)
+    with pytest.raises(TrialsFailed, match="None of 5 trials has a score; the first that failed, "
+                       "with the trainer's own settings: ZeroDivisionError") as caught:  # fmt: skip
+        Tuned(Broken(), {"bias": uniform(0, 1)}, trials=5)(DataConnector(table), context)
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    assert len(context.download("trials.json")["trials"]) == 5
+    trainer = LightGBMTrainer(label="y", min_rows=1_000)
+    assert search(Tuned(trainer, SPACE), table)[0] == Skip("too few rows: 120 of 1000")
+
+
+def test_memory_that_is_gone_is_not_a_lost_trial(table):
+    with pytest.raises(MemoryError):
+        search(Tuned(Plain(), settings=[{"bias": "memory"}]), table)
+
+
+def test_a_metric_without_a_value_loses(table):
+    def strange(labels, predictions):
+        off = float(np.mean(predictions - labels))
+        return float("nan") if off > 0.9 else off
+
+    tuned = Tuned(Plain(), settings=[{"bias": 0.5}], metric=strange)
+    result, trials = search(tuned, table)
+    assert result.model == "biased by 0.5"
+    assert trials["trials"][0]["reason"] == "the metric strange has no value"
+    assert "untuned_strange" not in result.metrics
+    with pytest.raises(TrialsFailed, match="the metric strange has no value"):
+        search(Tuned(Plain(), settings=[{"bias": 2.0}], metric=strange), table)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({}, "nothing to try: give a space"),
+        ({"space": SPACE, "trials": 0}, "greater than or equal to 1"),
+        ({"space": {"a": {"kind": "uniform", "low": 2, "high": 1}}}, "from 2 to 1"),
+        ({"space": SPACE, "budget": {"total_trials": 0}}, "greater than or equal to 1"),
+        ({"space": SPACE, "budget": {"total_seconds": 0}}, "greater than 0"),
+        ({"space": SPACE, "budget": {}}, "either total_trials or total_seconds"),
+        (
+            {"space": SPACE, "budget": {"total_trials": 5, "total_seconds": 5}},
+            "either total_trials or total_seconds",
+        ),
+        (
+            {"space": SPACE, "fit_on": "train", "holdout": CrossValidation()},
+            "needs a last window",
+        ),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(options, message):
+    with pytest.raises(ValidationError, match=message):
+        Tuned(LightGBMTrainer(label="y"), **options)
+
+
+def test_a_trainer_that_is_tuned_has_no_holdout_of_its_own():
+    with pytest.raises(ValidationError, match="give holdout to Tuned"):
+        Tuned(LightGBMTrainer(label="y", holdout=HoldoutFraction(fraction=0.5)), SPACE)
+    with pytest.raises(ValidationError, match="a Tuned cannot be tuned"):
+        Tuned(Tuned(LightGBMTrainer(label="y"), SPACE), SPACE)
+
+
+@pytest.mark.parametrize(
+    ("tuned", "message"),
+    [
+        (Tuned(LightGBMTrainer(label="y"), {"leaves": randint(2, 5)}), "no parameter 'leaves'"),
+        (Tuned(LightGBMTrainer(label="y"), {"num_trees": randint(2, 5)}), "Search rounds"),
+        (
+            Tuned(XGBoostTrainer(label="y"), {"eta": uniform(0, 1), "learning_rate": 0.1}),
+            "name one parameter",
+        ),
+        (Tuned(LightGBMTrainer(label="y"), SPACE, "auc"), "'auc' is none of a regression model"),
+        (Tuned(LightGBMTrainer(label="y"), SPACE, "mase"), "score with Backtest"),
+        (Tuned(LightGBMTrainer(label="y"), SPACE, "rms"), "There is no metric 'rms'"),
+        (Tuned(LightGBMTrainer(label="y"), SPACE, sampler="grid"), "with endlessly many"),
+        (
+            Tuned(
+                LightGBMTrainer(label="y"), {"num_leaves": randint(2, 40)}, sampler="grid"
+            ),
+            "The grid has 38 settings, and trials=30 leaves 29 for them: give trials=39",
+        ),
+        (Tuned(LightGBMTrainer(label="z"), SPACE), "label 'z' is missing"),
+        (
+            Tuned(LightGBMTrainer(label="y"), SPACE, holdout=Backtest(time="t", horizon=1)),
+            "'t' of the backtest is missing",
+        ),
+        (Tuned(LightGBMTrainer(label="y"), settings=[{"leaves": 5}]), "no parameter 'leaves'"),
+        (Tuned(LightGBMTrainer(label="y"), lambda trial: None), "returned a NoneType"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused_before_any_work(table, tuned, message):
+    with pytest.raises(InputError, match=message):
+        tuned.check(table.schema, key_columns=())
+
+
+def test_a_document_can_have_it():
+    tuned = Tuned(
+        LightGBMTrainer(label="y"), SPACE, "mae", pruner="median", budget=Budget(total_trials=90)
+    )
+    assert Tuned.model_validate_json(tuned.model_dump_json()) == tuned
+    named = Tuned(LightGBMTrainer(label="y"), "partwise.tuning.space:parse_space", "pinball:0.9")
+    assert callable(named.resolved().space)
+    assert named.resolved().metric == "pinball:0.9"
+
+
+def test_a_budget_is_divided_by_rows_and_never_exceeded(table):
+    random = np.random.default_rng(5)
+    for _ in range(50):
+        rows = random.integers(1, 1_000, size=random.integers(1, 40))
+        budget = Budget(total_trials=int(len(rows) + random.integers(0, 5_000)))
+        shares = [Share(rows=n / rows.sum(), partitions=len(rows)) for n in rows]
+        trials = [budget.trials_of(share) for share in shares]
+        assert min(trials) >= 1
+        assert budget.total_trials - len(rows) <= sum(trials) <= budget.total_trials
+        ordered = [trials[place] for place in np.argsort(rows)]
+        assert ordered == sorted(ordered)
+    with pytest.raises(InputError, match="A budget of 3 trials is less than one for each of 4"):
+        Tuned(Plain(), SPACE, budget=Budget(total_trials=3)).check_partitions(4)
+
+
+def test_a_partition_leaves_what_brings_nothing(table):
+    settings = [{"bias": 0.5}] + [{"bias": 2.0 + place} for place in range(20)]
+    share = Share(rows=0.5, partitions=2)
+    tuned = Tuned(Plain(), settings=settings, budget=Budget(total_trials=36, patience=6))
+    assert search(tuned, table, share=share)[0].metrics["trials"] == 8
+    tuned = Tuned(Plain(), settings=settings, budget=Budget(total_trials=36, patience=99))
+    assert search(tuned, table, share=share)[0].metrics["trials"] == 18
+    tuned = Tuned(Plain(), settings=settings, budget=Budget(total_seconds=1e-9))
+    assert search(tuned, table, share=share)[0].metrics["trials"] == 1
+    tuned = Tuned(Plain(), {"bias": uniform(0.1, 3)}, timeout_s=1e-9)
+    assert search(tuned, table)[0].metrics["trials"] == 1
