@@ -320,13 +320,20 @@ def test_constraints_are_versions_only():
 def test_deployments_name_flows_that_exist():
     document = yaml.safe_load((ROOT / "prefect.yaml").read_text())
     deployments = document["deployments"]
-    assert len(deployments) == 13
+    assert len(deployments) == 14
     code = (
         "import sys; from prefect.flows import load_flow_from_entrypoint as load;"
         "print(*[load(name).name for name in sys.argv[1:]])"
     )
     output = _run_python(code, *(deployment["entrypoint"] for deployment in deployments))
-    flows = ["train-models", "train-distributed", "run-script", "run-inference", "map-partitions"]
+    flows = [
+        "train-models",
+        "find-portfolio",
+        "train-distributed",
+        "run-script",
+        "run-inference",
+        "map-partitions",
+    ]
     flows += ["export-models", "validate-exports", "model-pipeline", "export-transformers"]
     flows += ["scale-cluster"]
     assert output.split() == [*flows, "train-models", "run-inference", "model-pipeline"]

@@ -26,6 +26,7 @@ from partwise.reports.scales import seconds_text
 from partwise.reports.settings import describe_settings
 from partwise.reports.skew import describe_skew
 from partwise.reports.timeline import MOST_LANES, describe_timeline
+from partwise.reports.tuning import describe_tuning
 from partwise.runs.documents import GANG_KINDS, RANK, REPORT_FILE, run_path
 from partwise.runs.ledger import KEY_PREFIX, metric_values
 from partwise.runs.run import Run
@@ -118,6 +119,7 @@ def render_report(run: Run) -> str:
             metrics=[metric for metric in metrics if not metric.is_plain][:MOST_METRICS],
             metric_rows=metrics,
             n_metrics=n_metrics,
+            tuning=describe_tuning(ledger),
             memory=_memory(ledger, key_of),
             # Of ranks, which are at work all at the same time, their own table says it all.
             timeline=None if ranks else describe_timeline(ledger),

@@ -319,7 +319,7 @@ class Tuned(BaseModel):
             )
         study = Study(rows, question, self._most_rounds)
         search = Search(
-            [{}, *self.settings],
+            [{}, *filter(None, self.settings)],
             self.space,
             sampler=self.sampler,
             pruner=self.pruner,
@@ -342,6 +342,7 @@ class Tuned(BaseModel):
             "trials": len(study.tried),
             "trials_pruned": study.count("pruned"),
             "trials_failed": study.count("failed", "skipped"),
+            "tuning_seconds": study.seconds,
         }
         if own.value is not None:
             metrics[f"untuned_{question.metric.name}"] = own.value

@@ -7,6 +7,7 @@ from prefect.utilities.schema_tools.validation import validate
 from partwise.flows import (
     export_models,
     export_transformers,
+    find_portfolio,
     map_partitions,
     model_pipeline,
     run_inference,
@@ -20,6 +21,7 @@ FLOWS = {
     flow.name: flow
     for flow in (
         train_models,
+        find_portfolio,
         train_distributed,
         run_inference,
         run_script,
@@ -34,6 +36,7 @@ FILLED_IN = {
     "data": "rows.parquet",
     "partition_by": "store",
     "trainer": "mine:fit",
+    "space": {"learning_rate": {"kind": "uniform", "low": 0.1, "high": 0.2}},
     "function": "mine:fit",
     "training_run_id": "one",
     "export_run_id": "one-onnx",
@@ -51,7 +54,7 @@ def test_a_form_sends_its_defaults_and_none_is_null(name):
     # As the server does before it takes a flow run.
     validate(sent, schema, raise_on_error=True, preprocess=False)
     nested = ("ExportOptions", "ValidationOptions", "ExecutionOptions", "TransformersOptions")
-    nested = (*nested, "ScalingConfig", "GangOptions", "Environment")
+    nested = (*nested, "ScalingConfig", "GangOptions", "Environment", "Tuned", "Budget")
     for options in (*nested, "TransformersExport"):
         for field in schema["definitions"].get(options, {}).get("properties", {}).values():
             assert field.get("default", "") is not None

@@ -8,10 +8,15 @@ import pytest
 
 from partwise import (
     Backtest,
+    Budget,
     ExecutionOptions,
+    InputError,
     LightGBMTrainer,
+    LocalCluster,
     Run,
     Tuned,
+    XGBoostTrainer,
+    find_portfolio,
     loguniform,
     randint,
     run_inference,
@@ -75,3 +80,80 @@ def test_each_partition_has_its_own_best_settings(rows, cluster, tmp_path, isola
             run_id="tuned-predicted",
         )  # fmt: skip
         assert predicted.counts == {"DONE": 4}
+
+
+def test_a_portfolio_is_found_on_a_sample_and_used_on_all(rows, cluster, tmp_path):
+    trainer = LightGBMTrainer(label="y", rounds=20)
+    holdout = Backtest(time="day", horizon=10, windows=2)
+    common = {"store": tmp_path, "cluster": cluster}
+    call = {"sample": 3, "trials": 12, "size": 4, "holdout": holdout, "run_id": "portfolio-found"}
+    found = find_portfolio(rows, "store", trainer, SPACE, **call, **common)
+    assert found.counts == {"DONE": 3}
+    scores = found.predictions().to_pandas()
+    assert len(scores) == 3 * 12
+    assert scores.groupby("setting").size().unique().tolist() == [3]
+    portfolio = found.portfolio
+    assert portfolio.settings[0] == {}
+    assert 2 <= len(portfolio.settings) <= 4
+    assert list(portfolio.regrets) == sorted(portfolio.regrets, reverse=True)
+    kept = find_portfolio(
+        rows, "store", trainer, SPACE, **{**call, "size": 2}, **common,
+        on_existing_artifacts="resume",
+    )  # fmt: skip
+    assert kept.portfolio.settings == portfolio.settings[:2]
+    tuned = Tuned(trainer, portfolio="portfolio-found", holdout=holdout)
+    run = train_models(rows, "store", tuned, run_id="portfolio-used", **common)
+    assert run.counts == {"DONE": 4}
+    assert {row["trials"] for row in run.partitions.to_pylist()} == {2}
+    best = {json.dumps(trials(run, key)["best"]) for key in KEYS}
+    assert best <= {json.dumps(settings) for settings in portfolio.settings}
+    # What each sampled partition scored in the search is what it scores in use.
+    of_key = scores[scores["setting"] == 0].set_index("store")["score"]
+    untuned = {row["store"]: row["untuned_rmse"] for row in run.partitions.to_pylist()}
+    assert all(untuned[key] == pytest.approx(value) for key, value in of_key.items())
+    with pytest.raises(InputError, match="has settings of lightgbm, and xgboost is to be tuned"):
+        train_models(
+            rows, "store", Tuned(XGBoostTrainer(label="y"), portfolio="portfolio-found"),
+            run_id="portfolio-other", **common,
+        )  # fmt: skip
+    with pytest.raises(InputError, match="'portfolio-used' \\(train, SUCCESS\\) has no portfolio"):
+        train_models(
+            rows, "store", Tuned(trainer, portfolio="portfolio-used"), run_id="p-none", **common
+        )
+    assert not (tmp_path / "runs" / "p-none").exists()
+
+
+def test_a_resume_searches_only_what_changed(rows, cluster, tmp_path):
+    trainer = tuned(budget=Budget(total_trials=40, patience=5), trials=None)
+    common = {"store": tmp_path, "cluster": cluster, "run_id": "tuned-resumed"}
+    first = train_models(rows, "store", trainer, **common)
+    spent = {row["store"]: row["trials"] for row in first.partitions.to_pylist()}
+    assert sum(spent.values()) <= 40
+    changed = rows.slice(0, rows.num_rows - 1)
+    second = train_models(changed, "store", trainer, **common, on_existing_artifacts="resume")
+    rows_of = second.ledger.sort_by("partition_id")["generation"].to_pylist()
+    assert rows_of == [1, 1, 1, 2]
+    third = train_models(
+        changed, "store", tuned(trials=5), **common, on_existing_artifacts="resume"
+    )
+    assert set(third.ledger["generation"].to_pylist()) == {3}
+
+
+def test_a_budget_that_does_not_reach_is_refused_before_work(rows, cluster, tmp_path):
+    with pytest.raises(InputError, match="3 trials is less than one for each of 4 partitions"):
+        train_models(
+            rows, "store", tuned(budget=Budget(total_trials=3)), store=tmp_path, cluster=cluster,
+            run_id="tuned-poor",
+        )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_same_seed_finds_the_same_on_one_and_on_eight_workers(rows, tmp_path):
+    found = []
+    for workers in (1, 8):
+        run = train_models(
+            rows, "store", tuned(pruner="hyperband"), store=tmp_path,
+            cluster=LocalCluster(workers=workers), run_id=f"tuned-on-{workers}",
+        )  # fmt: skip
+        found.append([search(run, key) for key in KEYS])
+    assert found[0] == found[1]

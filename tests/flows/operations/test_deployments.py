@@ -29,6 +29,7 @@ pytestmark = pytest.mark.slow  # a Prefect server and a worker
 
 DEPLOYMENTS = (
     "train-models/on-demand",
+    "find-portfolio/on-demand",
     "train-distributed/on-demand",
     "run-script/on-demand",
     "run-inference/on-demand",
