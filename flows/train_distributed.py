@@ -2,8 +2,10 @@
 
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
+from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_data
+from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_gang import execute_gang
 from partwise.flows.running.parameters import (
     DEFAULT_GANG,
@@ -46,6 +48,7 @@ def train_distributed(
     version: VersionParameter = "",
     on_existing_artifacts: OnExisting = "error",
     gang: GangOptions = DEFAULT_GANG,
+    environment: Environment = DEFAULT_ENVIRONMENT,
     cluster: ClusterParameter = "",
 ) -> Run:
     """Train one model on all rows, by as many ranks as the cluster has room for.
@@ -90,6 +93,8 @@ def train_distributed(
             where it has a model of the same rows, code and settings, and else begin again, from the
             last checkpoint where there is one.
         gang: Time limit, grace, restarts.
+        environment: Packages of the ranks' own, before those of the workers: resolved with uv on
+            this machine, built once on each worker's. Empty: the workers' own.
         cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
             the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
 
@@ -97,6 +102,8 @@ def train_distributed(
         The run. Its status is SUCCESS, or SKIPPED where rank 0 declined to make a model.
 
     Raises:
+        PackageError: The environment cannot be resolved; has the resolver's own words.
+        EnvironmentBuildError: A worker's machine cannot build the environment.
         InputError: An argument cannot be used, or the cluster has no room for the ranks; nothing
             was written.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
@@ -114,6 +121,8 @@ def train_distributed(
             on_existing=on_existing_artifacts,
             version=version,
             seed=seed,
+            environment=environment,
+            packages=resolve_packages(environment, run_id, store, on_existing_artifacts),
         ),
         serde=serde,
         scaling=scaling,

@@ -7,6 +7,7 @@ from cyclopts import Group, Parameter
 
 from partwise.engine.scaling import ScalingConfig
 from partwise.errors import InputError
+from partwise.flows.cli.environment_options import EnvironmentOptions
 from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.options import (
     ROWS,
@@ -135,6 +136,7 @@ _RUN = DistributedRunOptions()
 _SCALING = ScalingConfig()
 _GANG = GangOptions()
 _CLUSTER = ClusterOptions()
+_ENVIRONMENT = EnvironmentOptions()
 
 
 def train_distributed(
@@ -147,6 +149,7 @@ def train_distributed(
     run: DistributedRunOptions = _RUN,
     scaling: Annotated[ScalingConfig, Parameter(name="*", group=RANKS)] = _SCALING,
     gang: Annotated[GangOptions, Parameter(name="*", group=RANKS)] = _GANG,
+    environment: EnvironmentOptions = _ENVIRONMENT,
     cluster: ClusterOptions = _CLUSTER,
     pickle: Pickle = False,
 ) -> int:
@@ -161,6 +164,7 @@ def train_distributed(
         **run.arguments("train-distributed"),
         "scaling": scaling,
         "gang": gang,
+        "environment": environment.build(),
         "cluster": cluster.build(),
     }
     return call_and_print("train_distributed", arguments)

@@ -14,6 +14,7 @@ from prefect.runtime import flow_run
 from partwise.connector.rank_staging import rank_source
 from partwise.engine.assignment import work_file
 from partwise.engine.child_process import end_marked
+from partwise.engine.packages import build_on_workers
 from partwise.engine.payload import pack_work
 from partwise.engine.scaling import cluster_workers
 from partwise.flows.orchestration.gang_lines import GangLines
@@ -75,6 +76,9 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             placement = plan.place(cluster_workers(client))
             if plan.check_workers is not None:
                 plan.check_workers(client, [node.worker for node in placement.nodes])
+        if plan.packages is not None:
+            with clock.stage("environment"):
+                build_on_workers(client, plan.packages)
         folder = SharedFolder(
             directory,
             opened_store,
@@ -135,7 +139,7 @@ def _stage_payload(
     )
     content = pack_work(payload, plan.name)
     staged = folder.write(work_file(token), content)
-    return FunctionTarget(payload=staged, shares_gpus=plan.shares_gpus)
+    return FunctionTarget(payload=staged, shares_gpus=plan.shares_gpus, packages=plan.packages)
 
 
 def _specify(

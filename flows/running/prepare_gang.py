@@ -64,7 +64,7 @@ def prepare_gang(
         for each in sources.values():
             function.check(each.schema, key_columns=())
     about = {name: each.description() for name, each in eval_sources.items()}
-    arguments = {
+    arguments: dict[str, Any] = {
         "trainer": trainer,
         "eval_data": {name: each.recipe for name, each in about.items()},
         "serde": chosen_serde,
@@ -74,6 +74,10 @@ def prepare_gang(
         "hyperparameters": dict(hyperparameters),
         "resume_from": resume_from,
     }
+    versions: Mapping[str, str] = {}
+    if request.packages is not None:
+        arguments["environment"] = request.environment
+        versions = request.packages.versions
     uses = None
     if about:
         prints = sorted((name, each.fingerprint) for name, each in about.items())
@@ -84,7 +88,12 @@ def prepare_gang(
         work=TrainRankWork(function=function, serde=chosen_serde),
         name=name_of(function),
         intent=describe_intent(
-            "train_distributed", source.description(), arguments, request.version or None, uses
+            "train_distributed",
+            source.description(),
+            arguments,
+            request.version or None,
+            uses,
+            versions,
         ),
         seed=request.seed,
         on_existing=request.on_existing,
@@ -92,6 +101,7 @@ def prepare_gang(
         options=options,
         hyperparameters=dict(hyperparameters),
         resume_from=resume_from,
+        packages=request.packages,
     )
 
 

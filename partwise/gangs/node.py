@@ -21,7 +21,9 @@ from distributed.core import Status
 
 from partwise.engine.child_process import ENVIRONMENT_MARK, end_marked
 from partwise.engine.host import Host
+from partwise.engine.packages import packages_variables
 from partwise.engine.worker import DaskHost
+from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.gangs.environment import RankPlace, rank_environment
 from partwise.gangs.events import EventKind, GangEvent
 from partwise.gangs.logs import RankLog
@@ -208,9 +210,14 @@ class _NodeRun:
         self._told: set[int] = set()
         self._stop_seen: float | None = None
         self._topic = gang_topic(self._spec.token, assignment.attempt)
+        self._packages: BuiltEnvironment | None = None
 
     def run(self) -> NodeEnd | None:
         with contextlib.ExitStack() as stack:
+            target = self._spec.target
+            if isinstance(target, FunctionTarget) and target.packages is not None:
+                # All machines have it already, but for one that came since.
+                self._packages = stack.enter_context(open_environment(target.packages))
             reserved = [stack.enter_context(reserve_port()) for _ in range(self._node.ranks)]
             listener = stack.enter_context(socket.create_server((self._address, 0)))
             joined = Joined(
@@ -308,10 +315,11 @@ class _NodeRun:
         )
         environment = {
             **os.environ,
+            **({} if self._packages is None else packages_variables(self._packages)),
             **rank_environment(spec, place, start.addresses[0], self._assignment.attempt),
             ENVIRONMENT_MARK: self._assignment.mark,
         }
-        self._ranks.append(RankProcess(settings, environment, log, port))
+        self._ranks.append(RankProcess(settings, environment, log, port, self._packages))
 
     def _watch(self) -> None:
         """Follow the ranks until all have ended, and end them when that is due."""

@@ -7,6 +7,7 @@ from typing import Any
 from distributed import Client
 
 from partwise.engine.scaling import ClusterWorker
+from partwise.environments.resolution import ResolvedEnvironment
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement
 from partwise.gangs.work import RankWork
@@ -41,5 +42,7 @@ class GangPlan:
     content, so that one that is there already is left as it is."""
     buckets: tuple[str, ...] = ()
     """Buckets that ranks read from besides those of the rows."""
+    packages: ResolvedEnvironment | None = None
+    """Those that come before the workers' own in the ranks' processes."""
     shares_gpus: bool = False
     """Whether each rank sees all GPUs of its node."""

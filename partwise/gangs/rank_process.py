@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from partwise.engine.child import anonymous_bytes
 from partwise.engine.failures import Failure, fingerprint_failure, printable
@@ -22,6 +23,9 @@ from partwise.gangs.rank_settings import (
     write_settings,
 )
 from partwise.processes import Starter, describe_exit
+
+if TYPE_CHECKING:
+    from partwise.environments.building import BuiltEnvironment
 
 TAIL_BYTES = 1_500
 """So much of the end of its log stands in the failure of a rank that told nothing itself."""
@@ -38,6 +42,7 @@ class RankProcess:
         environment: All of its variables.
         log: Where its output goes.
         reserved: Holds its port until it has started; then the rank alone does.
+        packages: Come before those of this process; None: there are none.
     """
 
     def __init__(
@@ -46,6 +51,7 @@ class RankProcess:
         environment: Mapping[str, str],
         log: RankLog,
         reserved: socket.socket,
+        packages: "BuiltEnvironment | None" = None,
     ) -> None:
         self.rank = settings.rank
         self.directory = settings.directory
@@ -59,19 +65,28 @@ class RankProcess:
         self._began = time.monotonic()
         self.exit_code: int | None = None
         settings_fd = write_settings(settings)
+        inherited = [settings_fd, *settings.descriptors()]
+        site_packages, held = "", -1
+        if packages is not None:
+            site_packages, held = packages.site_packages, packages.hold()
+            # It may live on when this process has given the environment free.
+            inherited += [held] if held >= 0 else []
         try:
             self._process = _starter.start(
                 "partwise.gangs.guard",
                 json.dumps([settings_fd, os.getpid()]),
+                site_packages=site_packages,
                 stdin=subprocess.DEVNULL,
                 stdout=log.descriptor,
                 stderr=log.descriptor,
-                pass_fds=(settings_fd, *settings.descriptors()),
+                pass_fds=inherited,
                 start_new_session=True,
                 env=dict(environment),
             )
         finally:
             os.close(settings_fd)
+            if held >= 0:
+                os.close(held)
             # From now on the rank alone holds it.
             reserved.close()
         self.pid = self._process.pid

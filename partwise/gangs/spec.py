@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from partwise.engine.failures import Failure
+from partwise.environments.resolution import ResolvedEnvironment
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
 from partwise.shuffle.shared_folder import StagedFile
@@ -36,6 +37,8 @@ class FunctionTarget:
     shares_gpus: bool = False
     """Whether each rank sees all GPUs of its node, among which a script chooses by LOCAL_RANK, as
     it does under torchrun; else its own alone."""
+    packages: ResolvedEnvironment | None = None
+    """Those that come before the worker's own in the ranks' processes; None: only these are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

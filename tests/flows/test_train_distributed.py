@@ -13,7 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.engine.scaling import ScalingConfig
-from partwise.errors import ColumnError, InputError, RunCancelled, RunExistsError, RunFailed
+from partwise.environments.environment import Environment
+from partwise.errors import (
+    ColumnError,
+    InputError,
+    PackageError,
+    RunCancelled,
+    RunExistsError,
+    RunFailed,
+)
 from partwise.flows import export_models, run_inference, train_distributed
 from partwise.flows.cli.main import main
 from partwise.gangs.options import GangOptions
@@ -23,11 +31,13 @@ from partwise.reports.report import render_report
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
 from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from tests.environments.wheels import make_wheel
 from tests.flows.distributed_functions import (
     count_rows,
     decline,
     fail_on_rank_1,
     fail_once,
+    look_into_shop,
     sleep_while_told,
 )
 
@@ -243,3 +253,32 @@ def test_xgboost_from_rows_to_predictions_and_onnx(rows, store, cluster, capsys)
     np.testing.assert_allclose(
         found["prediction"].to_numpy(), native["prediction"].to_numpy(), rtol=1e-6
     )
+
+
+@pytest.mark.slow  # three runs, with packages that are built
+def test_ranks_have_packages_of_their_own_and_a_resume_compares_them(
+    train, rows, store, tmp_path, capsys
+) -> None:
+    wheels = tmp_path / "wheels"
+    make_wheel(wheels, "shop", "1.0", "def main():\n    print('open')\n", script="shop")
+    asked = Environment(packages=("shop",), find_links=(str(wheels),), no_index=True)
+    run = train(rows, look_into_shop, run_id="packages", environment=asked)
+    assert run.model(serde=PickleSerde()) == {"shop": "1.0", "program": "open"}
+    assert run.partitions["major"].to_pylist() == [1, 1]
+    assert run.read_generation_document().environment["shop"].startswith("1.0 (")
+    make_wheel(wheels, "shop", "2.0", "def main():\n    print('shut')\n", script="shop")
+    same = train(
+        rows, look_into_shop, run_id="packages", environment=asked, on_existing_artifacts="resume"
+    )
+    assert (same.executed, same.model(serde=PickleSerde())["shop"]) == (0, "1.0")
+    newer = asked.model_copy(update={"packages": ("shop>1",)})
+    other = train(
+        rows, look_into_shop, run_id="packages", environment=newer, on_existing_artifacts="resume"
+    )
+    assert other.model(serde=PickleSerde()) == {"shop": "2.0", "program": "shut"}
+    with pytest.raises(PackageError, match="uv says"):
+        train(rows, look_into_shop, run_id="none", environment=Environment(packages=("shop>7",)))
+    assert not (store / "runs" / "none").exists()
+    words = ["train-distributed", str(rows), "--trainer", "a:b", "--package", "./mine"]
+    assert main([*words, "--store", str(store)]) == 2
+    assert "'./mine' lies on this machine" in capsys.readouterr().err

@@ -151,7 +151,7 @@ def test_what_cannot_be_sent_is_refused_before_anything_is_written(
     production: Production, mine: Path, place: int
 ) -> None:
     arguments, message = REFUSED[place]
-    (mine / "with_password.txt").write_text("--index-url https://me:hunter2@example.com/\nx\n")
+    (mine / "with_password.txt").write_text("-i https://me:hunter2@example.com/\nx\n")
     with pytest.raises(InputError, match=message) as caught:
         send(production, "sent-refused", **arguments)
     assert "hunter2" not in str(caught.value)
