@@ -27,7 +27,10 @@ from partwise.errors import (
     StoreError,
 )
 from partwise.flows import map_partitions, run_inference, train_models
+from partwise.flows.running.connections import open_data
+from partwise.flows.running.prepare import Request, prepare_training
 from partwise.runs.run import Run
+from partwise.sources.opening import open_source
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 
 TABLE = pa.table(
@@ -69,7 +72,7 @@ def twice(name: str) -> pa.Table:
 
 Refused = tuple[Callable[[Path], dict[str, Any]], type[Exception], str]
 
-REFUSED: dict[str, Refused] = {
+PREPARED: dict[str, Refused] = {
     # The key columns
     "a missing key column": (
         lambda path: {"partition_by": "store"}, ColumnError, "'store'.*'key', 'x'"
@@ -82,7 +85,6 @@ REFUSED: dict[str, Refused] = {
     "a key column that is not read": (
         lambda path: {"columns": ["x", "value"]}, ColumnError, "'key'"
     ),
-    "a null key": (lambda path: {"partition_by": "maybe"}, NullKeyError, "'maybe'.*null_keys"),
     # The rows
     "no such file": (
         lambda path: {"data": str(path / "rows.parquet")}, SourceError, "rows.parquet"
@@ -100,15 +102,6 @@ REFUSED: dict[str, Refused] = {
         SourceError, "rows.xlsx",
     ),
     "an empty table": (lambda path: {"data": TABLE.slice(0, 0)}, SourceError, "no rows"),
-    "no rows after the filter": (
-        lambda path: {"filter": [("key", ">", 7)]}, SourceError, "filter.*none of the 3 rows"
-    ),
-    "only null keys, which are dropped": (
-        lambda path: {
-            "data": TABLE.slice(1, 1), "partition_by": "maybe", "null_keys": "drop"
-        },
-        SourceError, "null_keys|null key",
-    ),
     "a filter of a missing column": (
         lambda path: {"filter": [("date", ">", 7)]}, ColumnError, "'date'"
     ),
@@ -118,19 +111,12 @@ REFUSED: dict[str, Refused] = {
         lambda path: {"data": pd.DataFrame([[1, 2, 3]], columns=["key", "x", "x"])},
         ColumnError, "'x'",
     ),
-    "data that is none": (lambda path: {"data": 5}, InputError, "int"),
-    "no data": (lambda path: {"data": None}, InputError, "NoneType|None"),
-    "an empty list": (lambda path: {"data": []}, InputError, "empty"),
     # The trainer
     "a missing label": (
         lambda path: {"trainer": LightGBMTrainer(label="sales")}, ColumnError, "'sales'"
     ),
     "a missing label for XGBoost": (
         lambda path: {"trainer": XGBoostTrainer(label="sales")}, ColumnError, "'sales'"
-    ),
-    "a label that is all null": (
-        lambda path: {"trainer": LightGBMTrainer(label="nothing", features=["x"])},
-        ColumnError, "'nothing'",
     ),
     "a label of texts": (
         lambda path: {"trainer": LightGBMTrainer(label="text", features=["x"])},
@@ -140,7 +126,6 @@ REFUSED: dict[str, Refused] = {
         lambda path: {"trainer": TRAINER.model_copy(update={"params": {"leafs": 3}})},
         InputError, "'leafs'",
     ),
-    "a trainer's class": (lambda path: {"trainer": LightGBMTrainer}, InputError, "LightGBMTrainer"),
     "a name without function": (lambda path: {"trainer": "lightgmb"}, FunctionError, "'lightgmb'"),
     "a module that is not there": (
         lambda path: {"trainer": "no.such.module:fit"}, FunctionError, "no.such.module"
@@ -152,6 +137,35 @@ REFUSED: dict[str, Refused] = {
     "something that is no function": (
         lambda path: {"trainer": "math:pi"}, FunctionError, "math:pi"
     ),
+}  # fmt: skip
+"""What is refused where Prefect, a cluster and the store have no part in it."""
+
+REFUSED: dict[str, Refused] = {
+    # Some of those that any flow begins with
+    **{name: PREPARED[name] for name in (
+        "a file that is no Parquet", "a missing key column", "a module that is not there",
+    )},
+    # The key columns
+    "a null key": (lambda path: {"partition_by": "maybe"}, NullKeyError, "'maybe'.*null_keys"),
+    # The rows
+    "no rows after the filter": (
+        lambda path: {"filter": [("key", ">", 7)]}, SourceError, "filter.*none of the 3 rows"
+    ),
+    "only null keys, which are dropped": (
+        lambda path: {
+            "data": TABLE.slice(1, 1), "partition_by": "maybe", "null_keys": "drop"
+        },
+        SourceError, "null_keys|null key",
+    ),
+    "data that is none": (lambda path: {"data": 5}, InputError, "int"),
+    "no data": (lambda path: {"data": None}, InputError, "NoneType|None"),
+    "an empty list": (lambda path: {"data": []}, InputError, "empty"),
+    # The trainer
+    "a label that is all null": (
+        lambda path: {"trainer": LightGBMTrainer(label="nothing", features=["x"])},
+        ColumnError, "'nothing'",
+    ),
+    "a trainer's class": (lambda path: {"trainer": LightGBMTrainer}, InputError, "LightGBMTrainer"),
     "a number": (lambda path: {"trainer": 5}, InputError, "trainer|5"),
     "a function with a lock": (
         lambda path: {"trainer": with_lock()}, FunctionError, "with_lock.*lock"
@@ -196,6 +210,26 @@ REFUSED: dict[str, Refused] = {
     ),
     "a seed that is no number": (lambda path: {"seed": "tomorrow"}, InputError, "seed"),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PREPARED)
+def test_a_call_that_contradicts_itself_or_its_rows_is_refused_before_a_run(tmp_path, case) -> None:
+    change, error, match = PREPARED[case]
+    given = {"data": TABLE, "partition_by": "key", "trainer": TRAINER, **change(tmp_path)}
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(error, match=match) as caught:
+        prepare_training(
+            open_source(
+                open_data(given["data"], str(tmp_path / "store")),
+                columns=given.get("columns"),
+                filter=given.get("filter"),
+            ),
+            given["partition_by"],
+            given["trainer"],
+            Request(run_id="refused", execution=ExecutionOptions()),
+        )
+    check_message(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize("case", REFUSED)
