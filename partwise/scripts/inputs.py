@@ -11,6 +11,8 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
@@ -38,6 +40,8 @@ RUN_SCHEME = "run://"
 ROWS_FILE = "rows.parquet"
 _WEB = ("http://", "https://")
 _TIMEOUT_S = 60.0
+_THREADS = 8
+"""That ask for objects at once."""
 _ABOUT = ("ETag", "Last-Modified", "Content-Length")
 """What a web server says of a file that is another one when the file is."""
 
@@ -140,14 +144,12 @@ class WebFile:
     def bring(self, name: str, folder: Path, store: Store) -> Path:  # noqa: ARG002 (the protocol)
         """Read it from the network to the disk."""
         path = folder / (PurePosixPath(urllib.parse.urlsplit(self.url).path).name or "file")
-        try:
-            with (
-                urllib.request.urlopen(self.url, timeout=_TIMEOUT_S) as source,  # noqa: S310
-                new_file(path) as sink,
-            ):
-                shutil.copyfileobj(source, sink, 1 << 20)
-        except (urllib.error.URLError, OSError) as error:
-            raise vanished(name, self.url, f" ({error})") from error
+        with _opened(name, self.url) as source, new_file(path) as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)
+            promised = source.headers.get("Content-Length")
+            # Python ends quietly where a connection does, before all has come.
+            if promised is not None and sink.tell() != int(promised):
+                raise OSError(f"it ended after {sink.tell()} of {promised} bytes")
         return path
 
 
@@ -299,12 +301,21 @@ def write_rows(share: Share, folder: Path) -> Path:
 
 def _find_web_file(name: str, url: str) -> WebFile:
     """Ask for a file behind http, and read none of it: not every server answers a HEAD request."""
+    with _opened(name, url) as source:
+        about = [str(source.headers.get(each)) for each in _ABOUT]
+    return WebFile(url=url, identity="\n".join([url, *about]))
+
+
+@contextmanager
+def _opened(name: str, url: str) -> Iterator[Any]:
+    """Open a file behind http; what goes wrong with it is told by the input's name."""
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as source:  # noqa: S310
-            about = [str(source.headers.get(each)) for each in _ABOUT]
-    except (urllib.error.URLError, OSError) as error:
+            yield source
+    except OSError as error:
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # the answer, which says why
         raise vanished(name, url, f" ({error})") from error
-    return WebFile(url=url, identity="\n".join([url, *about]))
 
 
 def _find_objects(name: str, text: str) -> StoredFiles:
@@ -313,12 +324,25 @@ def _find_objects(name: str, text: str) -> StoredFiles:
     if "://" in head and not text.endswith("/"):
         parent = Store.parse(head)
         if parent.exists(last):
-            return StoredFiles(store=parent, names=(last,), is_file=True, identity=text)
+            return _stored_files(name, text, parent, (last,), is_file=True)
     folder = Store.parse(text)
     names = tuple(folder.list(""))
     if not names:
         raise vanished(name, text)
-    return StoredFiles(store=folder, names=names, is_file=False, identity="\n".join([text, *names]))
+    return _stored_files(name, text, folder, names, is_file=False)
+
+
+def _stored_files(
+    name: str, text: str, store: Store, names: tuple[str, ...], *, is_file: bool
+) -> StoredFiles:
+    try:
+        with ThreadPoolExecutor(_THREADS) as threads:
+            times = list(threads.map(store.modified, names))
+    except FileNotFoundError as error:
+        raise vanished(name, text) from error
+    lines = [f"{each} {time.isoformat()}" for each, time in zip(names, times, strict=True)]
+    identity = "\n".join([text, *lines])
+    return StoredFiles(store=store, names=names, is_file=is_file, identity=identity)
 
 
 def _find_artifacts(name: str, text: str, store: Store) -> RunArtifacts:

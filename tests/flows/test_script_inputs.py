@@ -52,6 +52,8 @@ class WebServer(http.server.ThreadingHTTPServer):
         self.files: dict[str, bytes] = {}
         self.times: dict[str, int] = {}
         """How often a file is still there; not named: always."""
+        self.cut: set[str] = set()
+        """Those of which half comes."""
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
 
@@ -68,7 +70,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(server.files[name])))
         self.end_headers()
-        self.wfile.write(server.files[name])
+        content = server.files[name]
+        self.wfile.write(content[: len(content) // 2] if name in server.cut else content)
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -239,6 +242,26 @@ def test_whatever_vanishes_is_told_by_the_name_of_the_input(
         found.bring("rows", tmp_path / "second", store)
     with pytest.raises(InputError, match=r"The input 'rows', .*, is not there"):
         find_input("rows", text, store)
+
+
+def test_half_a_file_of_the_web_is_no_file(web: WebServer, tmp_path: Path) -> None:
+    web.files["x.txt"] = b"content"
+    found = find_input("x", f"{web.url}/x.txt", Store.parse(tmp_path))
+    web.cut.add("x.txt")
+    with pytest.raises(InputError, match=r"The input 'x', .* \(it ended after 3 of 7 bytes\)"):
+        found.bring("x", tmp_path / "node", Store.parse(tmp_path))
+
+
+@pytest.mark.parametrize("where", ["one.txt", "many"])
+def test_an_object_that_was_written_again_is_another_input(bucket: str, where: str) -> None:
+    store, text = Store.parse(bucket), f"{bucket}/{where}"
+    before = find_input("x", text, store).identity
+    assert find_input("x", text, store).identity == before
+    changed = "one.txt" if where == "one.txt" else "many/below/b.txt"
+    first = store.modified(changed)
+    while store.modified(changed) == first:  # buckets tell whole seconds
+        store.write(changed, b"again")
+    assert find_input("x", text, store).identity != before
 
 
 @pytest.mark.parametrize("travels", ["staged", "sent"])
