@@ -24,7 +24,10 @@ _MODULES = {
     "partwise.connector.context": ("PartitionContext",),
     "partwise.connector.data_connector": ("DataConnector",),
     "partwise.connector.rank_context": ("RankContext", "get_context"),
-    "partwise.trainers": ("LightGBMTrainer", "Trainer", "XGBoostTrainer", "default_predict"),
+    "partwise.trainers": (
+        *("Best", "LastValue", "LightGBMTrainer", "Linear", "Mean", "RandomForest"),
+        *("SeasonalNaive", "StatsForecast", "Trainer", "XGBoostTrainer", "default_predict"),
+    ),
     "partwise.trainers.tuned": ("Tuned",),
     "partwise.tuning.space": ("choice", "grid", "loguniform", "randint", "uniform"),
     "partwise.tuning.budget": ("Budget",),
@@ -36,7 +39,14 @@ _MODULES = {
     "partwise.trainers.torch_distributor": ("TorchDistributor",),
     "partwise.models.serdes": (
         *("KerasSerde", "LightGBMSerde", "ModelSerde", "NeuronSerde", "OnnxSerde"),
-        *("PickleSerde", "Pt2Serde", "TorchScriptSerde", "TorchSerde", "XGBoostSerde"),
+        *(
+            "PickleSerde",
+            "PlainSerde",
+            "Pt2Serde",
+            "TorchScriptSerde",
+            "TorchSerde",
+            "XGBoostSerde",
+        ),
     ),
     "partwise.models.onnx_model": ("OnnxModel",),
     "partwise.models.export_options": ("ExportOptions", "ValidationOptions"),

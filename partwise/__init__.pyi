@@ -84,6 +84,7 @@ from partwise.models.serdes import (
     NeuronSerde,
     OnnxSerde,
     PickleSerde,
+    PlainSerde,
     Pt2Serde,
     TorchScriptSerde,
     TorchSerde,
@@ -101,7 +102,19 @@ from partwise.scripts.infrastructure import Infrastructure
 from partwise.sources.files.file_set import Files
 from partwise.sources.sql.query import Query
 from partwise.store.store import Store
-from partwise.trainers import LightGBMTrainer, Trainer, XGBoostTrainer, default_predict
+from partwise.trainers import (
+    Best,
+    LastValue,
+    LightGBMTrainer,
+    Linear,
+    Mean,
+    RandomForest,
+    SeasonalNaive,
+    StatsForecast,
+    Trainer,
+    XGBoostTrainer,
+    default_predict,
+)
 from partwise.trainers.distributed_lightgbm import DistributedLightGBM
 from partwise.trainers.distributed_xgboost import DistributedXGBoost
 from partwise.trainers.torch_distributor import TorchDistributor
@@ -131,7 +144,14 @@ __all__ = [
     "DataConnector",
     "RankContext",
     "get_context",
+    "Best",
+    "LastValue",
     "LightGBMTrainer",
+    "Linear",
+    "Mean",
+    "RandomForest",
+    "SeasonalNaive",
+    "StatsForecast",
     "Trainer",
     "XGBoostTrainer",
     "default_predict",
@@ -156,6 +176,7 @@ __all__ = [
     "NeuronSerde",
     "OnnxSerde",
     "PickleSerde",
+    "PlainSerde",
     "Pt2Serde",
     "TorchScriptSerde",
     "TorchSerde",

@@ -59,6 +59,8 @@ class Result:
     model: Any
     metrics: Mapping[str, float] = field(default_factory=dict)
     """Each becomes a column of `run.partitions`."""
+    candidate: str = ""
+    """Which of several candidates the model is of; empty: there was but one."""
 
 
 @dataclass(frozen=True, slots=True)

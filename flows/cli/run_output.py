@@ -18,7 +18,7 @@ from partwise.flows.cli.output import STYLES, console, print_fields
 from partwise.formatting import duration, key_text, number, shortened
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.exports import exported_as, has_one_model
-from partwise.runs.ledger import KEY_PREFIX, metric_values, skip_reasons
+from partwise.runs.ledger import KEY_PREFIX, candidate_counts, metric_values, skip_reasons
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -73,6 +73,8 @@ def run_fields(run: Run) -> dict[str, Text | str]:
         lines = [f"{name:<{width}}  {number(value)}" for name, value in medians.items()]
         lines[0] += f"  (medians over {done:,} partitions)"
         fields["metrics"] = "\n".join(lines)
+    if won := candidate_counts(run.ledger):
+        fields["best"] = ", ".join(f"{name} {count:,}" for name, count in won)
     if skipped := skip_reasons(run.ledger):
         fields["skipped"] = skipped
     if failures := failure_groups(run):

@@ -29,7 +29,7 @@ from partwise.runs.documents import to_json
 from partwise.sources.descriptions import SourceDescription
 from partwise.sources.input_files import checksums
 from partwise.sources.opening import data_of_recipe
-from partwise.trainers import TrainerSettings, resolve_trainer
+from partwise.trainers import Best, TrainerSettings, resolve_trainer
 from partwise.trainers.distributed import DistributedSettings
 from partwise.trainers.torch_distributor import TorchDistributor
 
@@ -123,10 +123,13 @@ def _fingerprint_code(
             deciding[name] = resolve_trainer(named)
     files = deciding.pop("inputs") if _are_files(deciding.get("inputs")) else ()
     libraries: tuple[str, ...] = ()
-    if hasattr(deciding.get("trainer"), "libraries"):
-        libraries = (*deciding["trainer"].libraries, "partwise")
-        if version is None and hasattr(deciding["trainer"], "resolved"):
-            deciding["trainer"] = deciding["trainer"].resolved()
+    trainer: Any = deciding.get("trainer")
+    if hasattr(trainer, "libraries"):
+        libraries = (*trainer.libraries, "partwise")
+    if version is None and hasattr(trainer, "resolved"):
+        deciding["trainer"] = trainer.resolved()
+    elif isinstance(trainer, Best):
+        deciding["trainer"] = trainer.map_functions(_name_of)
     if "validation" in deciding:
         # A newer one is proved anew.
         libraries = EXPORT_LIBRARIES
@@ -141,6 +144,11 @@ def _fingerprint_code(
     given |= {f"library {name}": found for name, found in packages.items()}
     given |= {f"file {name}": digest for name, digest in checksums(files).items()}
     return arguments_fingerprint({f"{name}=": value for name, value in deciding.items()}, given)
+
+
+def _name_of(function: Any) -> str:
+    """Return what a user's word for the code leaves to be compared of a function."""
+    return function if isinstance(function, str) else getattr(function, "__name__", "")
 
 
 def _are_files(inputs: Any) -> bool:

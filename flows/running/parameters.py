@@ -24,9 +24,10 @@ from partwise.publishing.sql_output import Table
 from partwise.sources.files.discovery import Format
 from partwise.tables.filters import Filter
 from partwise.tables.schemas import SchemaPolicy
-from partwise.trainers import LightGBMTrainer, Tuned, XGBoostTrainer
+from partwise.trainers import Best, Tuned
 from partwise.trainers.distributed_lightgbm import DistributedLightGBM
 from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from partwise.trainers.ready import ReadyTrainer
 
 _TEXT = {"type": "string"}
 _TEXTS = {"type": "array", "items": _TEXT}
@@ -63,8 +64,8 @@ PartitionBy = Annotated[
     WithJsonSchema({"anyOf": [_TEXT | {"title": "Column"}, _TEXTS | {"title": "Columns"}]}),
 ]
 TrainerParameter = (
-    LightGBMTrainer
-    | XGBoostTrainer
+    ReadyTrainer
+    | Best
     | Tuned
     | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})]
     | Function

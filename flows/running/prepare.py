@@ -35,7 +35,7 @@ from partwise.sources.derived import in_blocks
 from partwise.sources.descriptions import Source
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
 from partwise.tables.parquet_types import check_writable
-from partwise.trainers import Tuned, default_predict, resolve_trainer
+from partwise.trainers import Best, Tuned, default_predict, resolve_trainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +144,7 @@ def prepare_training(
     request = replace(request, params=given_params(request.params))
     names, keys = keys_of(source, partition_by)
     function = resolve_trainer(trainer)
-    if isinstance(function, Tuned):
+    if isinstance(function, Best | Tuned):
         function = function.resolved()
     if hasattr(function, "check"):
         function.check(source.schema, key_columns=tuple(names))

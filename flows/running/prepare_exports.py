@@ -28,7 +28,7 @@ from partwise.tables.keys.partition_keys import (
     key_columns,
     partition_ids,
 )
-from partwise.trainers import LightGBMTrainer, XGBoostTrainer, resolve_trainer
+from partwise.trainers import HoldoutTrainer, resolve_trainer
 from partwise.transformers.collection import KEY, TransformersExport, tabulate
 from partwise.transformers.works import TransformersWork
 
@@ -43,7 +43,7 @@ def prepare_export(
     format: ModelFormat,  # noqa: A002 (the word of every exporter)
     options: ExportOptions,
     validation: ValidationOptions,
-    trainer: LightGBMTrainer | XGBoostTrainer | None = None,
+    trainer: HoldoutTrainer | None = None,
     inputs: str | Callable[..., Any] | None = None,
     exporter: Exporter | str | None = None,
     serde: ModelSerde | str | None = None,
@@ -129,7 +129,7 @@ def _proof(
     validation: ValidationOptions,
     inputs: str | Callable[..., Any] | None,
     exporter: Exporter | str | None,
-    trainer: LightGBMTrainer | XGBoostTrainer | None = None,
+    trainer: HoldoutTrainer | None = None,
 ) -> Proof:
     """Return how files are proved; without a trainer no row counts as held out."""
     return Proof(

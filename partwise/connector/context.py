@@ -58,6 +58,20 @@ class Share:
     """How many there are."""
 
 
+class _ReadingLink:
+    """Artifacts that can be read, and none that is kept."""
+
+    def __init__(self, link: ArtifactLink) -> None:
+        self._link = link
+
+    def upload(self, filename: str, content: bytes) -> None:
+        """Keep nothing."""
+
+    def download(self, filename: str, run_id: str | None) -> bytes:
+        """Return what was kept under this name, by this run or by another."""
+        return self._link.download(filename, run_id)
+
+
 class PartitionContext:
     """The second argument of every user's function.
 
@@ -105,6 +119,27 @@ class PartitionContext:
 
     def __repr__(self) -> str:
         return f"PartitionContext(key={self.key!r}, run_id={self.run_id!r}, attempt={self.attempt})"
+
+    def with_params(self, params: Mapping[str, Any], *, uploads: bool) -> "PartitionContext":
+        """Return a context of the same partition with other parameters.
+
+        Args:
+            params: In place of this one's.
+            uploads: Whether files that are uploaded are kept.
+        """
+        return PartitionContext(
+            key=self.key,
+            key_columns=self.key_columns,
+            partition_id=self.partition_id,
+            run_id=self.run_id,
+            attempt=self.attempt,
+            seed=self.seed,
+            threads=self.threads,
+            params=params,
+            logger=self.logger,
+            link=self._link if uploads else _ReadingLink(self._link),
+            share=self.share,
+        )
 
     def upload(
         self, obj: Any, filename: str, write: Callable[[Any, str], None] | None = None

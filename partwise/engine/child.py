@@ -126,6 +126,7 @@ class _Ended(NamedTuple):
     failure: Failure | None = None
     model: WrittenModel | None = None
     rows: Content | None = None
+    candidate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +347,7 @@ class Child:
             failure=ended.failure,
             model=ended.model,
             rows=ended.rows,
+            candidate=ended.candidate,
             seconds=seconds,
             log=self.log.take(),
             left=left,
@@ -383,6 +385,7 @@ class Child:
             metrics=dict(produced.metrics),
             model=model,
             rows=rows,
+            candidate=produced.candidate,
         )
 
     def _hand_over(self, path: Path) -> Content:

@@ -136,6 +136,8 @@ class Outcome:
     model: WrittenModel | None
     rows: Content | None
     """Output rows, as an Arrow IPC stream."""
+    candidate: str
+    """Which of several candidates the model is of; empty: there was but one."""
     seconds: float
     log: bytes
     left: list[str]

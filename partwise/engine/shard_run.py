@@ -278,6 +278,7 @@ class ShardRun:
             error_message=failure.message if failure else None,
             error_fingerprint=failure.fingerprint if failure else None,
             fingerprint=self._fingerprints[index],
+            candidate=outcome.candidate or None,
             metrics=outcome.metrics,
             artifacts=tuple(artifacts),
         )

@@ -64,6 +64,7 @@ class AttemptOutcome:
     model: ModelFile | None = None
     rows: bytes | None = None
     """Output rows as an Arrow IPC stream."""
+    candidate: str = ""
     peak_memory_bytes: int | None = None
     left: list[str] = field(default_factory=list)
     """What it left in its process, in words."""
@@ -211,6 +212,7 @@ class Supervisor:
                 filename=model.filename, content=_open(model.content), serde=model.serde
             ),
             rows=None if outcome.rows is None else _open(outcome.rows),
+            candidate=outcome.candidate,
             peak_memory_bytes=self._peaks.get(index),
             left=outcome.left,
         )

@@ -90,6 +90,8 @@ class Produced:
     """Output rows, key columns first."""
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Artifacts of partwise's own beside the model."""
+    candidate: str = ""
+    """Which of several candidates the model is of; empty: there was but one."""
 
 
 class Work(Protocol):
@@ -236,6 +238,7 @@ def produce_model(outcome: Any, serde: ModelSerde | None, directory: str) -> Pro
         serde=name,
         # As a run that uses the model will find it: by the name in the ledger.
         reader=serde_by_name(name, serde),
+        candidate=printable(result.candidate),
     )
 
 

@@ -9,9 +9,9 @@ from pydantic.json_schema import SkipJsonSchema
 
 from partwise.errors import ColumnError
 from partwise.evaluation.split import Split
-from partwise.evaluation.times import Times, check_time_column, in_order, is_number, times_of
 from partwise.form_schema import for_forms
 from partwise.outcomes import Skip
+from partwise.tables.times import Times, check_time_column, in_order, is_number, times_of
 
 TooShort = Literal["skip", "fewer"]
 """What becomes of a partition that is too short for its windows or folds."""

@@ -10,8 +10,8 @@ from pydantic.json_schema import SkipJsonSchema
 
 from partwise.errors import ColumnError
 from partwise.evaluation.split import Split
-from partwise.evaluation.times import check_time_column, is_number, times_of
 from partwise.form_schema import for_forms
+from partwise.tables.times import check_time_column, is_number, times_of
 
 _DEFAULT_FRACTION = 0.2
 

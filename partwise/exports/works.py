@@ -36,7 +36,7 @@ from partwise.models.signature import (
 )
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import content_file
-from partwise.trainers import LightGBMTrainer, XGBoostTrainer
+from partwise.trainers import HoldoutTrainer
 
 Inputs = Callable[[DataConnector, Any, PartitionContext], Feeds]
 """What makes a model's inputs of rows: a function of (data, model, context)."""
@@ -49,7 +49,7 @@ CAPTURE_ROWS = 4
 class ComparedRows:
     """Which rows of a partition a model and its export are compared on."""
 
-    trainer: LightGBMTrainer | XGBoostTrainer | None
+    trainer: HoldoutTrainer | None
     """Says which rows training held out. None: nothing does, and all rows are taken."""
     most: int
     """More are left out evenly."""

@@ -28,12 +28,13 @@ from partwise.reports.skew import describe_skew
 from partwise.reports.timeline import MOST_LANES, describe_timeline
 from partwise.reports.tuning import describe_tuning
 from partwise.runs.documents import GANG_KINDS, RANK, REPORT_FILE, run_path
-from partwise.runs.ledger import KEY_PREFIX, metric_values
+from partwise.runs.ledger import KEY_PREFIX, candidate_counts, metric_values
 from partwise.runs.run import Run
 
 MOST_METRICS = 40  # drawn
 MOST_METRIC_ROWS = 300  # in the table of all metrics
 MOST_RANKS = 256
+MOST_CANDIDATES = 40
 MOST_CAUSES = 6  # shown at once; others can be unfolded
 KEY_CHARS = 300
 _NAME_CHARS = 100
@@ -120,6 +121,7 @@ def render_report(run: Run) -> str:
             metric_rows=metrics,
             n_metrics=n_metrics,
             tuning=describe_tuning(ledger),
+            candidates=candidate_counts(ledger)[:MOST_CANDIDATES],
             memory=_memory(ledger, key_of),
             # Of ranks, which are at work all at the same time, their own table says it all.
             timeline=None if ranks else describe_timeline(ledger),

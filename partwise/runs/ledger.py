@@ -55,6 +55,7 @@ COLUMNS = pa.schema(
         pa.field("error_message", pa.string()),
         pa.field("error_fingerprint", pa.string()),
         pa.field("fingerprint", pa.string()),
+        pa.field("candidate", pa.string()),
         pa.field("metrics", pa.map_(pa.string(), pa.float64())),
         pa.field("artifacts", pa.list_(ARTIFACT)),
         pa.field("rows_file", pa.string()),
@@ -93,6 +94,8 @@ class LedgerRow:
     error_fingerprint: str | None = None
     fingerprint: str | None = None
     """Of the partition's rows and params."""
+    candidate: str | None = None
+    """Which of several candidates the model is of; None: there was but one."""
     metrics: Mapping[str, float] = field(default_factory=dict)
     artifacts: tuple[StoredArtifact, ...] = ()
     rows_file: str | None = None
@@ -216,9 +219,10 @@ def readable_ledger(table: pa.Table) -> pa.Table:
     """
     keys = [name for name in table.column_names if name.startswith(KEY_PREFIX)]
     ours = [name for name in COLUMNS.names if name not in _NOT_SHOWN]
-    # Only ranks have one, and older releases wrote no such column.
-    if "exit_code" not in table.column_names or table["exit_code"].null_count == table.num_rows:
-        ours.remove("exit_code")
+    # Few runs have these, and older releases wrote no such columns.
+    for name in ("exit_code", "candidate"):
+        if name not in table.column_names or table[name].null_count == table.num_rows:
+            ours.remove(name)
     columns: dict[str, Any] = {}
     for name in keys:
         short = name.removeprefix(KEY_PREFIX)
@@ -255,6 +259,21 @@ def group_failures(table: pa.Table) -> pa.Table:
         }
     )
     return result.sort_by([("count", "descending")])
+
+
+def candidate_counts(table: pa.Table) -> list[tuple[str, int]]:
+    """Return how many models are of each candidate, the most frequent first.
+
+    There are none where one trainer made all models.
+
+    Example:
+        >>> candidate_counts(run.ledger)  # doctest: +SKIP
+        [('lightgbm', 71), ('linear', 29)]
+    """
+    if "candidate" not in table.column_names:
+        return []
+    counts = Counter(table["candidate"].drop_null().to_pylist())
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
 def skip_reasons(table: pa.Table, most: int = 3) -> str:

@@ -56,6 +56,19 @@ class Chooser(Protocol):
         """Find the settings with the best score."""
 
 
+def candidate_name(candidate: Any) -> str:
+    """Return how a trainer or function, or the name of one, is called among candidates.
+
+    Example:
+        >>> candidate_name("shop.models:fit")
+        'fit'
+    """
+    if isinstance(candidate, str):
+        return candidate.rpartition(":")[2]
+    own = (getattr(candidate, name, "") for name in ("candidate_name", "kind", "__name__"))
+    return next((name for name in own if name), type(candidate).__name__)
+
+
 def choose(
     candidate: Candidate | Chooser,
     data: DataConnector,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,7 +11,7 @@ import pyarrow as pa  # noqa: TC002
 from pydantic import ConfigDict, Field
 
 from partwise.errors import ColumnError, InputError
-from partwise.evaluation.metrics import Task  # noqa: TC001
+from partwise.evaluation.metrics import Task
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
     Categories,

@@ -41,6 +41,8 @@ def default_predict(
     library = library_of(model)
     if library is None and hasattr(model, "signature"):
         return model.predict(data.to_arrow())  # an export, which says what it takes
+    if library == "plain":
+        return model.predict(data.to_arrow())
     if library == "lightgbm" and hasattr(model, "pandas_categorical"):
         return predict_lightgbm(data, model, context.threads)
     if library == "xgboost" and hasattr(model, "get_categories"):

@@ -22,11 +22,10 @@ from partwise.evaluation import Backtest, CrossValidation, Evaluation, FitOn, Ho
 from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
-from partwise.trainers.choice import Choice, Question, conclude
-from partwise.trainers.lightgbm import LightGBMTrainer
+from partwise.trainers.choice import Choice, Question, candidate_name, conclude
+from partwise.trainers.ready import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
 from partwise.trainers.trials import Limits, Study
-from partwise.trainers.xgboost import XGBoostTrainer
 from partwise.tuning.budget import Budget
 from partwise.tuning.pruner import PrunerName
 from partwise.tuning.sampler import SamplerName, check_sampler
@@ -73,7 +72,7 @@ class Tuned(BaseModel):
         default="tuned", title="Kind", description="Tells trainers apart in a document."
     )
     trainer: (
-        Annotated[LightGBMTrainer | XGBoostTrainer, Field(discriminator="kind")]
+        Annotated[ReadyTrainer, Field(discriminator="kind")]
         | Annotated[str, WithJsonSchema({"type": "string", "title": "Function"})]
         | SkipJsonSchema[Callable[..., Any]]
     ) = Field(title="Trainer", description="Whose settings are searched.")
@@ -174,6 +173,11 @@ class Tuned(BaseModel):
         """The column to be predicted."""
         label: str = getattr(self.trainer, "label", "")
         return label
+
+    @property
+    def candidate_name(self) -> str:
+        """How it is called among candidates."""
+        return f"tuned_{candidate_name(self.trainer)}"
 
     @property
     def libraries(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from pydantic import ConfigDict, Field
 
 from partwise.connector.categories import with_categories
 from partwise.errors import InputError
-from partwise.evaluation.metrics import Task  # noqa: TC001
+from partwise.evaluation.metrics import Task
 from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_number
 from partwise.tables.features import (

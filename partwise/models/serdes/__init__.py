@@ -12,6 +12,7 @@ from partwise.models.serdes.keras import KerasSerde
 from partwise.models.serdes.lightgbm import LightGBMSerde
 from partwise.models.serdes.onnx import OnnxSerde
 from partwise.models.serdes.pickle import PickleSerde
+from partwise.models.serdes.plain import PlainSerde
 from partwise.models.serdes.protocol import ModelSerde
 from partwise.models.serdes.torch import TorchSerde
 from partwise.models.serdes.torch_programs import NeuronSerde, Pt2Serde, TorchScriptSerde
@@ -25,6 +26,7 @@ __all__ = [
     "NeuronSerde",
     "OnnxSerde",
     "PickleSerde",
+    "PlainSerde",
     "Pt2Serde",
     "TorchScriptSerde",
     "TorchSerde",
@@ -42,6 +44,7 @@ SERDES: dict[str, Callable[[], ModelSerde]] = {
     "neuron": NeuronSerde,
     "onnx": OnnxSerde,
     "pickle": PickleSerde,
+    "plain": PlainSerde,
     "pt2": Pt2Serde,
     "torch": TorchSerde,
     "torchscript": TorchScriptSerde,
@@ -53,6 +56,7 @@ _NATIVE_TYPES = {
     ("keras", "Model"): "keras",
     ("lightgbm", "Booster"): "lightgbm",
     ("lightgbm", "LGBMModel"): "lightgbm",
+    ("partwise", "PlainModel"): "plain",
     ("torch", "Module"): "torch",
     ("xgboost", "Booster"): "xgboost",
     ("xgboost", "XGBModel"): "xgboost",

@@ -1,0 +1,250 @@
+"""Models of partwise's own: plain values that predict by themselves.
+
+They need no library where they are used, and are kept as JSON (`partwise.models.serdes.plain`).
+"""
+
+import base64
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import ColumnError, InputError
+from partwise.tables.features import feature_matrix, find_columns
+from partwise.tables.steps import StepScale
+
+Link = Literal["identity", "logistic", "softmax"]
+"""What makes predictions of a linear model's sums."""
+
+
+class PlainModel:
+    """A model that is a frozen dataclass of plain values and arrays of numbers."""
+
+    KIND: ClassVar[str]
+
+    @abstractmethod
+    def predict(self, table: pa.Table) -> np.ndarray:
+        """Predict rows.
+
+        Args:
+            table: Has the columns that the model needs, in any order, among others.
+
+        Returns:
+            Doubles of shape (n,), or (n, classes) for several classes.
+
+        Raises:
+            ColumnError: A column is missing, or its type does not fit.
+            InputError: The model has no prediction for a row.
+        """
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the model as JSON has it."""
+        values = {
+            field.name: _array_to_json(value) if isinstance(value, np.ndarray) else value
+            for field in fields(self)  # type: ignore[arg-type]
+            for value in [getattr(self, field.name)]
+        }
+        return {"kind": self.KIND, **values}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ConstantModel(PlainModel):
+    """Predicts the same for every row."""
+
+    KIND: ClassVar[str] = "constant"
+
+    values: np.ndarray
+    """A number of shape (1,), or the probabilities of classes, of shape (classes,)."""
+
+    def predict(self, table: pa.Table) -> np.ndarray:
+        """Predict rows; see `PlainModel.predict`."""
+        if len(self.values) == 1:
+            return np.full(table.num_rows, self.values[0])
+        return np.tile(self.values, (table.num_rows, 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ForecastModel(PlainModel):
+    """Predicts by how many steps of time a row is after the last row trained on."""
+
+    KIND: ClassVar[str] = "forecast"
+
+    time: str
+    """The time column."""
+    scale: StepScale
+    values: np.ndarray
+    """For the steps after the last row, shape (steps,)."""
+    repeats: bool
+    """Whether they start anew at their end, and stand before their start as well."""
+
+    def predict(self, table: pa.Table) -> np.ndarray:
+        """Predict rows; see `PlainModel.predict`."""
+        if self.time not in table.column_names:
+            raise ColumnError(f"The data lacks the time column of the model: {self.time!r}.")
+        steps = self.scale.steps(table.column(self.time), f"The time column {self.time!r}")
+        if self.repeats:
+            return np.asarray(self.values[(steps - 1) % len(self.values)])
+        if len(steps) and not (steps.min() >= 1 and steps.max() <= len(self.values)):
+            wrong = steps.min() if steps.min() < 1 else steps.max()
+            raise InputError(
+                f"The model predicts the {len(self.values)} steps of time after the last row that "
+                f"it was trained on, and a row is at step {wrong}: leave such rows out, or train "
+                "with a longer horizon."
+            )
+        return np.asarray(self.values[steps - 1])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the model as JSON has it."""
+        return {**PlainModel.to_json(self), "scale": asdict(self.scale)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """How columns become the numbers that a model of scikit-learn takes."""
+
+    names: tuple[str, ...]
+    """The features, in the model's order."""
+    categories: Mapping[str, list[Any]]
+    """Those of the categorical ones, as training met them."""
+    fills: tuple[float, ...]
+    """What stands for a missing value of each feature."""
+    one_hot: bool
+    """Whether a column of 0 and 1 is made of each category; else a category is its code."""
+
+    def matrix(self, table: pa.Table) -> np.ndarray:
+        """Return features as doubles of shape (n, k), without NaN.
+
+        Raises:
+            ColumnError: A feature is missing, or its type does not fit.
+        """
+        find_columns(self.names, table.column_names, [])
+        found = feature_matrix(table, self.names, self.categories).astype(np.float64)
+        columns = []
+        for place, name in enumerate(self.names):
+            column = found[:, place]
+            if self.one_hot and name in self.categories:
+                codes = np.arange(len(self.categories[name]))
+                columns.append((column[:, None] == codes).astype(np.float64))
+            else:
+                # Infinite is as little use to these models as missing is.
+                filled = np.where(np.isfinite(column), column, self.fills[place])
+                columns.append(filled[:, None])
+        return np.hstack(columns) if columns else np.empty((table.num_rows, 0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinearModel(PlainModel):
+    """Sums of weighted features."""
+
+    KIND: ClassVar[str] = "linear"
+
+    design: Design
+    weights: np.ndarray
+    """Shape (k, outputs)."""
+    intercepts: np.ndarray
+    """Shape (outputs,)."""
+    link: Link
+
+    def predict(self, table: pa.Table) -> np.ndarray:
+        """Predict rows; see `PlainModel.predict`."""
+        sums = self.design.matrix(table) @ self.weights + self.intercepts
+        if self.link == "softmax":
+            powers = np.exp(sums - sums.max(axis=1, keepdims=True))
+            return np.asarray(powers / powers.sum(axis=1, keepdims=True))
+        if self.link == "identity":
+            return np.asarray(sums[:, 0])
+        # As tanh, which does not overflow.
+        return np.asarray(0.5 * (1 + np.tanh(sums[:, 0] / 2)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the model as JSON has it."""
+        return {**PlainModel.to_json(self), "design": asdict(self.design)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ForestModel(PlainModel):
+    """The mean of decision trees, whose nodes stand one after another, t of them."""
+
+    KIND: ClassVar[str] = "forest"
+
+    design: Design
+    roots: np.ndarray
+    """The first node of each tree, shape (trees,)."""
+    features: np.ndarray
+    """The feature that a node looks at, shape (t,); -1: it is a leaf."""
+    thresholds: np.ndarray
+    """A row whose feature, as a single number, is at most this goes to the left; shape (t,)."""
+    left: np.ndarray
+    """Nodes, shape (t,)."""
+    right: np.ndarray
+    """Nodes, shape (t,)."""
+    values: np.ndarray
+    """Shape (t, outputs)."""
+    is_binary: bool
+    """Whether the second of two outputs is what is predicted."""
+
+    def predict(self, table: pa.Table) -> np.ndarray:
+        """Predict rows; see `PlainModel.predict`."""
+        rows = self.design.matrix(table).astype(np.float32)
+        total = np.zeros((len(rows), self.values.shape[1]))
+        for root in self.roots:
+            nodes = np.full(len(rows), root)
+            going = np.arange(len(rows))
+            while len(going):
+                at = nodes[going]
+                inner = self.features[at] >= 0
+                going, at = going[inner], at[inner]
+                is_left = rows[going, self.features[at]] <= self.thresholds[at]
+                nodes[going] = np.where(is_left, self.left[at], self.right[at])
+            total += self.values[nodes]
+        mean = total / len(self.roots)
+        if self.is_binary:
+            return np.asarray(mean[:, 1])
+        return np.asarray(mean[:, 0] if mean.shape[1] == 1 else mean)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the model as JSON has it."""
+        return {**PlainModel.to_json(self), "design": asdict(self.design)}
+
+
+_KINDS: dict[str, type[PlainModel]] = {
+    kind.KIND: kind for kind in (ConstantModel, ForecastModel, LinearModel, ForestModel)
+}
+
+
+def plain_model(written: Mapping[str, Any]) -> PlainModel:
+    """Return the model that `to_json` wrote.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is none.
+    """
+    values = dict(written)
+    kind = _KINDS[values.pop("kind")]
+    for name, value in values.items():
+        if isinstance(value, dict) and "dtype" in value:
+            values[name] = _array_of_json(value)
+    if "scale" in values:
+        values["scale"] = StepScale(**values["scale"])
+    if "design" in values:
+        values["design"] = Design(**values["design"])
+    return kind(**values)
+
+
+def _array_to_json(array: np.ndarray) -> dict[str, Any]:
+    little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"))
+    return {
+        "dtype": little.dtype.str,
+        "shape": list(little.shape),
+        "base64": base64.b64encode(little.tobytes()).decode(),
+    }
+
+
+def _array_of_json(written: Mapping[str, Any]) -> np.ndarray:
+    dtype = np.dtype(written["dtype"])
+    if dtype.kind not in "fi":
+        raise ValueError(f"an array of {dtype} is no array of numbers")
+    content = base64.b64decode(written["base64"], validate=True)
+    return np.frombuffer(content, dtype).reshape(written["shape"])

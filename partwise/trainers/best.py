@@ -1,0 +1,410 @@
+"""The best of several trainers, for each partition by itself."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_serializer, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from partwise.connector.data_connector import DataConnector
+from partwise.errors import ColumnError, InputError
+from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
+from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
+from partwise.outcomes import Result, Skip
+from partwise.trainers.choice import Choice, Chooser, Question, candidate_name, choose, conclude
+from partwise.trainers.function_candidate import FunctionCandidate, importable_name
+from partwise.trainers.predict import default_predict
+from partwise.trainers.ready import ReadyTrainer
+from partwise.trainers.resolving import resolve_trainer
+from partwise.trainers.scored import HoldoutTrainer, ScoredTrainer
+from partwise.trainers.tuned import Tuned
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from partwise.connector.context import PartitionContext
+    from partwise.evaluation.metrics import Task
+    from partwise.trainers.candidate import Candidate
+
+_Function = SkipJsonSchema[Callable[..., Any]]
+_Name = Annotated[str, WithJsonSchema({"type": "string", "title": "Function"})]
+
+CandidateParameter = ReadyTrainer | Tuned | _Name | _Function
+"""A trainer with its settings, or a train function or its name."""
+
+ARTIFACT = "candidates.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """What a candidate came to on a partition."""
+
+    name: str
+    seconds: float
+    choice: Choice | None = None
+    loss: float = float("inf")
+    reason: str = ""
+    """Why it has lost without a score."""
+    error: Exception | None = None
+
+
+class Best(HoldoutTrainer):
+    """Score several trainers on the same rows of each partition, and keep the best one's model.
+
+    A candidate that raises, skips, or has no score loses. The ledger has the name of the best in
+    its column `candidate`, the scores of all as candidate_<name>_<metric>, and the artifact
+    candidates.json what became of each.
+
+    Example:
+        >>> Best([LightGBMTrainer(label="sales"), Mean(label="sales")], metric="mae").metric
+        'mae'
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Best of several")
+
+    kind: Literal["best"] = Field(
+        default="best", title="Kind", description="Tells trainers apart in a document."
+    )
+    label: str = Field(
+        default="",
+        title="Label",
+        description="The column to be predicted, for candidates that name none.",
+    )
+    candidates: tuple[CandidateParameter, ...] = Field(
+        default=(),
+        min_length=1,
+        validate_default=True,
+        title="Candidates",
+        description="Trainers with their settings, or train functions of (data, context). Of equal "
+        "ones the first is kept. Their own holdout does not count.",
+    )
+    metric: str | _Function = Field(
+        default="",
+        title="Metric",
+        description="What they are compared by: rmse, mae, mape, wape, smape, mase, pinball:0.9, "
+        "logloss, accuracy, auc, or 'package.module:function' of (labels, predictions). Empty: "
+        "rmse, or logloss for classes.",
+    )
+    direction: Direction = Field(
+        default="",
+        title="Direction",
+        description="Which values are better. Empty: as the metric's name says, and the lower ones "
+        "of a function.",
+    )
+    holdout: Evaluation = Field(
+        default=HoldoutFraction(),
+        title="Holdout",
+        description="The rows that candidates are scored on: drawn at random, the latest, the "
+        "windows of a backtest, or the folds of a cross-validation.",
+    )
+    predict: str | _Function = Field(
+        default="",
+        title="Predict",
+        description="'package.module:function' of (data, model, context), by which models of train "
+        "functions predict. Empty: as inference does.",
+    )
+
+    def __init__(self, candidates: Sequence[Any] = (), **settings: Any) -> None:
+        super().__init__(**{**settings, "candidates": candidates})
+
+    @model_validator(mode="after")
+    def _check_candidates(self) -> Best:
+        for candidate in self.candidates:
+            if isinstance(candidate, Best):
+                raise ValueError("candidates cannot be a Best themselves: list its candidates")
+            if isinstance(candidate, type):
+                raise ValueError(f"{candidate.__name__} is a class: give a trainer, with settings")
+            if not isinstance(candidate, BaseModel):
+                continue
+            if not isinstance(candidate, ScoredTrainer | Tuned):
+                raise ValueError(f"{type(candidate).__name__} does not train single partitions")
+            if candidate.holdout not in (HoldoutFraction(), self.holdout):
+                raise ValueError(
+                    f"the candidate {candidate_name(candidate)!r} has a holdout of its own: "
+                    "candidates are scored alike, so give it to Best"
+                )
+        return self
+
+    @field_serializer("candidates", "metric", "predict")
+    def _write_functions(self, value: Any) -> Any:
+        """Write functions by their names.
+
+        Raises:
+            FunctionError: Another process cannot import one.
+        """
+        if isinstance(value, tuple):
+            return [self._write_functions(each) for each in value]
+        if isinstance(value, BaseModel):
+            return value.model_dump(mode="json")
+        return importable_name(value) if callable(value) else value
+
+    def map_functions(self, change: Callable[[Any], Any]) -> Best:
+        """Return a copy in which functions, and names of functions, are replaced.
+
+        Those inside a `Tuned` stay.
+        """
+
+        def changed(value: Any) -> Any:
+            is_name = isinstance(value, str) and ":" in value and not value.startswith("pinball:")
+            is_function = callable(value) and not isinstance(value, BaseModel)
+            return change(value) if is_name or is_function else value
+
+        return self.model_copy(
+            update={
+                "candidates": tuple(changed(candidate) for candidate in self.candidates),
+                "metric": changed(self.metric),
+                "predict": changed(self.predict),
+            }
+        )
+
+    def resolved(self) -> Best:
+        """Return this with the functions that names in it stand for."""
+        found = self.map_functions(resolve_trainer)
+        candidates = [
+            each.resolved() if isinstance(each, Tuned) else each for each in found.candidates
+        ]
+        return found.model_copy(update={"candidates": tuple(candidates)})
+
+    @property
+    def task(self) -> Task:
+        """What is predicted, as the first candidate says that knows it."""
+        return self._known_task() or "regression"
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that train."""
+        found = [getattr(each, "libraries", ()) for each in self.candidates]
+        return tuple(dict.fromkeys(name for names in found for name in names))
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
+        super().check(schema, empty_columns, key_columns)
+        label = self._label_of(schema)
+        check_metric(
+            self._metric(), self._known_task(), is_backtest=isinstance(self.holdout, Backtest)
+        )
+        for name, candidate in self._named(schema).items():
+            if not hasattr(candidate, "check"):
+                continue
+            candidate.check(schema, empty_columns, key_columns)
+            theirs = getattr(getattr(candidate, "trainer", candidate), "task", self.task)
+            if theirs != self.task:
+                raise InputError(
+                    f"The candidate {name!r} predicts for {theirs}, and another for {self.task}: "
+                    "they cannot be compared."
+                )
+            if (own := getattr(candidate, "label", "")) not in ("", label):
+                raise ColumnError(
+                    f"The candidate {name!r} predicts {own!r}, and another {label!r}: they cannot "
+                    "be compared."
+                )
+
+    def reads(self, schema: pa.Schema) -> list[str] | None:
+        """Return the columns that any candidate looks at; None: one may look at all."""
+        names = [self._label_of(schema), *self.holdout.columns]
+        for candidate in self._named(schema).values():
+            theirs = candidate.reads(schema) if hasattr(candidate, "reads") else None
+            if theirs is None:
+                return None
+            names += theirs
+        return list(dict.fromkeys(names))
+
+    def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
+        """Score all candidates on one partition, and keep the model of the best.
+
+        Returns:
+            Its model, with the metrics holdout_<metric>, candidate_<name>_<metric>, windows, and
+            for boosted trees rounds; a Skip where all candidates skip, or no row is held out.
+
+        Raises:
+            InputError: All candidates failed; has the reason of each.
+        """
+        table = self._labelled(data.to_arrow())
+        splits = self.holdout.splits(table, context.seed)
+        if isinstance(splits, Skip):
+            return splits
+        if not splits:
+            return Skip("no row is held out to score candidates on")
+        metric = self._metric()
+        question = Question(splits=splits, metric=metric, season=getattr(self.holdout, "season", 1))
+        named = self._named(table.schema)
+        rows = DataConnector(table)
+        answers = []
+        for name, candidate in named.items():
+            own = context.with_params(_params_of(name, named, context.params), uploads=True)
+            answers.append(_ask(name, candidate, rows, own, question))
+        kept, answers = self._keep(answers, metric)
+        context.upload(_document(answers, kept), ARTIFACT)
+        if kept is None:
+            return _none_of(answers)
+        answer, result = kept
+        for filename, content in ({} if answer.choice is None else answer.choice.artifacts).items():
+            context.upload(content, filename)
+        scores = {
+            f"candidate_{each.name}_{metric.name}": each.choice.score.value
+            for each in answers
+            if each.choice is not None
+        }
+        windows = {"windows": len(splits)} if len(splits) > 1 else {}
+        return Result(result.model, {**result.metrics, **windows, **scores}, answer.name)
+
+    def _keep(
+        self, answers: list[_Answer], metric: Metric
+    ) -> tuple[tuple[_Answer, Result] | None, list[_Answer]]:
+        """Return the best answer that comes to a model, and all answers.
+
+        One whose last fit fails has lost as well.
+        """
+        lost: dict[str, _Answer] = {}
+        for answer in sorted(answers, key=lambda each: each.loss):
+            if answer.choice is None or answer.loss == float("inf"):
+                continue
+            try:
+                result = conclude(answer.choice, self.fit_on, self.holdout, metric)
+            except MemoryError:
+                raise
+            except Exception as error:
+                lost[answer.name] = _failed(answer.name, answer.seconds, error)
+                continue
+            if isinstance(result, Result):
+                return (answer, result), [lost.get(each.name, each) for each in answers]
+            lost[answer.name] = _Answer(
+                name=answer.name, seconds=answer.seconds, reason=result.reason
+            )
+        return None, [lost.get(each.name, each) for each in answers]
+
+    def _metric(self) -> Metric:
+        default = "rmse" if self.task == "regression" else "logloss"
+        return find_metric(self.metric or default, self.direction, resolve_trainer)
+
+    def _known_task(self) -> Task | None:
+        trained = [getattr(each, "trainer", each) for each in self.candidates]
+        return next((each.task for each in trained if hasattr(each, "task")), None)
+
+    def _label_of(self, schema: pa.Schema) -> str:
+        labels = [getattr(each, "label", "") for each in self.candidates]
+        return next((label for label in (self.label, *labels) if label), "") or (
+            super()._label_of(schema)
+        )
+
+    def _named(self, schema: pa.Schema) -> dict[str, Candidate | Chooser]:
+        """Return the candidates as they are asked here, by names of which none is another's."""
+        found: dict[str, Candidate | Chooser] = {}
+        counts: Counter[str] = Counter()
+        for given in self.candidates:
+            candidate = self._asked(given, schema)
+            name = kind = candidate_name(candidate)
+            while name in found:
+                counts[kind] += 1
+                name = f"{kind}_{counts[kind] + 1}"
+            found[name] = candidate
+        return found
+
+    def _asked(self, given: Any, schema: pa.Schema) -> Any:
+        if isinstance(given, BaseModel):
+            # By the holdout it knows which columns are no features.
+            update: dict[str, Any] = {"holdout": self.holdout}
+            if isinstance(given, ScoredTrainer) and not given.label:
+                update["label"] = self._label_of(schema)
+            if isinstance(given, Tuned) and isinstance(given.trainer, ScoredTrainer):
+                label = given.label or self._label_of(schema)
+                update["trainer"] = given.trainer.model_copy(update={"label": label})
+            return given.model_copy(update=update)
+        function = resolve_trainer(given)
+        if hasattr(function, "prepare") or isinstance(function, Chooser):
+            return function
+        predict = resolve_trainer(self.predict) if self.predict else default_predict
+        return FunctionCandidate(function=function, label=self._label_of(schema), predict=predict)
+
+
+def _params_of(name: str, named: dict[str, Any], params: Any) -> dict[str, Any]:
+    """Return the parameters of a partition that are for one candidate, over those for all."""
+    own = params.get(name)
+    of_all = {key: value for key, value in params.items() if key not in named}
+    return {**of_all, **own} if isinstance(own, dict) else of_all
+
+
+def _ask(
+    name: str,
+    candidate: Candidate | Chooser,
+    rows: DataConnector,
+    context: PartitionContext,
+    question: Question,
+) -> _Answer:
+    began = time.monotonic()
+    try:
+        choice = choose(candidate, rows, context, question)
+    except MemoryError:
+        raise
+    except Exception as error:
+        return _failed(name, time.monotonic() - began, error)
+    seconds = time.monotonic() - began
+    if isinstance(choice, Skip):
+        return _Answer(name=name, seconds=seconds, reason=choice.reason)
+    loss = question.metric.loss(choice.score.value)
+    reason = f"its score is {choice.score.value}" if loss == float("inf") else ""
+    return _Answer(name=name, seconds=seconds, choice=choice, loss=loss, reason=reason)
+
+
+def _failed(name: str, seconds: float, error: Exception) -> _Answer:
+    reason = f"{type(error).__name__}: {error}"
+    return _Answer(name=name, seconds=seconds, reason=reason, error=error)
+
+
+def _none_of(answers: list[_Answer]) -> Skip:
+    """Return the Skip of a partition that all candidates skipped.
+
+    Raises:
+        InputError: One failed, or has no score.
+    """
+    reasons = "; ".join(f"{each.name}: {each.reason}" for each in answers)
+    errors = [each.error for each in answers if each.error is not None]
+    if not errors and all(each.choice is None for each in answers):
+        return Skip(f"all {len(answers)} candidates skipped: {reasons}")
+    sentence = f"None of the {len(answers)} candidates came to a model: {reasons}"
+    if not errors:
+        raise InputError(sentence)
+    raise InputError(sentence) from ExceptionGroup("what candidates raised", errors)
+
+
+def _document(answers: list[_Answer], kept: tuple[_Answer, Result] | None) -> list[dict[str, Any]]:
+    """Return what became of each candidate, as JSON has it."""
+    return [
+        {
+            "candidate": each.name,
+            "best": kept is not None and kept[0].name == each.name,
+            "score": None if each.choice is None else _number(each.choice.score.value),
+            "windows": []
+            if each.choice is None
+            else [_number(value) for value in each.choice.score.windows],
+            "metrics": {}
+            if each.choice is None
+            else {key: _number(value) for key, value in each.choice.score.metrics.items()},
+            "settings": {} if each.choice is None else _plain(each.choice.settings),
+            "seconds": round(each.seconds, 6),
+            "reason": each.reason,
+        }
+        for each in answers
+    ]
+
+
+def _number(value: float) -> float | None:
+    """Return a number that JSON has, which are finite ones."""
+    return value if abs(value) < float("inf") else None
+
+
+def _plain(settings: Any) -> Any:
+    return json.loads(json.dumps(dict(settings), default=str))

@@ -1,0 +1,114 @@
+"""A plain train function as a candidate: it is trained on some rows, and predicts others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.connector.data_connector import DataConnector
+from partwise.errors import FunctionError, InputError
+from partwise.outcomes import Result, Skip
+from partwise.tables.features import numbers
+from partwise.trainers.candidate import Fit
+from partwise.trainers.choice import candidate_name
+from partwise.trainers.predict import default_predict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from partwise.connector.context import PartitionContext
+    from partwise.trainers.candidate import Watch
+
+TrainFunction = Callable[..., Any]
+"""(data, context) -> model, `Result` or `Skip`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCandidate:
+    """A function that trains, with one that predicts with its models.
+
+    It is given the rows trained on, and settings in `context.params`. Of files that it uploads,
+    those are kept that it uploads while the model that is kept is trained on all rows.
+    """
+
+    function: TrainFunction
+    label: str
+    predict: Callable[..., Any] = default_predict
+    """(data, model, context) -> a prediction for each row."""
+
+    @property
+    def candidate_name(self) -> str:
+        """How it is called among candidates."""
+        return candidate_name(self.function)
+
+    def prepare(self, data: DataConnector, context: PartitionContext) -> PreparedFunction:
+        """Return the labelled rows of a partition; see `Candidate.prepare`."""
+        return PreparedFunction(self, data.to_arrow(), context)
+
+
+class PreparedFunction:
+    """The labelled rows of a partition; see `PreparedRows`."""
+
+    def __init__(
+        self, candidate: FunctionCandidate, table: pa.Table, context: PartitionContext
+    ) -> None:
+        self.table = table
+        column = table.column(candidate.label)
+        self.labels = numbers(candidate.label, column).astype(np.float64, copy=False)
+        self._candidate, self._context = candidate, context
+
+    def fit(
+        self,
+        train: np.ndarray,
+        test: np.ndarray | None = None,
+        settings: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,  # noqa: ARG002 (a function does not report)
+    ) -> Fit | Skip:
+        """Train a model, and predict other rows with it; see `PreparedRows.fit`.
+
+        Raises:
+            InputError: The function returned no model, or there is no number for each row.
+        """
+        params = {**self._context.params, **(settings or {})}
+        context = self._context.with_params(params, uploads=test is None)
+        rows = DataConnector(self.table.filter(pa.array(train)))
+        outcome = self._candidate.function(rows, context)
+        if isinstance(outcome, Skip):
+            return outcome
+        model = outcome.model if isinstance(outcome, Result) else outcome
+        if model is None:
+            return Skip("the function returned None instead of a model")
+        if test is None:
+            return Fit(model=model, predictions=None)
+        # Without the label, which a model is not to see.
+        asked = self.table.filter(pa.array(test)).drop_columns([self._candidate.label])
+        predicted = self._candidate.predict(DataConnector(asked), model, context)
+        predictions = np.asarray(predicted, dtype=np.float64)
+        if predictions.ndim not in (1, 2) or len(predictions) != asked.num_rows:
+            raise InputError(
+                f"{self._candidate.candidate_name} predicts an array of shape "
+                f"{predictions.shape} for {asked.num_rows} rows: one prediction is needed for each."
+            )
+        return Fit(model=model, predictions=predictions)
+
+
+def importable_name(function: Callable[..., Any]) -> str:
+    """Return "package.module:function", by which another process finds a function.
+
+    Raises:
+        FunctionError: There is no such name.
+    """
+    import sys
+
+    module, qualname = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+    found = getattr(sys.modules.get(module), qualname, None) if qualname else None
+    if module == "__main__" or found is not function:
+        shown = qualname or type(function).__name__
+        raise FunctionError(
+            f"{shown!r} of {module or 'nowhere'} cannot be imported by another process."
+        )
+    return f"{module}:{qualname}"

@@ -1,0 +1,254 @@
+"""The trainers that a model has to beat: a mean, the last value, and that of a season before."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import ConfigDict, Field
+
+from partwise.errors import ColumnError, InputError
+from partwise.evaluation import Backtest, HoldoutByTime
+from partwise.evaluation.metrics import Task
+from partwise.models.plain_models import ConstantModel, ForecastModel, PlainModel
+from partwise.outcomes import Skip
+from partwise.tables.steps import scale_of
+from partwise.tables.times import check_time_column, times_of
+from partwise.trainers.candidate import Fit
+from partwise.trainers.scored import ScoredTrainer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from partwise.connector.context import PartitionContext
+    from partwise.connector.data_connector import DataConnector
+    from partwise.tables.steps import StepScale
+    from partwise.trainers.candidate import Watch
+
+
+class PlainTrainer(ScoredTrainer):
+    """A trainer of plain models, each of which is fitted by one function of rows."""
+
+    def prepare(self, data: DataConnector, context: PartitionContext) -> PreparedPlain:
+        """Return the labelled rows of a partition; see `Candidate.prepare`."""
+        return PreparedPlain(self, self._labelled(data.to_arrow()), context)
+
+    def _check_labels(self, labels: np.ndarray, task: Task) -> None:
+        wrong = ~np.isfinite(labels)
+        if task != "regression":
+            wrong |= (labels < 0) | (labels != np.floor(labels))
+        if task == "binary":
+            wrong |= labels > 1
+        if wrong.any():
+            what = (
+                "finite" if task == "regression" else f"a class of a {task} model, counted from 0"
+            )
+            raise InputError(f"Labels have to be {what}, and {labels[wrong][0]:g} is among them.")
+
+    @abstractmethod
+    def _fit(
+        self,
+        rows: PreparedPlain,
+        train: np.ndarray,
+        test: np.ndarray | None,
+        settings: Mapping[str, Any],
+    ) -> PlainModel | Skip:
+        """Train a model on some rows; `test` says which it will be scored on."""
+
+
+class PreparedPlain:
+    """The labelled rows of a partition; see `PreparedRows`."""
+
+    def __init__(self, trainer: PlainTrainer, table: pa.Table, context: PartitionContext) -> None:
+        self.table = table
+        self.labels = trainer._labels(table)
+        self.context = context
+        self._trainer = trainer
+        trainer._check_labels(self.labels, trainer.task)
+
+    def fit(
+        self,
+        train: np.ndarray,
+        test: np.ndarray | None = None,
+        settings: Mapping[str, Any] | None = None,
+        watch: Watch | None = None,  # noqa: ARG002 (there are no rounds)
+    ) -> Fit | Skip:
+        """Train a model, and predict other rows with it; see `PreparedRows.fit`."""
+        if not train.any():
+            return Skip("no row to train on")
+        model = self._trainer._fit(self, train, test, settings or {})
+        if isinstance(model, Skip):
+            return model
+        predictions = None
+        if test is not None:
+            predictions = model.predict(self.table.filter(pa.array(test)))
+        return Fit(model=model, predictions=predictions, task=self._trainer.task)
+
+
+class Mean(PlainTrainer):
+    """Predict the mean of the labels, or how frequent each class is.
+
+    Example:
+        >>> Mean(label="sales").task
+        'regression'
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Mean")
+
+    kind: Literal["mean"] = Field(
+        default="mean", title="Kind", description="Tells trainers apart in a document."
+    )
+    predicts: Task = Field(
+        default="regression",
+        title="Predicts",
+        description="A number, or the probabilities of two or more classes, counted from 0.",
+    )
+
+    @property
+    def task(self) -> Task:
+        """What is predicted."""
+        return self.predicts
+
+    def reads(self, schema: pa.Schema) -> list[str]:
+        """Return the columns that are looked at."""
+        return [self._label_of(schema), *([] if self.holdout is None else self.holdout.columns)]
+
+    def _fit(
+        self,
+        rows: PreparedPlain,
+        train: np.ndarray,
+        test: np.ndarray | None,  # noqa: ARG002 (no matter to this one)
+        settings: Mapping[str, Any],  # noqa: ARG002 (it has none)
+    ) -> ConstantModel:
+        labels = rows.labels[train]
+        if self.predicts != "multiclass":
+            return ConstantModel(values=np.array([labels.mean()]))
+        counts = np.bincount(labels.astype(np.int64), minlength=int(rows.labels.max()) + 1)
+        return ConstantModel(values=counts / counts.sum())
+
+
+class ForecastTrainer(PlainTrainer):
+    """A trainer that predicts by time alone."""
+
+    time: str = Field(
+        default="",
+        title="Time column",
+        description="A timestamp, a date or a number that orders rows. Empty: that of the holdout. "
+        "Of rows of one time the mean counts.",
+    )
+
+    @property
+    def task(self) -> Task:
+        """What is predicted: numbers."""
+        return "regression"
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
+        super().check(schema, empty_columns, key_columns)
+        time = self._time_column()
+        check_time_column(time, f"The time column {time!r}", schema, empty_columns)
+
+    def reads(self, schema: pa.Schema) -> list[str]:
+        """Return the columns that are looked at."""
+        of_holdout = () if self.holdout is None else self.holdout.columns
+        return list(dict.fromkeys([self._time_column(), self._label_of(schema), *of_holdout]))
+
+    def _time_column(self) -> str:
+        if self.time:
+            return self.time
+        if isinstance(self.holdout, Backtest | HoldoutByTime):
+            return self.holdout.columns[0]
+        raise ColumnError(
+            f"{type(self).__name__} predicts by time, and knows no time column: it needs time=, or "
+            "a holdout that has one, such as Backtest."
+        )
+
+    def _series(
+        self, rows: PreparedPlain, train: np.ndarray
+    ) -> tuple[StepScale, np.ndarray, np.ndarray] | Skip:
+        """Return steps of time at which rows are, ascending up to 0, and the mean label of each."""
+        column = rows.table.column(self._time_column())
+        present = train & times_of(column).present
+        scale = scale_of(column.filter(pa.array(present)))
+        if scale is None:
+            return Skip("no row to train on has a time")
+        steps = scale.steps(column.filter(pa.array(present)), "The time column")
+        places, codes = np.unique(steps, return_inverse=True)
+        means = np.bincount(codes, rows.labels[present]) / np.bincount(codes)
+        return scale, places, means
+
+
+class SeasonalNaive(ForecastTrainer):
+    """Predict what was a season before, or as many seasons before as it takes.
+
+    Example:
+        >>> SeasonalNaive(label="sales", time="date", season=7).season
+        7
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Seasonal naive")
+
+    kind: Literal["seasonal_naive"] = Field(
+        default="seasonal_naive", title="Kind", description="Tells trainers apart in a document."
+    )
+    season: int = Field(
+        default=1,
+        ge=1,
+        title="Season",
+        description="Steps of time after which a season repeats: 7 for days of a week. A step is "
+        "the most frequent distance between the times of rows.",
+    )
+
+    def _fit(
+        self,
+        rows: PreparedPlain,
+        train: np.ndarray,
+        test: np.ndarray | None,  # noqa: ARG002 (it predicts any step)
+        settings: Mapping[str, Any],
+    ) -> ForecastModel | Skip:
+        series = self._series(rows, train)
+        if isinstance(series, Skip):
+            return series
+        scale, places, means = series
+        season = int(settings.get("season", self.season))
+        if (length := int(1 - places[0])) < season:
+            return Skip(f"too short: {length} steps of time, and a season of {season}")
+        # A place of the season that no row is at has the mean of all.
+        values = np.full(season, means.mean())
+        values[(places - 1) % season] = means  # the last of each place stays
+        return ForecastModel(time=self._time_column(), scale=scale, values=values, repeats=True)
+
+
+class LastValue(ForecastTrainer):
+    """Predict the last value for ever.
+
+    Example:
+        >>> LastValue(label="sales", time="date").time
+        'date'
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Last value")
+
+    kind: Literal["last_value"] = Field(
+        default="last_value", title="Kind", description="Tells trainers apart in a document."
+    )
+
+    def _fit(
+        self,
+        rows: PreparedPlain,
+        train: np.ndarray,
+        test: np.ndarray | None,  # noqa: ARG002 (it predicts any step)
+        settings: Mapping[str, Any],  # noqa: ARG002 (it has none)
+    ) -> ForecastModel | Skip:
+        series = self._series(rows, train)
+        if isinstance(series, Skip):
+            return series
+        scale, _, means = series
+        return ForecastModel(time=self._time_column(), scale=scale, values=means[-1:], repeats=True)

@@ -1,0 +1,232 @@
+"""A linear model and a random forest, trained by scikit-learn."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+from pydantic import ConfigDict, Field, JsonValue
+
+from partwise.errors import InputError
+from partwise.evaluation.metrics import Task
+from partwise.models.plain_models import Design, ForestModel, LinearModel
+from partwise.outcomes import Skip
+from partwise.tables.features import feature_matrix, find_categories
+from partwise.trainers.naive import PlainTrainer, PreparedPlain
+from partwise.trainers.scored import TabularTrainer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import ModuleType
+
+
+class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
+    """What the two have in common."""
+
+    predicts: Task = Field(
+        default="regression",
+        title="Predicts",
+        description="A number, or the probabilities of two or more classes, counted from 0.",
+    )
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        title="Parameters",
+        description="Parameters of the estimator of scikit-learn, by its own names. A partition's "
+        "share of the run's params overrides them.",
+    )
+    min_rows: int = Field(
+        default=10,
+        ge=1,
+        title="Fewest rows",
+        description="A partition with fewer rows to train on is skipped.",
+    )
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that train."""
+        return ("sklearn",)
+
+    @property
+    def task(self) -> Task:
+        """What is predicted."""
+        return self.predicts
+
+    def _params(self, rows: PreparedPlain, settings: Mapping[str, Any]) -> dict[str, Any]:
+        of_partition = {k: v for k, v in rows.context.params.items() if v is not None}
+        return {**self.params, **of_partition, **settings}
+
+    def _enough(self, train: np.ndarray) -> Skip | None:
+        count = int(train.sum())
+        return Skip(f"too few rows: {count} of {self.min_rows}") if count < self.min_rows else None
+
+    def _design(self, rows: PreparedPlain, train: np.ndarray, *, one_hot: bool) -> Design:
+        """Return how features become numbers, as the rows trained on say."""
+        columns = self._choose_features(rows.table.schema, rows.context.key_columns)
+        table = rows.table.filter(pa.array(train))
+        categories = {name: find_categories(table.column(name)) for name in columns.categorical}
+        found = feature_matrix(table, columns.names, categories).astype(np.float64)
+        fills = []
+        for place, name in enumerate(columns.names):
+            present = found[np.isfinite(found[:, place]), place]
+            # No code is -1: a tree can tell what is missing from all categories.
+            middle = float(np.median(present)) if len(present) else 0.0
+            fills.append(-1.0 if name in categories else middle)
+        return Design(
+            names=columns.names, categories=categories, fills=tuple(fills), one_hot=one_hot
+        )
+
+
+class Linear(_ScikitLearnTrainer):
+    """Train a linear model: Ridge of scikit-learn, and LogisticRegression for classes.
+
+    Features are scaled to one variance. Missing values are the median of the rows trained on, and a
+    category is a column of its own.
+
+    Example:
+        >>> Linear(label="sales", params={"alpha": 10}).kind
+        'linear'
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Linear model")
+
+    kind: Literal["linear"] = Field(
+        default="linear", title="Kind", description="Tells trainers apart in a document."
+    )
+
+    def _fit(
+        self,
+        rows: PreparedPlain,
+        train: np.ndarray,
+        test: np.ndarray | None,  # noqa: ARG002 (no matter to this one)
+        settings: Mapping[str, Any],
+    ) -> LinearModel | Skip:
+        if (skip := self._enough(train)) is not None:
+            return skip
+        linear_model = _scikit_learn("linear_model")
+        design = self._design(rows, train, one_hot=True)
+        matrix, labels = design.matrix(rows.table.filter(pa.array(train))), rows.labels[train]
+        means, scales = matrix.mean(axis=0), matrix.std(axis=0)
+        scales = np.where(scales == 0, 1, scales)
+        scaled = (matrix - means) / scales
+        params = self._params(rows, settings)
+        if self.predicts == "regression":
+            fitted = linear_model.Ridge(**params).fit(scaled, labels)
+            weights, intercepts = fitted.coef_[:, None], np.array([fitted.intercept_])
+        else:
+            n_classes = 2 if self.predicts == "binary" else int(rows.labels.max()) + 1
+            if len(np.unique(labels)) < 2:
+                return Skip("one class only among the rows to train on")
+            fitted = linear_model.LogisticRegression(**params).fit(scaled, labels.astype(np.int64))
+            weights, intercepts = _of_classes(fitted, n_classes, self.predicts)
+        weights = weights / scales[:, None]
+        return LinearModel(
+            design=design,
+            weights=weights,
+            intercepts=intercepts - means @ weights,
+            link={"regression": "identity", "binary": "logistic", "multiclass": "softmax"}[  # type: ignore[arg-type]
+                self.predicts
+            ],
+        )
+
+
+def _of_classes(fitted: Any, n_classes: int, task: Task) -> tuple[np.ndarray, np.ndarray]:
+    """Return the weights and intercepts of a classifier for all classes."""
+    coefficients, intercepts = fitted.coef_.T, fitted.intercept_
+    if task == "binary":
+        return coefficients, intercepts
+    if coefficients.shape[1] == 1:  # two classes, of which the second has the weights
+        coefficients = np.hstack([np.zeros_like(coefficients), coefficients])
+        intercepts = np.append(0.0, intercepts)
+    weights = np.zeros((len(coefficients), n_classes))
+    # A class that was not met has next to no probability.
+    all_intercepts = np.full(n_classes, -1e3)
+    weights[:, fitted.classes_] = coefficients
+    all_intercepts[fitted.classes_] = intercepts
+    return weights, all_intercepts
+
+
+class RandomForest(_ScikitLearnTrainer):
+    """Train a random forest of scikit-learn.
+
+    Missing values are the median of the rows trained on, and a category is a number.
+
+    Example:
+        >>> RandomForest(label="sales", params={"n_estimators": 50}).kind
+        'random_forest'
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="Random forest")
+
+    kind: Literal["random_forest"] = Field(
+        default="random_forest", title="Kind", description="Tells trainers apart in a document."
+    )
+
+    def _fit(
+        self,
+        rows: PreparedPlain,
+        train: np.ndarray,
+        test: np.ndarray | None,  # noqa: ARG002 (no matter to this one)
+        settings: Mapping[str, Any],
+    ) -> ForestModel | Skip:
+        if (skip := self._enough(train)) is not None:
+            return skip
+        ensemble = _scikit_learn("ensemble")
+        design = self._design(rows, train, one_hot=False)
+        matrix = design.matrix(rows.table.filter(pa.array(train))).astype(np.float32)
+        params = {
+            "random_state": rows.context.seed,
+            "n_jobs": rows.context.threads,
+            **self._params(rows, settings),
+        }
+        labels = rows.labels[train]
+        if self.predicts == "regression":
+            fitted = ensemble.RandomForestRegressor(**params).fit(matrix, labels)
+            return _forest(fitted, design, np.arange(1), 1, is_binary=False)
+        n_classes = 2 if self.predicts == "binary" else int(rows.labels.max()) + 1
+        fitted = ensemble.RandomForestClassifier(**params).fit(matrix, labels.astype(np.int64))
+        is_binary = self.predicts == "binary"
+        return _forest(fitted, design, fitted.classes_, n_classes, is_binary=is_binary)
+
+
+def _forest(
+    fitted: Any, design: Design, outputs: np.ndarray, n_outputs: int, *, is_binary: bool
+) -> ForestModel:
+    """Return the trees of a forest one after another."""
+    trees = [estimator.tree_ for estimator in fitted.estimators_]
+    counts = [tree.node_count for tree in trees]
+    roots = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
+    values = np.zeros((sum(counts), n_outputs))
+    values[:, outputs] = np.concatenate([tree.value[:, 0, :] for tree in trees])
+    if n_outputs > 1:
+        values /= values.sum(axis=1, keepdims=True)
+
+    def joined(name: str) -> np.ndarray:
+        return np.concatenate([getattr(tree, name) for tree in trees])
+
+    def nodes(name: str) -> np.ndarray:
+        shifted = [getattr(tree, name) + root for tree, root in zip(trees, roots, strict=True)]
+        return np.concatenate(shifted).astype(np.int32)
+
+    features = joined("feature").astype(np.int32)
+    return ForestModel(
+        design=design,
+        roots=roots,
+        features=np.where(joined("children_left") < 0, -1, features).astype(np.int32),
+        thresholds=joined("threshold"),
+        left=nodes("children_left"),
+        right=nodes("children_right"),
+        values=values,
+        is_binary=is_binary,
+    )
+
+
+def _scikit_learn(module: str) -> ModuleType:
+    import importlib
+
+    try:
+        return importlib.import_module(f"sklearn.{module}")
+    except ImportError as error:
+        raise InputError(
+            "Linear models and random forests need scikit-learn: install partwise[sklearn]."
+        ) from error

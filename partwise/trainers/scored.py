@@ -1,0 +1,279 @@
+"""What trainers that are scored have in common: a label, features, a holdout, and metrics."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from partwise.errors import ColumnError
+from partwise.evaluation import (
+    CrossValidation,
+    Evaluation,
+    FitOn,
+    HoldoutFraction,
+    fits_on_all,
+)
+from partwise.form_schema import for_forms
+from partwise.outcomes import Result, Skip
+from partwise.tables.column_names import names_in_words
+from partwise.tables.column_types import is_number
+from partwise.tables.features import FeatureColumns, choose_features, numbers
+from partwise.tables.roles import marked_labels
+from partwise.trainers.candidate import score
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from partwise.connector.context import PartitionContext
+    from partwise.connector.data_connector import DataConnector
+    from partwise.evaluation.metrics import Task
+    from partwise.trainers.candidate import PreparedRows
+
+
+class LabelSettings(BaseModel):
+    """The column that a model predicts."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=for_forms)
+
+    label: str = Field(
+        default="",
+        title="Label",
+        description="The column to be predicted. Rows in which it is null are left out. Empty: the "
+        "one that the dataset marks as its label.",
+    )
+
+    def _label_of(self, schema: pa.Schema) -> str:
+        """Return the label's name: the one given, else the one that the rows' dataset marks."""
+        marked = marked_labels(schema)
+        if self.label or len(marked) == 1:
+            return self.label or marked[0]
+        found = (
+            f"several columns are marked: {names_in_words(marked)}"
+            if marked
+            else ("the rows mark none, as those of a dataset registered with label= do")
+        )
+        raise ColumnError(
+            f"The trainer was given no label, and {found}: it needs --label, or label= in Python."
+        )
+
+    def _check_label_column(self, schema: pa.Schema, empty_columns: frozenset[str]) -> None:
+        label = self._label_of(schema)
+        if label not in schema.names:
+            raise ColumnError(
+                f"The label {label!r} is missing; there are {names_in_words(schema.names)}."
+            )
+        if label in empty_columns:
+            raise ColumnError(f"The label {label!r} is null in every row.")
+        kind = schema.field(label).type
+        if not is_number(kind):
+            raise ColumnError(
+                f"The label {label!r} is {kind}, but numbers are needed; classes are counted "
+                "from 0."
+            )
+
+
+class FeatureSettings(LabelSettings):
+    """The label, and the columns that it is predicted from."""
+
+    features: tuple[str, ...] = Field(
+        default=(),
+        title="Features",
+        description="The columns to predict from. None: all but the label, the key columns and "
+        "the holdout's time column.",
+    )
+    categorical: tuple[str, ...] = Field(
+        default=(),
+        title="Categorical features",
+        description="Features whose values are categories. Those of an Arrow dictionary type are "
+        "so in any case; text is a feature only when it is listed here.",
+    )
+
+
+class HoldoutTrainer(LabelSettings):
+    """A trainer that holds out rows on which models are scored."""
+
+    holdout: Evaluation | None = Field(
+        default=HoldoutFraction(),
+        title="Holdout",
+        description="The rows that are not trained on, from which the metrics are computed: drawn "
+        "at random, the latest, the windows of a backtest, or the folds of a cross-validation, "
+        "each with a model of its own. None: all rows are trained on, and there are no such "
+        "metrics.",
+    )
+    fit_on: FitOn = Field(
+        default="auto",
+        title="Fit on",
+        description="The rows that the kept model is trained on: all, those that are not held out "
+        'in the last window ("train"), or "auto": all after a backtest or a cross-validation, '
+        "else those that are not held out.",
+    )
+
+    @model_validator(mode="after")
+    def _check_fit_on(self) -> HoldoutTrainer:
+        if self.fit_on == "train" and isinstance(self.holdout, CrossValidation):
+            raise ValueError(
+                'fit_on="train" needs a last window, which a cross-validation does not have'
+            )
+        return self
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that train, besides partwise."""
+        return ()
+
+    @property
+    @abstractmethod
+    def task(self) -> Task:
+        """What is predicted: a number, or one of two or more classes."""
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,  # noqa: ARG002 (others look at them)
+    ) -> None:
+        """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
+        self._check_label_column(schema, empty_columns)
+        if self.holdout is not None:
+            self.holdout.check(schema, empty_columns)
+
+    def held_out(self, table: pa.Table, seed: int) -> tuple[pa.Table, np.ndarray]:
+        """Return the rows that are held out of training, and their labels.
+
+        Args:
+            table: A partition's rows.
+            seed: The partition's own, as in training.
+
+        Returns:
+            The rows (all labelled ones, where none is held out), and the labels as doubles of shape
+            (n,).
+
+        Raises:
+            ColumnError: The label is missing, or null in every row.
+        """
+        rows = self._labelled(table)
+        splits = [] if self.holdout is None else self.holdout.splits(rows, seed)
+        if not isinstance(splits, Skip) and splits:
+            rows = rows.filter(pa.array(np.logical_or.reduce([split.test for split in splits])))
+        return rows, self._labels(rows)
+
+    def _labels(self, table: pa.Table) -> np.ndarray:
+        """Return the labels of rows as doubles of shape (n,)."""
+        label = self._label_of(table.schema)
+        return numbers(label, table.column(label)).astype(np.float64, copy=False)
+
+    def _labelled(self, table: pa.Table) -> pa.Table:
+        """Return the rows that have a label."""
+        label = self._label_of(table.schema)
+        if label not in table.column_names:
+            raise ColumnError(f"The label {label!r} is missing.")
+        labels = table.column(label)
+        present = ~np.isnan(numbers(label, labels))
+        if not present.any():
+            raise ColumnError(f"The label {label!r} is null in all {len(labels)} rows.")
+        return table if present.all() else table.filter(pa.array(present))
+
+
+class ScoredTrainer(HoldoutTrainer):
+    """A trainer whose models are scored on rows which they were not trained on."""
+
+    @abstractmethod
+    def prepare(self, data: DataConnector, context: PartitionContext) -> PreparedRows:
+        """Return the labelled rows of a partition; see `Candidate.prepare`."""
+
+    def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
+        """Train one partition, and measure the model on what is held out.
+
+        Returns:
+            The model with the metrics train_rows, holdout_rows, null_label_rows, where rows are
+            held out holdout_<metric>, and for boosted trees rounds; or a Skip where there are too
+            few rows.
+
+        Raises:
+            ColumnError: The label has no values, or a column's type does not fit.
+            InputError: A label is infinite or no class, or a parameter cannot be used.
+        """
+        rows = self.prepare(data, context)
+        splits = [] if self.holdout is None else self.holdout.splits(rows.table, context.seed)
+        if isinstance(splits, Skip):
+            return splits
+        scored = score(rows, splits, season=getattr(self.holdout, "season", 1))
+        if isinstance(scored, Skip):
+            return scored
+        every = np.ones(rows.table.num_rows, dtype=bool)
+        kept, trained = scored.last, splits[-1].train if splits else every
+        if kept is None or fits_on_all(self.fit_on, self.holdout):
+            # Without early stopping, as no rows are left to stop by.
+            settings = {} if scored.rounds is None else {"rounds": scored.rounds}
+            trained = every
+            whole = rows.fit(trained, None, settings)
+            if isinstance(whole, Skip):
+                return whole
+            kept = whole
+        metrics: dict[str, float] = {} if kept.rounds is None else {"rounds": kept.rounds}
+        metrics |= {
+            "train_rows": int(trained.sum()),
+            "holdout_rows": int(sum(split.test.sum() for split in splits)),
+            "null_label_rows": data.to_arrow().num_rows - rows.table.num_rows,
+        }
+        if len(splits) > 1:
+            metrics["windows"] = len(splits)
+        metrics |= {f"holdout_{name}": value for name, value in scored.metrics.items()}
+        return Result(kept.model, metrics)
+
+
+class TabularTrainer(FeatureSettings, ScoredTrainer):
+    """A trainer whose models predict each row from its other columns."""
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data, before any work.
+
+        Args:
+            schema: Of the rows that partitions will have, key columns included.
+            empty_columns: Columns in which every value of every partition is null.
+            key_columns: The columns that make the keys. None: not known, so that features which
+                nobody named are left unchecked.
+
+        Raises:
+            ColumnError: A column is missing or its type does not fit.
+            InputError: The library does not know a parameter.
+        """
+        super().check(schema, empty_columns, key_columns)
+        if self.features or key_columns is not None:
+            self._choose_features(schema, key_columns or ())
+
+    def reads(self, schema: pa.Schema) -> list[str] | None:
+        """Return the columns that are looked at: features, label and those of the holdout.
+
+        Returns:
+            None where no features are named: then all columns are looked at.
+        """
+        # A class that is derived from this one may look at more than these settings say.
+        if not self.features or not type(self).__module__.startswith("partwise.trainers."):
+            return None
+        names = [*self.features, self._label_of(schema)]
+        if self.holdout is not None:
+            names += self.holdout.columns
+        return list(dict.fromkeys(names))
+
+    def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
+        # A key is constant within its partition, and another label would give this one away.
+        left_out = {*key_columns, *marked_labels(schema)}
+        if self.holdout is not None:
+            left_out.update(self.holdout.columns)
+        return choose_features(
+            schema,
+            label=self._label_of(schema),
+            features=self.features,
+            categorical=self.categorical,
+            left_out=left_out,
+        )

@@ -1,0 +1,114 @@
+"""Statistical models of one series, by the package statsforecast."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from pydantic import ConfigDict, Field, JsonValue
+
+from partwise.errors import InputError
+from partwise.models.plain_models import ForecastModel
+from partwise.outcomes import Skip
+from partwise.trainers.naive import ForecastTrainer, PreparedPlain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MOST_GAPS = 10
+"""Steps of time for each that rows are at, beyond which a series has no regular times."""
+
+
+class StatsForecast(ForecastTrainer):
+    """Forecast with a model of statsforecast, from the times and labels of rows alone.
+
+    Steps without rows are filled in between their neighbours. The kept model is the forecast for
+    the next `horizon` steps after the last row trained on, so that it needs no package.
+
+    Example:
+        >>> StatsForecast("AutoETS", label="sales", time="date", season=7).horizon
+        100
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, title="StatsForecast")
+
+    kind: Literal["statsforecast"] = Field(
+        default="statsforecast", title="Kind", description="Tells trainers apart in a document."
+    )
+    model: str = Field(
+        default="AutoETS",
+        title="Model",
+        description="A class of statsforecast.models: AutoETS, AutoARIMA, AutoTheta, AutoCES, "
+        "SeasonalExponentialSmoothingOptimized and others that forecast a series.",
+    )
+    season: int = Field(
+        default=1,
+        ge=1,
+        title="Season",
+        description="Steps of time after which a season repeats: 7 for days of a week.",
+    )
+    horizon: int = Field(
+        default=100,
+        ge=1,
+        title="Horizon",
+        description="How many steps of time the kept model predicts.",
+    )
+    params: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        title="Parameters",
+        description="Further arguments of the class.",
+    )
+
+    def __init__(self, model: str = "AutoETS", **settings: Any) -> None:
+        super().__init__(**{**settings, "model": model})
+
+    @property
+    def candidate_name(self) -> str:
+        """How it is called among candidates."""
+        return self.model.lower()
+
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that train."""
+        return ("statsforecast",)
+
+    def _fit(
+        self,
+        rows: PreparedPlain,
+        train: np.ndarray,
+        test: np.ndarray | None,
+        settings: Mapping[str, Any],
+    ) -> ForecastModel | Skip:
+        series = self._series(rows, train)
+        if isinstance(series, Skip):
+            return series
+        scale, places, means = series
+        length = int(1 - places[0])
+        if length > _MOST_GAPS * len(places):
+            return Skip(f"rows are at {len(places)} of {length} steps of time, which is no series")
+        regular = np.interp(np.arange(places[0], 1), places, means)
+        horizon = self.horizon
+        if test is not None:
+            column = rows.table.column(self._time_column()).filter(test)
+            horizon = max(horizon, int(scale.steps(column, "The time column").max()))
+        values = self._forecast(regular, horizon, settings)
+        return ForecastModel(time=self._time_column(), scale=scale, values=values, repeats=False)
+
+    def _forecast(
+        self, series: np.ndarray, horizon: int, settings: Mapping[str, Any]
+    ) -> np.ndarray:
+        try:
+            from statsforecast import models
+        except ImportError as error:
+            raise InputError(
+                "StatsForecast needs the package statsforecast: install partwise[statsforecast]."
+            ) from error
+        kind = getattr(models, self.model, None)
+        if not isinstance(kind, type):
+            raise InputError(f"statsforecast.models has no class {self.model!r}.")
+        params: dict[str, Any] = {"season_length": self.season, **self.params, **settings}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            forecast = kind(**params).forecast(y=series, h=horizon)
+        return np.asarray(forecast["mean"], dtype=np.float64)
