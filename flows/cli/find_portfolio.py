@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from partwise.flows.cli.call_options import CallOptions
 from partwise.flows.cli.options import RowOptions, TrainerOptions
 from partwise.flows.cli.train import Data
-from partwise.flows.cli.tuning_options import TUNING, Metric, Tune
+from partwise.flows.cli.tuning_options import TUNING, Tune
 
 _CALL = CallOptions()
 
@@ -22,7 +22,6 @@ def find_portfolio(
     sample: Annotated[int, Parameter(group=TUNING, help="On how many partitions.")] = 200,
     trials: Annotated[int, Parameter(group=TUNING, help="How many settings.")] = 100,
     size: Annotated[int, Parameter(group=TUNING, help="How many are picked.")] = 8,
-    metric: Metric = "",
     sampler: Annotated[
         Literal["random", "grid"],
         Parameter(group=TUNING, help="How settings are drawn; grid for all there are."),
@@ -36,14 +35,14 @@ def find_portfolio(
     from partwise.flows.cli.flow_calls import call_and_print
     from partwise.flows.cli.tuning_options import parse_tune, without_holdout
 
-    built, holdout = without_holdout(trainer.build())
+    built, holdout = without_holdout(trainer.build(is_tuned=True))
     arguments = {
         "trainer": built,
         "space": parse_tune(tune),
         "sample": sample,
         "trials": trials,
         "size": size,
-        "metric": metric,
+        "metric": trainer.metric or "",
         "holdout": holdout,
         "sampler": sampler,
         **rows.arguments(),

@@ -13,25 +13,29 @@ from cyclopts import Group, Parameter
 
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
+from partwise.flows.cli.evaluation_options import EvaluationOptions
 from partwise.flows.cli.parsing import (
     build_settings,
     flag,
     given_options,
     parse_condition,
     parse_parameter,
-    parse_value,
     split_names,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from partwise.evaluation import HoldoutByTime, HoldoutFraction
     from partwise.flows.orchestration.run_flow import FlowKind
     from partwise.flows.running.parameters import Cluster
-    from partwise.trainers import LightGBMTrainer, XGBoostTrainer
+    from partwise.trainers import HoldoutTrainer
 
 Names = tuple[str, ...]
+_SETTINGS = (
+    *("label", "features", "categorical", "rounds", "early_stopping_rounds", "min_rows"),
+    *("threads", "predicts", "season"),
+)
+"""Options of a trainer that are settings of the same name, of those trainers that have them."""
 StoreUrl = Annotated[str, Parameter(env_var="PARTWISE_STORE")]
 
 TRAINER, INFERENCE, ROWS, RUN, EXECUTION, CLUSTER = (
@@ -168,11 +172,19 @@ class ClusterOptions:
 
 @Parameter(name="*", group=TRAINER)
 @dataclass(frozen=True, kw_only=True)
-class TrainerOptions:
-    """What trains, and the settings of the two trainers that need no code."""
+class TrainerOptions(EvaluationOptions):
+    """What trains, and the settings of the trainers that need no code."""
 
     trainer: str
-    """lightgbm, xgboost, or a function of your own: package.module:function."""
+    """lightgbm, xgboost, linear, random_forest, seasonal_naive, last_value, mean, statsforecast;
+    best of several --candidate; or a function of your own: package.module:function."""
+    candidate: Names = ()
+    """With --trainer best: one of these trainers, a class of statsforecast such as AutoARIMA, or a
+    function of your own. Given several times for several."""
+    metric: str | None = None
+    """What candidates, or settings that are searched, are compared by: rmse, mae, wape, smape,
+    mase, logloss, auc, or a function of (labels, predictions), package.module:function. Default:
+    rmse, or logloss for classes."""
     label: str | None = None
     """The column to be predicted. Default: the one that a dataset marks as its label."""
     features: Names = ()
@@ -180,71 +192,113 @@ class TrainerOptions:
     categorical: Names = ()
     """Features whose values are categories."""
     param: Names = ()
-    """A parameter of the library by its own name, such as num_leaves=15; may be repeated."""
+    """A parameter of the library by its own name, such as num_leaves=15; may be repeated. With
+    --trainer best, that of a candidate: lightgbm.num_leaves=15."""
     rounds: int | None = None
     """The most boosting rounds. Default: 100."""
-    holdout_fraction: float | None = None
-    """The share of each partition's rows that is held out for the metrics. Default: 0.2."""
-    holdout_by_time: str | None = None
-    """A column by which the latest rows are held out, in place of random ones."""
-    holdout_start: str | None = None
-    """With --holdout-by-time: the first time held out, in place of a fraction."""
-    no_holdout: bool = False
-    """Train on all rows, without metrics of a holdout."""
     early_stopping_rounds: int | None = None
     """Stop when the holdout has not improved for so many rounds."""
     min_rows: int | None = None
     """A partition with fewer rows to train on is skipped. Default: 10."""
     threads: int | None = None
     """Threads for one model, or more where --partition-cpus is more. Default: 1."""
+    predicts: Literal["regression", "binary", "multiclass"] | None = None
+    """What linear models, random forests and means predict. Default: regression."""
 
-    def build(self) -> "LightGBMTrainer | XGBoostTrainer | str":
+    def build(self, *, is_tuned: bool = False) -> "HoldoutTrainer | str":
         """Return the trainer, or the name of a function.
+
+        Args:
+            is_tuned: Whether its settings are searched, which --metric is for as well.
 
         Raises:
             InputError: A setting is wrong, or does not go with the trainer.
         """
-        settings = given_options(vars(self))
-        del settings["trainer"]
+        given = given_options(vars(self))
+        del given["trainer"]
+        if is_tuned:
+            given.pop("metric", None)
         if ":" in self.trainer:
-            if settings:
+            if given:
                 raise InputError(
-                    f"{flag(next(iter(settings)))} is a setting of the trainers lightgbm and "
-                    f"xgboost; {self.trainer} has its own: leave it out."
+                    f"{flag(next(iter(given)))} is a setting of partwise's own trainers; "
+                    f"{self.trainer} has its own: leave it out."
                 )
             return self.trainer
-        from partwise.trainers import TRAINERS
+        if self.trainer == "best":
+            return self._best()
+        for name in ("candidate", "metric"):
+            if name in given:
+                raise InputError(
+                    f"{flag(name)} goes with --trainer best{', or --tune' * (name == 'metric')}."
+                )
+        params = dict(parse_parameter(text) for text in self.param)
+        return self._ready(self.trainer, "--trainer", params, self.evaluation(), strict=True)
 
-        if self.trainer not in TRAINERS:
+    def _best(self) -> "HoldoutTrainer":
+        from partwise.trainers import Best
+
+        if not self.candidate:
+            raise InputError("--trainer best goes with --candidate: name what it chooses among.")
+        names = split_names(self.candidate)
+        params: dict[str, dict[str, Any]] = {name: {} for name in names}
+        for text in self.param:
+            path, value = parse_parameter(text)
+            name, dot, parameter = path.partition(".")
+            if not dot or name not in params:
+                raise InputError(
+                    f"--param {text!r} names no candidate: write {names[0]}.name=value."
+                )
+            params[name][parameter] = value
+        candidates = [
+            name if ":" in name else self._ready(name, "--candidate", params[name], {})
+            for name in names
+        ]
+        settings = given_options({"label": self.label, "metric": self.metric})
+        return build_settings(Best, candidates=candidates, **settings, **self.evaluation())
+
+    def _ready(
+        self,
+        name: str,
+        option: str,
+        params: "Mapping[str, Any]",
+        holdout: "Mapping[str, Any]",
+        *,
+        strict: bool = False,
+    ) -> "HoldoutTrainer":
+        """Return a trainer by its kind, with those of the settings given that it has.
+
+        Args:
+            name: Its kind, or a class of statsforecast.
+            option: Which gave the name.
+            params: Of its library.
+            holdout: The setting of this name, if there is one.
+            strict: Refuse settings that it does not have.
+        """
+        from partwise.trainers import CANDIDATES
+
+        settings: dict[str, Any] = {**holdout}
+        kind = CANDIDATES.get(name)
+        if kind is None and name[:1].isupper():
+            kind, settings["model"] = CANDIDATES["statsforecast"], name
+        if kind is None:
             raise InputError(
-                f"--trainer {self.trainer!r} is not known: give {', '.join(TRAINERS)}, or "
-                "package.module:function."
+                f"{option} {name!r} is not known: give {', '.join(CANDIDATES)}, "
+                f"{'best, ' if strict else ''}or package.module:function."
             )
-        for name in ("holdout_fraction", "holdout_by_time", "holdout_start", "no_holdout"):
-            settings.pop(name, None)
-        for name in ("features", "categorical"):
-            settings[name] = tuple(split_names(getattr(self, name)))
-        settings["params"] = dict(parse_parameter(text) for text in settings.pop("param", ()))
-        kind: Callable[..., LightGBMTrainer | XGBoostTrainer] = TRAINERS[self.trainer]
-        return build_settings(kind, **settings, **self._holdout())
-
-    def _holdout(self) -> "dict[str, HoldoutFraction | HoldoutByTime | None]":
-        from partwise.evaluation import HoldoutByTime, HoldoutFraction
-
-        if self.no_holdout:
-            if self.holdout_fraction is not None or self.holdout_by_time is not None:
-                raise InputError("--no-holdout does not go with other options of the holdout.")
-            return {"holdout": None}
-        fraction = given_options({"fraction": self.holdout_fraction})
-        if self.holdout_by_time is not None:
-            start = None if self.holdout_start is None else parse_value(self.holdout_start)
-            column = self.holdout_by_time
-            return {
-                "holdout": build_settings(HoldoutByTime, column=column, start=start, **fraction)
-            }
-        if self.holdout_start is not None:
-            raise InputError("--holdout-start goes with --holdout-by-time: name the time column.")
-        return {"holdout": build_settings(HoldoutFraction, **fraction)} if fraction else {}
+        for field in _SETTINGS:
+            value = getattr(self, field)
+            if value is None or value == ():
+                continue
+            if field in kind.model_fields:
+                is_names = field in ("features", "categorical")
+                settings[field] = tuple(split_names(value)) if is_names else value
+            elif strict and field != "season":
+                raise InputError(f"{flag(field)} is no setting of the trainer {name}.")
+        if params:
+            settings["params"] = params
+        make: Callable[..., HoldoutTrainer] = kind
+        return build_settings(make, **settings)
 
 
 @Parameter(name="*", group=INFERENCE)

@@ -22,6 +22,12 @@ _FLAGS = {
     "params": "--param",
     "devices": "--gpus",
     "space": "--tune",
+    "time": "--backtest-time",
+    "horizon": "--backtest-horizon",
+    "windows": "--backtest-windows",
+    "step": "--backtest-step",
+    "group": "--fold-group",
+    "candidates": "--candidate",
 }
 """Options that have another name than the field that they fill."""
 

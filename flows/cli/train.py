@@ -59,7 +59,7 @@ def train(
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
     arguments = {
-        "trainer": tuning.apply(trainer.build()),
+        "trainer": tuning.apply(trainer),
         "serde": pickle_serde(pickle),
         **rows.arguments(),
         "inputs": list(inputs),

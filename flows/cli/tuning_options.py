@@ -18,6 +18,7 @@ from partwise.flows.cli.parsing import (
 
 if TYPE_CHECKING:
     from partwise.evaluation import Evaluation
+    from partwise.flows.cli.options import TrainerOptions
     from partwise.trainers.tuned import Tuned
 
 TUNING = Group("Tuning", sort_key=0)
@@ -30,14 +31,6 @@ Tune = Annotated[
         help="A parameter to search, and in what: 'learning_rate=loguniform(0.01, 0.3)', "
         "num_leaves=randint(4,64), boosting=choice(gbdt,dart); uniform and grid likewise. Given "
         "several times for several. Or package.module:function, a function of an Optuna trial.",
-    ),
-]
-Metric = Annotated[
-    str,
-    Parameter(
-        group=TUNING,
-        help="What tells better settings: rmse, mae, wape, logloss, auc..., or "
-        "package.module:function. Default: rmse, or logloss for classes.",
     ),
 ]
 
@@ -62,10 +55,9 @@ class TuningOptions:
     """A budget of all partitions together, divided by their rows."""
     total_seconds: float | None = None
     """The same in seconds of one partition after another."""
-    metric: Metric = ""
 
-    def apply(self, trainer: Any) -> Any:
-        """Return the trainer, tuned where it is asked for.
+    def apply(self, options: "TrainerOptions") -> Any:
+        """Return the trainer of other options, tuned where it is asked for.
 
         Raises:
             InputError: An option is wrong, or goes with --tune and it is not there.
@@ -75,10 +67,10 @@ class TuningOptions:
         if not self.tune and not self.portfolio:
             if given:
                 raise InputError(f"{flag(given[0])} goes with --tune or --portfolio.")
-            return trainer
-        return self._tuned(trainer)
+            return options.build()
+        return self._tuned(options.build(is_tuned=True), options.metric or "")
 
-    def _tuned(self, trainer: Any) -> "Tuned":
+    def _tuned(self, trainer: Any, metric: str) -> "Tuned":
         from partwise.trainers.tuned import Tuned
         from partwise.tuning.budget import Budget
 
@@ -88,7 +80,7 @@ class TuningOptions:
             Tuned,
             trainer=trainer,
             space=parse_tune(self.tune),
-            metric=self.metric,
+            metric=metric,
             holdout=holdout,
             portfolio=self.portfolio,
             trials=self.trials,

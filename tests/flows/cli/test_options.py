@@ -11,7 +11,7 @@ from rich.console import Console
 from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
-from partwise.evaluation import HoldoutByTime, HoldoutFraction
+from partwise.evaluation import Backtest, CrossValidation, HoldoutByTime, HoldoutFraction
 from partwise.flows.cli.export import Export, Validation
 from partwise.flows.cli.options import (
     ClusterOptions,
@@ -30,7 +30,13 @@ from partwise.flows.cli.runs import parse_key
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.shuffle.write import NullKeys
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
-from partwise.trainers import LightGBMTrainer, XGBoostTrainer
+from partwise.trainers import (
+    Best,
+    LightGBMTrainer,
+    SeasonalNaive,
+    StatsForecast,
+    XGBoostTrainer,
+)
 
 
 @pytest.mark.parametrize(
@@ -120,6 +126,32 @@ def test_trainers_get_what_was_said_and_their_own_defaults_else() -> None:
     assert TrainerOptions(trainer="mine:fit").build() == "mine:fit"
 
 
+def test_candidates_get_the_settings_that_they_have() -> None:
+    options = TrainerOptions(
+        trainer="best",
+        candidate=("lightgbm,seasonal_naive", "AutoARIMA", "mine:fit"),
+        label="y",
+        features=("a",),
+        param=("lightgbm.num_leaves=3",),
+        rounds=7,
+        season=7,
+        metric="mae",
+        backtest_time="day",
+        backtest_horizon="7D",
+    )
+    assert options.build() == Best(
+        [
+            LightGBMTrainer(label="y", features=("a",), params={"num_leaves": 3}, rounds=7),
+            SeasonalNaive(label="y", season=7),
+            StatsForecast("AutoARIMA", label="y", season=7),
+            "mine:fit",
+        ],
+        label="y",
+        metric="mae",
+        holdout=Backtest(time="day", horizon="7D", season=7),
+    )
+
+
 @pytest.mark.parametrize(
     ("options", "holdout"),
     [
@@ -131,9 +163,18 @@ def test_trainers_get_what_was_said_and_their_own_defaults_else() -> None:
             HoldoutByTime(column="t", fraction=0.1),
         ),
         ({"holdout_by_time": "t", "holdout_start": "7"}, HoldoutByTime(column="t", start=7)),
+        (
+            {"backtest_time": "t", "backtest_horizon": "28D", "backtest_windows": 3},
+            Backtest(time="t", horizon="28D", windows=3),
+        ),
+        (
+            {"backtest_time": "t", "backtest_horizon": "2.5", "backtest_step": "1", "season": 7},
+            Backtest(time="t", horizon=2.5, step=1, season=7),
+        ),
+        ({"folds": 4, "fold_group": "g"}, CrossValidation(folds=4, group="g")),
     ],
 )
-def test_the_holdout_is_one_of_three(options, holdout) -> None:
+def test_the_rows_scored_on_are_chosen(options, holdout) -> None:
     trainer = TrainerOptions(trainer="lightgbm", label="y", **options).build()
     assert trainer.holdout == holdout
 
@@ -142,7 +183,7 @@ def test_the_holdout_is_one_of_three(options, holdout) -> None:
     ("options", "message"),
     [
         ({"trainer": "lgbm", "label": "y"}, "--trainer 'lgbm' is not known: give lightgbm"),
-        ({"trainer": "mine:fit", "rounds": 3}, "--rounds is a setting of the trainers"),
+        ({"trainer": "mine:fit", "rounds": 3}, "--rounds is a setting of partwise's own"),
         ({"trainer": "lightgbm", "label": "y", "rounds": 0}, r"^--rounds: .*\(it is 0\)\.$"),
         ({"trainer": "lightgbm", "label": "y", "holdout_fraction": 1.5}, "^--holdout-fraction: "),
         (
@@ -156,6 +197,18 @@ def test_the_holdout_is_one_of_three(options, holdout) -> None:
         (
             {"trainer": "lightgbm", "label": "y", "no_holdout": True, "holdout_fraction": 0.1},
             "--no-holdout does not go with",
+        ),
+        ({"trainer": "mean", "backtest_time": "t"}, "goes with --backtest-horizon, such as 28D"),
+        ({"trainer": "mean", "backtest_windows": 2}, "--backtest-windows goes with --backtest-t"),
+        ({"trainer": "mean", "folds": 2, "holdout_by_time": "t"}, "exclude each other"),
+        ({"trainer": "mean", "folds": 1}, r"^--folds: .*\(it is 1\)\.$"),
+        ({"trainer": "mean", "rounds": 3}, "--rounds is no setting of the trainer mean"),
+        ({"trainer": "mean", "metric": "mae"}, "--metric goes with --trainer best"),
+        ({"trainer": "best", "label": "y"}, "--trainer best goes with --candidate"),
+        ({"trainer": "best", "candidate": ("lgbm",)}, "--candidate 'lgbm' is not known"),
+        (
+            {"trainer": "best", "candidate": ("mean",), "param": ("num_leaves=3",)},
+            "names no candidate: write mean.name=value",
         ),
     ],
 )
