@@ -275,15 +275,15 @@ class TrainerOptions(EvaluationOptions):
             holdout: The setting of this name, if there is one.
             strict: Refuse settings that it does not have.
         """
-        from partwise.trainers import CANDIDATES
+        from partwise.trainers import READY_TRAINERS
 
         settings: dict[str, Any] = {**holdout}
-        kind = CANDIDATES.get(name)
+        kind = READY_TRAINERS.get(name)
         if kind is None and name[:1].isupper():
-            kind, settings["model"] = CANDIDATES["statsforecast"], name
+            kind, settings["model"] = READY_TRAINERS["statsforecast"], name
         if kind is None:
             raise InputError(
-                f"{option} {name!r} is not known: give {', '.join(CANDIDATES)}, "
+                f"{option} {name!r} is not known: give {', '.join(READY_TRAINERS)}, "
                 f"{'best, ' if strict else ''}or package.module:function."
             )
         for field in _SETTINGS:
