@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from partwise.connector.context import MemoryLink, PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError, SerdeError
 from partwise.evaluation import Backtest, CrossValidation, HoldoutByTime
+from partwise.flows.demo.table import write_demo_table
 from partwise.models.serdes import PlainSerde, serde_for
 from partwise.outcomes import Result, Skip
 from partwise.trainers import (
@@ -355,3 +357,25 @@ def test_settings_of_best_come_back_from_json():
 def test_wrong_settings_are_refused_at_once(wrong, reason):
     with pytest.raises(ValidationError, match=reason):
         wrong()
+
+
+@pytest.mark.slow
+def test_on_the_demo_the_best_is_in_the_median_no_worse_than_the_best_single_one(tmp_path):
+    write_demo_table(tmp_path / "sales.parquet")
+    sales = pq.read_table(tmp_path / "sales.parquet")
+    features = ["price", "promotion", "weekday", "temperature_c"]
+    boosted = LightGBMTrainer(label="sales", features=features, rounds=20)
+    singles = [boosted, Linear(label="sales", features=features), SeasonalNaive(season=7)]
+    backtest = Backtest(time="date", horizon="28D", windows=2)
+    scores = {"best": []}
+    for number, store in enumerate(sales["store"].unique()[:20]):
+        table = sales.filter(pc.equal(sales["store"], store))
+        link = MemoryLink()
+        context = PartitionContext(key_columns=("store",), seed=number, link=link)
+        result = Best(singles, holdout=backtest)(DataConnector(table), context)
+        scores["best"].append(result.metrics["holdout_rmse"])
+        for name, each in told(link.artifacts).items():
+            scores.setdefault(name, []).append(each["score"])
+    medians = {name: np.median(values) for name, values in scores.items()}
+    assert medians.pop("best") <= min(medians.values())
+    assert len(medians) == 3
