@@ -71,10 +71,7 @@ TrainerParameter = (
     | Function
 )
 SearchedTrainerParameter = (
-    LightGBMTrainer
-    | XGBoostTrainer
-    | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})]
-    | Function
+    ReadyTrainer | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})] | Function
 )
 MetricParameter = Annotated[str, WithJsonSchema(_TEXT | {"title": "Name"})] | Function
 DistributedTrainerParameter = (

@@ -21,6 +21,7 @@ from partwise.flows.running.prepare import Request, keys_of
 from partwise.runs.portfolio import Portfolio, read_portfolio, write_portfolio
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
+from partwise.trainers.best import Best
 from partwise.trainers.scored_settings import ScoredSettings
 from partwise.trainers.tuned import Tuned
 from partwise.tuning.portfolio import pick
@@ -129,6 +130,9 @@ def with_portfolio(trainer: Any, store: StoreParameter) -> Any:
         RunNotFoundError: There is no such run.
         InputError: It has no portfolio, or one of another trainer.
     """
+    if isinstance(trainer, Best):
+        candidates = tuple(with_portfolio(each, store) for each in trainer.candidates)
+        return trainer.model_copy(update={"candidates": candidates})
     if not isinstance(trainer, Tuned) or not trainer.portfolio or trainer.settings:
         return trainer
     portfolio = read_portfolio(Run.open(trainer.portfolio, open_store(store)))
