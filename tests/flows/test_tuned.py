@@ -71,6 +71,8 @@ def test_each_partition_has_its_own_best_settings(rows, cluster, tmp_path, isola
     assert {row["trials"] for row in table} == {12}
     best = {json.dumps(trials(run, key)["best"]) for key in KEYS}
     assert len(best) == len(KEYS)
+    report = (tmp_path / "runs" / run.run_id / "report.html").read_text()
+    assert "4 partitions tried 48 settings" in report
     # Nothing of the search is left behind that costs a process, or that is logged.
     assert all(b"study" not in run.logs(key).encode() for key in KEYS)
     if isolation == "shared":
