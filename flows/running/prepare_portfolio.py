@@ -93,7 +93,6 @@ def prepare_portfolio(
         "params": request.params,
         "null_keys": request.null_keys,
         "seed": request.seed,
-        "inputs": [str(path) for path in request.inputs],
         "execution": request.execution,
     }
     plan = request.plan("find_portfolio", "map", source, keys, work, given, function=tuned)

@@ -22,6 +22,7 @@ from partwise import (
     run_inference,
     train_models,
 )
+from partwise.flows.running.calls import read_call
 
 SPACE = {
     "learning_rate": loguniform(0.01, 0.5),
@@ -98,6 +99,10 @@ def test_a_portfolio_is_found_on_a_sample_and_used_on_all(rows, cluster, tmp_pat
     assert portfolio.settings[0] == {}
     assert 2 <= len(portfolio.settings) <= 4
     assert list(portfolio.regrets) == sorted(portfolio.regrets, reverse=True)
+    # What `partwise runs resume` would call.
+    flow, arguments = read_call(found.read_generation_document().call_known)
+    assert flow == "find_portfolio"
+    assert find_portfolio.validate_parameters({**arguments, "data": rows})["holdout"] == holdout
     kept = find_portfolio(
         rows, "store", trainer, SPACE, **{**call, "size": 2}, **common,
         on_existing_artifacts="resume",
