@@ -89,7 +89,7 @@ _MODULES = {
         *("TrialsFailed",),
         *("ExportRefused", "ExportMismatch", "IntegrityError", "ClusterError", "OutputError"),
         *("ServiceError", "PeerLostError", "MpiError", "RunFailed", "RunCancelled"),
-        *("PackageError", "EnvironmentBuildError"),
+        *("PackageError", "EnvironmentBuildError", "TrialPruned"),
     ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}

@@ -49,6 +49,7 @@ from partwise.errors import (
     ServiceError,
     SourceError,
     StoreError,
+    TrialPruned,
     TrialsFailed,
     UnknownFeatureError,
     UnknownModelTypeError,
@@ -249,4 +250,5 @@ __all__ = [
     "RunCancelled",
     "PackageError",
     "EnvironmentBuildError",
+    "TrialPruned",
 ]

@@ -28,6 +28,7 @@
     ├── ExportMismatch                     an export that does not give what its model gives
     ├── IntegrityError                     bytes differ from their checksum
     ├── PeerLostError                      a rank of a gang failed because another one had ended
+    ├── TrialPruned                        a trial that its study gave up; a function lets it pass
     ├── MpiError                           Open MPI did not start a job, or came to an end before it
     ├── ClusterError                       the Dask cluster cannot be reached, or went away
     ├── EnvironmentBuildError              an environment cannot be built on a worker's machine
@@ -190,6 +191,12 @@ class IntegrityError(PartwiseError):
 
 class PeerLostError(PartwiseError):
     """A rank failed because another one had ended; never the reason that a gang is given."""
+
+
+class TrialPruned(PartwiseError):  # noqa: N818 (the word of studies)
+    """A trial that its study gave up before its end; a function lets it pass."""
+
+    final = True
 
 
 class MpiError(PartwiseError):

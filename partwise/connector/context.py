@@ -6,10 +6,11 @@ import re
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Protocol
 
-from partwise.errors import ArtifactNotFoundError, InputError
+from partwise.errors import ArtifactNotFoundError, InputError, TrialPruned
 from partwise.runs.bundle import CATEGORIES_FILENAME, LOG_FILENAME
 from partwise.tables.keys.partition_keys import Key
 
@@ -26,12 +27,16 @@ class ArtifactLink(Protocol):
     def download(self, filename: str, run_id: str | None) -> bytes:
         """Return what was kept under this name, by this run or by another."""
 
+    def report(self, step: int, value: float) -> bool:
+        """Tell how good the model is by now, and return whether to give it up."""
+
 
 class MemoryLink:
     """Artifacts in memory: for calling a function outside any run, in a test or a notebook."""
 
     def __init__(self) -> None:
         self.artifacts: dict[str, bytes] = {}
+        self.reports: dict[int, float] = {}
 
     def upload(self, filename: str, content: bytes) -> None:
         """Keep `content` in `artifacts`."""
@@ -46,6 +51,11 @@ class MemoryLink:
         if run_id is not None or filename not in self.artifacts:
             raise ArtifactNotFoundError(f"There is no artifact {filename!r} outside a run.")
         return self.artifacts[filename]
+
+    def report(self, step: int, value: float) -> bool:
+        """Keep the number in `reports`."""
+        self.reports[step] = value
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +206,27 @@ class PartitionContext:
             path = Path(directory, filename)
             path.write_bytes(content)
             return read(str(path))
+
+    def report(self, step: int, metric: float) -> None:
+        """Tell the study, of which this is a trial, how good the model is by now.
+
+        Anywhere but in `tune_model` nothing comes of it.
+
+        Args:
+            step: A count of epochs, rounds or batches: 0, or 1, and up.
+            metric: The metric that the study goes by.
+
+        Raises:
+            TrialPruned: The study gives the trial up; let it pass.
+            InputError: The step is no count.
+
+        Example:
+            >>> context.report(step=epoch, metric=rmse)  # doctest: +SKIP
+        """
+        if not isinstance(step, Integral) or step < 0:
+            raise InputError(f"context.report() was given the step {step!r}, which is no count.")
+        if self._link.report(int(step), float(metric)):
+            raise TrialPruned(f"the study gave it up at step {step}, with {metric:.6g}")
 
 
 def check_filename(filename: str) -> None:

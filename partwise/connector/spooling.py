@@ -186,3 +186,18 @@ def read_spooled(source: pa.NativeFile) -> pa.Table:
     known = pa.ipc.open_stream(source).read_next_batch()
     shown = [decode_batch(batch, known) for batch in stored.to_batches()]
     return pa.Table.from_batches(shown, schema=known.schema)
+
+
+class SpooledReader:
+    """Reads parts of spooled rows from their memory-mapped file.
+
+    Args:
+        path: The file, of `write_spooled`.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._table = map_spooled(path)
+
+    def partition(self, start_row: int, stop_row: int) -> pa.Table:
+        """The rows from one on to before another, without a copy."""
+        return self._table.slice(start_row, stop_row - start_row)

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from partwise.connector.context import PartitionContext, Share
 from partwise.connector.data_connector import DataConnector
+from partwise.connector.spooling import SpooledReader
 from partwise.engine.child_log import ChildLog
 from partwise.engine.failures import MESSAGE_CHARS, Failure, describe_error, printable
 from partwise.engine.fork_server import ForkServer, end_like, refuse_threads
@@ -43,6 +44,8 @@ from partwise.engine.messages import (
     OpenShard,
     OpenWork,
     Outcome,
+    Report,
+    ReportAnswer,
     RunPartitions,
     WorkReady,
     WorkUnusable,
@@ -97,7 +100,7 @@ class ChildSettings:
 class _ShardAtWork:
     """The shard at work: the message about it, with its files opened."""
 
-    reader: ShardReader
+    reader: ShardReader | SpooledReader
     keys: list[Key]
     partition_ids: list[str]
     offsets: list[int]
@@ -166,19 +169,34 @@ class ParentLink:
         self._child.connection.send(
             ArtifactRequest(index=self._index, filename=filename, run_id=run_id)
         )
+        match self._await_answer():
+            case ArtifactFound(path=path):
+                content = Path(path).read_bytes()
+                os.unlink(path)
+                return content
+            case ArtifactMissing(message=message):
+                raise ArtifactNotFoundError(message)
+            case answer:
+                raise RuntimeError(f"a child asked for an artifact and was sent {answer!r}")
+
+    def report(self, step: int, value: float) -> bool:
+        """Tell the worker a number, and return whether the function is to give up."""
+        self._child.connection.send(Report(index=self._index, step=step, value=value))
+        match self._await_answer():
+            case ReportAnswer(gives_up=gives_up):
+                return gives_up
+            case answer:
+                raise RuntimeError(f"a child reported a number and was sent {answer!r}")
+
+    def _await_answer(self) -> ArtifactFound | ArtifactMissing | ReportAnswer:
         while True:
             match self._child.connection.receive():
-                case ArtifactFound(index=index, path=path) if index == self._index:
-                    content = Path(path).read_bytes()
-                    os.unlink(path)
-                    return content
-                case ArtifactMissing(index=index, message=message) if index == self._index:
-                    raise ArtifactNotFoundError(message)
-                case ArtifactFound() | ArtifactMissing():
-                    # A neighbour asked, by a thread perhaps, and ended before it was answered.
-                    continue
+                case (ArtifactFound() | ArtifactMissing() | ReportAnswer()) as answer:
+                    # Else a neighbour asked, by a thread perhaps, and ended before the answer.
+                    if answer.index == self._index:
+                        return answer
                 case answer:
-                    raise RuntimeError(f"a child asked for an artifact and was sent {answer!r}")
+                    raise RuntimeError(f"a child asked something and was sent {answer!r}")
 
 
 class Child:
@@ -433,7 +451,7 @@ def _open_shard(shard: OpenShard) -> _ShardAtWork:
         columns = [column.to_pylist() for column in reader.read_all().columns]
     keys: list[Key] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     return _ShardAtWork(
-        reader=ShardReader(shard.path),
+        reader=SpooledReader(shard.path) if shard.is_spooled else ShardReader(shard.path),
         keys=keys,
         partition_ids=shard.partition_ids,
         offsets=shard.offsets,

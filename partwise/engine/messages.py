@@ -56,6 +56,8 @@ class OpenShard:
     all_rows: int = 0
     """Of all partitions of the run; 0: not known."""
     all_partitions: int = 0
+    is_spooled: bool = False
+    """Whether the file is one of `write_spooled`, not of a `SortedShard`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,14 @@ class ArtifactMissing:
 
     index: int
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReportAnswer:
+    """To the child: whether the function that reported a number is to give up."""
+
+    index: int
+    gives_up: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +122,15 @@ class ArtifactRequest:
     index: int
     filename: str
     run_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """From the child: a number that the function of a partition has come to at a step."""
+
+    index: int
+    step: int
+    value: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +176,12 @@ Message = (
     | RunPartitions
     | ArtifactFound
     | ArtifactMissing
+    | ReportAnswer
     | WorkReady
     | WorkUnusable
     | Artifact
     | ArtifactRequest
+    | Report
     | Outcome
     | Idle
 )

@@ -19,22 +19,19 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.engine.assignment import ShardAssignment, ShardReceipt
+from partwise.engine.attempts import Attempts, supervise
 from partwise.engine.child_process import discard_child
 from partwise.engine.host import Host
-from partwise.engine.limits import memory_limit
-from partwise.engine.machine_slots import gpu_variables, thread_variables
 from partwise.engine.messages import OpenShard
 from partwise.engine.params_file import params_fingerprints
 from partwise.engine.reporter import Reporter
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.shard_plan import ShardPlan, plan_shard
-from partwise.engine.supervisor import AttemptOutcome, Supervisor
 from partwise.engine.trained_models import locate_models, model_checksums, owner_of_model
 from partwise.engine.works import StoredModel
 from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.errors import ArtifactNotFoundError
 from partwise.outcomes import PartitionStatus
-from partwise.runs.bundle import LOG_FILENAME
 from partwise.runs.contents import files_there, read_committed
 from partwise.runs.documents import OUTPUT_FOLDERS, execution_token, segment_file
 from partwise.runs.ledger import LedgerRow
@@ -44,9 +41,6 @@ from partwise.shuffle.shared_folder import StagedFile, fetch, fetch_shard
 from partwise.shuffle.sorted_shards import ShardReader, SortedShard, sort_shard
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import chosen_keys, encode_keys, partition_seed
-
-EARLIER_LOG_BYTES = 16 << 10
-"""What is kept of the log of an attempt that was not the last."""
 
 
 def run_on(
@@ -84,17 +78,13 @@ class ShardRun:
         is_stopped: Callable[[], bool],
         gpus: Sequence[str] = (),
     ) -> None:
-        options = assignment.execution.options
-        self._environment = thread_variables(options.partition_cpus)
-        if options.partition_gpus is not None:
-            self._environment |= gpu_variables(gpus)
+        self._gpus = gpus
         self._assignment = assignment
         self._execution = assignment.execution
         self._is_stopped = is_stopped
         self._directory = directory
         self._began = time.monotonic()
         self._host_name = f"{socket.gethostname()}/{host.name}"
-        self._earlier_logs: dict[int, bytes] = {}
         self._shared = execution_folder(host, self._execution.token)
         os.makedirs(self._shared, exist_ok=True)
         sharded = fetch_shard(
@@ -201,93 +191,28 @@ class ShardRun:
     def _run_all(
         self, waiting: list[int], packages: BuiltEnvironment | None
     ) -> Iterator[LedgerRow]:
-        """Run partitions, then those that failed again, and write a row of each that is settled."""
-        execution, options = self._execution, self._execution.options
-        supervisor = Supervisor(
-            owner=execution.token,
+        """Run partitions, and write a row of each that is settled."""
+        supervisor = supervise(
+            self._execution,
+            self._fetch(self._execution.work),
+            self._describe_shard(waiting),
             directory=self._shared,
-            work_path=self._fetch(execution.work),
-            shard=self._describe_shard(waiting),
-            timeout_s=execution.limits.timeout_s,
-            memory_bytes=memory_limit(execution.limits),
             download=self._download,
             is_stopped=self._is_stopped,
-            isolation=options.isolation,
-            threads=options.partition_cpus,
-            environment=self._environment,
+            gpus=self._gpus,
             packages=packages,
         )
-        attempt = 1
-        while waiting:
-            failed: list[int] = []
-            failed_at = 0.0
-            for outcome in supervisor.run(waiting, attempt):
-                failure = outcome.failure
-                if outcome.left:
-                    partition_id = self._shard.partition_ids[outcome.index]
-                    self._reporter.add_leftovers(partition_id, outcome.left)
-                if failure is not None and not failure.final and attempt <= options.max_retries:
-                    self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
-                    failed.append(outcome.index)
-                    failed_at = time.monotonic()
-                    continue
-                yield self._settle(outcome, attempt)
-            # Failures wait until all others of the shard have run: what failed for want of a
-            # service or of memory has the best chance then, and no neighbour waits for it.
-            if failed and not self._pause(failed_at, attempt):
-                return
-            waiting, attempt = failed, attempt + 1
-
-    def _pause(self, failed_at: float, attempt: int) -> bool:
-        """Wait until the retries are due; False when the run is stopped meanwhile."""
-        due = failed_at + self._execution.options.retry_backoff_s * 2 ** (attempt - 1)
-        while (now := time.monotonic()) < due:
-            if self._is_stopped():
-                return False
-            time.sleep(min(0.05, due - now))
-        return not self._is_stopped()
-
-    def _settle(self, outcome: AttemptOutcome, attempt: int) -> LedgerRow:
-        """Put an outcome and its files into the segment."""
-        index, model, failure = outcome.index, outcome.model, outcome.failure
-        partition_id = self._shard.partition_ids[index]
-        artifacts = [
-            self._writer.add_artifact(partition_id, filename, content)
-            for filename, content in outcome.artifacts.items()
-            if model is None or filename != model.filename
-        ]
-        if model is not None:
-            artifacts.append(
-                self._writer.add_artifact(partition_id, model.filename, model.content, model.serde)
-            )
-        log = self._earlier_logs.pop(index, b"") + outcome.log
-        if log:
-            artifacts.append(self._writer.add_artifact(partition_id, LOG_FILENAME, log))
-        row = LedgerRow(
-            partition_id=partition_id,
+        attempts = Attempts(
+            execution=self._execution,
             shard=self._assignment.number,
-            generation=self._execution.generation,
-            status=outcome.status.value,
-            attempts=attempt,
-            rows=int(self._shard.offsets[index + 1] - self._shard.offsets[index]),
-            seconds=outcome.seconds,
-            peak_memory_bytes=outcome.peak_memory_bytes,
+            opened=supervisor.shard,
+            fingerprints=self._fingerprints,
             host=self._host_name,
-            reason=outcome.reason or None,
-            error_type=failure.error_type if failure else None,
-            error_message=failure.message if failure else None,
-            error_fingerprint=failure.fingerprint if failure else None,
-            fingerprint=self._fingerprints[index],
-            candidate=outcome.candidate or None,
-            metrics=outcome.metrics,
-            artifacts=tuple(artifacts),
+            supervisor=supervisor,
+            writer=self._writer,
+            on_left=self._reporter.add_leftovers,
         )
-        output = None
-        if outcome.rows is not None:
-            with pa.ipc.open_stream(outcome.rows) as reader:
-                output = reader.read_all()
-        self._writer.add(index, row, output)
-        return row
+        yield from attempts.run(waiting)
 
     def _describe_shard(self, waiting: list[int]) -> OpenShard:
         """Return what a child needs to know of the shard."""

@@ -25,6 +25,8 @@ from partwise.engine.messages import (
     Message,
     OpenShard,
     Outcome,
+    Report,
+    ReportAnswer,
     RunPartitions,
 )
 from partwise.engine.options import Isolation
@@ -37,6 +39,13 @@ BARREN_STARTS = 3
 """Children that may die in a row without finishing a partition or naming a culprit."""
 
 Download = Callable[[int, str, str | None], bytes]
+OnReport = Callable[[int, float], bool]
+"""Called with a step and a number that the function at work reports; True: it is to give up."""
+
+
+def keep_on(step: int, value: float) -> bool:  # noqa: ARG001 (what reports are answered with)
+    """Take no note of a report."""
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +107,7 @@ class Supervisor:
     """Variables of the child, besides those of this process."""
     packages: BuiltEnvironment | None = None
     """Come before those of this process in the child."""
+    on_report: OnReport = keep_on
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
     _peaks: dict[int, int] = field(default_factory=dict)
 
@@ -189,6 +199,10 @@ class Supervisor:
                 self._artifacts.setdefault(index, {})[filename] = _open(content)
             case ArtifactRequest():
                 self._answer(child, message)
+            case Report(index=index, step=step, value=value):
+                gives_up = self.on_report(step, value)
+                with contextlib.suppress(OSError):
+                    child.connection.send(ReportAnswer(index=index, gives_up=gives_up))
 
     def _complete(self, outcome: Outcome) -> AttemptOutcome:
         """Put together what the child sent of an attempt, and what is known of it here."""

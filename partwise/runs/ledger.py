@@ -57,6 +57,7 @@ COLUMNS = pa.schema(
         pa.field("fingerprint", pa.string()),
         pa.field("candidate", pa.string()),
         pa.field("metrics", pa.map_(pa.string(), pa.float64())),
+        pa.field("trial", pa.string()),
         pa.field("artifacts", pa.list_(ARTIFACT)),
         pa.field("rows_file", pa.string()),
         pa.field("rows_offset", pa.int64()),
@@ -64,7 +65,10 @@ COLUMNS = pa.schema(
         pa.field("rows_in_file", pa.int64()),
     ]
 )
-_NOT_SHOWN = ("metrics", "artifacts", "rows_file", "rows_offset", "rows_count", "rows_in_file")
+_NOT_SHOWN = (
+    *("metrics", "trial", "artifacts"),
+    *("rows_file", "rows_offset", "rows_count", "rows_in_file"),
+)
 _SAMPLE = 5  # partitions named per group of failures
 
 
@@ -97,6 +101,8 @@ class LedgerRow:
     candidate: str | None = None
     """Which of several candidates the model is of; None: there was but one."""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    trial: str | None = None
+    """Of a trial of a study, a `TrialRecord` as JSON; None of all else."""
     artifacts: tuple[StoredArtifact, ...] = ()
     rows_file: str | None = None
     """The file of output rows with this partition's, from `rows_offset`, `rows_count` many."""

@@ -1,0 +1,167 @@
+"""Attempts at partitions in a child process, until each is settled: retries, files, ledger rows."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from partwise.engine.assignment import Execution
+from partwise.engine.limits import memory_limit
+from partwise.engine.machine_slots import gpu_variables, thread_variables
+from partwise.engine.messages import OpenShard
+from partwise.engine.segments import SegmentWriter
+from partwise.engine.supervisor import AttemptOutcome, Download, OnReport, Supervisor, keep_on
+from partwise.environments.building import BuiltEnvironment
+from partwise.runs.bundle import LOG_FILENAME
+from partwise.runs.ledger import LedgerRow
+
+EARLIER_LOG_BYTES = 16 << 10
+"""What is kept of the log of an attempt that was not the last."""
+
+
+def supervise(
+    execution: Execution,
+    work_path: str,
+    opened: OpenShard,
+    *,
+    directory: str,
+    download: Download,
+    is_stopped: Callable[[], bool],
+    gpus: Sequence[str] = (),
+    packages: BuiltEnvironment | None = None,
+    on_report: OnReport = keep_on,
+) -> Supervisor:
+    """Return what runs the partitions of a shard, within the limits of an execution.
+
+    Args:
+        execution: Has the limits, the isolation and the CPUs of a partition.
+        work_path: The local file with the work.
+        opened: The shard.
+        directory: A folder that children keep files in.
+        download: Gives an artifact that a function asks for.
+        is_stopped: Whether the run is being stopped.
+        gpus: Those of its partitions, where the options say how many a partition has.
+        packages: Come before those of this process.
+        on_report: Hears of numbers that a function reports while it is at work.
+    """
+    options = execution.options
+    environment = thread_variables(options.partition_cpus)
+    if options.partition_gpus is not None:
+        environment |= gpu_variables(gpus)
+    return Supervisor(
+        owner=execution.token,
+        directory=directory,
+        work_path=work_path,
+        shard=opened,
+        timeout_s=execution.limits.timeout_s,
+        memory_bytes=memory_limit(execution.limits),
+        download=download,
+        is_stopped=is_stopped,
+        isolation=options.isolation,
+        threads=options.partition_cpus,
+        environment=environment,
+        packages=packages,
+        on_report=on_report,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempts:
+    """The attempts at some partitions of one shard."""
+
+    execution: Execution
+    shard: int
+    """Its number."""
+    opened: OpenShard
+    fingerprints: Mapping[int, str]
+    """Of what each partition is made of, by its place in the shard."""
+    host: str
+    """How the ledger names who does the work."""
+    supervisor: Supervisor
+    writer: SegmentWriter
+    """Takes the row and the files of each that is settled."""
+    on_left: Callable[[str, list[str]], None]
+    """Hears what a partition, by its ID, left in its process."""
+    describe_trial: Callable[[AttemptOutcome], str | None] = lambda _: None
+    """What the ledger says of a partition as a trial."""
+    _earlier_logs: dict[int, bytes] = field(default_factory=dict)
+
+    def run(self, waiting: Sequence[int]) -> Iterator[LedgerRow]:
+        """Run partitions, then those that failed again; yield the row of each that is settled.
+
+        It ends early when the run is stopped.
+        """
+        options = self.execution.options
+        attempt = 1
+        waiting = list(waiting)
+        while waiting:
+            failed: list[int] = []
+            failed_at = 0.0
+            for outcome in self.supervisor.run(waiting, attempt):
+                failure = outcome.failure
+                if outcome.left:
+                    self.on_left(self.opened.partition_ids[outcome.index], outcome.left)
+                if failure is not None and not failure.final and attempt <= options.max_retries:
+                    self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
+                    failed.append(outcome.index)
+                    failed_at = time.monotonic()
+                    continue
+                yield self._settle(outcome, attempt)
+            # Failures wait until all others of the shard have run: what failed for want of a
+            # service or of memory has the best chance then, and no neighbour waits for it.
+            if failed and not self._pause(failed_at, attempt):
+                return
+            waiting, attempt = failed, attempt + 1
+
+    def _pause(self, failed_at: float, attempt: int) -> bool:
+        """Wait until the retries are due; False when the run is stopped meanwhile."""
+        due = failed_at + self.execution.options.retry_backoff_s * 2 ** (attempt - 1)
+        while (now := time.monotonic()) < due:
+            if self.supervisor.is_stopped():
+                return False
+            time.sleep(min(0.05, due - now))
+        return not self.supervisor.is_stopped()
+
+    def _settle(self, outcome: AttemptOutcome, attempt: int) -> LedgerRow:
+        """Put an outcome and its files into the segment."""
+        index, model, failure = outcome.index, outcome.model, outcome.failure
+        partition_id = self.opened.partition_ids[index]
+        artifacts = [
+            self.writer.add_artifact(partition_id, filename, content)
+            for filename, content in outcome.artifacts.items()
+            if model is None or filename != model.filename
+        ]
+        if model is not None:
+            artifacts.append(
+                self.writer.add_artifact(partition_id, model.filename, model.content, model.serde)
+            )
+        log = self._earlier_logs.pop(index, b"") + outcome.log
+        if log:
+            artifacts.append(self.writer.add_artifact(partition_id, LOG_FILENAME, log))
+        row = LedgerRow(
+            partition_id=partition_id,
+            shard=self.shard,
+            generation=self.execution.generation,
+            status=outcome.status.value,
+            attempts=attempt,
+            rows=self.opened.offsets[index + 1] - self.opened.offsets[index],
+            seconds=outcome.seconds,
+            peak_memory_bytes=outcome.peak_memory_bytes,
+            host=self.host,
+            reason=outcome.reason or None,
+            error_type=failure.error_type if failure else None,
+            error_message=failure.message if failure else None,
+            error_fingerprint=failure.fingerprint if failure else None,
+            fingerprint=self.fingerprints[index],
+            candidate=outcome.candidate or None,
+            metrics=outcome.metrics,
+            trial=self.describe_trial(outcome),
+            artifacts=tuple(artifacts),
+        )
+        output = None
+        if outcome.rows is not None:
+            with pa.ipc.open_stream(outcome.rows) as reader:
+                output = reader.read_all()
+        self.writer.add(index, row, output)
+        return row
