@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from partwise.flows.scale_cluster import scale_cluster
     from partwise.flows.train_distributed import train_distributed
     from partwise.flows.train_models import train_models
+    from partwise.flows.tune_model import tune_model
     from partwise.flows.validate_exports import validate_exports
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "scale_cluster",
     "train_distributed",
     "train_models",
+    "tune_model",
     "validate_exports",
 ]
 

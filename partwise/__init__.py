@@ -18,7 +18,7 @@ _MODULES = {
     "partwise.flows": (
         *("export_models", "export_transformers", "find_portfolio", "map_partitions"),
         *("model_pipeline", "run_inference", "run_script", "scale_cluster", "train_distributed"),
-        *("train_models", "validate_exports"),
+        *("train_models", "tune_model", "validate_exports"),
     ),
     "partwise.outcomes": ("PartitionStatus", "Result", "RunStatus", "Skip"),
     "partwise.connector.context": ("PartitionContext",),

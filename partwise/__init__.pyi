@@ -73,6 +73,7 @@ from partwise.flows import (
     scale_cluster,
     train_distributed,
     train_models,
+    tune_model,
     validate_exports,
 )
 from partwise.gangs.options import GangOptions
@@ -136,6 +137,7 @@ __all__ = [
     "scale_cluster",
     "train_distributed",
     "train_models",
+    "tune_model",
     "validate_exports",
     "PartitionStatus",
     "Result",

@@ -326,14 +326,8 @@ def test_deployments_name_flows_that_exist():
         "print(*[load(name).name for name in sys.argv[1:]])"
     )
     output = _run_python(code, *(deployment["entrypoint"] for deployment in deployments))
-    flows = [
-        "train-models",
-        "find-portfolio",
-        "train-distributed",
-        "run-script",
-        "run-inference",
-        "map-partitions",
-    ]
-    flows += ["export-models", "validate-exports", "model-pipeline", "export-transformers"]
+    flows = ["train-models", "find-portfolio", "train-distributed", "tune-model", "run-script"]
+    flows += ["run-inference", "map-partitions", "export-models", "validate-exports"]
+    flows += ["model-pipeline", "export-transformers"]
     flows += ["scale-cluster"]
     assert output.split() == [*flows, "train-models", "run-inference", "model-pipeline"]

@@ -56,6 +56,10 @@ _COMMANDS = {
         "train_distributed:train_distributed",
         "Train one model on all rows, by ranks that work together.",
     ),
+    "tune": (
+        "tune:tune",
+        "Tune one model on all rows, by trials side by side.",
+    ),
     "run": (
         "run:run",
         "Run a training script or a command as processes on several machines.",

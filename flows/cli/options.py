@@ -90,7 +90,7 @@ class InferredRowOptions(RowOptions):
 
     partition_by: Annotated[Names, Parameter(alias="-p")] = ()
     """The key column, or several: store,date. Rows of equal keys are a partition. With the one
-    model of train-distributed none is needed: blocks of rows are partitions."""
+    model of train-distributed or tune none is needed: blocks of rows are partitions."""
 
 
 @Parameter(name="*", group=RUN)

@@ -107,7 +107,7 @@ def next_command(run: Run) -> tuple[str, str]:
                 f"partwise infer DATA --partition-by {keys} --training-run-id {name}{where}",
                 "use the models",
             )
-        case RunStatus.SUCCESS if run.kind == "train-distributed":
+        case RunStatus.SUCCESS if run.kind in ("train-distributed", "tune"):
             return f"partwise infer DATA --training-run-id {name}{where}", "use the model"
         case RunStatus.SUCCESS if run.kind == "export" and run.counts.get("DONE"):
             keys = f"--partition-by {shlex.quote(','.join(run.document.partition_by))} "

@@ -379,8 +379,12 @@ _PARSERS: dict[KeyClass, tuple[Callable[[str], Any], str]] = {
 }
 
 
-_WITHOUT_KEYS = ("train-distributed", "run-script", "export", "export-transformers", "validate")
-"""Kinds of runs whose flows take no partition_by: the keys are ranks, or those of the models."""
+_WITHOUT_KEYS = (
+    *("train-distributed", "run-script", "tune"),
+    *("export", "export-transformers", "validate"),
+)
+"""Kinds of runs whose flows take no partition_by: the keys are ranks, trials, or those of the
+models."""
 
 
 def _python_call(run: Run) -> str:
@@ -389,6 +393,7 @@ def _python_call(run: Run) -> str:
         "train": "train_models",
         "train-distributed": "train_distributed",
         "run-script": "run_script",
+        "tune": "tune_model",
         "infer": "run_inference",
         "map": "map_partitions",
         "export": "export_models",

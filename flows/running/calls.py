@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
@@ -34,6 +34,8 @@ from partwise.trainers.distributed import DistributedSettings
 from partwise.trainers.torch_distributor import TorchDistributor
 
 FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
+MAYBE_FUNCTIONS = ("space", "metric")
+"""Arguments that are plain values, functions, or the names of functions."""
 EXPORT_LIBRARIES = ("partwise", "lightgbm", "xgboost", "onnx", "onnxruntime")
 NOT_CODE = (
     *("execution", "params", "null_keys", "on_missing_model", "output", "models"),
@@ -63,6 +65,7 @@ def describe_intent(
     version: str | None,
     uses: str | None = None,
     packages: Mapping[str, str] | None = None,
+    not_code: Sequence[str] = (),
 ) -> Intent:
     """Return what a call is about to do: its fingerprints, and the call, if it can be repeated.
 
@@ -73,9 +76,11 @@ def describe_intent(
         version: The user's own word for the code, which is taken in place of looking.
         uses: The fingerprint of what the call uses besides: trained models, eval sets.
         packages: Versions of the packages that come before those installed here.
+        not_code: Arguments, besides `NOT_CODE`, that only say how much is done.
     """
     packages = packages or {}
-    code = _fingerprint_code(arguments, version, packages)
+    deciding = {name: value for name, value in arguments.items() if name not in not_code}
+    code = _fingerprint_code(deciding, version, packages)
     obstacle = None
     if source.recipe is None:
         obstacle = "the rows are a frame or table in memory, or a query with a password"
@@ -113,14 +118,11 @@ def _fingerprint_code(
         InputError: A file that the function reads is missing.
     """
     deciding = {name: value for name, value in arguments.items() if name not in NOT_CODE}
-    for name in FUNCTIONS:
+    for name in (*FUNCTIONS, *MAYBE_FUNCTIONS):
         # What a name stands for may change; and a resume by name goes on with a function's run.
-        if isinstance(deciding.get(name), str):
-            deciding[name] = resolve_trainer(deciding[name])
-    for name in ("metric", "space"):
-        named = str(deciding.get(name))
-        if ":" in named and named in (deciding[name],) and not named.startswith("pinball:"):
-            deciding[name] = resolve_trainer(named)
+        value = deciding.get(name)
+        if isinstance(value, str) and (name in FUNCTIONS or names_function(value)):
+            deciding[name] = resolve_trainer(value)
     files = deciding.pop("inputs") if _are_files(deciding.get("inputs")) else ()
     libraries: tuple[str, ...] = ()
     trainer: Any = deciding.get("trainer")
@@ -137,7 +139,7 @@ def _fingerprint_code(
         # The user's word stands for code, but not for settings, which can be compared.
         serde = deciding.get("serde")
         deciding |= {"version": version, "serde": serde and [serde_name(serde), serde.filename]}
-        for name in FUNCTIONS:
+        for name in (*FUNCTIONS, *MAYBE_FUNCTIONS):
             if callable(deciding.get(name)) and not isinstance(deciding[name], BaseModel):
                 del deciding[name]
     given = {f"library {name}": library_version(name) for name in libraries}
@@ -149,6 +151,11 @@ def _fingerprint_code(
 def _name_of(function: Any) -> str:
     """Return what a user's word for the code leaves to be compared of a function."""
     return function if isinstance(function, str) else getattr(function, "__name__", "")
+
+
+def names_function(text: str) -> bool:
+    """Tell "package.module:function" from the name of a metric, which may be "pinball:0.9"."""
+    return ":" in text and text.rpartition(":")[2].isidentifier()
 
 
 def _are_files(inputs: Any) -> bool:
@@ -198,7 +205,7 @@ def _to_json(name: str, value: Any) -> JsonValue:
         raise _CannotRepeatError("eval_data= is held in memory, or is a query with a password")
     if name == "params":
         raise _CannotRepeatError("params= is held in memory")
-    if name in FUNCTIONS and not _are_files(value):
+    if (name in FUNCTIONS and not _are_files(value)) or callable(value):
         return _function_to_json(name, value)
     if name == "serde":
         return _serde_to_json(value)

@@ -73,6 +73,17 @@ TrainerParameter = (
 SearchedTrainerParameter = (
     ReadyTrainer | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})] | Function
 )
+SpaceParameter = Annotated[
+    Any,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "object", "title": "By name"},
+                _TEXT | {"title": "Function"},
+            ]
+        }
+    ),
+]
 MetricParameter = Annotated[str, WithJsonSchema(_TEXT | {"title": "Name"})] | Function
 DistributedTrainerParameter = (
     DistributedXGBoost

@@ -26,7 +26,7 @@ from partwise.outcomes import RunStatus
 from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity, OnExisting
 from partwise.runs.documents import RunKind
-from partwise.runs.exports import has_one_model
+from partwise.runs.exports import has_one_model, ledger_of_models
 from partwise.runs.ledger import skip_reasons
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows
@@ -312,7 +312,7 @@ def trained_model(training: Run, serde: ModelSerde | None) -> pa.Table:
         ModelNotFound: The run has no model.
         SerdeError: The model needs a serde that was not given.
     """
-    model = model_of_every_partition(training.ledger)
+    model = model_of_every_partition(ledger_of_models(training))
     if model is None:
         raise _no_model(training)
     check_serdes({0: model}, serde)
@@ -376,10 +376,10 @@ def _known(columns: Sequence[str], schema: pa.Schema) -> list[str]:
 
 
 def _check_training(training: Run) -> None:
-    if training.kind not in ("train", "train-distributed", "export"):
+    if training.kind not in ("train", "train-distributed", "tune", "export"):
         raise InputError(
             f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
-            "a run of train_models, of train_distributed, or of export_models."
+            "a run of train_models, of train_distributed, of tune_model, or of export_models."
         )
 
 

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,13 +16,11 @@ from partwise.engine.assignment import (
     ShardProgress,
     ShardReceipt,
 )
+from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.worker import end_execution, request_stop, run_shard
-from partwise.errors import ClusterError
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 
 LOOK_S = 0.5
-NO_WORKERS_S = 120.0
-"""Without a worker for so long, a run gives up."""
 
 Logger = logging.Logger | logging.LoggerAdapter[logging.Logger]
 logger = logging.getLogger(__name__)
@@ -124,7 +121,7 @@ class Driver:
         self._budget = execution.options.failure_budget(partitions)
         self._listeners = listeners
         self._lock = threading.Lock()
-        self._last_worker = time.monotonic()
+        self._watch = ClusterWatch(client, execution.run_id)
 
     def __enter__(self) -> "Driver":
         self._client.subscribe_topic(self._execution.token, self._on_event)
@@ -214,19 +211,7 @@ class Driver:
 
     def _look_at_cluster(self) -> None:
         """Give up on a cluster that went away; repeat a stop for workers that came since."""
-        if self._client.status != "running":
-            raise ClusterError(
-                f"The connection to the Dask scheduler is {self._client.status}; resume the run "
-                f"{self._execution.run_id!r} when the cluster is back."
-            )
-        now = time.monotonic()
-        if self._client.scheduler_info().get("workers"):
-            self._last_worker = now
-        elif now - self._last_worker > NO_WORKERS_S:
-            raise ClusterError(
-                f"The Dask cluster has had no worker for {NO_WORKERS_S:.0f} s; resume the run "
-                f"{self._execution.run_id!r} when it has."
-            )
+        self._watch.look()
         if self.stopped:
             self._tell_workers_to_stop()
 

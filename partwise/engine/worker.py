@@ -1,7 +1,8 @@
 """What the driver calls on a Dask worker: run a shard, stop an execution, forget it."""
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,16 +60,30 @@ def run_shard(assignment: ShardAssignment) -> ShardReceipt:
         InputError: The machine joined the cluster later, and has too little for any partition.
     """
     execution = assignment.execution
-    token, worker = execution.token, get_worker()
+    with held_slot(execution) as gpus:
+        host = DaskHost(get_worker())
+        return run_on(host, assignment, lambda: is_stopped(execution.token), gpus)
 
-    def is_stopped() -> bool:
-        return token in _stopped
 
+@contextmanager
+def held_slot(execution: Execution) -> Iterator[tuple[str, ...]]:
+    """Hold a slot of this machine for a partition, and give its GPUs.
+
+    Raises:
+        InputError: The machine joined the cluster later, and has too little for any partition.
+    """
     if not execution.limits.slots:
-        return run_on(DaskHost(worker), assignment, is_stopped)
-    devices = _slots_of(get_address_host(worker.address), execution)
-    with hold_slot(token, devices, is_stopped) as gpus:
-        return run_on(DaskHost(worker), assignment, is_stopped, gpus)
+        yield ()
+        return
+    token = execution.token
+    devices = _slots_of(get_address_host(get_worker().address), execution)
+    with hold_slot(token, devices, lambda: is_stopped(token)) as gpus:
+        yield gpus
+
+
+def is_stopped(token: str) -> bool:
+    """Whether an execution is being stopped, on this worker."""
+    return token in _stopped
 
 
 def _slots_of(host: str, execution: Execution) -> tuple[tuple[str, ...], ...]:

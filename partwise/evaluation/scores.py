@@ -23,7 +23,8 @@ _TASKS: dict[str, tuple[Task, ...]] = {
     "accuracy": ("binary", "multiclass"),
     "auc": ("binary",),
 }
-_MAXIMIZED = ("accuracy", "auc")
+MAXIMIZED = ("accuracy", "auc")
+"""Metrics of which more is better, where nobody says otherwise."""
 _PINBALL = re.compile(r"pinball:(?P<quantile>0?\.\d+)")
 
 
@@ -97,7 +98,7 @@ def find_metric(
             f"There is no metric {metric!r}: give {', '.join(_FUNCTIONS)}, a quantile as "
             '"pinball:0.9", or a function of (labels, predictions).'
         )
-    maximized = direction == "maximize" if direction else metric in _MAXIMIZED
+    maximized = direction == "maximize" if direction else metric in MAXIMIZED
     return Metric(name=name, maximized=maximized, function=function)
 
 

@@ -42,6 +42,7 @@ _KINDS = {
     "train": "training run",
     "train-distributed": "training run of one model",
     "run-script": "run of a script",
+    "tune": "tuning run of one model",
     "infer": "inference run",
     "map": "map run",
     "export": "export run",

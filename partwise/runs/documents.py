@@ -51,6 +51,7 @@ RunKind = Literal[
     "train",
     "train-distributed",
     "run-script",
+    "tune",
     "infer",
     "map",
     "export",
@@ -59,6 +60,8 @@ RunKind = Literal[
 ]
 """What a run does. "train-distributed" trains one model on all rows, and "run-script" runs a
 program; each has a partition for each rank of the gang that did so, by the key column `rank`.
+"tune" searches settings for one model on all rows, and has a partition for each trial, by the key
+column `trial`.
 "export" is of the models of a training run;
 "export-transformers" is of a collection that no run trained, so no other run can take it for
 exports of its own models."""
@@ -74,6 +77,7 @@ OUTPUT_FOLDERS: dict[RunKind, str] = {
     "train": "outputs",
     "train-distributed": "outputs",
     "run-script": "outputs",
+    "tune": "outputs",
     "infer": "predictions",
     "map": "outputs",
     "export": "outputs",

@@ -1,11 +1,13 @@
 """Which runs hold the exports of a training run."""
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import InputError, RunNotFoundError
 from partwise.models.export_options import ModelFormat, format_of
 from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
+from partwise.runs.trials import best_row
 
 
 def has_one_model(run: Run) -> bool:
@@ -20,7 +22,12 @@ def has_one_model(run: Run) -> bool:
     trained = run
     if run.kind == "export" and run.document.training_run_id is not None:
         trained = Run.open(run.document.training_run_id, run.store)
-    return trained.kind == "train-distributed"
+    return trained.kind in ("train-distributed", "tune")
+
+
+def ledger_of_models(run: Run) -> pa.Table:
+    """Return the rows of a run whose models others use: of a study that of the best trial."""
+    return best_row(run.ledger) if run.kind == "tune" else run.ledger
 
 
 def find_exports(run: Run, form: ModelFormat) -> Run:
@@ -41,10 +48,10 @@ def find_exports(run: Run, form: ModelFormat) -> Run:
                 f"and model_format is {form!r}."
             )
         return run
-    if run.kind not in ("train", "train-distributed"):
+    if run.kind not in ("train", "train-distributed", "tune"):
         raise InputError(
             f"The run {run.run_id!r} is of the kind {run.kind!r}; training_run_id names a run of "
-            "train_models, of train_distributed, or of export_models."
+            "train_models, of train_distributed, of tune_model, or of export_models."
         )
     exports = []
     for name in list_runs(run.store):

@@ -30,10 +30,7 @@ from partwise.runs.bundle import (
     content_file,
     decode,
 )
-from partwise.runs.contents import (
-    are_there,
-    files_there,
-)
+from partwise.runs.contents import are_there, files_there
 from partwise.runs.documents import (
     REPLACED,
     RUN_DOCUMENT,
@@ -54,6 +51,7 @@ from partwise.runs.ledger import (
     segment_table,
 )
 from partwise.runs.portfolio import Portfolio, read_portfolio
+from partwise.runs.trials import Trial, best_of, best_row, read_trials, trials_table
 from partwise.runs.view import AtWork, View, open_view
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key, KeyColumn, partition_id
@@ -250,6 +248,16 @@ class Run:
         """One row per partition: its key, partition_id, status, what it took, errors, metrics."""
         return readable_ledger(self.ledger)
 
+    @cached_property
+    def trials(self) -> pa.Table:
+        """Of a study, one row per trial: number, status, value, steps, seconds, settings."""
+        return trials_table(read_trials(self.ledger))
+
+    @cached_property
+    def best(self) -> Trial | None:
+        """Of a study, the trial with the best value; None: none has come to one."""
+        return best_of(read_trials(self.ledger))
+
     def partition_id(self, key: Key) -> str:
         """Return the path-safe name of a key.
 
@@ -362,7 +370,7 @@ class Run:
 
         Args:
             key: The partition's key, of the class of the run's keys. Without one: the only model
-                of the run, such as that of `train_distributed`.
+                of the run, such as that of `train_distributed`, or the best of a study.
             serde: Reads the model where a native serde did not write it. Nothing is unpickled
                 unless this is a `PickleSerde`.
 
@@ -395,11 +403,15 @@ class Run:
     def _only_key(self) -> Key:
         """Return the key of the only partition that has a model; of the first where none has.
 
+        Of a study it is that of the best trial.
+
         Raises:
             InputError: Several have one.
             ModelNotFound: The run has no partition.
         """
-        rows = self.ledger.select([*self._key_names, "artifacts"]).to_pylist()
+        names = [f"{KEY_PREFIX}{column.name}" for column in self.key_columns]
+        ledger = self.ledger if self.best is None else best_row(self.ledger)
+        rows = ledger.select([*names, "artifacts"]).to_pylist()
         having = [row for row in rows if any(each["serde"] for each in row["artifacts"])]
         if len(having) > 1:
             raise InputError(
@@ -408,12 +420,8 @@ class Run:
             )
         if not rows:
             raise ModelNotFound(f"The run {self.run_id!r} ({self.status.value}) has no model yet.")
-        values = tuple((having or rows)[0][name] for name in self._key_names)
+        values = tuple((having or rows)[0][name] for name in names)
         return values[0] if len(values) == 1 else values
-
-    @property
-    def _key_names(self) -> list[str]:
-        return [f"{KEY_PREFIX}{column.name}" for column in self.key_columns]
 
     @cached_property
     def portfolio(self) -> Portfolio:

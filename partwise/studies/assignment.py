@@ -1,0 +1,54 @@
+"""What the driver of a study hands a worker, and what comes back: small frozen values only."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from partwise.engine.assignment import Execution
+from partwise.outcomes import PartitionStatus
+from partwise.runs.trials import TrialRecord
+from partwise.shuffle.shared_folder import StagedFile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAssignment:
+    """One trial, for one worker."""
+
+    execution: Execution
+    rows: StagedFile
+    """Pickled `SourceFragments`."""
+    number: int
+    record: TrialRecord
+    """What it is to try."""
+    fingerprint: str
+    """Of the rows."""
+    asks: bool
+    """Whether a pruner looks at what the trial reports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialReceipt:
+    """What became of a trial; its row is in the ledger."""
+
+    number: int
+    status: PartitionStatus
+    record: TrialRecord
+    seconds: float
+    rows: int
+    reason: str
+    """Why it has no model; empty: it has one."""
+    error_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a worker asks the driver when its trial reports: is it to be given up?"""
+
+    worker: str
+    """Its address."""
+    number: int
+    step: int
+    value: float
+
+    def to_message(self) -> dict[str, Any]:
+        """Return it as plain values, as Dask's events want it."""
+        return {name: getattr(self, name) for name in self.__slots__}

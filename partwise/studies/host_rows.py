@@ -1,0 +1,77 @@
+"""The rows of a study on a worker's machine: written once as Arrow IPC, for all trials there.
+
+    <scratch folder>/studies/<token>/rows   the rows, which the children of all workers map
+    <scratch folder>/studies/<token>.lock   locked, shared, by each worker that uses them
+
+The locks end with their processes, so that what killed workers leave is removed by the next study.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+from partwise.connector.rank_rows import SourceFragments
+from partwise.connector.spooling import map_spooled, write_spooled
+from partwise.errors import SourceError
+from partwise.shuffle.shard_cache import scratch_folder
+from partwise.store.entry_locks import lock_entry, lock_file
+
+_in_use: dict[str, int] = {}
+"""The descriptors of this process' locks, by token."""
+
+
+def map_rows(rows: SourceFragments, token: str) -> tuple[str, int]:
+    """Write the rows to this machine's disk, unless that has been done.
+
+    Args:
+        rows: Of the study.
+        token: The execution's.
+
+    Returns:
+        The path of the file, for `SpooledReader`, and how many rows there are.
+
+    Raises:
+        SourceError: They cannot be read or written, or there are none.
+    """
+    entry = scratch_folder() / "studies" / token
+    if token not in _in_use:
+        _in_use[token] = lock_entry(entry, fcntl.LOCK_SH)
+        _remove_abandoned(entry.parent)
+    entry.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path = entry / "rows"
+    # A second lock: the other one says who uses the folder.
+    writing = lock_entry(path, fcntl.LOCK_EX)
+    try:
+        if not path.exists():
+            batches = (batch for part in rows.parts for batch in part.batches())
+            new = path.with_suffix(".new")
+            write_spooled(str(new), batches, rows.schema)
+            new.rename(path)
+    finally:
+        os.close(writing)
+    count = map_spooled(str(path)).num_rows
+    if count == 0:
+        why = f": the filter {rows.filter_text} leaves none" if rows.filter_text else ""
+        raise SourceError(f"There are no rows to train on{why}.")
+    return str(path), count
+
+
+def forget_rows(token: str) -> None:
+    """Give the rows of a study up; the last worker of a machine to do so removes them."""
+    descriptor = _in_use.pop(token, None)
+    if descriptor is not None:
+        os.close(descriptor)
+        _remove_abandoned(scratch_folder() / "studies", token)
+
+
+def _remove_abandoned(folder: Path, name: str = "*") -> None:
+    for lock in folder.glob(f"{name}.lock"):
+        entry = lock.with_suffix("")
+        # Somebody uses it, or has just removed it.
+        with contextlib.suppress(OSError):
+            descriptor = lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(entry, ignore_errors=True)
+            lock_file(entry).unlink()
+            os.close(descriptor)

@@ -1,0 +1,224 @@
+"""Ask and tell: what a study tries next, by a sampler and a pruner of Optuna, in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from partwise.errors import InputError
+from partwise.outcomes import PartitionStatus
+from partwise.runs.trials import Trial, TrialRecord
+from partwise.tuning.pruner import PrunerName, make_pruner
+from partwise.tuning.sampler import SamplerName, make_sampler
+from partwise.tuning.space import Space, SpaceFunction, finite_values, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import Trial as OptunaTrial
+
+STUDY_NAME = "partwise"
+"""Of every study: hyperband divides trials by the name of the study and their number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSpec:
+    """What a study searches, and how."""
+
+    space: Space | SpaceFunction
+    sampler: SamplerName
+    pruner: PrunerName
+    seed: int
+    metric: str
+    """The name of what the study goes by, among the metrics of a trial."""
+    maximized: bool
+
+    @property
+    def size(self) -> float:
+        """How many different settings the sampler tries at most; infinite where that is open."""
+        if self.sampler != "grid" or callable(self.space):
+            return math.inf
+        return math.prod(len(values) for values in finite_values(self.space).values())
+
+
+class Search:
+    """The sampler of a study, and all that it was told.
+
+    Args:
+        spec: What is searched.
+        known: Trials of earlier generations, which the sampler is told first.
+    """
+
+    def __init__(self, spec: SearchSpec, known: Sequence[Trial] = ()) -> None:
+        import optuna
+
+        self._spec = spec
+        self._live: dict[int, OptunaTrial] = {}
+        # With the seed of the first generation the sampler would draw what is known already.
+        seed = spec.seed if not known else _derived(spec.seed, len(known))
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
+            self._study = optuna.create_study(
+                study_name=STUDY_NAME,
+                direction="maximize" if spec.maximized else "minimize",
+                sampler=make_sampler(spec.sampler, seed, spec.space),
+                pruner=make_pruner(spec.pruner),
+            )
+        finally:
+            optuna.logging.set_verbosity(verbosity)
+        for trial in known:
+            self._add(trial.record, trial.status)
+
+    def ask(self, number: int) -> TrialRecord:
+        """Return what a trial is to try.
+
+        Args:
+            number: The trial's.
+
+        Raises:
+            InputError: The space cannot be searched, or JSON cannot hold what it gave.
+        """
+        from optuna.distributions import distribution_to_json
+
+        live = self._study.ask()
+        try:
+            settings = suggest(live, self._spec.space)
+        except InputError:
+            raise
+        except Exception as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise InputError(f"The space cannot be searched: {reason}.") from error
+        self._live[number] = live
+        frozen = self._study.get_trials(deepcopy=False)[live.number]
+        record = TrialRecord(
+            settings=settings,
+            metric=self._spec.metric,
+            maximized=self._spec.maximized,
+            params=dict(live.params),
+            distributions={
+                name: distribution_to_json(each) for name, each in live.distributions.items()
+            },
+            attributes=dict(frozen.system_attrs),
+        )
+        try:
+            record.to_json()
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"The settings of a trial are kept as JSON, which cannot hold these: {error}."
+            ) from error
+        return record
+
+    def is_hopeless(self, number: int, step: int, value: float) -> bool:
+        """Take note of what a trial reports, and return whether the pruner gives it up.
+
+        Args:
+            number: The trial's.
+            step: Of its training.
+            value: The metric at this step.
+        """
+        live = self._live.get(number)
+        # Of another attempt, and of a trial that is run again, the pruner knows all it will.
+        if live is None:
+            return False
+        if step in self._study.get_trials(deepcopy=False)[live.number].intermediate_values:
+            return False
+        live.report(value, step)
+        return bool(live.should_prune())
+
+    def tell(self, number: int, record: TrialRecord, status: PartitionStatus) -> None:
+        """Tell the sampler what became of a trial.
+
+        Args:
+            number: The trial's.
+            record: With its value, if it has one.
+            status: Of its row.
+        """
+        live = self._live.pop(number, None)
+        if live is None:
+            self._add(record, status)
+            return
+        state = _state(record, status)
+        # Optuna's grid stops its own loop after the last one, and here is none.
+        with suppress(RuntimeError):
+            self._study.tell(live, record.value if state == _complete() else None, state=state)
+
+    def _add(self, record: TrialRecord, status: PartitionStatus) -> None:
+        from optuna.distributions import json_to_distribution
+        from optuna.trial import create_trial
+
+        distributions: dict[str, BaseDistribution] = {
+            name: json_to_distribution(text) for name, text in record.distributions.items()
+        }
+        state = _state(record, status)
+        self._study.add_trial(
+            create_trial(
+                state=state,
+                value=record.value if state == _complete() else None,
+                params=dict(record.params),
+                distributions=distributions,
+                system_attrs=dict(record.attributes),
+                intermediate_values=dict(record.reports),
+            )
+        )
+
+
+def first_settings(spec: SearchSpec) -> dict[str, Any]:
+    """Ask for one trial, and return its settings: what cannot be searched is refused so.
+
+    Raises:
+        InputError: The space gives no settings, the sampler cannot search it, or there is no such
+            sampler or pruner.
+    """
+    return dict(Search(spec).ask(0).settings)
+
+
+def importances(trials: Sequence[Trial]) -> dict[str, float]:
+    """Return how much each parameter decides about the best tenth of the trials, the most first.
+
+    By PED-ANOVA of Optuna: Watanabe, Bansal and Hutter, PED-ANOVA (IJCAI 2023). They sum to 1.
+    Empty where too few trials have ended, or nothing was drawn.
+    """
+    done = [trial for trial in trials if trial.status is PartitionStatus.DONE]
+    names = {name for trial in done for name in trial.record.params}
+    if len(done) < 10 or len(names) < 1:
+        return {}
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    first = done[0].record
+    search = Search(
+        SearchSpec(
+            space={},
+            sampler="random",
+            pruner="none",
+            seed=0,
+            metric=first.metric,
+            maximized=first.maximized,
+        ),
+        done,
+    )
+    found = get_param_importances(search._study, evaluator=PedAnovaImportanceEvaluator())
+    return {name: float(value) for name, value in found.items()}
+
+
+def _state(record: TrialRecord, status: PartitionStatus) -> Any:
+    from optuna.trial import TrialState
+
+    if status is PartitionStatus.DONE and record.value is not None:
+        return TrialState.COMPLETE
+    return TrialState.PRUNED if record.pruned else TrialState.FAIL
+
+
+def _complete() -> Any:
+    from optuna.trial import TrialState
+
+    return TrialState.COMPLETE
+
+
+def _derived(seed: int, known: int) -> int:
+    digest = hashlib.sha256(b"%d:%d" % (seed, known)).digest()
+    return int.from_bytes(digest[:4], "little") >> 1

@@ -1,0 +1,113 @@
+"""What a child process does in a trial: train with the settings, and see that it has a score."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from partwise.connector.context import PartitionContext
+from partwise.connector.data_connector import DataConnector
+from partwise.engine.works import Produced, StoredModel, TrainWork
+from partwise.errors import InputError, TrialPruned
+from partwise.evaluation import Evaluation, FitOn
+from partwise.evaluation.scores import Direction, find_metric
+from partwise.outcomes import PartitionStatus, Result, Skip
+from partwise.trainers import resolve_trainer
+from partwise.trainers.boosting import BoostingTrainer
+from partwise.trainers.candidate import Watch, score
+from partwise.trainers.choice import Choice, conclude
+
+MOST_REPORTS = 25
+"""Of a fit: the worker asks the driver each time, which takes longer than a boosting round."""
+
+
+class MetricError(InputError):
+    """The metric that the study goes by is not among those of a trial."""
+
+    final = True
+
+
+class ScoreError(InputError):
+    """The metric of a trial is NaN or infinite."""
+
+    final = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredTrainer:
+    """A built-in trainer as a train function: it scores itself, with the settings of the trial."""
+
+    trainer: BoostingTrainer
+    evaluation: Evaluation
+    metric: str | Callable[..., Any]
+    direction: Direction
+    fit_on: FitOn
+
+    def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
+        """Score the settings of `context.params`, and train the model that is kept of them."""
+        metric = find_metric(self.metric, self.direction, resolve_trainer)
+        rows = self.trainer.prepare(data, context)
+        splits = self.evaluation.splits(rows.table, context.seed)
+        if isinstance(splits, Skip):
+            return splits
+        rounds = int(context.params.get("rounds") or self.trainer.rounds)
+        every = max(1, -(-rounds // MOST_REPORTS))
+
+        def report_round(number: int, value: float) -> None:
+            if number % every == 0:
+                context.report(step=number, metric=value)
+
+        def report_window(place: int, value: float) -> None:
+            context.report(step=place, metric=value)
+
+        scored = score(
+            rows,
+            splits,
+            metric,
+            season=getattr(self.evaluation, "season", 1),
+            on_window=report_window,
+            # The steps of a trial are either rounds or windows.
+            watch=Watch(metric=metric.name, report=report_round) if len(splits) == 1 else None,
+        )
+        if isinstance(scored, Skip):
+            return scored
+        return conclude(Choice(rows=rows, score=scored), self.fit_on, self.evaluation, metric)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialWork:
+    """Train the model of a trial."""
+
+    train: TrainWork
+    metric: str
+    """The name of what the study goes by, among the metrics that training returns."""
+
+    def __call__(
+        self,
+        data: DataConnector,
+        context: PartitionContext,
+        model: StoredModel | None,
+        directory: str,
+    ) -> Produced:
+        """Run one trial.
+
+        Raises:
+            MetricError: It has no such metric.
+            ScoreError: That is NaN or infinite.
+        """
+        try:
+            produced = self.train(data, context, model, directory)
+        except TrialPruned as pruned:
+            return Produced(status=PartitionStatus.SKIPPED, reason=str(pruned))
+        if produced.status is not PartitionStatus.DONE:
+            return produced
+        value = produced.metrics.get(self.metric)
+        if value is None:
+            has = ", ".join(produced.metrics) or "none"
+            raise MetricError(
+                f"The study goes by the metric {self.metric!r}, and the trainer returned {has}: "
+                "return Result(model, metrics={...}) with it, or pass metric= the name of another."
+            )
+        if not math.isfinite(value):
+            raise ScoreError(f"The metric {self.metric!r} of the trial is {value}.")
+        return produced

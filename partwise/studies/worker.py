@@ -1,0 +1,111 @@
+"""What the driver of a study calls on a Dask worker: load the rows, run a trial, end the study."""
+
+import pickle
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from distributed import Worker, get_worker
+
+from partwise.connector.rank_rows import SourceFragments
+from partwise.engine.assignment import Execution
+from partwise.engine.shard_run import execution_folder
+from partwise.engine.worker import DaskHost, end_execution, held_slot, is_stopped
+from partwise.shuffle.shared_folder import StagedFile, fetch
+from partwise.store.store import Store
+from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
+from partwise.studies.host_rows import forget_rows, map_rows
+from partwise.studies.trial_run import TrialRun
+
+ANSWER_S = 10.0
+"""A trial goes on when the driver has not answered for so long."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A question that the driver has not answered."""
+
+    answered: threading.Event = field(default_factory=threading.Event)
+    gives_up: bool = False
+
+
+_asked: dict[tuple[str, int, int], _Asked] = {}
+"""By token, trial and step."""
+
+
+def load_rows(rows: StagedFile, store: Store, token: str) -> int:
+    """Have the rows of a study on this machine, and return how many there are.
+
+    Raises:
+        SourceError: They cannot be read or written, or there are none.
+    """
+    return map_rows(_read_fragments(rows, store, token), token)[1]
+
+
+def _read_fragments(rows: StagedFile, store: Store, token: str) -> SourceFragments:
+    folder = Path(execution_folder(DaskHost(get_worker()), token))
+    folder.mkdir(parents=True, exist_ok=True)
+    content = Path(fetch(rows, store, str(folder))).read_bytes()
+    fragments: SourceFragments = pickle.loads(content)  # noqa: S301 (the driver's own)
+    return fragments
+
+
+def run_trial(assignment: TrialAssignment) -> TrialReceipt | None:
+    """Work on one trial until its row is committed; None: the study is being stopped.
+
+    Raises:
+        StoreError: The store refused to take the segment.
+        RunBusyError: The run ended without this execution.
+        ClusterError: Child processes die here without running anything.
+        SourceError: The rows cannot be read or written.
+    """
+    execution, worker = assignment.execution, get_worker()
+
+    def ask(step: int, value: float) -> bool:
+        return _ask(worker, execution, assignment.number, step, value)
+
+    with held_slot(execution) as gpus:
+        fragments = _read_fragments(assignment.rows, execution.store, execution.token)
+        path, count = map_rows(fragments, execution.token)
+        run = TrialRun(
+            assignment=assignment,
+            host=DaskHost(worker),
+            rows_path=path,
+            rows=count,
+            is_stopped=lambda: is_stopped(execution.token),
+            gpus=gpus,
+            ask=ask if assignment.asks else None,
+        )
+        return run.run()
+
+
+def _ask(worker: Worker, execution: Execution, number: int, step: int, value: float) -> bool:
+    """Ask the driver whether a trial is to be given up."""
+    name = (execution.token, number, step)
+    asked = _asked[name] = _Asked()
+    question = Question(worker=worker.address, number=number, step=step, value=value)
+    try:
+        worker.log_event(execution.token, question.to_message())
+        asked.answered.wait(ANSWER_S)
+    finally:
+        _asked.pop(name, None)
+    return asked.gives_up
+
+
+def answer(token: str, number: int, step: int, *, gives_up: bool) -> None:
+    """Answer a question of a trial at work on this worker."""
+    asked = _asked.get((token, number, step))
+    if asked is not None:
+        asked.gives_up = gives_up
+        asked.answered.set()
+
+
+def end_study(token: str, dask_worker: Worker) -> None:
+    """Forget a study on this worker: its children, its files, its rows.
+
+    Args:
+        token: The execution's.
+        dask_worker: Given by Dask, by this name.
+    """
+    end_execution(token, dask_worker)
+    forget_rows(token)
