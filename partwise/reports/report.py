@@ -25,6 +25,7 @@ from partwise.reports.distributions import Distribution, describe_distribution
 from partwise.reports.scales import seconds_text
 from partwise.reports.settings import describe_settings
 from partwise.reports.skew import describe_skew
+from partwise.reports.study import describe_study
 from partwise.reports.timeline import MOST_LANES, describe_timeline
 from partwise.reports.tuning import describe_tuning
 from partwise.runs.documents import GANG_KINDS, RANK, REPORT_FILE, run_path
@@ -130,6 +131,7 @@ def render_report(run: Run) -> str:
             most_causes=MOST_CAUSES,
             skew=describe_skew(ledger, key_of),
             settings=describe_settings(run),
+            study=describe_study(run),
         )
     )
 

@@ -37,8 +37,6 @@ class TrialRecord:
     """What the sampler drew, by name: settings but for constants, places for odd choices."""
     distributions: Mapping[str, str] = field(default_factory=dict)
     """What each was drawn from, as Optuna's JSON."""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    """What the sampler noted of the trial."""
 
     def to_json(self) -> str:
         """Return it as text.

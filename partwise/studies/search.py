@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,9 +40,15 @@ class SearchSpec:
     @property
     def size(self) -> float:
         """How many different settings the sampler tries at most; infinite where that is open."""
+        grid = self.grid
+        return math.inf if grid is None else math.prod(map(len, grid.values()))
+
+    @property
+    def grid(self) -> dict[str, tuple[Any, ...]] | None:
+        """The values of each parameter, where all of them are tried; None: they are not."""
         if self.sampler != "grid" or callable(self.space):
-            return math.inf
-        return math.prod(len(values) for values in finite_values(self.space).values())
+            return None
+        return finite_values(self.space)
 
 
 class Search:
@@ -85,6 +91,10 @@ class Search:
         """
         from optuna.distributions import distribution_to_json
 
+        if (grid := self._spec.grid) is not None:
+            # By the number of the trial, so that a resume tries none twice.
+            (chosen,) = itertools.islice(itertools.product(*grid.values()), number, number + 1)
+            self._study.enqueue_trial(dict(zip(grid, chosen, strict=True)))
         live = self._study.ask()
         try:
             settings = suggest(live, self._spec.space)
@@ -94,7 +104,6 @@ class Search:
             reason = f"{type(error).__name__}: {error}"
             raise InputError(f"The space cannot be searched: {reason}.") from error
         self._live[number] = live
-        frozen = self._study.get_trials(deepcopy=False)[live.number]
         record = TrialRecord(
             settings=settings,
             metric=self._spec.metric,
@@ -103,7 +112,6 @@ class Search:
             distributions={
                 name: distribution_to_json(each) for name, each in live.distributions.items()
             },
-            attributes=dict(frozen.system_attrs),
         )
         try:
             record.to_json()
@@ -143,9 +151,7 @@ class Search:
             self._add(record, status)
             return
         state = _state(record, status)
-        # Optuna's grid stops its own loop after the last one, and here is none.
-        with suppress(RuntimeError):
-            self._study.tell(live, record.value if state == _complete() else None, state=state)
+        self._study.tell(live, record.value if state == _complete() else None, state=state)
 
     def _add(self, record: TrialRecord, status: PartitionStatus) -> None:
         from optuna.distributions import json_to_distribution
@@ -161,7 +167,6 @@ class Search:
                 value=record.value if state == _complete() else None,
                 params=dict(record.params),
                 distributions=distributions,
-                system_attrs=dict(record.attributes),
                 intermediate_values=dict(record.reports),
             )
         )
