@@ -28,6 +28,8 @@ from partwise.tuning.sampler import SamplerName
 from partwise.tuning.space import Space, SpaceFunction, parse_space
 
 DEFAULT_HOLDOUT = HoldoutFraction()
+NOT_CODE = ("trials", "timeout_s", "patience", "max_concurrent", "sampler", "pruner")
+"""Arguments that say how much is searched, and how: with others a resume goes on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,21 +107,22 @@ def prepare_study(
     arguments = {
         "trainer": trainer,
         "space": space if isinstance(space, str) or callable(space) else _plain(searched),
-        "metric": scoring.metric,
-        "direction": scoring.direction,
-        "holdout": scoring.holdout,
-        "fit_on": scoring.fit_on,
+        **{name: getattr(scoring, name) for name in Scoring.__slots__},
+        **{name: getattr(stopping, name) for name in Stopping.__slots__},
         "serde": chosen_serde,
         "seed": request.seed,
-        "trials": stopping.trials,
-        "timeout_s": stopping.timeout_s,
-        "patience": stopping.patience,
         "max_concurrent": max_concurrent,
         "sampler": sampler,
         "pruner": pruner,
         "execution": request.execution,
     }
-    intent = describe_intent("tune_model", source.description(), arguments, request.version or None)
+    intent = describe_intent(
+        "tune_model",
+        source.description(),
+        arguments,
+        request.version or None,
+        not_code=NOT_CODE,
+    )
     reads = function.reads(source.schema) if hasattr(function, "reads") else None
     if reads is not None:
         held_out = scoring.holdout.columns if isinstance(function, BoostingTrainer) else ()
