@@ -3,8 +3,8 @@
     python -m benchmarks.study [--trials 64] [--seconds 1] [--others]
 
 `tune_model` runs on two workers of one thread. With --others, Optuna runs the same trials in two
-processes of joblib with a study in a file, as its guide for several processes has it. Ray Tune has
-no wheel that goes with the dependencies here, so it is left to an environment of its own.
+processes of joblib with a study in a file, as its guide for several processes has it. Ray Tune is
+not measured.
 """
 
 import argparse
