@@ -81,6 +81,10 @@ class _ReadingLink:
         """Return what was kept under this name, by this run or by another."""
         return self._link.download(filename, run_id)
 
+    def report(self, step: int, value: float) -> bool:
+        """Tell how good the model is by now, and return whether to give it up."""
+        return self._link.report(step, value)
+
 
 class PartitionContext:
     """The second argument of every user's function.
