@@ -15,13 +15,15 @@ def regression_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str,
         labels: Shape (n,).
         predictions: Shape (n,).
     """
-    errors = predictions - labels
-    metrics = {
-        "rmse": float(np.sqrt(np.mean(errors**2))),
-        "mae": float(np.mean(np.abs(errors))),
-    }
-    if np.all(labels != 0):
-        metrics["mape"] = float(np.mean(np.abs(errors / labels)))
+    # Beyond what a double holds, a metric is infinite, and so worse than all others.
+    with np.errstate(over="ignore"):
+        errors = predictions - labels
+        metrics = {
+            "rmse": float(np.sqrt(np.mean(errors**2))),
+            "mae": float(np.mean(np.abs(errors))),
+        }
+        if np.all(labels != 0):
+            metrics["mape"] = float(np.mean(np.abs(errors / labels)))
     return metrics
 
 

@@ -41,3 +41,8 @@ def test_multiclass():
     predictions = np.array([[0.5, 0.25, 0.25], [0.1, 0.1, 0.8]])
     metrics = multiclass_metrics(np.array([1.0, 2.0]), predictions)
     assert metrics == pytest.approx({"logloss": -np.log(0.25 * 0.8) / 2, "accuracy": 0.5})
+
+
+def test_a_metric_beyond_all_numbers_is_infinite():
+    metrics = regression_metrics(np.array([5e-324, 1.0]), np.array([1.0, 1e300]))
+    assert metrics["mape"] == metrics["rmse"] == np.inf
