@@ -56,5 +56,6 @@ def test_which_errors_a_second_attempt_cannot_change() -> None:
         if isinstance(error, type) and issubclass(error, errors.PartwiseError) and error.final
     }
     assert final == {
-        *("ModelNotFound", "ExportRefused", "ExportMismatch", "CheckpointError", "OpsetError")
+        *("ModelNotFound", "ExportRefused", "ExportMismatch", "CheckpointError", "OpsetError"),
+        "TrialPruned",
     }
