@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
 
 from partwise.errors import InputError
+from partwise.flows.cli.evaluation_options import EvaluationOptions
 from partwise.flows.cli.parsing import (
     build_settings,
     flag,
@@ -62,25 +63,34 @@ class TuningOptions:
         Raises:
             InputError: An option is wrong, or goes with --tune and it is not there.
         """
+        from partwise.evaluation import HoldoutFraction
+
         defaults = vars(TuningOptions())
         given = [name for name, value in vars(self).items() if value != defaults[name]]
         if not self.tune and not self.portfolio:
             if given:
                 raise InputError(f"{flag(given[0])} goes with --tune or --portfolio.")
             return options.build()
-        return self._tuned(options.build(is_tuned=True), options.metric or "")
+        if ":" not in options.trainer:
+            trainer, holdout = without_holdout(options.build(is_tuned=True))
+            return self._tuned(trainer, holdout, options)
+        # A function has no label and no holdout, with which its models are scored here.
+        plain = vars(EvaluationOptions())
+        function = replace(options, label=None, **plain).build(is_tuned=True)
+        of_options = options.evaluation().get("holdout", HoldoutFraction())
+        return self._tuned(function, _scored_on(of_options), options)
 
-    def _tuned(self, trainer: Any, metric: str) -> "Tuned":
+    def _tuned(self, trainer: Any, holdout: "Evaluation", options: "TrainerOptions") -> "Tuned":
         from partwise.trainers.tuned import Tuned
         from partwise.tuning.budget import Budget
 
-        trainer, holdout = without_holdout(trainer)
         budget = given_options({name: getattr(self, name) for name in _TOTALS})
         return build_settings(
             Tuned,
             trainer=trainer,
             space=parse_tune(self.tune),
-            metric=metric,
+            label=options.label or "",
+            metric=options.metric or "",
             holdout=holdout,
             portfolio=self.portfolio,
             trials=self.trials,
@@ -104,9 +114,14 @@ def without_holdout(trainer: Any) -> "tuple[Any, Evaluation]":
 
     if isinstance(trainer, str):
         return trainer, HoldoutFraction()
-    if trainer.holdout is None:
+    plain = trainer.model_copy(update={"holdout": HoldoutFraction()})
+    return plain, _scored_on(trainer.holdout)
+
+
+def _scored_on(holdout: "Evaluation | None") -> "Evaluation":
+    if holdout is None:
         raise InputError("--no-holdout does not go with --tune: settings are scored on a holdout.")
-    return trainer.model_copy(update={"holdout": HoldoutFraction()}), trainer.holdout
+    return holdout
 
 
 def parse_tune(texts: Sequence[str]) -> Any:

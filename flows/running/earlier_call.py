@@ -12,7 +12,7 @@ from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
-from partwise.trainers import HoldoutTrainer, Tuned
+from partwise.trainers import HoldoutTrainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,8 +75,6 @@ class EarlierCall:
     def trainer(self) -> HoldoutTrainer | None:
         """The built-in trainer, which says what was held out; None: it was another function."""
         trainer = self.arguments.get("trainer")
-        if isinstance(trainer, Tuned):
-            trainer = trainer.resolved().candidate
         return trainer if isinstance(trainer, HoldoutTrainer) else None
 
     def named(self, argument: Literal["inputs", "exporter"]) -> str:

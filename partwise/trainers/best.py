@@ -314,14 +314,11 @@ class Best(HoldoutTrainer):
         return found
 
     def _asked(self, given: Any, schema: pa.Schema) -> Any:
-        if isinstance(given, BaseModel):
+        if isinstance(given, HoldoutTrainer):
             # By the holdout it knows which columns are no features.
             update: dict[str, Any] = {"holdout": self.holdout}
-            if isinstance(given, ScoredTrainer) and not given.label:
+            if not given.label:
                 update["label"] = self._label_of(schema)
-            if isinstance(given, Tuned) and isinstance(given.trainer, ScoredTrainer):
-                label = given.label or self._label_of(schema)
-                update["trainer"] = given.trainer.model_copy(update={"label": label})
             return given.model_copy(update=update)
         function = resolve_trainer(given)
         if hasattr(function, "prepare") or isinstance(function, Chooser):

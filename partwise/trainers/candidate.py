@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from partwise.evaluation.scores import Predicted, measure
-from partwise.trainers.protocol import Trainer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,8 +81,8 @@ class PreparedRows(Protocol):
         """
 
 
-class Candidate(Trainer, Protocol):
-    """A trainer whose models can be scored."""
+class Candidate(Protocol):
+    """What has models that can be scored: a trainer, or a train function with a label."""
 
     def prepare(self, data: DataConnector, context: PartitionContext) -> PreparedRows:
         """Return the rows of a partition, once for all fits.

@@ -7,7 +7,6 @@ from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -17,14 +16,18 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
+from partwise.connector.data_connector import DataConnector
 from partwise.errors import InputError
-from partwise.evaluation import Backtest, CrossValidation, Evaluation, FitOn, HoldoutFraction
+from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
 from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.trainers.choice import Choice, Question, candidate_name, conclude
+from partwise.trainers.function_candidate import FunctionCandidate
+from partwise.trainers.predict import default_predict
 from partwise.trainers.ready import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
+from partwise.trainers.scored import HoldoutTrainer, ScoredTrainer
 from partwise.trainers.trials import Limits, Study
 from partwise.tuning.budget import Budget
 from partwise.tuning.pruner import PrunerName
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from partwise.connector.context import PartitionContext
-    from partwise.connector.data_connector import DataConnector
+    from partwise.evaluation.metrics import Task
     from partwise.trainers.candidate import Candidate, PreparedRows
 
 TRIALS_FILE = "trials.json"
@@ -51,7 +54,7 @@ def _parse_space(space: Any) -> Any:
     return space if isinstance(space, str) or callable(space) else parse_space(space)
 
 
-class Tuned(BaseModel):
+class Tuned(HoldoutTrainer):
     """Try settings of a trainer on each partition, and keep the model of the best.
 
     The trainer's own settings are the first trial, so that by the score that is searched with,
@@ -126,10 +129,14 @@ class Tuned(BaseModel):
         title="Holdout",
         description="The rows that settings are scored on, in place of the trainer's own holdout.",
     )
-    fit_on: FitOn = Field(
-        default="auto",
-        title="Fit on",
-        description="The rows that the kept model is trained on, as the trainer's own says it.",
+    predict: (
+        Annotated[str, WithJsonSchema({"type": "string", "title": "Function"})]
+        | SkipJsonSchema[Callable[..., Any]]
+    ) = Field(
+        default="",
+        title="Predict",
+        description="'package.module:function' of (data, model, context), by which models of a "
+        "train function predict. Empty: as inference does.",
     )
     settings: tuple[dict[str, JsonValue], ...] = Field(
         default=(),
@@ -153,6 +160,16 @@ class Tuned(BaseModel):
         given = {"trainer": trainer, "metric": metric, **more}
         super().__init__(**given if space is None else {**given, "space": space})
 
+    @model_validator(mode="before")
+    @classmethod
+    def _take_label(cls, given: Any) -> Any:
+        """Have the label that its trainer names."""
+        if not isinstance(given, dict) or given.get("label"):
+            return given
+        trainer = given.get("trainer")
+        label = trainer.get("label") if isinstance(trainer, dict) else getattr(trainer, "label", "")
+        return {**given, "label": label or ""}
+
     @model_validator(mode="after")
     def _check_settings(self) -> Tuned:
         own = getattr(self.trainer, "holdout", None)
@@ -162,17 +179,17 @@ class Tuned(BaseModel):
             raise ValueError("give holdout to Tuned, which scores all settings by it")
         if not self.space and not self.settings and not self.portfolio:
             raise ValueError("there is nothing to try: give a space, or a portfolio")
-        if self.fit_on == "train" and isinstance(self.holdout, CrossValidation):
+        if getattr(self.trainer, "label", "") not in ("", self.label):
             raise ValueError(
-                'fit_on="train" needs a last window, which a cross-validation does not have'
+                f"the trainer predicts {self.trainer.label!r}, and Tuned {self.label!r}"  # type: ignore[union-attr]
             )
         return self
 
     @property
-    def label(self) -> str:
-        """The column to be predicted."""
-        label: str = getattr(self.trainer, "label", "")
-        return label
+    def task(self) -> Task:
+        """What is predicted, as the trainer says; a number, where that is a function."""
+        task: Task = getattr(self.trainer, "task", "regression")
+        return task
 
     @property
     def candidate_name(self) -> str:
@@ -184,28 +201,27 @@ class Tuned(BaseModel):
         """Those whose versions decide what becomes of a partition."""
         return (*getattr(self.trainer, "libraries", ()), "optuna")
 
-    @property
-    def candidate(self) -> Candidate:
-        """What is fitted: the trainer, which leaves out of its features what the holdout looks at.
-
-        Raises:
-            InputError: It cannot be fitted on some rows and with other settings.
-        """
+    def _candidate(self, schema: pa.Schema) -> Candidate:
+        """Return what is fitted: by the holdout it knows which columns are no features."""
         trainer: Any = self.trainer
-        if not hasattr(trainer, "prepare"):
-            raise InputError(
-                f"{trainer!r} cannot be tuned: give a trainer such as LightGBMTrainer."
-            )
-        if isinstance(trainer, BaseModel):
-            trainer = trainer.model_copy(update={"holdout": self.holdout})
-        candidate: Candidate = trainer
-        return candidate
+        if isinstance(trainer, ScoredTrainer):
+            update = {"holdout": self.holdout, "label": self._label_of(schema)}
+            return trainer.model_copy(update=update)
+        function: Any = resolve_trainer(trainer)
+        if hasattr(function, "prepare"):
+            return function  # type: ignore[no-any-return]
+        predict = resolve_trainer(self.predict) if self.predict else default_predict
+        return FunctionCandidate(function=function, label=self._label_of(schema), predict=predict)
+
+    def _prepare(self, data: DataConnector, context: PartitionContext) -> PreparedRows:
+        table = self._labelled(data.to_arrow())
+        return self._candidate(table.schema).prepare(DataConnector(table), context)
 
     def resolved(self) -> Tuned:
         """Return this with the functions that names in it stand for."""
         found = {
             name: resolve_trainer(value)
-            for name in ("trainer", "space", "metric")
+            for name in ("trainer", "space", "metric", "predict")
             # A quantile is no function.
             if isinstance(value := getattr(self, name), str)
             and ":" in value
@@ -223,11 +239,12 @@ class Tuned(BaseModel):
 
         See `Trainer.check`.
         """
-        candidate, metric = self.candidate, self.scored_by
-        candidate.check(schema, empty_columns, key_columns)
-        self.holdout.check(schema, empty_columns)
+        super().check(schema, empty_columns, key_columns)
+        candidate = self._candidate(schema)
+        if hasattr(candidate, "check"):
+            candidate.check(schema, empty_columns, key_columns)
         check_metric(
-            metric,
+            self.scored_by,
             getattr(candidate, "task", None),
             is_backtest=isinstance(self.holdout, Backtest),
         )
@@ -247,7 +264,7 @@ class Tuned(BaseModel):
 
     def reads(self, schema: pa.Schema) -> list[str] | None:
         """Return the columns that are looked at; None: all of them."""
-        candidate = self.candidate
+        candidate = self._candidate(schema)
         return candidate.reads(schema) if hasattr(candidate, "reads") else None
 
     def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
@@ -261,7 +278,7 @@ class Tuned(BaseModel):
         Raises:
             TrialsFailed: No settings have a score.
         """
-        rows = self.candidate.prepare(data, context)
+        rows = self._prepare(data, context)
         question = self._question(rows, context)
         if isinstance(question, Skip):
             return question
@@ -276,11 +293,11 @@ class Tuned(BaseModel):
         self, data: DataConnector, context: PartitionContext, question: Question
     ) -> Choice | Skip:
         """Find the settings with the best score; see `Chooser.choose`."""
-        return self._search(self.candidate.prepare(data, context), context, question)
+        return self._search(self._prepare(data, context), context, question)
 
     def study_of(self, data: DataConnector, context: PartitionContext) -> Study | Skip:
         """Try settings on one partition, and train no model but those that are scored."""
-        rows = self.candidate.prepare(data, context)
+        rows = self._prepare(data, context)
         question = self._question(rows, context)
         return question if isinstance(question, Skip) else self._study(rows, context, question)
 
@@ -302,8 +319,7 @@ class Tuned(BaseModel):
         """
         name = self.metric
         if name == "":
-            task = getattr(self.trainer, "task", "regression")
-            name = "rmse" if task == "regression" else "logloss"
+            name = "rmse" if self.task == "regression" else "logloss"
         return find_metric(name, self.direction, resolve_trainer)
 
     def _check_grid(self) -> None:

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 from partwise import (
     Backtest,
     Budget,
+    ColumnError,
     CrossValidation,
     HoldoutFraction,
     InputError,
@@ -296,3 +297,63 @@ def test_a_partition_leaves_what_brings_nothing(table):
     assert search(tuned, table, share=share)[0].metrics["trials"] == 1
     tuned = Tuned(Plain(), {"bias": uniform(0.1, 3)}, timeout_s=1e-9)
     assert search(tuned, table)[0].metrics["trials"] == 1
+
+
+class Slope:
+    """A model of our own: `default_predict` does not know it."""
+
+    def __init__(self, weights):
+        self.weights = weights
+
+
+def fit_slope(data, context):
+    """Least squares with a penalty, which is the setting."""
+    penalty = context.params.get("penalty", 1000.0)
+    if penalty > 2000:
+        return Skip("too strong")
+    x, y = data.to_numpy(["a", "b"]), data.to_numpy("y")
+    assert np.isfinite(y).all()
+    context.upload("seen", "seen.txt")
+    return Slope(np.linalg.solve(x.T @ x + penalty * np.eye(2), x.T @ y))
+
+
+def predict_slope(data, model, context):
+    return data.to_numpy(["a", "b"]) @ model.weights
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_settings_of_a_train_function_are_found(table, named):
+    labels = table["y"].to_numpy().copy()
+    rows = table.set_column(3, "y", pa.array(labels, mask=np.arange(150) % 10 == 0))
+    functions = [f"{__name__}:{each.__name__}" if named else each for each in FUNCTIONS]
+    tuned = Tuned(
+        functions[0],
+        {"penalty": [0.01, 100.0, 5000.0]},
+        label="y",
+        predict=functions[1],
+        sampler="grid",
+        holdout=CrossValidation(folds=3),
+    )
+    if named:
+        tuned = Tuned.model_validate_json(tuned.model_dump_json())
+    tuned.check(rows.schema)
+    context = PartitionContext(seed=7)
+    result = tuned(DataConnector(rows), context)
+    assert isinstance(result.model, Slope)
+    assert context.download("trials.json")["best"] == {"penalty": 0.01}
+    assert result.metrics["holdout_rmse"] < result.metrics["untuned_rmse"]
+    assert result.metrics["trials_failed"] == 1
+    # That of the model that is kept.
+    assert context.download("seen.txt") == "seen"
+
+
+FUNCTIONS = (fit_slope, predict_slope)
+
+
+def test_a_train_function_needs_a_label(table):
+    with pytest.raises(ColumnError, match="given no label"):
+        Tuned(fit_slope, {"penalty": [1.0]}).check(table.schema)
+    with pytest.raises(ColumnError, match="'sales' is missing"):
+        Tuned(fit_slope, {"penalty": [1.0]}, label="sales").check(table.schema)
+    with pytest.raises(ValidationError, match="predicts 'y', and Tuned 'a'"):
+        Tuned(LightGBMTrainer(label="y"), SPACE, label="a")

@@ -1,13 +1,16 @@
 """What is typed to search settings."""
 
+from dataclasses import replace
+
 import pytest
 
-from partwise import Budget, HoldoutByTime, InputError, LightGBMTrainer, Tuned
+from partwise import Backtest, Budget, HoldoutByTime, InputError, LightGBMTrainer, Tuned
 from partwise.flows.cli.main import main
+from partwise.flows.cli.options import TrainerOptions
 from partwise.flows.cli.tuning_options import TuningOptions, parse_tune
 from partwise.tuning.space import choice, grid, loguniform, randint, uniform
 
-TRAINER = LightGBMTrainer(label="y", holdout=HoldoutByTime(column="day"))
+TRAINER = TrainerOptions(trainer="lightgbm", label="y", holdout_by_time="day")
 
 
 def test_spaces_are_read_as_they_are_written_in_python():
@@ -32,8 +35,25 @@ def test_the_holdout_of_the_trainer_is_that_of_the_search():
     assert isinstance(tuned, Tuned)
     assert (tuned.trials, tuned.holdout) == (9, HoldoutByTime(column="day"))
     assert tuned.budget == Budget(total_trials=50)
-    assert TuningOptions().apply(TRAINER) is TRAINER
+    assert TuningOptions().apply(TRAINER) == LightGBMTrainer(
+        label="y", holdout=HoldoutByTime(column="day")
+    )
     assert TuningOptions(portfolio="few").apply(TRAINER).portfolio == "few"
+
+
+def test_a_train_function_is_scored_by_the_options_of_trainers():
+    options = TrainerOptions(
+        trainer="mine:fit", label="y", backtest_time="day", backtest_horizon="7D", metric="mae"
+    )
+    tuned = TuningOptions(tune=("penalty=loguniform(0.1, 9)",)).apply(options)
+    assert (tuned.trainer, tuned.label, tuned.metric) == ("mine:fit", "y", "mae")
+    assert tuned.holdout == Backtest(time="day", horizon="7D")
+    rounds = replace(options, rounds=20)
+    with pytest.raises(InputError, match="--rounds is a setting of partwise's own trainers"):
+        TuningOptions(tune=("penalty=1",)).apply(rounds)
+    no_holdout = TrainerOptions(trainer="mine:fit", label="y", no_holdout=True)
+    with pytest.raises(InputError, match="--no-holdout does not go with --tune"):
+        TuningOptions(tune=("penalty=1",)).apply(no_holdout)
 
 
 @pytest.mark.parametrize(
