@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -146,6 +147,7 @@ def prepare_training(
     function = resolve_trainer(trainer)
     if isinstance(function, Best | Tuned):
         function = function.resolved()
+    check_libraries(function, request)
     if hasattr(function, "check"):
         function.check(source.schema, key_columns=tuple(names))
     work = TrainWork(function=function, serde=chosen_serde)
@@ -165,6 +167,23 @@ def prepare_training(
         return plan
     narrowed = source.narrowed(_known([*names, *reads], source.schema))
     return replace(plan, source=narrowed, reads=frozenset(reads))
+
+
+def check_libraries(trainer: Any, request: Request) -> None:
+    """Refuse a trainer whose libraries are not installed, unless the run has packages of its own.
+
+    Of several candidates, the one without its library would lose on each partition.
+
+    Raises:
+        InputError: With the libraries in its message.
+    """
+    names = getattr(trainer, "libraries", ()) if request.packages is None else ()
+    if missing := [name for name in names if find_spec(name) is None]:
+        extras = " and ".join(f"partwise[{name}]" for name in missing)
+        raise InputError(
+            f"The trainer needs {', '.join(missing)}, which is not installed here: install "
+            f"{extras}, or give the run an environment with it."
+        )
 
 
 def prepare_mapping(

@@ -17,7 +17,7 @@ from partwise.evaluation import Evaluation
 from partwise.evaluation.scores import Direction
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.parameters import StoreParameter
-from partwise.flows.running.prepare import Request, keys_of
+from partwise.flows.running.prepare import Request, check_libraries, keys_of
 from partwise.runs.portfolio import Portfolio, read_portfolio, write_portfolio
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
@@ -84,6 +84,7 @@ def prepare_portfolio(
     """
     request = replace(request, params=given_params(request.params))
     names, keys = keys_of(source, partition_by)
+    check_libraries(tuned, request)
     tuned.check(source.schema, key_columns=tuple(names))
     work = MapWork(function=ScoredSettings(tuned=tuned), key_columns=tuple(names))
     given = {

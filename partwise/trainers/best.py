@@ -226,8 +226,9 @@ class Best(HoldoutTrainer):
         """Score all candidates on one partition, and keep the model of the best.
 
         Returns:
-            Its model, with the metrics holdout_<metric>, candidate_<name>_<metric>, windows, and
-            for boosted trees rounds; a Skip where all candidates skip, or no row is held out.
+            Its model, with the metrics holdout_<metric>, candidate_<name>_<metric>, windows,
+            candidates_failed where some did, and for boosted trees rounds; a Skip where all
+            candidates skip, or no row is held out.
 
         Raises:
             InputError: All candidates failed; has the reason of each.
@@ -258,8 +259,10 @@ class Best(HoldoutTrainer):
             for each in answers
             if each.choice is not None
         }
-        windows = {"windows": len(splits)} if len(splits) > 1 else {}
-        return Result(result.model, {**result.metrics, **windows, **scores}, answer.name)
+        more = {"windows": len(splits)} if len(splits) > 1 else {}
+        if failed := sum(each.error is not None for each in answers):
+            more["candidates_failed"] = failed
+        return Result(result.model, {**result.metrics, **more, **scores}, answer.name)
 
     def _keep(
         self, answers: list[_Answer], metric: Metric

@@ -136,6 +136,7 @@ def test_what_fails_skips_or_has_no_score_loses_with_its_reason():
     assert found["decline"]["reason"] == "not mine"
     assert found["random_forest"]["reason"].startswith("too few rows: 63 of 1000")
     assert "candidate_fail_rmse" not in result.metrics
+    assert result.metrics["candidates_failed"] == 1
 
 
 def test_only_all_failing_fails_and_all_skipping_skips():

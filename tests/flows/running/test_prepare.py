@@ -10,6 +10,7 @@ import pytest
 
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.plan import Plan
+from partwise.environments.resolution import ResolvedEnvironment
 from partwise.errors import (
     ColumnError,
     FunctionError,
@@ -20,6 +21,7 @@ from partwise.errors import (
     RunIdError,
     SerdeError,
 )
+from partwise.flows.running import prepare
 from partwise.flows.running.prepare import (
     Request,
     prepare_inference,
@@ -43,7 +45,7 @@ from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
-from partwise.trainers import LightGBMTrainer
+from partwise.trainers import Best, LightGBMTrainer, Linear
 from partwise.transformers.collection import TransformersExport
 from tests.run_maker import RunMaker
 
@@ -57,6 +59,17 @@ def fit(data, context):
 
 def training(**changes) -> Plan:
     return prepare_training(open_source(ROWS), "key", fit, replace(REQUEST, **changes))
+
+
+def test_a_candidate_without_its_library_is_refused(monkeypatch):
+    """It would lose on each partition, and nobody would hear of it."""
+    monkeypatch.setattr(prepare, "find_spec", lambda name: None if name == "sklearn" else name)
+    trainer = Best([LightGBMTrainer(label="sales"), Linear()])
+    with pytest.raises(InputError, match=r"needs sklearn, .* install partwise\[sklearn\]"):
+        prepare_training(open_source(ROWS), "key", trainer, REQUEST)
+    environment = ResolvedEnvironment(name="mine", python="3.11", platform="linux")
+    request = replace(REQUEST, packages=environment)
+    assert prepare_training(open_source(ROWS), "key", trainer, request)
 
 
 def test_nothing_of_prefect_is_needed():
