@@ -20,6 +20,7 @@ from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.exports import exported_as, has_one_model
 from partwise.runs.ledger import KEY_PREFIX, candidate_counts, metric_values, skip_reasons
 from partwise.runs.run import Run
+from partwise.runs.trials import best_of, read_trials
 from partwise.store.store import Store
 
 _FAILURE = (
@@ -75,6 +76,10 @@ def run_fields(run: Run) -> dict[str, Text | str]:
         fields["metrics"] = "\n".join(lines)
     if won := candidate_counts(run.ledger):
         fields["best"] = ", ".join(f"{name} {count:,}" for name, count in won)
+    if run.kind == "tune" and (best := best_of(read_trials(run.ledger))) is not None:
+        settings = ", ".join(f"{name} {_setting(each)}" for name, each in best.settings.items())
+        value = "" if best.value is None else f" {number(best.value)}"
+        fields["best"] = f"trial {best.number}: {best.metric}{value} with {settings or 'its own'}"
     if skipped := skip_reasons(run.ledger):
         fields["skipped"] = skipped
     if failures := failure_groups(run):
@@ -84,6 +89,11 @@ def run_fields(run: Run) -> dict[str, Text | str]:
         fields["seconds"] = ", ".join(f"{name} {seconds:.1f}" for name, seconds in stages)
     fields["lies in"] = run.path
     return fields
+
+
+def _setting(value: Any) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number(value) if is_number else json.dumps(value)
 
 
 def shown_text(run: Run) -> str:

@@ -16,6 +16,7 @@ import pytest
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import ColumnError, InputError, RunFailed, RunNotFoundError
 from partwise.flows import run_inference, tune_model
+from partwise.flows.cli.run_output import run_fields
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
@@ -64,6 +65,9 @@ def test_a_built_in_trainer_is_tuned_and_its_best_model_used(tune, store, rows, 
     done = [value for value in run.trials["value"].to_pylist() if value is not None]
     assert run.best.value == min(done)
     assert run.partitions["rows"].to_pylist() == [600] * 6
+    shown = run_fields(run)["best"]
+    assert shown.startswith(f"trial {run.best.number}: holdout_rmse ")
+    assert all(f"{name} " in shown for name in run.best.settings)
     table = pq.read_table(rows)
     model = run.model()
     used = run_inference(
