@@ -19,6 +19,7 @@ from partwise.formatting import duration, key_text, number, shortened
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.exports import exported_as, has_one_model
 from partwise.runs.ledger import KEY_PREFIX, candidate_counts, metric_values, skip_reasons
+from partwise.runs.portfolio import has_portfolio
 from partwise.runs.run import Run
 from partwise.runs.trials import best_of, read_trials
 from partwise.store.store import Store
@@ -132,6 +133,10 @@ def next_command(run: Run) -> tuple[str, str]:
             code = f"print({opened}.predictions())"
             command = shlex.quote(f"from partwise import Run; {code}")
             return f"python -c {command}", "read the predictions"
+        case RunStatus.SUCCESS if run.kind == "map" and has_portfolio(run):
+            keys = shlex.quote(",".join(run.document.partition_by))
+            trains = f"partwise train DATA --partition-by {keys} --trainer ..."
+            return f"{trains} --portfolio {name}{where}", "try these settings on each partition"
         case RunStatus.SUCCESS:
             return f"partwise runs show {name}{where}", "read this again"
         case RunStatus.SKIPPED:

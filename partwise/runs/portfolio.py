@@ -41,6 +41,11 @@ def write_portfolio(run: Run, portfolio: Portfolio) -> None:
     run.store.write(run_path(run.run_id, PORTFOLIO_FILE), content)
 
 
+def has_portfolio(run: Run) -> bool:
+    """Whether settings were picked by a run."""
+    return run.store.exists(run_path(run.run_id, PORTFOLIO_FILE))
+
+
 def read_portfolio(run: Run) -> Portfolio:
     """Return the portfolio of a run.
 

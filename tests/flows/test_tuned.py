@@ -22,6 +22,7 @@ from partwise import (
     run_inference,
     train_models,
 )
+from partwise.flows.cli.run_output import next_command
 from partwise.flows.running.calls import read_call
 
 SPACE = {
@@ -91,6 +92,7 @@ def test_a_portfolio_is_found_on_a_sample_and_used_on_all(rows, cluster, tmp_pat
     common = {"store": tmp_path, "cluster": cluster}
     call = {"sample": 3, "trials": 12, "size": 4, "holdout": holdout, "run_id": "portfolio-found"}
     found = find_portfolio(rows, "store", trainer, SPACE, **call, **common)
+    assert f"--portfolio {found.run_id}" in next_command(found)[0]
     assert found.counts == {"DONE": 3}
     scores = found.predictions().to_pandas()
     assert len(scores) == 3 * 12
