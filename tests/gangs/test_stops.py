@@ -154,8 +154,16 @@ def cluster() -> Iterator[Client]:
 
 @pytest.fixture
 def stage(cluster: Client, tmp_path: Path) -> Stage:
-    cluster.wait_for_workers(2, timeout=60)
     return Stage(cluster, tmp_path)
+
+
+@pytest.fixture
+def doomed_stage(tmp_path: Path) -> Iterator[Stage]:
+    """A stage whose workers are killed: Dask does not always start others in their place."""
+    from partwise.blocks import LocalCluster
+
+    with LocalCluster(workers=2).client() as client:
+        yield Stage(client, tmp_path)
 
 
 @pytest.mark.parametrize("name", DEEDS)
@@ -222,7 +230,8 @@ def test_a_gang_that_is_stopped_ends_with_its_reason(stage, name, how):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_worker_that_is_lost_ends_the_gang(stage, number):
+def test_a_worker_that_is_lost_ends_the_gang(doomed_stage, number):
+    stage = doomed_stage
     spec = stage.spec(lambda: None, silence_s=12.0 if number == signal.SIGSTOP else 60.0)
     pids = stage.client.run(os.getpid)
     victim = pids[spec.nodes[1].worker]
@@ -253,15 +262,16 @@ def test_a_worker_that_is_lost_ends_the_gang(stage, number):
     assert failed.rank == 1
     assert spec.nodes[1].worker in str(failed)
     assert failed.ends[1].status == PartitionStatus.INTERNAL_ERROR
-    deadline = time.monotonic() + 60
-    while len(set(stage.client.run(os.getpid, on_error="ignore").values()) - {victim}) < 2:
+    deadline = time.monotonic() + LATE_S
+    while spec.nodes[1].worker in stage.client.scheduler_info(n_workers=-1)["workers"]:
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.02)
     stage.check_nothing_is_left(spec, told)
 
 
 @pytest.mark.slow
-def test_a_gang_that_lost_a_worker_begins_again_on_another_one(stage):
+def test_a_gang_that_lost_a_worker_begins_again_on_another_one(doomed_stage):
+    stage = doomed_stage
     folder = str(stage.folder)
 
     def train(context: RankContext) -> int:
