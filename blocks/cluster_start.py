@@ -30,6 +30,9 @@ DASK_SETTINGS: dict[str, Any] = {
     "distributed.scheduler.worker-ttl": None,
     # Without it, a run whose last worker is gone waits for ever.
     "distributed.scheduler.no-workers-timeout": "60s",
+    # It looks at the worker's own threads, which wait for child processes, 100 times a second: half
+    # of what a worker takes from the ranks of a gang that fill all cores.
+    "distributed.worker.profile.enabled": False,
     # Memory-mapped shards count as process memory, though the kernel may drop them at any time.
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
