@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up down test test-slow test-architectures lint format constraints clean
+.PHONY: help demo up down docs test test-slow test-architectures chaos lint format constraints clean
 
 # Containers often set it. Each of the hundreds of processes that runs and tests start would compile
 # the package anew.
@@ -14,6 +14,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTHON ?=
 PORT ?=
+# Of `make chaos`: its chance, and how long it goes on.
+SEED ?= 7
+MINUTES ?= 5
 # How many processes share the tests: half of their time goes by in waiting for other processes.
 JOBS ?= 2
 
@@ -28,9 +31,11 @@ help:
 	@echo 'make demo         train 100 models on a made-up retail table, and use them'
 	@echo 'make up           start a Prefect server and a worker here, and deploy prefect.yaml (PORT=4200)'
 	@echo 'make down         end what make up started'
+	@echo 'make docs         build the documentation as a site: site/index.html'
 	@echo 'make test         lint, then the tests of every module'
 	@echo 'make test-slow    what needs real servers, a browser, many kinds of models or much data'
 	@echo 'make test-architectures  export and prove tiny models of 50 architectures, 248 pairs'
+	@echo 'make chaos        break things at random for MINUTES=5 with SEED=7, and print what was lost'
 	@echo 'make lint         ruff, import contracts, mypy'
 	@echo 'make format       let ruff rewrite the code'
 	@echo 'make constraints  write constraints.txt anew from what pip finds today'
@@ -45,6 +50,10 @@ up: $(VENV)/base.stamp
 down: $(VENV)/base.stamp
 	@$(BIN)/partwise down
 
+docs: $(VENV)/docs.stamp
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo 'the site is built: open site/index.html'
+
 test: lint
 	@$(BIN)/python -m pytest -n $(JOBS)
 
@@ -55,6 +64,10 @@ test-slow: $(VENV)/dev.stamp
 
 test-architectures: $(VENV)/dev.stamp
 	@$(BIN)/python -m tests.transformers.architecture_proof
+
+chaos: $(VENV)/dev.stamp
+	@PARTWISE_CHAOS_SEED=$(SEED) PARTWISE_CHAOS_MINUTES=$(MINUTES) \
+		$(BIN)/python -m pytest -m slow -o faulthandler_timeout=1800 tests/chaos
 
 lint: $(VENV)/dev.stamp
 	@$(BIN)/ruff check --quiet .
@@ -67,18 +80,23 @@ format: $(VENV)/dev.stamp
 	@$(BIN)/ruff check --fix --quiet .
 	@$(BIN)/ruff format .
 
-# Two stamps on one environment: the demo needs less than half of what the tests need.
+# Three stamps on one environment: the demo and the site need less than half of what the tests need.
 $(VENV)/base.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 	@echo 'installing partwise into $(VENV) (about a minute the first time)'
 	@$(INSTALL) -e .
 	@$(CHECK)
 	@touch $@
 
+$(VENV)/docs.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
+	@echo 'installing partwise and what builds its site into $(VENV)'
+	@$(INSTALL) -e '.[docs]'
+	@touch $(VENV)/base.stamp $@
+
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 	@echo 'installing partwise and its test tools into $(VENV) (about three minutes the first time)'
-	@$(INSTALL) -e '.[cuda,torch,postgresql,sqlite,huggingface,transformers,dev]'
+	@$(INSTALL) -e '.[cuda,torch,postgresql,sqlite,huggingface,transformers,docs,dev]'
 	@$(CHECK)
-	@touch $(VENV)/base.stamp $@
+	@touch $(VENV)/base.stamp $(VENV)/docs.stamp $@
 
 $(VENV)/python.stamp:
 	@for python in $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14); do \
@@ -101,9 +119,9 @@ export LIST_VERSIONS
 constraints: $(VENV)/python.stamp
 	@PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= PIP_FIND_LINKS= $(BIN)/python -m pip install \
 		-q -q --disable-pip-version-check --dry-run --ignore-installed --report $(VENV)/report.json \
-		'.[cuda,torch,postgresql,sqlite,huggingface,transformers,dev]' $(HELD)
+		'.[cuda,torch,postgresql,sqlite,huggingface,transformers,docs,dev]' $(HELD)
 	@$(BIN)/python -c "$$LIST_VERSIONS" < $(VENV)/report.json > constraints.txt
 
 clean:
-	@rm -rf $(VENV) demo dist .partwise .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) demo dist site .partwise .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

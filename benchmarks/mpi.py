@@ -9,7 +9,6 @@ Printed are medians: seconds of the whole, and of the program's loop alone. The 
 there already.
 """
 
-# ruff: noqa: E402 (a script beside this one has the name of a library that it needs)
 import argparse
 import os
 import secrets
@@ -20,8 +19,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
 import cloudpickle
 from distributed import Client, LocalCluster

@@ -8,7 +8,6 @@ there, of which the stage "gang" is also given. Printed are medians of the whole
 ratio to torchrun's. With --steps 1 --epochs 20000 --rows 256 it prints 500 lines a second.
 """
 
-# ruff: noqa: E402 (a script beside this one has the name of a library that it needs)
 import argparse
 import json
 import os
@@ -19,8 +18,6 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
 from partwise import LocalCluster, RemoteCluster, run_script
 

@@ -1,15 +1,18 @@
 """What a study costs beside its trials: 64 trials of a second on two slots, and others beside it.
 
-    python -m benchmarks.study [--trials 64] [--seconds 1] [--others]
+    python -m benchmarks.study [--trials 64] [--seconds 1] [--others] [--ray PYTHON]
 
 `tune_model` runs on two workers of one thread. With --others, Optuna runs the same trials in two
-processes of joblib with a study in a file, as its guide for several processes has it. Ray Tune is
-not measured.
+processes of joblib with a study in a file, as its guide for several processes has it. With
+--ray, Ray Tune does so on two CPUs, with Optuna's sampler: PYTHON is that of an environment of its
+own, in which `pip install "ray[tune]" optuna` was run.
 """
 
 import argparse
 import json
 import math
+import os
+import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -87,21 +90,36 @@ def of_optuna(trials: int, seconds: float) -> dict[str, float]:
         return {"wall_s": time.monotonic() - began}
 
 
+def of_ray(python: str, trials: int, seconds: float) -> dict[str, float]:
+    """Return seconds of the same by Ray Tune, in another environment."""
+    script = Path(__file__).with_name("ray_study.py")
+    words = [python, str(script), str(trials), str(seconds), str(SLOTS)]
+    # Its own variable, as ours would have it look for our packages.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
 def main() -> None:
     """Measure, and print one line of JSON for each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     parser.add_argument("--others", action="store_true")
+    parser.add_argument("--ray", default="", help="A Python that has ray[tune] and optuna.")
     given = parser.parse_args()
     ideal = math.ceil(given.trials / SLOTS) * given.seconds
     found = {"partwise": of_partwise(given.trials, given.seconds)}
     if given.others:
         found["optuna with joblib"] = of_optuna(given.trials, given.seconds)
+    if given.ray:
+        found["ray tune"] = of_ray(given.ray, given.trials, given.seconds)
     for name, figures in found.items():
         shown = {key: round(value, 2) for key, value in figures.items()}
         within = figures["wall_s"] <= 1.1 * ideal + 5
         print(json.dumps({"name": name, "ideal_s": ideal, **shown, "within_goal": within}))
+    print(f"load of the machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 
 if __name__ == "__main__":

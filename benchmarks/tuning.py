@@ -9,18 +9,14 @@ weeks, which none of them has seen. `seconds` are those of the stage that trains
 portfolio took is a line of its own, as it is found once for all runs to come.
 """
 
-# ruff: noqa: E402 (a script beside this one has the name of a library that it needs)
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
-
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
 import numpy as np
 import pandas as pd

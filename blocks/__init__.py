@@ -2,6 +2,7 @@
 
 from partwise.blocks.artifact_store import ArtifactStore
 from partwise.blocks.clusters import CudaCluster, LocalCluster, RemoteCluster
+from partwise.blocks.custom_cluster import CustomCluster
 from partwise.blocks.sources import FileSource, SqlSource, SqlTable
 
 __all__ = [
@@ -10,6 +11,7 @@ __all__ = [
     "LocalCluster",
     "CudaCluster",
     "RemoteCluster",
+    "CustomCluster",
     "SqlSource",
     "SqlTable",
 ]

@@ -64,6 +64,15 @@ class ArtifactStore(Block):
         description="The secret half of an access key. Given exactly when the key ID is.",
     )
 
+    signing_keys: SecretStr | None = Field(
+        default=None,
+        title="Signing keys",
+        description=(
+            "Keys that sign the documents of runs, as ID:KEY, ID:KEY, each KEY 64 hexadecimal "
+            "digits; the first signs, all verify. Only the process of the flow gets them."
+        ),
+    )
+
     @model_validator(mode="after")
     def _keys_come_in_pairs(self) -> "ArtifactStore":
         check_key_pair(self.access_key_id, self.secret_access_key, "artifact-store/prod")

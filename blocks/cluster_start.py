@@ -16,10 +16,15 @@ from typing import Any
 
 import dask
 import distributed
+from distributed.security import Security
 
-# Closing takes 4 s while a worker is busy. It never ends after a worker died during its own start:
-# its nanny (distributed 2026.7.1) then waits for an event that nobody will set.
-CLOSE_TIMEOUT_S = 15.0
+# Workers that have nothing to do end at once. One that is busy, or stopped (SIGSTOP), is waited for
+# by its nanny for 4 s, and so is killed before that.
+WORKERS_END_S = 1.0
+# Closing never ends after a worker died during its own start: its nanny (distributed 2026.7.1) then
+# waits for an event that nobody will set.
+CLOSE_TIMEOUT_S = 5.0
+CLIENT_CLOSES_S = 2.0
 
 # For what we start ourselves. The user's function runs in a child process of the worker, so what
 # Dask measures of a worker says little about it.
@@ -39,53 +44,77 @@ DASK_SETTINGS: dict[str, Any] = {
     "distributed.worker.memory.pause": False,
 }
 
+# Pages about workers and their tasks, which Dask serves without a dashboard too, to anyone.
+_NO_PAGES: dict[str, Any] = {
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
+}
+
 # Ctrl-C in a terminal reaches every process of its group, and so does the SIGTERM by which Prefect
 # cancels a flow run: but only the driver should answer, and have the workers commit what they have.
 _LEAVE_THE_GROUP = (
     "import os, signal; signal.signal(signal.SIGINT, signal.SIG_IGN); os.setpgid(0, 0)"
 )
+# Little of a worker's garbage is in cycles. To go through all that is imported is
+# a fifth of the time that its imports take, and most of what its end takes.
+_COLLECT_RARELY = "import atexit, gc; gc.set_threshold(200_000, 10, 10); atexit.register(gc.freeze)"
 
 _prepare = spawn.get_preparation_data
 _counting = threading.Lock()
 _clusters = 0
 
 
-def start_options(dashboard_address: str) -> dict[str, Any]:
-    """Return options for a cluster to start: one thread a worker, loopback only, quiet.
-
-    Args:
-        dashboard_address: Where the dashboard listens; empty: there is none.
-    """
+def _start_options(dashboard_address: str) -> dict[str, Any]:
+    """Return options for a cluster: one thread a worker, loopback and TLS only, quiet."""
     return {
         "threads_per_worker": 1,
         "host": "127.0.0.1",
-        # Dask serves metrics over HTTP in any case; without an address it takes the well-known
-        # port 8787, and warns when another cluster has it.
+        # Loopback is no boundary between the users of a machine, and whoever reaches a scheduler or
+        # a worker can run code as its owner. So each connection has to show the certificate of this
+        # cluster, which is in the memory of this process and of those that it starts.
+        "protocol": "tls://",
+        "security": Security.temporary(),
+        # Dask has a port for HTTP in any case; without an address it takes the well-known port
+        # 8787, and warns when another cluster has it.
         "dashboard_address": dashboard_address or "127.0.0.1:0",
         "scheduler_kwargs": {"dashboard": bool(dashboard_address)},
-        "preload": [_LEAVE_THE_GROUP],
+        "preload": [_LEAVE_THE_GROUP, _COLLECT_RARELY],
         "silence_logs": False if _wants_logs() else logging.CRITICAL,
     }
 
 
 @contextmanager
-def started(start: Callable[[], distributed.LocalCluster]) -> Iterator[distributed.Client]:
+def started(
+    start: Callable[[dict[str, Any]], distributed.LocalCluster], dashboard_address: str
+) -> Iterator[distributed.Client]:
     """Start a cluster, connect to it, and end both with the context.
 
     Args:
-        start: Makes the cluster with `start_options`.
+        start: Makes the cluster with the options that it is given.
+        dashboard_address: Where the dashboard listens; empty: there is none.
     """
+    settings = DASK_SETTINGS if dashboard_address else DASK_SETTINGS | _NO_PAGES
     older = set(multiprocessing.active_children())
     with quiet(), _without_the_callers_script():
-        with dask.config.set(DASK_SETTINGS), _interrupts_later() as interrupts:
-            cluster = start()
+        with dask.config.set(settings), _interrupts_later() as interrupts:
+            cluster = start(_start_options(dashboard_address))
         try:
             if interrupts:
                 raise KeyboardInterrupt
-            with distributed.Client(cluster) as client:
+            with connected(distributed.Client(cluster)) as client:
                 yield client
         finally:
             _close(cluster, older)
+
+
+@contextmanager
+def connected(client: distributed.Client) -> Iterator[distributed.Client]:
+    """Give a client, and close it, whether or not its scheduler still answers."""
+    try:
+        yield client
+    finally:
+        with suppress(TimeoutError):
+            client.close(timeout=CLIENT_CLOSES_S)
 
 
 @contextmanager
@@ -167,14 +196,28 @@ def _interrupts_later() -> Iterator[list[int]]:
 
 
 def _close(cluster: distributed.LocalCluster, older: set[BaseProcess]) -> None:
+    pids = {nanny.pid for nanny in list(cluster.workers.values())}
+    late = threading.Timer(WORKERS_END_S, _kill, [lambda process: process.pid in pids])
+    late.daemon = True
+    late.start()
     try:
         cluster.close(timeout=CLOSE_TIMEOUT_S)
     except TimeoutError:
         if cluster.scheduler is not None:
             with suppress(TimeoutError):
-                cluster.sync(cluster.scheduler.close, callback_timeout=CLOSE_TIMEOUT_S)
-        for process in set(multiprocessing.active_children()) - older:
-            if process.name.startswith("Dask Worker"):
-                process.kill()
-        # Else Dask waits for the same event again when the interpreter exits.
-        cluster.status = distributed.Status.closed
+                cluster.sync(cluster.scheduler.close, callback_timeout=CLIENT_CLOSES_S)
+    finally:
+        late.cancel()
+        if cluster.status is not distributed.Status.closed:
+            # It took too long, or was interrupted. Dask would wait for the same events again, for
+            # ten seconds, when the interpreter exits; and nannies would start workers again.
+            for nanny in list(cluster.workers.values()):
+                nanny.close_gracefully()
+            _kill(lambda process: process not in older)
+            cluster.status = distributed.Status.closed
+
+
+def _kill(is_meant: Callable[[BaseProcess], bool]) -> None:
+    for process in multiprocessing.active_children():
+        if process.name.startswith("Dask Worker") and is_meant(process):
+            process.kill()

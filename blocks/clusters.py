@@ -1,7 +1,8 @@
 """Where the work is done: Dask clusters to start here, or to connect to.
 
 Each block's `client()` gives a connected `distributed.Client` and closes whatever it opened, also
-when the body raises. What is started here listens on loopback addresses only.
+when the body raises. What is started here listens on loopback addresses only, and lets nobody in
+but the processes of its own run (TLS).
 
 Dask's own log lines are silenced, since the flows report failures and deaths by partition. To see
 them, set a level in Dask's configuration, such as `DASK_LOGGING__DISTRIBUTED=info`.
@@ -11,7 +12,7 @@ import ipaddress
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import SplitResult, urlsplit
 
 import distributed
@@ -20,14 +21,17 @@ from distributed.security import Security
 from prefect.blocks.core import Block
 from pydantic import Field, HttpUrl, model_validator
 
-from partwise.blocks.cluster_start import quiet, start_options, started
+from partwise.blocks.cluster_start import connected, quiet, started
 
-_LOGO_URL = HttpUrl(
+LOGO_URL = HttpUrl(
     "https://raw.githubusercontent.com/PrefectHQ/prefect/420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/process.png"
 )
 _DASHBOARD_ADDRESS = Field(
     default="",
-    description="Where Dask's dashboard listens, such as 127.0.0.1:8787. Empty: no dashboard.",
+    description=(
+        "Where Dask's dashboard listens, such as 127.0.0.1:8787, for everyone who reaches it: it"
+        " asks for no password. Empty: no dashboard."
+    ),
 )
 
 
@@ -48,7 +52,7 @@ class LocalCluster(Block):
     _block_type_name = "Local Cluster"
     _block_type_slug = "local-cluster"
     _documentation_url = HttpUrl("https://docs.dask.org/en/stable/deploying-python.html")
-    _logo_url = _LOGO_URL
+    _logo_url = LOGO_URL
 
     shares_filesystem: ClassVar[bool] = True
 
@@ -94,11 +98,11 @@ class LocalCluster(Block):
         """
         fewest = self.workers or (1 if self.max_workers else CPU_COUNT)
 
-        def start() -> distributed.LocalCluster:
+        def start(options: dict[str, Any]) -> distributed.LocalCluster:
             cluster = distributed.LocalCluster(
                 n_workers=fewest,
                 memory_limit=self.memory_limit_bytes,
-                **start_options(self.dashboard_address),
+                **options,
             )
             if self.max_workers:
                 # Dask closes idle workers only, and takes tasks for short ones until it has seen
@@ -106,7 +110,7 @@ class LocalCluster(Block):
                 cluster.adapt(minimum=fewest, maximum=self.max_workers, target_duration="100ms")
             return cluster
 
-        with started(start) as client:
+        with started(start, self.dashboard_address) as client:
             yield client
 
 
@@ -130,7 +134,7 @@ class CudaCluster(Block):
     _block_type_name = "CUDA Cluster"
     _block_type_slug = "cuda-cluster"
     _documentation_url = HttpUrl("https://docs.rapids.ai/api/dask-cuda/stable/")
-    _logo_url = _LOGO_URL
+    _logo_url = LOGO_URL
 
     shares_filesystem: ClassVar[bool] = True
 
@@ -162,14 +166,14 @@ class CudaCluster(Block):
             ) from exc
         devices = [name.strip() for name in self.devices.split(",") if name.strip()]
 
-        def start() -> distributed.LocalCluster:
+        def start(options: dict[str, Any]) -> distributed.LocalCluster:
             try:
                 # Nothing of ours stays in Dask's memory, so there is nothing to spill.
                 return LocalCUDACluster(
                     CUDA_VISIBLE_DEVICES=devices or None,
                     memory_limit=0,
                     device_memory_limit=0,
-                    **start_options(self.dashboard_address),
+                    **options,
                 )
             except (pynvml.NVMLError, ValueError) as exc:
                 what = f"the GPUs {self.devices!r}" if devices else "GPUs"
@@ -178,7 +182,7 @@ class CudaCluster(Block):
                     "lists, or use LocalCluster."
                 ) from exc
 
-        with started(start) as client:
+        with started(start, self.dashboard_address) as client:
             yield client
 
 
@@ -206,7 +210,7 @@ class RemoteCluster(Block):
     _block_type_name = "Remote Cluster"
     _block_type_slug = "remote-cluster"
     _documentation_url = HttpUrl("https://docs.dask.org/en/stable/deploying.html")
-    _logo_url = _LOGO_URL
+    _logo_url = LOGO_URL
 
     address: str = Field(
         description="Where the scheduler listens, such as tls://scheduler.example.org:8786.",
@@ -258,7 +262,7 @@ class RemoteCluster(Block):
             missing = ", ".join(name for name, path in files.items() if not path)
             if missing:
                 raise ValueError(f"{self.address} needs {missing} as well: paths to PEM files.")
-        elif not (self.allow_plaintext or _is_loopback(address.hostname or "")):
+        elif not (self.allow_plaintext or is_loopback(address.hostname or "")):
             raise ValueError(
                 f"{self.address} is in plaintext: anyone on the way could run code on the workers. "
                 "Give a tls:// address, or set allow_plaintext on a network that you trust."
@@ -289,7 +293,7 @@ class RemoteCluster(Block):
                 f"No Dask scheduler answered at {address} within {self.connect_timeout_s:g} s: "
                 "check that it runs, and that this machine may reach it."
             ) from exc
-        with quiet(), client:
+        with quiet(), connected(client):
             yield client
 
     def _security(self) -> Security | None:
@@ -315,7 +319,8 @@ def _port(address: SplitResult) -> int | None:
         return None
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host's name or address is that of this machine for itself."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,6 +1,6 @@
 """Where rows come from, and go to: files with their keys, databases with their passwords."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from prefect.blocks.core import Block
 from pydantic import Field, HttpUrl, SecretStr, field_validator, model_validator
@@ -44,7 +44,7 @@ class FileSource(Block):
         min_length=1,
         description="Files, globs, folders, or URLs such as s3://bucket/folder.",
     )
-    format: Literal["", "parquet", "csv", "json", "orc", "ipc"] = Field(
+    format: Literal["", "parquet", "csv", "json", "orc", "ipc", "excel"] = Field(
         default="", description="The format of all files. Empty: as their names say."
     )
     schema_policy: Literal["cast", "strict", "union"] = Field(
@@ -60,6 +60,17 @@ class FileSource(Block):
     )
     file_column: str = Field(
         default="", description="A column to add, with the path of each row's file."
+    )
+    csv: dict[str, Any] = Field(
+        default_factory=dict,
+        title="CSV",
+        description='How CSV files are read, such as {"delimiter": ";", "decimal": ","}: the words '
+        "of partwise.CsvOptions.",
+    )
+    excel: dict[str, Any] = Field(
+        default_factory=dict,
+        description='How Excel workbooks are read, such as {"sheet": "2026"}: the words of '
+        "partwise.ExcelOptions.",
     )
     endpoint_url: str | None = Field(
         default=None,

@@ -45,6 +45,7 @@ def export_models(
     on_existing_artifacts: OnExisting = "error",
     execution: ExecutionOptions = DEFAULT_EXECUTION,
     cluster: ClusterParameter = "",
+    trust: bool = False,
 ) -> Run:
     """Export the model of every partition, and prove each file before it is published.
 
@@ -69,15 +70,18 @@ def export_models(
             block, or the name of one that is saved, such as artifact-store/prod.
         data: Rows that models and files are compared on, some of each partition, as train_models
             takes them. Empty: those of the training run. One model on all rows is compared on some.
-        inputs: For PyTorch modules: "package.module:function", or a function of (data, model,
-            context) that returns the module's inputs of rows, a mapping of names to arrays. Empty:
-            the columns that the module's `feature_names_in_` lists, as one matrix.
-        exporter: What writes models of your own kind, such as scikit-learn's: an Exporter, or
-            "package.module:function", which returns one. Empty: the built-in one of the library.
+        inputs: For PyTorch modules: "package.module:function", a function of (data, model, context)
+            that returns the module's inputs of rows, a mapping of names to arrays. Empty: the
+            columns that the module's `feature_names_in_` lists, as one matrix. From Python also the
+            function itself.
+        exporter: What writes models of your own kind, such as scikit-learn's:
+            "package.module:function", which returns an Exporter. Empty: the built-in one of the
+            library. From Python also an Exporter.
         options: Opset, inputs, precision, optimization.
         validation: Tolerances, how many rows.
-        serde: Reads models that no native serde wrote: a serde, or the name of a built-in one.
-            Nothing is unpickled unless this is a PickleSerde, or "pickle".
+        serde: Reads models that no native serde wrote: the name of a built-in one. "pickle", "pt2",
+            "torchscript" and "neuron" run code, so they are read only if named. From Python also a
+            serde.
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them. None
             given, nor data: as in training.
         columns: Columns to read. None given: all.
@@ -86,14 +90,19 @@ def export_models(
         on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
             keep the partitions whose model, rows, code and settings are those of a finished one.
         execution: Retries, limits, failure budget.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
-            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster or
+            CustomCluster block, the name of one that is saved, such as cuda-cluster/big, or a
+            scheduler's address.
+        trust: Whether the training run may have been made by somebody else. Of such a run nothing
+            is called and no rows are read that its own call names, unless you say so; what you
+            give here instead is not asked about.
 
     Returns:
         The run. Its status is SUCCESS, PARTIAL_FAILURE or SKIPPED.
 
     Raises:
         InputError: An argument cannot be used; nothing was written.
+        TrustError: The training run was made elsewhere, and `trust` is not said.
         ExportRefused: None of its models could be exported so; nothing was written.
         RunNotFoundError: There is no such training run.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
@@ -101,7 +110,7 @@ def export_models(
         RunCancelled: The run was cancelled; what was committed is kept.
     """
     training = Run.open(training_run_id, open_store(store))
-    earlier = EarlierCall.of(training)
+    earlier = EarlierCall.of(training, trust=trust)
     plan = prepare_export(
         earlier.open_rows(data, columns, filter),
         training,

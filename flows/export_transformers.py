@@ -61,8 +61,9 @@ def export_transformers(
         on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
             keep the models whose files, feature, options and libraries are those of a finished one.
         execution: Retries, limits, failure budget.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
-            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster or
+            CustomCluster block, the name of one that is saved, such as cuda-cluster/big, or a
+            scheduler's address.
 
     Returns:
         The run, with the names of the models as keys. Its status is SUCCESS or PARTIAL_FAILURE.

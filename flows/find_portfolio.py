@@ -2,7 +2,6 @@
 
 from typing import Annotated, Any
 
-from prefect.logging import get_run_logger
 from pydantic import Field, WithJsonSchema
 
 from partwise.engine.options import ExecutionOptions
@@ -17,6 +16,7 @@ from partwise.flows.running.parameters import (
     ColumnsParameter,
     DataParameter,
     FilterParameter,
+    FunctionParameter,
     MetricParameter,
     ParamsParameter,
     PartitionBy,
@@ -34,6 +34,7 @@ from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys
 from partwise.sources.opening import open_source
+from partwise.tasks.steps import run_logger
 from partwise.tuning.sampler import SamplerName
 
 _HOLDOUT = HoldoutFraction()
@@ -55,6 +56,8 @@ def find_portfolio(
     direction: Direction = "",
     holdout: Evaluation = _HOLDOUT,
     sampler: SamplerName = "random",
+    label: str = "",
+    predict: FunctionParameter = "",
     run_id: str = "",
     store: StoreParameter = "artifacts",
     params: ParamsParameter = "",
@@ -86,18 +89,22 @@ def find_portfolio(
             the trainer's fewest rows.
         trials: How many settings, the trainer's own included.
         size: How many are picked, the trainer's own included: fewer, if no others bring anything.
-        metric: What tells better settings: a name, or a function of (labels, predictions). Empty:
-            rmse, or logloss for classes.
+        metric: What tells better settings: a name. Empty: rmse, or logloss for classes. From Python
+            also a function of (labels, predictions).
         direction: Which values are better, of a metric that is a function; empty: lower ones.
         holdout: The rows that settings are scored on.
         sampler: How settings are drawn: "random", or "grid" for all there are.
+        label: Of a train function: the column that is predicted. Empty: the one that a dataset
+            marks as its label.
+        predict: Of a train function: the name of a function of (data, model, context) by which its
+            models predict. Empty: as inference does. From Python also the function itself.
         run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
             for the time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for
             that of a time zone. Empty: a name is made up.
         store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
             block, or the name of one that is saved, such as artifact-store/prod.
-        params: Parameters for single partitions, found in context.params: a table with the key
-            columns, the path of one, or a mapping of key to mapping.
+        params: Parameters for single partitions, found in context.params: the path of a table with
+            the key columns, or a mapping of key to mapping. From Python also the table.
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
         columns: Columns to read. None given: all.
         null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
@@ -107,8 +114,9 @@ def find_portfolio(
         on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
             keep the partitions whose rows, code, settings and params are those of a finished one.
         execution: Retries, limits, failure budget, shards.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
-            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster or
+            CustomCluster block, the name of one that is saved, such as cuda-cluster/big, or a
+            scheduler's address.
 
     Returns:
         The run. `run.portfolio` has the settings, and `run.predictions()` all scores: a row for
@@ -129,6 +137,8 @@ def find_portfolio(
         metric=metric,
         direction=direction,
         holdout=holdout,
+        label=label,
+        predict=predict,
     )
     plan = prepare_portfolio(
         open_source(open_data(data, store), columns=columns or None, filter=filter or None),
@@ -153,13 +163,16 @@ def find_portfolio(
             "direction": direction,
             "holdout": holdout,
             "sampler": sampler,
+            # Left out where they say nothing, so that an older run is still known by its call.
+            **({"label": label} if label else {}),
+            **({"predict": predict} if predict else {}),
         },
         sample,
     )
     run = execute(plan, store, cluster)
     portfolio = pick_portfolio(run, tuned, size)
     if portfolio is not None:
-        get_run_logger().info(
+        run_logger().info(
             "Run %s: %d of %d settings picked, which leave %.0f%% of the regret of the trainer's "
             "own, on %d partitions.",
             run.run_id,

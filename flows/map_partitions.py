@@ -56,20 +56,21 @@ def map_partitions(
         >>> run.predictions()  # doctest: +SKIP
 
     Args:
-        data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, JSON lines, ORC
-            or Arrow; a dataset, dataset://sales@3; Files or a Query, a FileSource or SqlSource
-            block, or the name of one, such as sql-source/shop; a table, frame or stream of pyarrow,
-            pandas, polars, DuckDB or Dask; or a list of these.
+        data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, Excel, JSON
+            lines, ORC or Arrow; a dataset, dataset://sales@3; Files; the name of a FileSource or
+            SqlSource block, such as sql-source/shop; or a list of these. From Python also a Query,
+            a block, and a table, frame or stream of pyarrow, pandas, polars, DuckDB or Dask.
         partition_by: The key column, or a list of them. Rows of equal keys are a partition.
-        function: "package.module:function", or a function of (data: DataConnector, context:
-            PartitionContext) that returns None, rows, a Result of rows, or a Skip.
+        function: "package.module:function": a function of (data: DataConnector, context:
+            PartitionContext) that returns None, rows, a Result of rows, or a Skip. From Python also
+            the function itself.
         run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
             for the time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for
             that of a time zone. Empty: a name is made up.
         store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
             block, or the name of one that is saved, such as artifact-store/prod.
-        params: Parameters for single partitions, found in context.params: a table with the key
-            columns, the path of one, or a mapping of key to mapping.
+        params: Parameters for single partitions, found in context.params: the path of a table with
+            the key columns, or a mapping of key to mapping. From Python also the table.
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
         columns: Columns to read. None given: all.
         null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
@@ -85,8 +86,9 @@ def map_partitions(
         on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
             keep the partitions whose rows, code, settings and params are those of a finished one.
         execution: Retries, limits, failure budget, shards.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
-            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster or
+            CustomCluster block, the name of one that is saved, such as cuda-cluster/big, or a
+            scheduler's address.
         output: Where the rows go as well when the run is complete, each partition exactly once.
             A table to which they are appended with their run_id and partition_id, made where there
             is none: a SqlTable block, or the name of one that is saved, such as sql-table/prod. Or

@@ -35,6 +35,7 @@ from partwise.runs.claim import OnExisting
 from partwise.runs.pipeline import Pipeline, stage_run_id
 from partwise.shuffle.write import NullKeys
 from partwise.tasks.publish_pipeline import publish_pipeline
+from partwise.tasks.steps import try_step
 
 
 @run_flow(name="model-pipeline", kind="pipeline", opaque=("data", "inference_data", "params"))
@@ -77,13 +78,14 @@ def model_pipeline(
         >>> done.inference.predictions()  # doctest: +SKIP
 
     Args:
-        data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, JSON lines, ORC
-            or Arrow; a dataset, dataset://sales@3; Files or a Query, a FileSource or SqlSource
-            block, or the name of one, such as sql-source/shop; a table, frame or stream of pyarrow,
-            pandas, polars, DuckDB or Dask; or a list of these.
+        data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, Excel, JSON
+            lines, ORC or Arrow; a dataset, dataset://sales@3; Files; the name of a FileSource or
+            SqlSource block, such as sql-source/shop; or a list of these. From Python also a Query,
+            a block, and a table, frame or stream of pyarrow, pandas, polars, DuckDB or Dask.
         partition_by: The key column, or a list of them. Rows of equal keys are a partition.
-        trainer: What trains: a LightGBMTrainer or XGBoostTrainer, "package.module:function", or a
-            function of (data: DataConnector, context: PartitionContext).
+        trainer: What trains: a trainer with its settings, or "package.module:function": a function
+            of (data: DataConnector, context: PartitionContext). From Python also the function
+            itself.
         run_id: A name for the pipeline, of which the names of its four runs are made: letters,
             digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands for the time at which the flow
             run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for that of a time zone. Empty: a
@@ -96,13 +98,14 @@ def model_pipeline(
         options: Opset, inputs, precision, optimization of the exports.
         validation: Tolerances, how many rows.
         inference_data: The rows to infer with the exports. Empty: those trained on.
-        predict: "package.module:function", or a function of (data: DataConnector, model, context:
-            PartitionContext); the model is the export. Empty: the model's own prediction.
+        predict: "package.module:function": a function of (data: DataConnector, model, context:
+            PartitionContext); the model is the export. Empty: the model's own prediction. From
+            Python also the function itself.
         keep_columns: Columns of the rows to keep beside the predictions, such as a date.
-        serde: How models are written: a serde, or the name of a built-in one. Empty: the native one
-            of the model's type.
-        params: Parameters for single partitions, found in context.params: a table with the key
-            columns, the path of one, or a mapping of key to mapping.
+        serde: How models are written: the name of a built-in serde. Empty: the native one of the
+            model's type. From Python also a serde.
+        params: Parameters for single partitions, found in context.params: the path of a table with
+            the key columns, or a mapping of key to mapping. From Python also the table.
         filter: Rows to train on: (column, op, value) tuples that must all hold, or lists of them.
         columns: Columns to read. None given: all.
         null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
@@ -113,8 +116,9 @@ def model_pipeline(
             looking at the code.
         on_existing_artifacts: When runs of these names exist: "error", "overwrite" or "resume".
         execution: Retries, limits, failure budget, shards; of each stage.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
-            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster or
+            CustomCluster block, the name of one that is saved, such as cuda-cluster/big, or a
+            scheduler's address.
 
     Returns:
         The four runs. The status is PARTIAL_FAILURE where a partition failed in any, SKIPPED where
@@ -162,6 +166,7 @@ def model_pipeline(
         **compared,
         **stages,
     )
+    compared["model_format"] = format
     proved = validate_exports(
         exported.run_id, run_id=stage_run_id(run_id, "validate"), **compared, **stages
     )
@@ -183,5 +188,5 @@ def model_pipeline(
     done = Pipeline(
         run_id, training=trained, export=exported, validation=proved, inference=inferred
     )
-    publish_pipeline(done, return_state=True)
+    try_step(publish_pipeline, done)
     return done

@@ -70,10 +70,10 @@ def run_inference(
         >>> run.predictions().to_pandas()  # doctest: +SKIP
 
     Args:
-        data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, JSON lines, ORC
-            or Arrow; a dataset, dataset://sales@3; Files or a Query, a FileSource or SqlSource
-            block, or the name of one, such as sql-source/shop; a table, frame or stream of pyarrow,
-            pandas, polars, DuckDB or Dask; or a list of these.
+        data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, Excel, JSON
+            lines, ORC or Arrow; a dataset, dataset://sales@3; Files; the name of a FileSource or
+            SqlSource block, such as sql-source/shop; or a list of these. From Python also a Query,
+            a block, and a table, frame or stream of pyarrow, pandas, polars, DuckDB or Dask.
         partition_by: The key column, or a list of them. Rows of equal keys are a partition. Of a
             run of train_distributed all have the one model, and none need be named: then blocks
             of rows are partitions, and the column "block" tells them apart.
@@ -81,9 +81,10 @@ def run_inference(
             models are used; with a model_format, the run of export_models, or the training run
             where it was exported once in that format. The scheduled time can stand in it as in
             run_id.
-        predict: "package.module:function", or a function of (data: DataConnector, model, context:
+        predict: "package.module:function": a function of (data: DataConnector, model, context:
             PartitionContext) that returns rows: an array, a frame, a mapping of columns, a Result
-            of one of these, or a Skip. Empty: the model's own prediction, as "prediction".
+            of one of these, or a Skip. Empty: the model's own prediction, as "prediction". From
+            Python also the function itself.
         model_format: "native": the models of the run that is named, as they are. "onnx": exports of
             them, by onnxruntime in place of the training library; "torchscript" and "pt2"
             likewise, by PyTorch.
@@ -92,12 +93,13 @@ def run_inference(
             that of a time zone. Empty: a name is made up.
         store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
             block, or the name of one that is saved, such as artifact-store/prod.
-        serde: Reads models that no native serde wrote: a serde, or the name of a built-in one.
-            Nothing is unpickled unless this is a PickleSerde, or "pickle".
+        serde: Reads models that no native serde wrote: the name of a built-in one. "pickle", "pt2",
+            "torchscript" and "neuron" run code, so they are read only if they are named here or as
+            `model_format`. From Python also a serde.
         keep_columns: Columns of the rows to keep beside the predictions, such as a date.
         on_missing_model: What becomes of a partition without a model: "fail", or "skip".
-        params: Parameters for single partitions, found in context.params: a table with the key
-            columns, the path of one, or a mapping of key to mapping.
+        params: Parameters for single partitions, found in context.params: the path of a table with
+            the key columns, or a mapping of key to mapping. From Python also the table.
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
         columns: Columns to read. None given: all.
         null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
@@ -113,8 +115,9 @@ def run_inference(
         on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
             keep the partitions whose rows, code, settings and params are those of a finished one.
         execution: Retries, limits, failure budget, shards.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
-            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster or
+            CustomCluster block, the name of one that is saved, such as cuda-cluster/big, or a
+            scheduler's address.
         output: Where the rows go as well when the run is complete, each partition exactly once.
             A table to which they are appended with their run_id and partition_id, made where there
             is none: a SqlTable block, or the name of one that is saved, such as sql-table/prod. Or

@@ -113,10 +113,10 @@ def run_script(
             the last checkpoint where there is one.
         environment: Packages of the script's own, in place of those of the workers: resolved with
             uv on this machine, built once on each worker's. Empty: the workers' own Python.
-        compute_target: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster
-            block, the name of one that is saved, such as cuda-cluster/big, or a scheduler's
-            address; or a work pool, work-pool/NAME, in which the whole call is then carried out,
-            on the machine that a worker of the pool starts it on.
+        compute_target: The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster
+            or CustomCluster block, the name of one that is saved, such as cuda-cluster/big, or a
+            scheduler's address; or a work pool, work-pool/NAME, in which the whole call is then
+            carried out, on the machine that a worker of the pool starts it on.
         infrastructure: The machine and container that it needs in a work pool.
 
     Returns:

@@ -3,18 +3,20 @@
 from typing import Annotated
 
 from distributed.deploy.cluster import Cluster as DaskCluster
-from prefect import flow, get_run_logger
 from pydantic import Field, InstanceOf
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.blocks import RemoteCluster
 from partwise.errors import InputError
+from partwise.flows.orchestration.direct import plain_flow
 from partwise.flows.running.cluster_size import set_cluster_size
 from partwise.flows.running.connections import open_cluster
 from partwise.flows.running.parameters import ClusterParameter
+from partwise.formatting import counted
+from partwise.tasks.steps import run_logger
 
 
-@flow(name="scale-cluster", persist_result=False)
+@plain_flow("scale-cluster")
 def scale_cluster(
     n: Annotated[int, Field(ge=0)],
     *,
@@ -57,5 +59,6 @@ def scale_cluster(
             "settings say: name a cluster that runs already."
         )
     scaled = set_cluster_size(opened, n, timeout_s=timeout_s, command=command)
-    get_run_logger().info("The cluster has %d workers; it had %d.", scaled.after, scaled.before)
+    workers = counted(scaled.after, "worker")
+    run_logger().info("The cluster has %s; it had %d.", workers, scaled.before)
     return scaled.after

@@ -63,13 +63,14 @@ def train_distributed(
         50
 
     Args:
-        data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, JSON lines, ORC
-            or Arrow; a dataset, dataset://sales@3; Files or a Query, a FileSource or SqlSource
-            block, or the name of one, such as sql-source/shop; a table, frame or stream of pyarrow,
-            pandas, polars, DuckDB or Dask; or a list of these.
-        trainer: DistributedXGBoost, DistributedLightGBM or TorchDistributor with its settings,
-            "package.module:function", or a function of (context: RankContext), which each rank
-            calls; what it returns on rank 0 is the model, a Result or a Skip.
+        data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, Excel, JSON
+            lines, ORC or Arrow; a dataset, dataset://sales@3; Files; the name of a FileSource or
+            SqlSource block, such as sql-source/shop; or a list of these. From Python also a Query,
+            a block, and a table, frame or stream of pyarrow, pandas, polars, DuckDB or Dask.
+        trainer: DistributedXGBoost or DistributedLightGBM with its settings, or
+            "package.module:function": a function of (context: RankContext), which each rank calls;
+            what it returns on rank 0 is the model, a Result or a Skip. From Python also the
+            function itself, and a TorchDistributor.
         eval_data: Rows to measure the model on, by a name of yours: a mapping of name to data. A
             function finds them as `context.rows(name)`.
         run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
@@ -77,8 +78,8 @@ def train_distributed(
             that of a time zone. Empty: a name is made up.
         store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
             block, or the name of one that is saved, such as artifact-store/prod.
-        serde: How the model becomes a file: a serde, or the name of a built-in one such as
-            "pickle". Empty: the native format of the model's library.
+        serde: How the model becomes a file: the name of a built-in serde such as "pickle". Empty:
+            the native format of the model's library. From Python also a serde.
         scaling: How many ranks work on the model, and what each may use.
         hyperparameters: Values by name, which a function finds as `context.hyperparameters`.
         filter: Rows to keep of the data, not of eval_data: (column, op, value) tuples that must all
@@ -95,8 +96,9 @@ def train_distributed(
         gang: Time limit, grace, restarts.
         environment: Packages of the ranks' own, before those of the workers: resolved with uv on
             this machine, built once on each worker's. Empty: the workers' own.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
-            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster or
+            CustomCluster block, the name of one that is saved, such as cuda-cluster/big, or a
+            scheduler's address.
 
     Returns:
         The run. Its status is SUCCESS, or SKIPPED where rank 0 declined to make a model.

@@ -1,5 +1,7 @@
 """The flow that proves the published files of an export run again."""
 
+from typing import Literal
+
 from partwise.engine.options import ExecutionOptions
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_store
@@ -20,7 +22,7 @@ from partwise.flows.running.parameters import (
 )
 from partwise.flows.running.prepare import Request
 from partwise.flows.running.prepare_exports import check_exports, prepare_validation
-from partwise.models.export_options import ValidationOptions
+from partwise.models.export_options import ModelFormat, ValidationOptions
 from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
 
@@ -42,6 +44,8 @@ def validate_exports(
     on_existing_artifacts: OnExisting = "error",
     execution: ExecutionOptions = DEFAULT_EXECUTION,
     cluster: ClusterParameter = "",
+    model_format: ModelFormat | Literal[""] = "",
+    trust: bool = False,
 ) -> Run:
     """Prove the exports of all partitions as they lie in the store: on new rows, or a new runtime.
 
@@ -65,8 +69,9 @@ def validate_exports(
         inputs: As export_models was given it. Empty: the function that it was given by name.
         exporter: As export_models was given it. Empty: that which it was given by name.
         validation: Tolerances, how many rows.
-        serde: Reads models that no native serde wrote: a serde, or the name of a built-in one.
-            Nothing is unpickled unless this is a PickleSerde, or "pickle".
+        serde: Reads models that no native serde wrote: the name of a built-in one. "pickle", "pt2",
+            "torchscript" and "neuron" run code, so they are read only if named. From Python also a
+            serde.
         filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them. None
             given, nor data: as in the export run.
         columns: Columns to read. None given: all.
@@ -75,14 +80,21 @@ def validate_exports(
         on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
             keep the partitions whose file, rows, code and settings are those of a finished one.
         execution: Retries, limits, failure budget.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster or RemoteCluster block,
-            the name of one that is saved, such as cuda-cluster/big, or a scheduler's address.
+        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster or
+            CustomCluster block, the name of one that is saved, such as cuda-cluster/big, or a
+            scheduler's address.
+        model_format: The format of the exports; needed for "torchscript", "pt2" and "neuron", whose
+            files run code when they are read.
+        trust: Whether the export run may have been made by somebody else. Of such a run nothing is
+            called and no rows are read that its own call names, unless you say so; what you give
+            here instead is not asked about.
 
     Returns:
         The run. Its status is SUCCESS, PARTIAL_FAILURE or SKIPPED.
 
     Raises:
         InputError: An argument cannot be used; nothing was written.
+        TrustError: The export run was made elsewhere, and `trust` is not said.
         RunNotFoundError: There is no such export run, or its training run is gone.
         SerdeError: The trained models need a serde that was not given.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
@@ -91,7 +103,7 @@ def validate_exports(
     """
     exports = Run.open(export_run_id, open_store(store))
     trained_as = check_exports(exports)
-    earlier = EarlierCall.of(exports)
+    earlier = EarlierCall.of(exports, trust=trust)
     training = Run.open(trained_as, exports.store)
     plan = prepare_validation(
         earlier.open_rows(data, columns, filter),
@@ -108,5 +120,6 @@ def validate_exports(
         inputs=inputs or earlier.named("inputs"),
         exporter=exporter or earlier.named("exporter"),
         serde=serde,
+        model_format=model_format,
     )
     return execute(plan, store, cluster)

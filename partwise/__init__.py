@@ -14,6 +14,8 @@ Example:
 import importlib
 from typing import Any
 
+from partwise.stand_ins import StandIn, is_child
+
 _MODULES = {
     "partwise.flows": (
         *("export_models", "export_transformers", "find_portfolio", "map_partitions"),
@@ -59,10 +61,11 @@ _MODULES = {
     "partwise.gangs.options": ("GangOptions",),
     "partwise.scripts.infrastructure": ("Infrastructure",),
     "partwise.blocks": (
-        *("ArtifactStore", "CudaCluster", "FileSource", "LocalCluster", "RemoteCluster"),
-        *("SqlSource", "SqlTable"),
+        *("ArtifactStore", "CudaCluster", "CustomCluster", "FileSource", "LocalCluster"),
+        *("RemoteCluster", "SqlSource", "SqlTable"),
     ),
     "partwise.sources.files.file_set": ("Files",),
+    "partwise.sources.files.reading_options": ("CsvOptions", "ExcelOptions"),
     "partwise.sources.sql.query": ("Query",),
     "partwise.publishing.sql_output": ("Table",),
     "partwise.publishing.dataset_output": ("DatasetOutput",),
@@ -76,8 +79,9 @@ _MODULES = {
     "partwise.reports.report": ("write_report",),
     "partwise.errors": (
         *("PartwiseError", "InputError", "SourceError", "ColumnError", "NullKeyError"),
-        *("KeyClassError", "RunIdError", "FunctionError", "SerdeError", "UnknownFeatureError"),
-        *("UnknownModelTypeError", "OpsetError", "CheckpointError", "StoreError"),
+        *("KeyClassError", "RunIdError", "FunctionError", "TrustError", "SerdeError"),
+        "UnknownFeatureError",
+        *("UnknownModelTypeError", "OpsetError", "CheckpointError", "StoreError", "ScratchError"),
         *("RunExistsError", "RunNotFoundError", "DatasetNotFoundError", "RunBusyError"),
         *(
             "RunFormatError",
@@ -88,10 +92,18 @@ _MODULES = {
         ),
         *("TrialsFailed",),
         *("ExportRefused", "ExportMismatch", "IntegrityError", "ClusterError", "OutputError"),
-        *("ServiceError", "PeerLostError", "MpiError", "RunFailed", "RunCancelled"),
+        *(
+            "ServiceError",
+            "SignatureError",
+            "PeerLostError",
+            "MpiError",
+            "RunFailed",
+            "RunCancelled",
+        ),
         *("PackageError", "EnvironmentBuildError", "TrialPruned"),
     ),
 }
+_KNOW_PREFECT = ("partwise.flows", "partwise.blocks")
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = list(_MODULE_OF)
@@ -100,7 +112,12 @@ __all__ = list(_MODULE_OF)
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULE_OF[name]), name)
+    module = _MODULE_OF[name]
+    value: Any
+    if module in _KNOW_PREFECT and is_child():
+        value = StandIn(module, name)
+    else:
+        value = getattr(importlib.import_module(module), name)
     # The next time Python finds it without this function.
     globals()[name] = value
     return value

@@ -1,6 +1,7 @@
 from partwise.blocks import (
     ArtifactStore,
     CudaCluster,
+    CustomCluster,
     FileSource,
     LocalCluster,
     RemoteCluster,
@@ -45,12 +46,15 @@ from partwise.errors import (
     RunFormatError,
     RunIdError,
     RunNotFoundError,
+    ScratchError,
     SerdeError,
     ServiceError,
+    SignatureError,
     SourceError,
     StoreError,
     TrialPruned,
     TrialsFailed,
+    TrustError,
     UnknownFeatureError,
     UnknownModelTypeError,
 )
@@ -102,6 +106,7 @@ from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import Infrastructure
 from partwise.sources.files.file_set import Files
+from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 from partwise.sources.sql.query import Query
 from partwise.store.store import Store
 from partwise.trainers import (
@@ -198,12 +203,15 @@ __all__ = [
     "Infrastructure",
     "ArtifactStore",
     "CudaCluster",
+    "CustomCluster",
     "FileSource",
     "LocalCluster",
     "RemoteCluster",
     "SqlSource",
     "SqlTable",
     "Files",
+    "CsvOptions",
+    "ExcelOptions",
     "Query",
     "Table",
     "DatasetOutput",
@@ -224,12 +232,14 @@ __all__ = [
     "KeyClassError",
     "RunIdError",
     "FunctionError",
+    "TrustError",
     "SerdeError",
     "UnknownFeatureError",
     "UnknownModelTypeError",
     "OpsetError",
     "CheckpointError",
     "StoreError",
+    "ScratchError",
     "RunExistsError",
     "RunNotFoundError",
     "DatasetNotFoundError",
@@ -246,6 +256,7 @@ __all__ = [
     "ClusterError",
     "OutputError",
     "ServiceError",
+    "SignatureError",
     "PeerLostError",
     "MpiError",
     "RunFailed",

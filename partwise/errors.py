@@ -8,6 +8,7 @@
     │   ├── KeyClassError                  keys are of another class than in the run they meet
     │   ├── RunIdError                     a run ID that is no safe name
     │   ├── FunctionError                  a function or trainer that cannot be sent to the workers
+    │   ├── TrustError                     a call in the store that the caller does not trust
     │   ├── SerdeError                     no serde for a type of model, or one that is not allowed
     │   ├── UnknownFeatureError            no such feature, or the architecture does not have it
     │   ├── UnknownModelTypeError          an architecture that is not in the table
@@ -15,6 +16,7 @@
     │   ├── CheckpointError                a model that cannot be read from its directory
     │   └── PackageError                   packages that are not found, or do not go together
     ├── StoreError (OSError)               the artifact store cannot be reached, read or written
+    ├── ScratchError (OSError)             the disk of a worker's machine is full or broken
     ├── RunExistsError (FileExistsError)   the run ID is taken
     ├── RunNotFoundError (LookupError)     no run of that ID in the store
     ├── DatasetNotFoundError (LookupError) no dataset of that name, or no such version of it
@@ -27,6 +29,7 @@
     ├── ExportRefused                      a model that would not be exported rightly, by name
     ├── ExportMismatch                     an export that does not give what its model gives
     ├── IntegrityError                     bytes differ from their checksum
+    ├── SignatureError                     a document that no key of ours signed, or an older one
     ├── PeerLostError                      a rank of a gang failed because another one had ended
     ├── TrialPruned                        a trial that its study gave up; a function lets it pass
     ├── MpiError                           Open MPI did not start a job, or came to an end before it
@@ -44,6 +47,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from partwise.redaction import without_secrets
+
 
 class PartwiseError(Exception):
     """Base of every error that partwise raises."""
@@ -56,13 +61,21 @@ class PartwiseError(Exception):
     metrics: Mapping[str, float] = MappingProxyType({})
     """Numbers that the ledger keeps of a partition that failed so."""
 
+    def __init__(self, *args: Any) -> None:
+        # A message quotes what libraries say, and they quote URLs and options.
+        super().__init__(*(without_secrets(a) if isinstance(a, str) else a for a in args))
+
 
 class InputError(PartwiseError, ValueError):
     """What the caller gave cannot be used; nothing was written."""
 
+    final = True
+
 
 class SourceError(InputError):
     """Rows cannot be read from the source, or it has none."""
+
+    final = False
 
 
 class ColumnError(InputError):
@@ -85,6 +98,10 @@ class FunctionError(InputError):
     """A function or trainer that cannot be found, or cannot be sent to the workers."""
 
 
+class TrustError(InputError):
+    """A call that stands in the store would be repeated, and nobody said that it is trusted."""
+
+
 class SerdeError(InputError):
     """No serde for this type of model, or one that the caller did not allow."""
 
@@ -100,21 +117,23 @@ class UnknownModelTypeError(InputError):
 class OpsetError(InputError):
     """A version of ONNX' operators that does not suffice, or that cannot be written."""
 
-    final = True
-
 
 class CheckpointError(InputError):
     """A model cannot be read from its directory: files are missing, broken, or of another kind."""
-
-    final = True
 
 
 class PackageError(InputError):
     """Packages of an environment are not found, do not go together, or cannot be read about."""
 
+    final = False
+
 
 class StoreError(PartwiseError, OSError):
     """The artifact store cannot be reached, read or written."""
+
+
+class ScratchError(PartwiseError, OSError):
+    """The folder for passing files of a worker's machine is full, broken or gone."""
 
 
 class RunExistsError(PartwiseError, FileExistsError):
@@ -187,6 +206,10 @@ class ExportMismatch(PartwiseError):  # noqa: N818 (the name users see in the le
 
 class IntegrityError(PartwiseError):
     """Bytes read from the store differ from their checksum."""
+
+
+class SignatureError(PartwiseError):
+    """A document that no key of this process signed, or that is older than one seen before."""
 
 
 class PeerLostError(PartwiseError):

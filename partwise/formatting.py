@@ -3,8 +3,54 @@
 import csv
 import datetime as dt
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from typing import Any
+
+# The pictures that Unicode has for control characters; "?" in a box for what has none: C1, which
+# some terminals obey too, marks that turn the direction of text, line breaks that are none in a
+# file, and halves of pairs, which cannot be written at all.
+PICTURES: dict[int, str] = {
+    **{code: chr(0x2400 + code) for code in range(0x20)},
+    0x7F: "\u2421",
+    **dict.fromkeys((0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F)), "\ufffd"),
+    **dict.fromkeys((*range(0x80, 0xA0), *range(0x2066, 0x206A)), "\ufffd"),
+    **dict.fromkeys(range(0xD800, 0xE000), "\ufffd"),
+}
+
+STYLES: dict[str, str] = {
+    "SUCCESS": "green",
+    "DONE": "green",
+    "IN_PROGRESS": "cyan",
+    "PARTIAL_FAILURE": "yellow",
+    "SKIPPED": "dim",
+    "CANCELLED": "yellow",
+    "FAILURE": "red",
+    "FAILED": "red",
+    "INTERNAL_ERROR": "red",
+}
+"""Colours of statuses, by their names."""
+
+
+def visible(text: str, kept: str = "") -> str:
+    r"""Return the text with a picture in place of each character that a terminal would obey.
+
+    Keys, messages and logs come from others. Raw, they could clear the screen, set its title, or
+    show another text than is there. Each character becomes one, so that places in the text stay.
+
+    Args:
+        text: Any text.
+        kept: Control characters to leave as they are, such as line breaks.
+
+    Example:
+        >>> visible("a\x1b[2J") == "a\u241b[2J"
+        True
+    """
+    pictures = PICTURES
+    if kept:
+        pictures = {code: picture for code, picture in PICTURES.items() if chr(code) not in kept}
+    return text.translate(pictures)
 
 
 def key_text(values: Sequence[Any]) -> str:
@@ -40,6 +86,52 @@ def value_text(value: Any) -> str:
             return value.isoformat()
         case _:
             return str(value)
+
+
+MOST_TO_COMPARE = 20_000
+"""Names that a wrong one is compared with: a second's work."""
+LONGEST_TO_COMPARE = 200
+
+
+def nearest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
+    """Return the names that are most like a name, the most alike first.
+
+    Args:
+        name: As somebody wrote it.
+        known: Those there are; of very many only the first are looked at.
+        most: The most to return.
+
+    Example:
+        >>> nearest("stroe", ["store", "day", "Store"])
+        ['store', 'Store']
+    """
+    if len(name) > LONGEST_TO_COMPARE:
+        return []
+    names = [each for each in islice(known, MOST_TO_COMPARE) if len(each) <= LONGEST_TO_COMPARE]
+    alike = get_close_matches(name, names, n=most)
+    by_case = [each for each in names if each.lower() == name.lower() and each not in alike]
+    return [*by_case, *alike][:most]
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return " Did you mean 'store'?" for the end of a message; "" where nothing is like a name.
+
+    Example:
+        >>> did_you_mean("stroe", ["store", "day"]), did_you_mean("price", ["store", "day"])
+        (" Did you mean 'store'?", '')
+    """
+    found = nearest(name, known, most=1)
+    return f" Did you mean {found[0]!r}?" if found else ""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return how many there are of something, in the singular or the plural.
+
+    Example:
+        >>> counted(1, "partition"), counted(1200, "partition")
+        ('1 partition', '1,200 partitions')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def shortened(text: str, most: int = 200) -> str:

@@ -1,1 +1,1 @@
-"""Prefect tasks, and nothing else: load rows, run shards, publish rows and the report."""
+"""Prefect tasks: load rows, run shards, publish rows and the report; and how flows call them."""

@@ -1,7 +1,9 @@
 """Step 1: have workers read the source, and divide its rows into shards."""
 
+from collections.abc import Callable
+
 from distributed import Client
-from prefect import get_run_logger, task
+from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from partwise.shuffle.load import load_shards
@@ -10,6 +12,7 @@ from partwise.shuffle.shard_cache import ShardCache
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import Source
+from partwise.tasks.steps import run_logger
 
 
 @task(
@@ -24,6 +27,7 @@ def load_partitions(
     client: Client,
     cache: ShardCache,
     shared_folder: SharedFolder,
+    check: Callable[[], None],
 ) -> ShardedRows:
     """Divide a source into shards.
 
@@ -36,9 +40,11 @@ def load_partitions(
         client: Of the cluster.
         cache: Where what is read is written.
         shared_folder: Makes what belongs to the rows reachable for workers.
+        check: Raises where the cluster is gone.
 
     Raises:
         SourceError: There are no rows, or they cannot be read.
         NullKeyError: A key is null under the policy "error".
     """
-    return load_shards(source, division, client, cache, shared_folder, get_run_logger().info)
+    log = run_logger().info
+    return load_shards(source, division, client, cache, shared_folder, log, check)

@@ -8,6 +8,8 @@ from prefect.runtime import flow_run
 from partwise.formatting import duration
 from partwise.runs.documents import REPORT_FILE
 from partwise.runs.pipeline import Pipeline
+from partwise.tasks.publish_report import link_of
+from partwise.tasks.steps import is_direct
 
 
 @task(
@@ -18,6 +20,8 @@ from partwise.runs.pipeline import Pipeline
 )
 def publish_pipeline(pipeline: Pipeline) -> None:
     """Create an artifact of the flow run that shows how each stage ended."""
+    if is_direct():
+        return
     create_markdown_artifact(
         key=f"{flow_run.flow_name}-summary",
         markdown=describe_pipeline(pipeline),
@@ -38,7 +42,7 @@ def describe_pipeline(pipeline: Pipeline) -> str:
     for run in pipeline.runs:
         counts = ", ".join(f"{count:,} {name}" for name, count in sorted(run.counts.items()))
         took = "" if run.summary is None else duration(sum(run.summary.stages.values()))
-        lines.append(
-            f"| {run.run_id} | {run.status.value} | {counts} | {took} | {run.path}/{REPORT_FILE} |"
-        )
+        link = link_of(run)
+        report = f"[open]({link})" if link else f"{run.path}/{REPORT_FILE}"
+        lines.append(f"| {run.run_id} | {run.status.value} | {counts} | {took} | {report} |")
     return "\n".join(lines) + "\n"

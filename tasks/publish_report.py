@@ -1,5 +1,6 @@
 """The last step of every flow: what a person looks at, in the run's folder and in Prefect's UI."""
 
+import os
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
@@ -11,12 +12,15 @@ from prefect import task
 from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
+from prefect.settings import PREFECT_API_AUTH_STRING
 
-from partwise.formatting import duration, number, shortened
+from partwise.formatting import counted, duration, number, shortened
 from partwise.outcomes import PartitionStatus
+from partwise.reports.links import REPORTS_URL, report_link
 from partwise.reports.report import write_report
 from partwise.runs.ledger import metric_values
 from partwise.runs.run import Run
+from partwise.tasks.steps import is_direct
 
 MOST_KINDS = 100
 """Kinds of failures in the table of Prefect's UI; the report and the ledger have all."""
@@ -39,9 +43,11 @@ def publish_report(run: Run) -> None:
         StoreError: The report cannot be written.
     """
     report = write_report(run)
+    if is_direct():
+        return
     create_markdown_artifact(
         key=f"{flow_run.flow_name}-summary",
-        markdown=describe_run(run, report),
+        markdown=describe_run(run, report, link_of(run)),
         description=f"How the run {run.run_id} ended.",
     )
     failures = failure_rows(run)
@@ -53,12 +59,19 @@ def publish_report(run: Run) -> None:
         )
 
 
-def describe_run(run: Run, report: str) -> str:
+def link_of(run: Run) -> str | None:
+    """Return a link to the report of a run that a browser follows; None: nobody serves reports."""
+    base_url, secret = os.environ.get(REPORTS_URL), PREFECT_API_AUTH_STRING.value()
+    return report_link(base_url, secret, run) if base_url and secret else None
+
+
+def describe_run(run: Run, report: str, link: str | None) -> str:
     """Return how a run ended, as Markdown.
 
     Args:
         run: A run whose summary is written.
         report: Where its report lies.
+        link: To the report, for a browser.
     """
     summary = run.summary
     if summary is None:
@@ -67,9 +80,12 @@ def describe_run(run: Run, report: str) -> str:
     stages = ", ".join(f"{name} {duration(taken)}" for name, taken in summary.stages.items())
     parts = [
         f"# {run.run_id}: {run.status.value}",
+        *([f"**[Open the report]({link})**"] if link else []),
         _text(summary.message),
         _table(("status", "partitions"), sorted(run.counts.items())),
-        f"{summary.rows:,} rows in {duration(seconds)}" + (f" ({stages})" if stages else "") + ".",
+        f"{counted(summary.rows, 'row')} in {duration(seconds)}"
+        + (f" ({stages})" if stages else "")
+        + ".",
     ]
     metrics = list(_metrics(run.ledger))
     if metrics:
@@ -83,8 +99,8 @@ def describe_run(run: Run, report: str) -> str:
     where = f"--store '{run.store.url}'"
     parts += [
         "## Where it lies",
-        f"- Folder: [{_text(run.path)}]({_link(run.path)})",
-        f"- Report: [{_text(report)}]({_link(report)})",
+        f"- Folder: `{run.path}`",
+        f"- Report: `{report}`",
         f"- From a shell: `partwise runs show {run.run_id} {where} --open`",
     ]
     return "\n\n".join(parts)
@@ -137,7 +153,3 @@ def _text(text: str) -> str:
     for sign in "\\`*_[]<>|":
         text = text.replace(sign, f"\\{sign}")
     return " ".join(text.split())
-
-
-def _link(path: str) -> str:
-    return (f"file://{path}" if path.startswith("/") else path).replace(" ", "%20")

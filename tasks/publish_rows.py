@@ -3,16 +3,17 @@
 from prefect import task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
-from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import OutputError, PartwiseError
+from partwise.formatting import counted
 from partwise.outcomes import RunStatus
 from partwise.publishing.dataset_output import register_output
 from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table, publish
 from partwise.runs.run import Run
+from partwise.tasks.steps import is_direct, run_logger, run_step
 
 
 @task(
@@ -40,7 +41,7 @@ def publish_rows(run: Run, output: Output) -> str:
             published = f"no new version of {output}, since every partition was skipped"
         else:
             made = register_output(output.name, run)
-            rows, name = f"{made.dataset.rows:,} rows", made.dataset.reference
+            rows, name = counted(made.dataset.rows, "row"), made.dataset.reference
             published = f"{rows} registered as {name}" if made.is_new else f"{rows} are {name}"
     except PartwiseError as error:
         raise OutputError(
@@ -48,12 +49,13 @@ def publish_rows(run: Run, output: Output) -> str:
             f"in {output}: {error} The same call with on_existing_artifacts='resume' runs "
             "nothing again, and publishes what is missing."
         ) from error
-    get_run_logger().info("Run %s: %s.", run.run_id, published)
-    create_markdown_artifact(
-        key=f"{flow_run.flow_name}-output",
-        markdown=f"{published}.",
-        description=f"What the run {run.run_id} published.",
-    )
+    run_logger().info("Run %s: %s.", run.run_id, published)
+    if not is_direct():
+        create_markdown_artifact(
+            key=f"{flow_run.flow_name}-output",
+            markdown=f"{published}.",
+            description=f"What the run {run.run_id} published.",
+        )
     return published
 
 
@@ -66,7 +68,7 @@ def with_output(run: Run, output: Output | None, options: ExecutionOptions) -> R
         OutputError: They could not be published.
     """
     if output is not None and options.sample is not None:
-        get_run_logger().info("Run %s: a dry run, nothing goes to %s.", run.run_id, output)
+        run_logger().info("Run %s: a dry run, nothing goes to %s.", run.run_id, output)
     elif output is not None and run.status not in (RunStatus.FAILURE, RunStatus.CANCELLED):
-        publish_rows(run, output)
+        run_step(publish_rows, run, output)
     return run

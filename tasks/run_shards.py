@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from prefect import Task, get_run_logger, task
+from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 
 from partwise.engine.assignment import ShardReceipt
 from partwise.engine.driver import Driver, ShardGroup
 from partwise.runs.documents import RunKind
+from partwise.tasks.steps import run_logger
 
 RunShards = Task[..., list[ShardReceipt]]
 
@@ -25,7 +26,7 @@ _STEPS: dict[RunKind, tuple[str, str]] = {
 @task(cache_policy=NO_CACHE, persist_result=False)
 def run_shards(group: ShardGroup, driver: Driver) -> list[ShardReceipt]:
     """Run the partitions of some shards on the cluster, and wait for them."""
-    return driver.run_shards(group.numbers, get_run_logger())
+    return driver.run_shards(group.numbers, run_logger())
 
 
 def step_of(kind: RunKind) -> RunShards:

@@ -47,12 +47,14 @@ def _free_port() -> int:
 PREFECT_PORT = _free_port()
 
 # A person's own Prefect server, profile, cloud keys and indexes are none of our business.
-for name in [name for name in os.environ if name.startswith(("PREFECT_", "AWS_", "DASK_", "UV_"))]:
+prefixes = ("PREFECT_", "AWS_", "DASK_", "UV_", "PARTWISE_SIGNING")
+for name in [name for name in os.environ if name.startswith(prefixes)]:
     del os.environ[name]
 os.environ |= {
     SESSION_MARK: uuid.uuid4().hex,
     "DO_NOT_TRACK": "1",
     "PARTWISE_SCRATCH": str(TEMP_DIR / "scratch"),
+    "PARTWISE_STATE": str(TEMP_DIR / "state"),
     "PREFECT_API_URL": f"http://127.0.0.1:{PREFECT_PORT}/api",
     "PREFECT_HOME": str(TEMP_DIR / "prefect"),
     "PREFECT_LOGGING_LEVEL": "WARNING",
@@ -285,9 +287,9 @@ def postgres_server() -> "Iterator[Postgres]":
 @pytest.fixture(scope="session")
 def dask_client():
     """A client of two workers, each a process with one thread, for the whole session."""
-    from partwise.blocks import LocalCluster
+    from tests.plain_cluster import plain_cluster
 
-    with LocalCluster(workers=2).client() as client:
+    with plain_cluster(2) as client:
         yield client
 
 

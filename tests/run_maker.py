@@ -10,7 +10,14 @@ from partwise.outcomes import Stop
 from partwise.runs.bundle import BundleWriter
 from partwise.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.runs.completion import Ending, complete_run
-from partwise.runs.documents import OUTPUT_FOLDERS, RunKind, execution_token, run_path, segment_file
+from partwise.runs.documents import (
+    OUTPUT_FOLDERS,
+    RunKind,
+    execution_token,
+    run_path,
+    segment_file,
+    sha256_of,
+)
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -42,10 +49,16 @@ class RunMaker:
     """
 
     def __init__(
-        self, store: Store, run_id: str = "run", kind: RunKind = "map", serde: str = ""
+        self,
+        store: Store,
+        run_id: str = "run",
+        kind: RunKind = "map",
+        serde: str = "",
+        metric: str = "value",
     ) -> None:
         self.store = store
         self.serde = serde
+        self.metric = metric
         self.columns = key_columns(pa.schema([("key", pa.string())]), ["key"])
         self.identity = Identity(run_id=run_id, kind=kind, key_columns=self.columns)
         self._claim: Claim | None = None
@@ -77,6 +90,10 @@ class RunMaker:
         bundle = BundleWriter(f"bundles/{segment_file(0, token, 1, 'zip')}")
         output = f"{OUTPUT_FOLDERS[self.identity.kind]}/{segment_file(0, token, 1, 'parquet')}"
         done = [(key, value) for key, status, value in partitions if status == "DONE"]
+        outputs = b""
+        if done:
+            all_keys, values = zip(*done, strict=True)
+            outputs = write_table(pa.table({"key": all_keys, "value": values}))
         rows = []
         for name, (key, status, value) in zip(names, partitions, strict=True):
             ledger_row = LedgerRow(
@@ -91,7 +108,7 @@ class RunMaker:
                 error_type=None if status in ("DONE", "SKIPPED") else "ValueError",
                 error_message=None if status in ("DONE", "SKIPPED") else f"bad {key}",
                 error_fingerprint=None if status in ("DONE", "SKIPPED") else "f",
-                metrics={"value": value},
+                metrics={self.metric: value},
             )
             if status == "DONE":
                 content = f"{key} {value}".encode()
@@ -102,12 +119,12 @@ class RunMaker:
                     rows_offset=[one for one, _ in done].index(key),
                     rows_count=1,
                     rows_in_file=len(done),
+                    rows_sha256=sha256_of(outputs),
                 )
             rows.append(ledger_row)
         if done:
             self._create(bundle.path, bundle.close())
-            keys, values = zip(*done, strict=True)
-            self._create(output, write_table(pa.table({"key": keys, "value": values})))
+            self._create(output, outputs)
         tables = [] if carried is None else [carried]
         if rows:
             keys_table = pa.table({"key": pa.array([key for key, _, _ in partitions], pa.string())})

@@ -27,7 +27,9 @@ LIBRARY = sorted(
     if path.relative_to(ROOT).parts[1] not in ROOMS
 )
 FILES = [*LIBRARY, *sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))]
-TEMPLATES = [ROOT / "partwise" / "reports" / name for name in ("report.html.j2", "report.css")]
+PAGES = ("report.html.j2", "comparison.html.j2", "report.css")
+TEMPLATES = [ROOT / "partwise" / "reports" / name for name in PAGES]
+TEMPLATES += (ROOT / "flows" / "project" / "template").iterdir()
 
 # What runs on Dask workers starts fast, and knows nothing of those who call it.
 FLOORS = sorted(
@@ -40,6 +42,7 @@ NOT_ON_IMPORT = (
     *("torch", "xgboost", "lightgbm", "keras", "pandas", "polars", "s3fs"),
     *("onnx", "onnxruntime", "sklearn"),
     *("adbc_driver_manager", "dask.dataframe", "datasets", "duckdb", "tensorflow", "transformers"),
+    "python_calamine",
 )
 # What imports others of ours while it is being imported itself, as an edge of a graph. Where the
 # graph has no cycle, each module can be the first that is imported, as on a worker.
@@ -311,6 +314,12 @@ def test_no_file_says_where_packages_come_from():
         if (ROOT / name).is_file() and places.search((ROOT / name).read_text(errors="replace"))
     ]
     assert found == []
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    document = yaml.safe_load((ROOT / "mkdocs.yml").read_text())
+    named = re.findall(r"'([\w/]+\.md)'", str(document["nav"]))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - set(named) == set()
 
 
 def test_constraints_are_versions_only():

@@ -1,5 +1,6 @@
 """Child processes that end with their parent."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -8,7 +9,7 @@ import threading
 
 import pytest
 
-from partwise.processes import LOST_PARENT, Starter, describe_exit
+from partwise.processes import LOST_PARENT, Starter, describe_exit, importing
 
 MODULE = """
 import os, sys, time
@@ -71,3 +72,16 @@ def test_it_loads_next_to_nothing() -> None:
     code = "import sys, partwise.processes; print('numpy' in sys.modules, 'pyarrow' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert shown.stdout.split() == ["False", "False"]
+
+
+def test_garbage_is_looked_for_rarely_as_modules_are_imported() -> None:
+    before = gc.get_threshold()
+    with importing():
+        assert gc.get_threshold()[0] > 100 * before[0]
+    assert gc.get_threshold() == before
+    try:
+        with importing():
+            gc.set_threshold(11, 12, 13)
+        assert gc.get_threshold() == (11, 12, 13), "a module's own choice stands"
+    finally:
+        gc.set_threshold(*before)

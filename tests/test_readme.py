@@ -29,11 +29,12 @@ from tests.transformers.tiny_checkpoints import save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
 README = ROOT / "README.md"
+QUICKSTART = ROOT / "docs" / "quickstart.md"
 # Runs that a page refers to were made by pages before it.
 PAGES = [README, *(ROOT / "docs" / f"{name}.md" for name in ("training", "data", "exports"))]
 PAGES += sorted(set((ROOT / "docs").glob("*.md")) - set(PAGES))
 STORES = 8
-TOP = "README|CONTRIBUTING|partwise|flows|tasks|blocks|tests|benchmarks|examples|docs"
+TOP = "README|CONTRIBUTING|partwise|flows|tasks|blocks|tests|benchmarks|examples|containers|docs"
 
 
 class Block(NamedTuple):
@@ -54,7 +55,8 @@ def blocks_of(page: Path) -> list[Block]:
     return [Block(page, language, bool(slow), text) for language, slow, text in found]
 
 
-BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+# The quickstart's commands are those of a new project, see below.
+BLOCKS = [block for page in PAGES if page != QUICKSTART for block in blocks_of(page)]
 PAGES_WITH_BLOCKS = list(dict.fromkeys(block.page for block in BLOCKS))
 
 
@@ -154,7 +156,7 @@ def check_output(command: str, printed: str, stores: int) -> None:
     # Of find-portfolio it is a number of partitions, and no dry run.
     if "--sample" in words and words[1] != "find-portfolio":
         assert f"A sample of 3 of the {stores} partitions" in printed
-        assert "next: the same without --sample  (run all partitions)" in printed
+        assert "the same call without --sample runs all partitions)" in printed
     if "--run-id" in words:
         assert "SUCCESS" in printed
     match words[1:3]:
@@ -215,7 +217,12 @@ def test_the_commands_for_models_of_hugging_face(folder, monkeypatch) -> None:
 def _commands_in_the_text(page: Path) -> list[str]:
     """The commands of partwise that stand in a page, in blocks and between backticks."""
     text = page.read_text()
-    found = [command for block in blocks_of(page) for command in block.commands]
+    found = [
+        command
+        for block in blocks_of(page)
+        for command in block.commands
+        if command.startswith("partwise")
+    ]
     found += re.findall(r"^    (partwise [^#\n]*)", text, re.MULTILINE)
     found += re.findall(r"`(partwise [^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
     return [" ".join(command.split()) for command in found]
@@ -261,6 +268,17 @@ def test_every_place_that_a_page_names_exists(page) -> None:
         target = (page.parent / name).resolve() if name else page
         assert target.is_file(), link
         assert not anchor or anchor in _anchors(target), link
+
+
+def test_the_quickstart_has_the_commands_of_a_new_project() -> None:
+    """tests/flows/project/test_new_project.py types those, where only a wheel is installed."""
+    project = (ROOT / "flows" / "project" / "template" / "README.md.template").read_text()
+    ours, its = (
+        re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+        for text in (QUICKSTART.read_text(), project.replace("PROJECT_NAME", "shop"))
+    )
+    assert "".join(ours) == "".join(its)
+    assert "    partwise init shop\n" in QUICKSTART.read_text()
 
 
 def _anchors(page: Path) -> set[str]:

@@ -38,7 +38,7 @@ class FollowingCallOptions:
             "data": self.files.of(data),
             **self.run.arguments(kind),
             "execution": self.execution,
-            "cluster": self.cluster.build(),
+            "cluster": self.cluster.checked(),
         }
 
 

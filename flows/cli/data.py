@@ -13,13 +13,14 @@ from partwise.datasets.comparison import (
     compare_columns,
     compare_partitions,
 )
-from partwise.datasets.dataset import Dataset, list_datasets
-from partwise.datasets.manifest import DATASETS, ColumnDocument
-from partwise.errors import PartwiseError
+from partwise.datasets.dataset import Dataset, dataset_names
+from partwise.datasets.manifest import DATASETS, ColumnDocument, parse_reference
 from partwise.flows.cli import output
-from partwise.flows.cli.options import Names, StoreUrl
+from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
+from partwise.flows.cli.input_files import FileOptions
+from partwise.flows.cli.options import Json, Names, StoreUrl
 from partwise.flows.cli.parsing import COMMON, parse_condition, split_names
-from partwise.formatting import key_text, shortened, size
+from partwise.formatting import counted, key_text, shortened, size, visible
 from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -32,7 +33,7 @@ data = App(
     default_parameter=COMMON,
 )
 
-Json = Annotated[bool, Parameter(name="--json")]
+_FILES = FileOptions()
 Reference = Annotated[str, Parameter(name="NAME[@VERSION]")]
 
 
@@ -47,6 +48,7 @@ def register_dataset(
     where: Names = (),
     columns: Names = (),
     description: str = "",
+    files: FileOptions = _FILES,
     store: StoreUrl = "artifacts",
     as_json: Json = False,
 ) -> int:
@@ -61,21 +63,24 @@ def register_dataset(
         columns: Columns to keep. Default: all.
         description: A sentence for people.
         store: A folder, or a URL such as s3://bucket/folder.
+        files: How the files are read.
         as_json: Print a JSON object.
     """
     from partwise.datasets import registration
+    from partwise.flows.cli.prefect_log import plain_news
     from partwise.flows.running.connections import open_rows
 
-    done = registration.register(
-        name,
-        open_rows(list(source)),
-        store=Store.parse(store),
-        columns=split_names(columns) or None,
-        filter=[parse_condition(text) for text in where] or None,
-        exclude=split_names(exclude),
-        label=split_names(label),
-        description=description,
-    )
+    with plain_news():
+        done = registration.register(
+            name,
+            open_rows(files.of(source)),
+            store=Store.parse(store),
+            columns=split_names(columns) or None,
+            filter=[parse_condition(text) for text in where] or None,
+            exclude=split_names(exclude),
+            label=split_names(label),
+            description=description,
+        )
     dataset = done.dataset
     if as_json:
         output.print_json({**_record(dataset), "is_new": done.is_new})
@@ -92,17 +97,22 @@ def register_dataset(
 def print_datasets(*, store: StoreUrl = "artifacts", as_json: Json = False) -> int:
     """List the datasets in a store, each with its newest version.
 
+    A dataset that cannot be read has no version, and the reason stands below; the others are listed
+    all the same, and the exit code stays 0.
+
     Args:
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object per dataset.
     """
     opened = Store.parse(store)
-    found = list_datasets(opened)
+    found, unreadable = _open_all(opened)
     if as_json:
         for dataset in found:
             output.print_json(_record(dataset))
+        for name, why in unreadable.items():
+            output.print_json({"name": name, "status": "UNREADABLE", "error": why})
         return 0
-    if not found:
+    if not found and not unreadable:
         output.console().print(f"There are no datasets in {opened.url}.", markup=False)
         return 0
     rows = [
@@ -118,8 +128,22 @@ def print_datasets(*, store: StoreUrl = "artifacts", as_json: Json = False) -> i
         for dataset in found
     ]
     names = ("dataset", "version", "rows", "columns", "size", "registered (UTC)", "description")
-    output.print_table(names, rows)
+    output.print_table(names, [*rows, *((name, *[None] * 6) for name in unreadable)])
+    for name, why in unreadable.items():
+        output.console().print(f"{name}: {why}", markup=False)
     return 0
+
+
+def _open_all(store: Store) -> tuple[list[Dataset], dict[str, str]]:
+    """Return the newest version of each dataset, and of those that cannot be read why, by name."""
+    found, unreadable = [], {}
+    for name in dataset_names(store):
+        try:
+            found.append(Dataset.open(name, store=store))
+        except Exception as error:
+            # Whatever is wrong with one dataset, the others are to be seen.
+            unreadable[name] = output.why_unreadable(error)
+    return found, unreadable
 
 
 @data.command(name="show")
@@ -202,6 +226,39 @@ def compare_versions(
     if rows:
         output.print_table(("column", "what", "before", "after"), rows)
     return 0
+
+
+@data.command(name="verify")
+def verify_data(
+    reference: Reference,
+    /,
+    *,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Read all of a dataset, and compare it with every checksum; exit code 1 where one differs.
+
+    Args:
+        reference: The dataset, all versions of it, or one.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object per damage.
+    """
+    from partwise.datasets.verification import verify_dataset
+
+    name, version = parse_reference(reference)
+    found = verify_dataset(name, Store.parse(store), version)
+    if as_json:
+        for damage in found.damages:
+            output.print_json({"damage": damage})
+        return FAILURE if found.damages else SUCCESS
+    out = output.console()
+    for damage in found.damages:
+        out.print(visible(damage), markup=False)
+    wrong = f"{len(found.damages):,} damaged" if found.damages else "all as they were written"
+    out.print(
+        f"{counted(found.files, 'file')} of {name}, {size(found.size_bytes)}: {wrong}", markup=False
+    )
+    return FAILURE if found.damages else SUCCESS
 
 
 @data.command(name="gc")
@@ -369,7 +426,8 @@ def _users(dataset: Dataset) -> list[str]:
             if not run.generation:
                 return False
             document = run.read_generation_document()
-        except PartwiseError:
+        except Exception:
+            # Whatever is wrong with one run, the dataset is to be seen.
             return False
         call = document.call or document.call_known or {}
         rows = call.get("data")

@@ -7,7 +7,7 @@ def demo(directory: str = "demo", /) -> int:
     Args:
         directory: Where the table and the runs are written. A second call resumes them.
     """
-    from partwise.flows.cli.flow_calls import plain_news, prefect_server
+    from partwise.flows.cli.prefect_log import plain_news, prefect_server
 
     with plain_news(), prefect_server():
         from partwise.flows.demo.run_demo import run_demo

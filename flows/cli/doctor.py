@@ -1,19 +1,14 @@
 """`partwise doctor`: the checks of `operations.doctor`, a line each, and the table of versions."""
 
 import dataclasses
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from partwise.errors import InputError
 from partwise.flows.cli import output
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
-from partwise.flows.cli.options import ClusterOptions, StoreUrl
+from partwise.flows.cli.options import ClusterOptions, Json, StoreUrl
 from partwise.flows.cli.output import console
 from partwise.flows.operations.doctor import Finding, check_installation
 from partwise.flows.operations.versions import list_versions
-
-Json = Annotated[bool, Parameter(name="--json")]
 
 _CLUSTER = ClusterOptions()
 

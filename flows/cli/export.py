@@ -1,13 +1,14 @@
 """`partwise export`, `validate` and `pipeline`: from trained models to proved files."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Group, Parameter, default_name_transform
 
 from partwise.flows.cli.call_options import CallOptions, FollowingCallOptions
 from partwise.flows.cli.options import ROWS, RUN, InputFiles, Names, RowOptions, TrainerOptions
 from partwise.flows.cli.parsing import parse_condition, split_names
+from partwise.formatting import counted
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 
 EXPORT = Group("Export", sort_key=0)
@@ -50,6 +51,23 @@ Rows = Annotated[
 Pickle = Annotated[
     bool,
     Parameter(group=RUN, help="Read models that are pickles, which runs the code in them."),
+]
+Trust = Annotated[
+    bool,
+    Parameter(
+        group=RUN,
+        help="Use the rows and functions that the run's own call names, though it was made "
+        "elsewhere.",
+    ),
+]
+ValidatedFormat = Annotated[
+    ModelFormat | Literal[""],
+    Parameter(
+        name="--format",
+        group=EXPORT,
+        help="The format of the exports; needed for torchscript, pt2 and neuron, whose files run "
+        "code when they are read.",
+    ),
 ]
 Target = Annotated[
     str,
@@ -118,6 +136,7 @@ def export(
     rows: ComparedRowOptions = _ROWS,
     call: FollowingCallOptions = _FOLLOWING,
     pickle: Pickle = False,
+    trust: Trust = False,
 ) -> int:
     """Export every model of a training run, each proved before it is published."""
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
@@ -132,6 +151,7 @@ def export(
         "options": _with_names(options),
         "validation": validation,
         "serde": pickle_serde(pickle),
+        "trust": trust,
         **rows.arguments(),
         **call.arguments("export", data),
     }
@@ -148,12 +168,14 @@ def validate(
     data: Rows = (),
     /,
     *,
+    form: ValidatedFormat = "",
     inputs: Inputs = "",
     exporter: ExporterName = "",
     validation: Validation = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
     call: FollowingCallOptions = _FOLLOWING,
     pickle: Pickle = False,
+    trust: Trust = False,
 ) -> int:
     """Prove the files of an export run again: on new rows, or with another onnxruntime."""
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
@@ -164,6 +186,8 @@ def validate(
         "exporter": exporter,
         "validation": validation,
         "serde": pickle_serde(pickle),
+        "model_format": form,
+        "trust": trust,
         **rows.arguments(),
         **call.arguments("validate", data),
     }
@@ -224,4 +248,6 @@ def _lay_out(run_id: str, store: str, to: str) -> None:
 
     target = Store.parse(to)
     count = lay_out(Run.open(run_id, store), target)
-    console().print(f"laid out {count:,} files below {target.url}, see {INDEX_FILE}", markup=False)
+    console().print(
+        f"laid out {counted(count, 'file')} below {target.url}, see {INDEX_FILE}", markup=False
+    )

@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from partwise.flows.cli.call_options import CallOptions
 from partwise.flows.cli.options import RowOptions, TrainerOptions
 from partwise.flows.cli.train import Data
-from partwise.flows.cli.tuning_options import TUNING, Tune
+from partwise.flows.cli.tuning_options import TUNING, Predict, Tune
 
 _CALL = CallOptions()
 
@@ -26,6 +26,7 @@ def find_portfolio(
         Literal["random", "grid"],
         Parameter(group=TUNING, help="How settings are drawn; grid for all there are."),
     ] = "random",
+    predict: Predict = "",
     call: CallOptions = _CALL,
 ) -> int:
     """Find on a sample of partitions the few settings of a trainer that do best together.
@@ -33,9 +34,9 @@ def find_portfolio(
     Each partition of `partwise train --portfolio RUN_ID` then tries just these.
     """
     from partwise.flows.cli.flow_calls import call_and_print
-    from partwise.flows.cli.tuning_options import parse_tune, without_holdout
+    from partwise.flows.cli.tuning_options import parse_tune, searched_trainer
 
-    built, holdout = without_holdout(trainer.build(is_tuned=True))
+    built, holdout = searched_trainer(trainer)
     arguments = {
         "trainer": built,
         "space": parse_tune(tune),
@@ -45,6 +46,8 @@ def find_portfolio(
         "metric": trainer.metric or "",
         "holdout": holdout,
         "sampler": sampler,
+        "label": trainer.label or "",
+        "predict": predict,
         **rows.arguments(),
         **call.arguments("map", data),
     }

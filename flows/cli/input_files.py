@@ -1,17 +1,25 @@
 """Options of how files of rows are read."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter, default_name_transform
 
 from partwise.errors import InputError
 from partwise.flows.cli.options import ROWS, Names
 from partwise.flows.cli.parsing import split_names
+from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 
 if TYPE_CHECKING:
     from partwise.sources.files.file_set import Files
+
+
+TEXT_FILES = Group("CSV and Excel files", sort_key=2.5)
+
+
+def _prefixed(prefix: str) -> Callable[[str], str]:
+    return lambda name: f"{prefix}-{default_name_transform(name)}"
 
 
 @Parameter(name="*", group=ROWS)
@@ -19,7 +27,7 @@ if TYPE_CHECKING:
 class FileOptions:
     """How the files of rows are read."""
 
-    file_format: Literal["", "parquet", "csv", "json", "orc", "ipc"] = ""
+    file_format: Literal["", "parquet", "csv", "json", "orc", "ipc", "excel"] = ""
     """The format of the files, where their names do not say; json: an object on each line."""
     schema: Literal["cast", "strict", "union"] = "cast"
     """Files whose columns differ: cast to those of the first, refused, or the columns of all."""
@@ -28,6 +36,12 @@ class FileOptions:
     file_column: str = ""
     """The name of a column to add, with the path of each row's file. With --partition-by this
     column, each file is a partition."""
+    csv: Annotated[
+        CsvOptions, Parameter(name="*", group=TEXT_FILES, name_transform=_prefixed("csv"))
+    ] = field(default_factory=CsvOptions)
+    excel: Annotated[
+        ExcelOptions, Parameter(name="*", group=TEXT_FILES, name_transform=_prefixed("excel"))
+    ] = field(default_factory=ExcelOptions)
 
     def of(self, data: Sequence[str]) -> "list[str] | Files":
         """Return the data of a flow: the paths, and with options how they are read.
@@ -41,7 +55,8 @@ class FileOptions:
         if any(is_block_name(path) for path in data):
             raise InputError(
                 f"The block {data[0]!r} says itself how its files are read: leave out "
-                "--file-format, --schema, --types and --file-column, or give paths."
+                "--file-format, --schema, --types, --file-column and options of CSV and Excel "
+                "files, or give paths."
             )
         from partwise.sources.files.file_set import Files
 
@@ -57,7 +72,14 @@ class FileOptions:
             schema=self.schema,
             types=types,
             file_column=self.file_column or None,
+            csv=_with_names(self.csv),
+            excel=_with_names(self.excel),
         )
+
+
+def _with_names(options: CsvOptions | ExcelOptions) -> Any:
+    """Return the options with the columns of a,b,c as three."""
+    return options.model_copy(update={"column_names": tuple(split_names(options.column_names))})
 
 
 def is_block_name(data: Any) -> bool:

@@ -1,19 +1,26 @@
 """The command line `partwise`: train, infer and map, look at runs, start and deploy to Prefect.
 
 Exit codes: 0 success, 1 failure, 2 a call that cannot be carried out as it stands, 3 some of the
-partitions failed, 130 interrupted. Results go to stdout; news, warnings and errors to stderr, an
-error as one line. PARTWISE_DEBUG=1 (or --debug) shows where it came from.
+partitions failed, 130 interrupted, 141 nobody reads the output, 143 ended by SIGTERM. Results go to
+stdout; news, warnings and errors to stderr, an error as one line. PARTWISE_DEBUG=1 (or --debug)
+shows where it came from.
+
+Where no Prefect server is named, runs need none. With --prefect one is embedded for them.
 
 A command is imported when it is called, or when its own help is printed, so that `partwise --help`
 is fast.
 """
 
+import atexit
+import gc
 import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib import metadata
+from pathlib import Path
 
 from cyclopts import App, CycloptsError
 
@@ -35,7 +42,9 @@ from partwise.flows.cli.exit_codes import (
     TERMINATED,
     USAGE,
 )
-from partwise.flows.cli.parsing import COMMON, describe_wrong_option
+from partwise.flows.cli.parsing import COMMON, describe_wrong_option, in_words_of_the_shell
+from partwise.formatting import visible
+from partwise.redaction import without_secrets
 
 _USAGE_ERRORS = (
     InputError,
@@ -45,6 +54,11 @@ _USAGE_ERRORS = (
     ArtifactNotFoundError,
     DatasetNotFoundError,
 )
+
+_DEBUG = "PARTWISE_DEBUG"
+_COLLECTED_AFTER = 200_000
+"""New objects after which garbage is looked for; Python's own 700 are for longer lives."""
+_EPHEMERAL_MODE = "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"
 
 _COMMANDS = {
     "train": ("train:train", "Train one model per partition, and keep them as a run."),
@@ -64,9 +78,16 @@ _COMMANDS = {
         "run:run",
         "Run a training script or a command as processes on several machines.",
     ),
-    "infer": ("train:infer", "Infer every partition with its own model of a training run."),
+    "infer": (
+        "train:infer",
+        "Infer each partition with its model. `runs export` writes the predictions to a file.",
+    ),
     "map": ("train:map_", "Call a function for every partition, and keep what it returns."),
     "demo": ("demo:demo", "Train 100 models on a made-up retail table, and forecast with them."),
+    "init": (
+        "init:init",
+        "Make a project of your own: a function with its test, a table, and deployments.",
+    ),
     "export": (
         "export:export",
         "Export every model of a training run, each proved before it is published.",
@@ -83,7 +104,10 @@ _COMMANDS = {
         "transformers:transformers",
         "Export models of Hugging Face's transformers, and check such exports.",
     ),
-    "runs": ("runs:runs", "List runs, look into one, go on with it, repeat it, tidy it."),
+    "runs": (
+        "runs:runs",
+        "List runs, look into one, write its predictions to a file, go on with it, tidy it.",
+    ),
     "data": ("data:data", "Register rows as versions of a dataset, list, show and compare them."),
     "environments": (
         "environments:environments",
@@ -103,15 +127,27 @@ _COMMANDS = {
 }
 """Where each command stands in this package, and its line in the list of commands."""
 
+_BEGIN_RUNS = (
+    *(("train",), ("find-portfolio",), ("train-distributed",), ("tune",), ("run",)),
+    *(("infer",), ("map",), ("export",), ("validate",), ("pipeline",)),
+    *(("runs", "resume"), ("runs", "repeat")),
+)
+"""Commands that begin a run, or go on with one."""
+
 app = App(
     name="partwise",
-    help="Train, use and look after one model per partition, thousands at a time.",
+    help="Train, use and look after one model per partition, thousands at a time.\n\n"
+    "Runs are Prefect flow runs where PREFECT_API_URL names a server. Where it names none, "
+    "--prefect embeds one for the time of a command.",
     version=lambda: f"partwise {metadata.version('partwise')}",
     default_parameter=COMMON,
     suppress_keyboard_interrupt=False,
 )
 for _name, (_place, _help) in _COMMANDS.items():
     app.command(f"partwise.flows.cli.{_place}", name=_name, help=_help)
+app.register_install_completion_command(
+    help="Have the shell complete commands and options with Tab: bash, zsh and fish."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -131,13 +167,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.raiseExceptions = False
         # By default Python ends at once on SIGTERM, and an embedded server would live on.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
+        # A fifth of the time of imports went into looking through them for garbage; and as long
+        # again as Python exits, unless it is told that there is none.
+        gc.set_threshold(_COLLECTED_AFTER)
+        atexit.register(gc.freeze)
+    _know_the_password()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    debug = bool(os.environ.get("PARTWISE_DEBUG"))
+    debug = bool(os.environ.get(_DEBUG))
     if "--debug" in words:
         words.remove("--debug")
         debug = True
     try:
-        code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
+        with _prefect_if_asked(words), _variable(_DEBUG, "1" if debug else ""):
+            code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()
         return code if isinstance(code, int) else SUCCESS
     except BrokenPipeError:
@@ -147,10 +189,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (Exception, KeyboardInterrupt) as error:
         if debug:
             raise
-        return _print_error(error)
+        return _print_error(error, words)
 
 
-def _print_error(error: BaseException) -> int:
+@contextmanager
+def _prefect_if_asked(words: list[str]) -> Iterator[None]:
+    """Take --prefect out of the words, and ask for a Prefect server by Prefect's own variable."""
+    # Behind "--" stand the words of a script.
+    if "--prefect" not in words[: words.index("--") if "--" in words else None]:
+        yield
+        return
+    words.remove("--prefect")
+    with _variable(_EPHEMERAL_MODE, "true"):
+        yield
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """Give an environment variable a value for a block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+def _know_the_password() -> None:
+    """Have Prefect's clients show the password of the server that `up` started in this folder.
+
+    Links to reports in its UI are signed with it. Only where PREFECT_API_URL names that very
+    server: nobody else is to be told.
+    """
+    folder, url = Path.cwd(), os.environ.get("PREFECT_API_URL", "")
+    if "PREFECT_API_AUTH_STRING" in os.environ or not (folder / ".partwise/services.json").exists():
+        return
+    from partwise.flows.operations.services import Services, password_of
+    from partwise.reports.links import REPORTS_URL
+
+    # What is wrong with the file is said by the commands that need it.
+    with suppress(PartwiseError):
+        if secret := password_of(folder, url):
+            os.environ["PREFECT_API_AUTH_STRING"] = secret
+            services = Services.read(folder)
+            if services is not None and services.reports_url is not None:
+                os.environ[REPORTS_URL] = services.reports_url
+
+
+def _print_error(error: BaseException, words: Sequence[str]) -> int:
     """Print an error as one line, and return the exit code for it."""
     match error:
         case CycloptsError():
@@ -158,14 +246,24 @@ def _print_error(error: BaseException) -> int:
             reason = describe_wrong_option(error) or str(error)
             message, code = f"{reason} See {command} --help.", USAGE
         case RunCancelled() | KeyboardInterrupt():
-            message, code = str(error) or "interrupted", INTERRUPTED
+            message = in_words_of_the_shell(str(error)) or _interrupted(words)
+            code = INTERRUPTED
         case PartwiseError():
-            message, code = str(error), USAGE if isinstance(error, _USAGE_ERRORS) else FAILURE
+            message = in_words_of_the_shell(str(error))
+            code = USAGE if isinstance(error, _USAGE_ERRORS) else FAILURE
         case _:
             hint = "PARTWISE_DEBUG=1 shows where it came from"
             message, code = f"{type(error).__name__}: {error} ({hint})", FAILURE
-    sys.stderr.write(f"error: {' '.join(message.split())}\n")
+    sys.stderr.write(f"error: {visible(' '.join(without_secrets(message).split()))}\n")
     return code
+
+
+def _interrupted(words: Sequence[str]) -> str:
+    """Return what is to be said where Ctrl-C ended a command that said nothing itself."""
+    # Once a run was begun, the command has said how to go on with it.
+    if any(tuple(words[: len(names)]) == names for names in _BEGIN_RUNS):
+        return "interrupted before anything was begun: there is nothing to go on with"
+    return "interrupted"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The options that several commands share: rows, run, execution, cluster, trainer, inference.
 
 Settings that are a model without heavy imports are options themselves, such as `Execution`. The
-classes here are for the others: a trainer is one of three kinds (its models need pyarrow), a
-cluster one of three Prefect blocks, and rows, run and inference are parameters of flows, no models.
-What needs Prefect, Dask or pyarrow is imported by the methods that use it, so that help is fast.
+classes here are for the others: a trainer is one of three kinds (its models need pyarrow), and a
+cluster one of four Prefect blocks, made when the call is; rows, run and inference are parameters
+of flows, no models. What needs Prefect, Dask or pyarrow is imported by the methods that use it, so
+that help is fast.
 """
 
 from dataclasses import dataclass
@@ -22,9 +23,11 @@ from partwise.flows.cli.parsing import (
     parse_parameter,
     split_names,
 )
+from partwise.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from typing import Self
 
     from partwise.flows.orchestration.run_flow import FlowKind
     from partwise.flows.running.parameters import Cluster
@@ -37,6 +40,8 @@ _SETTINGS = (
 )
 """Options of a trainer that are settings of the same name, of those trainers that have them."""
 StoreUrl = Annotated[str, Parameter(env_var="PARTWISE_STORE")]
+Json = Annotated[bool, Parameter(name="--json")]
+RunId = Annotated[str, Parameter(name="RUN")]
 
 TRAINER, INFERENCE, ROWS, RUN, EXECUTION, CLUSTER = (
     Group(name, sort_key=place)
@@ -123,15 +128,33 @@ class RunOptions(FollowingRunOptions):
     """Every partition's own seed is derived from this one and its key."""
 
 
+_OF_ADDRESS = ("tls_ca_file", "tls_cert_file", "tls_key_file", "connect_timeout_s")
+_GOES_WITH: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_OF_ADDRESS, ("address",)),
+    **dict.fromkeys(("allow_plaintext", "shares_filesystem"), ("address", "cluster_class")),
+    **dict.fromkeys(("cluster_argument", "start_timeout_s"), ("cluster_class",)),
+}
+"""Options of a cluster that say nothing without another one."""
+
+
 @Parameter(name="*", group=CLUSTER)
 @dataclass(frozen=True, kw_only=True)
 class ClusterOptions:
     """Which Dask cluster does the work; by default one process for each core of this machine."""
 
     workers: int | None = None
-    """Worker processes on this machine. Default: one for each core."""
+    """Worker processes on this machine. Default: one for each core. With --cluster-class: so many
+    of its workers."""
     gpus: str | None = None
     """One worker for each of these GPUs of this machine: 0,1 or "all". Needs the extra cuda."""
+    cluster_class: str | None = None
+    """A cluster of this class, started for the run, such as dask_jobqueue.SLURMCluster."""
+    cluster_argument: Names = ()
+    """With --cluster-class: an argument of the class, such as cores=8; may be repeated."""
+    max_workers: int | None = None
+    """Grow up to so many workers while there is work for them."""
+    start_timeout_s: float | None = None
+    """With --cluster-class: how many seconds scheduler and workers may take. Default: 600."""
     address: str | None = None
     """A Dask scheduler that runs already, such as tls://scheduler.example.org:8786."""
     tls_ca_file: str = ""
@@ -143,31 +166,53 @@ class ClusterOptions:
     connect_timeout_s: float | None = None
     """How many seconds to wait for the scheduler's answer. Default: 30."""
     allow_plaintext: bool = False
-    """Allow a tcp:// address on another machine, on a network where everyone may run code."""
+    """Allow a scheduler elsewhere without TLS, on a network where everyone may run code."""
     shares_filesystem: bool = False
-    """The workers at the address see this machine's files under the same paths."""
+    """The workers, which are not of this machine, see its files under the same paths."""
+
+    def checked(self) -> "Self":
+        """Return these very options, which do not contradict each other.
+
+        Raises:
+            InputError: They do.
+        """
+        options = given_options(vars(self))
+        naming = ("gpus", "address", "cluster_class")
+        chosen = [name for name in naming if name in options]
+        if chosen != ["cluster_class"]:
+            local = [name for name in ("workers", "max_workers") if name in options]
+            chosen = local[:1] + chosen
+        if len(chosen) > 1:
+            flags = " and ".join(flag(name) for name in chosen)
+            raise InputError(f"{flags} name different clusters: give one of them.")
+        for name in options:
+            wanted = _GOES_WITH.get(name, ())
+            if wanted and not set(wanted) & options.keys():
+                flags = " or ".join(flag(one) for one in wanted)
+                raise InputError(f"{flag(name)} goes with {flags}: give that as well.")
+        self._arguments()
+        return self
 
     def build(self) -> "Cluster":
-        """Return the cluster of a flow.
+        """Return the cluster of a flow: a block, for which Prefect is imported.
 
         Raises:
             InputError: The options contradict each other, or the address is refused.
         """
-        options = given_options(vars(self))
-        chosen = [flag(name) for name in ("workers", "gpus", "address") if name in options]
-        if len(chosen) > 1:
-            raise InputError(f"{' and '.join(chosen)} name different clusters: give one of them.")
-        remote = {name: options[name] for name in options if name not in ("workers", "gpus")}
-        if remote and self.address is None:
-            option = flag(next(iter(remote)))
-            raise InputError(f"{option} goes with --address: give the scheduler's address.")
-        from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster
+        from partwise.blocks import CudaCluster, CustomCluster, LocalCluster, RemoteCluster
 
+        options = given_options(vars(self.checked()))
         if self.address is not None:
-            return build_settings(RemoteCluster, **remote)
+            return build_settings(RemoteCluster, **options)
         if self.gpus is not None:
             return build_settings(CudaCluster, devices="" if self.gpus == "all" else self.gpus)
+        if self.cluster_class is not None:
+            options.pop("cluster_argument", None)
+            return build_settings(CustomCluster, arguments=self._arguments(), **options)
         return build_settings(LocalCluster, **options)
+
+    def _arguments(self) -> dict[str, Any]:
+        return dict(parse_parameter(text, "--cluster-argument") for text in self.cluster_argument)
 
 
 @Parameter(name="*", group=TRAINER)
@@ -285,6 +330,7 @@ class TrainerOptions(EvaluationOptions):
             raise InputError(
                 f"{option} {name!r} is not known: give {', '.join(READY_TRAINERS)}, "
                 f"{'best, ' if strict else ''}or package.module:function."
+                f"{did_you_mean(name, [*READY_TRAINERS, 'best'])}"
             )
         for field in _SETTINGS:
             value = getattr(self, field)

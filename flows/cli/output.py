@@ -11,24 +11,45 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from partwise.formatting import number, size
+from partwise.errors import PartwiseError
+from partwise.formatting import PICTURES, STYLES, counted, number, shortened, size, visible
+from partwise.reports.fields import field_lines
 
-STYLES: dict[str, str] = {
-    "SUCCESS": "green",
-    "DONE": "green",
-    "IN_PROGRESS": "cyan",
-    "PARTIAL_FAILURE": "yellow",
-    "SKIPPED": "dim",
-    "CANCELLED": "yellow",
-    "FAILURE": "red",
-    "FAILED": "red",
-    "INTERNAL_ERROR": "red",
-}
+KEPT = "\n\t"
+"""Control characters that lines of text may have."""
+# All of them stand in strings of JSON, where an escape is the same character to a program.
+_ESCAPES = {code: f"\\u{code:04x}" for code in PICTURES}
 
 
 class _Console(Console):
+    """Shows what a terminal would obey as pictures, in whatever is printed."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        super().print(*map(_harmless, objects), **options)
+
     def on_broken_pipe(self) -> None:
         raise BrokenPipeError
+
+
+def _harmless(shown: Any) -> Any:
+    if isinstance(shown, str):
+        return visible(shown, KEPT)
+    if isinstance(shown, Text):
+        shown = shown.copy()
+        # As long as before, so the styles stay where they are.
+        shown.plain = visible(shown.plain, KEPT)
+    return shown
+
+
+def print_text(text: str) -> None:
+    """Print a text of somebody's as it is, such as a log, but for what a terminal would obey."""
+    sys.stdout.write(visible(text, KEPT))
+
+
+def tell(line: str) -> None:
+    """Print a line of news on stderr at once."""
+    sys.stderr.write(f"{visible(line, KEPT)}\n")
+    sys.stderr.flush()
 
 
 def console() -> Console:
@@ -39,11 +60,8 @@ def console() -> Console:
 def print_fields(fields: Mapping[str, Text | str]) -> None:
     """Print names and values in two columns; a value may have several lines."""
     out = console()
-    width = max(map(len, fields))
-    for name, value in fields.items():
-        lines = (value if isinstance(value, Text) else Text(value)).split("\n", allow_blank=True)
-        for i, line in enumerate(lines):
-            out.print(Text(f"  {'' if i else name:<{width}}  ").append_text(line))
+    for line in field_lines(fields):
+        out.print(line)
 
 
 def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
@@ -71,7 +89,7 @@ def print_table(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def print_json(value: Mapping[str, Any]) -> None:
     """Print one line of JSON."""
     line = json.dumps(_finite(value), default=_plain, ensure_ascii=False)
-    sys.stdout.write(f"{line}\n")
+    sys.stdout.write(f"{line.translate(_ESCAPES)}\n")
 
 
 def print_garbage(
@@ -87,11 +105,21 @@ def print_garbage(
         out.print(f"{size(size_bytes):>10}  {path}", markup=False)
     verb = "would be deleted" if dry_run else "deleted"
     total = size(sum(size_bytes for _, size_bytes in found))
-    out.print(f"{len(found):,} files of {where} {verb}, {total}", markup=False)
+    out.print(f"{counted(len(found), 'file')} of {where} {verb}, {total}", markup=False)
+
+
+def why_unreadable(error: Exception) -> str:
+    """Return in one line why something in a store cannot be listed."""
+    kind = "" if isinstance(error, PartwiseError) else f"{type(error).__name__}: "
+    return shortened(f"{kind}{error}", 500)
 
 
 def cell_text(value: Any) -> str:
-    """Return a cell's text."""
+    """Return a cell's text, in one line."""
+    return visible(_text(value))
+
+
+def _text(value: Any) -> str:
     match value:
         case None:
             return ""

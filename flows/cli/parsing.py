@@ -6,9 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cyclopts import CycloptsError, Parameter, default_name_transform
+from cyclopts import CycloptsError, MissingArgumentError, Parameter, default_name_transform
 
 from partwise.errors import InputError
+from partwise.formatting import nearest
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -36,6 +37,26 @@ _CONDITION = re.compile(
     r"""(?P<operator>==|!=|<=|>=|=|<|>|\bnot\s+in\b|\bin\b)\s*(?P<value>.*?)\s*""",
     re.DOTALL,
 )
+
+_OPTIONS = (
+    *(
+        r"(?<=another )run_id|run_id(?==)",
+        "on_existing_artifacts",
+        "training_run_id",
+        "partition_by",
+        "keep_columns",
+    ),
+    *("null_keys", "on_missing_model", "max_retries", "partition_timeout_s"),
+    *("partition_memory_bytes", "n_shards", "model_format"),
+)
+"""Arguments of flows that are options of commands by the same name; a run_id that is talked about
+may be an argument of the command."""
+_ARGUMENT = re.compile(
+    rf"""(?<![\w'"./-])(?P<name>{"|".join(_OPTIONS)})(?![\w'"/-])"""
+    r"""(?:=(?:'(?P<text>[^']*)'|(?P<plain>[\w.]*\w)))?(?![^()]*\))"""
+)
+"""One of them, with its value or without; in parentheses they are those of a call in Python."""
+_RESUMES = re.compile(r"(--on-existing-artifacts \w+) or '(\w+)'")
 
 
 def _shown_default(value: Any) -> Any:
@@ -76,13 +97,46 @@ def build_settings(kind: Callable[..., T], **settings: Any) -> T:
 
 
 def describe_wrong_option(error: CycloptsError) -> str | None:
-    """Return in one line what a model refused; None: the error comes from no model."""
+    """Return in one line what is missing, or what a model refused; None: it is neither."""
+    if isinstance(error, MissingArgumentError):
+        return _describe_missing(error)
     from pydantic import ValidationError
 
     cause, argument = error.__cause__, error.argument
     if not isinstance(cause, ValidationError) or argument is None:
         return None
     return _describe_first(cause, {child.keys[-1]: child.name for child in argument.children})
+
+
+def in_words_of_the_shell(message: str) -> str:
+    """Return a message with options in place of Python's arguments.
+
+    Example:
+        >>> in_words_of_the_shell("pass another run_id, or on_existing_artifacts='resume'.")
+        'pass another --run-id, or --on-existing-artifacts resume.'
+    """
+    message = re.sub(r"\bserde=(PickleSerde\(\)|'pickle'|\"pickle\")", "--pickle", message)
+
+    def option(found: re.Match[str]) -> str:
+        value = found["text"] or found["plain"]
+        # Of several values, those that follow are quoted as well: x='a' or 'b'.
+        return flag(found["name"]) + (f" {value}" if value else "")
+
+    return re.sub(_RESUMES, r"\1 or \2", _ARGUMENT.sub(option, message))
+
+
+def _describe_missing(error: MissingArgumentError) -> str | None:
+    """Tell an option that was not given from one that was given without its value."""
+    argument = error.argument
+    if argument is None:
+        return None
+    if typed := error.keyword or next((t.keyword for t in argument.tokens if t.keyword), None):
+        return f"{typed} needs a value."
+    strangers = [word for word in error.unused_tokens or () if word.startswith("--")]
+    if meant := nearest(argument.name, strangers, most=1):
+        return f"Unknown option: {meant[0]}. Did you mean {argument.name}?"
+    meaning = " ".join((argument.parameter.help or "").split())
+    return f"{argument.name} is missing: {meaning}" if meaning else f"{argument.name} is missing."
 
 
 def _describe_first(error: "ValidationError", flags: Mapping[str, str]) -> str:
@@ -121,15 +175,20 @@ def parse_value(text: str) -> Any:
         return text
 
 
-def parse_parameter(text: str) -> tuple[str, Any]:
+def parse_parameter(text: str, option: str = "--param") -> tuple[str, Any]:
     """Return the name and value of "name=value".
+
+    Args:
+        text: What was typed.
+        option: Behind which option, for the error.
 
     Raises:
         InputError: There is no name, or no "=".
     """
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise InputError(f"--param {text!r} is not of the form name=value, such as num_leaves=15.")
+        example = "num_leaves=15" if option == "--param" else "cores=8"
+        raise InputError(f"{option} {text!r} is not of the form name=value, such as {example}.")
     return name.strip(), parse_value(value.strip())
 
 

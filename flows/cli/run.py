@@ -16,8 +16,6 @@ from partwise.scripts.spec import MONTH_S, ScriptBackend
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from partwise.flows.running.parameters import Cluster
-
 SCRIPT, PROCESSES = Group("Script", sort_key=0), Group("Processes", sort_key=1)
 
 
@@ -153,10 +151,10 @@ def run(
     return call_and_print("run_script", call)
 
 
-def _target(name: str, cluster: ClusterOptions) -> "Cluster | str":
+def _target(name: str, cluster: ClusterOptions) -> ClusterOptions | str:
     if name and cluster != _CLUSTER:
         raise InputError("--compute-target and the options of a cluster: give one of them.")
-    return name or cluster.build()
+    return name or cluster.checked()
 
 
 def _pairs(option: str, texts: "Iterable[str]") -> dict[str, str]:

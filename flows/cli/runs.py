@@ -1,74 +1,43 @@
-"""`partwise runs`: list them, look into one, go on with it, repeat it, tidy it."""
+"""`partwise runs`: look into one run, go on with it, repeat it, tidy it; others in `run_*`."""
 
-import csv
-import datetime as dt
-import sys
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from decimal import Decimal
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
 
-from partwise.errors import InputError, PartitionNotFoundError, PartwiseError
+from partwise.errors import InputError
 from partwise.flows.cli import output, run_output
-from partwise.flows.cli.options import ClusterOptions, StoreUrl
+from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
+from partwise.flows.cli.keys import find_partition
+from partwise.flows.cli.options import ClusterOptions, Json, RunId, StoreUrl
 from partwise.flows.cli.parsing import COMMON
-from partwise.formatting import size
-from partwise.outcomes import RunStatus
+from partwise.formatting import counted, size, visible
+from partwise.reports import summary
+from partwise.reports.next_command import program, store_option
 from partwise.runs.bundle import LOG_FILENAME
-from partwise.runs.contents import list_runs
 from partwise.runs.run import Run
 from partwise.store.store import Store
-from partwise.tables.keys.partition_keys import Key, KeyClass, KeyColumn
-
-READERS = 8
 
 runs = App(
     name="runs",
-    help="List runs, look into one, go on with it, repeat it, tidy it.",
+    help="List runs, look into one, write its predictions to a file, compare two, go on with one, "
+    "repeat it, tidy it.",
     default_parameter=COMMON,
 )
 
-Json = Annotated[bool, Parameter(name="--json")]
-RunId = Annotated[str, Parameter(name="RUN")]
-_CLUSTER = ClusterOptions()
-_COUNTED = {
-    "done": ("DONE",),
-    "skipped": ("SKIPPED",),
-    "failed": ("FAILED", "INTERNAL_ERROR"),
-    "cancelled": ("CANCELLED",),
+_IN_OTHER_MODULES = {
+    "list": ("run_list:print_runs", "List the runs in a store, newest first."),
+    "logs": ("run_logs:print_logs", "Print what partitions wrote; without a key, failed ones."),
+    "model": ("run_model:write_model", "Write the model of one partition to a file."),
+    "export": ("run_export:export_run", "Write the ledger, metrics or predictions to a file."),
+    "rm": ("run_removal:remove_runs", "Delete runs: models, predictions, logs and reports."),
+    "compare": ("run_comparison:compare", "Compare the metrics of two runs, key by key."),
 }
-"""The columns of `runs list` that count partitions, each with the statuses that it counts."""
+for _name, (_place, _help) in _IN_OTHER_MODULES.items():
+    runs.command(f"partwise.flows.cli.{_place}", name=_name, help=_help)
 
-
-@runs.command(name="list")
-def print_runs(*, store: StoreUrl = "artifacts", limit: int = 50, as_json: Json = False) -> int:
-    """List the runs in a store, newest first.
-
-    Args:
-        store: A folder, or a URL such as s3://bucket/folder.
-        limit: The most runs to list.
-        as_json: Print a JSON object per run.
-    """
-    opened = Store.parse(store)
-    names = list_runs(opened)
-    with ThreadPoolExecutor(READERS) as readers:
-        records = list(readers.map(lambda name: _record(name, opened), names))
-    records.sort(key=lambda record: str(record["created_at"] or ""), reverse=True)
-    if as_json:
-        for record in records[:limit]:
-            output.print_json(record)
-        return 0
-    if not records:
-        output.console().print(f"There are no runs in {opened.url}.", markup=False)
-        return 0
-    columns = ("run", "kind", "status", "partitions", *_COUNTED, "began (UTC)")
-    output.print_table(columns, [_list_row(record) for record in records[:limit]])
-    if len(records) > limit:
-        output.console().print(f"and {len(records) - limit} older ones (--limit)")
-    return 0
+_CLUSTER = ClusterOptions()
 
 
 @runs.command(name="show")
@@ -121,7 +90,12 @@ def show_run(
 
 @runs.command(name="resume")
 def resume_run(
-    run_id: RunId, /, *, store: StoreUrl = "artifacts", cluster: ClusterOptions = _CLUSTER
+    run_id: RunId,
+    /,
+    *,
+    store: StoreUrl = "artifacts",
+    cluster: ClusterOptions = _CLUSTER,
+    trust: bool = False,
 ) -> int:
     """Repeat the call that a run was begun with, and run only what is not done.
 
@@ -129,10 +103,11 @@ def resume_run(
         run_id: The run's ID.
         store: A folder, or a URL such as s3://bucket/folder.
         cluster: Where the work is done, as it need not be where it was begun.
+        trust: Repeat the call of a run that was begun elsewhere: without this it is only shown.
     """
     from partwise.flows.cli.flow_calls import call_and_print
 
-    flow, arguments = _read_call(Run.open(run_id, store), cluster)
+    flow, arguments = _read_call(Run.open(run_id, store), cluster, trust=trust)
     arguments |= {"run_id": run_id, "store": store, "on_existing_artifacts": "resume"}
     return call_and_print(flow, arguments)
 
@@ -145,6 +120,7 @@ def repeat_run(
     new_run_id: Annotated[str, Parameter(name="--run-id")] = "",
     store: StoreUrl = "artifacts",
     cluster: ClusterOptions = _CLUSTER,
+    trust: bool = False,
 ) -> int:
     """Begin a new run with the call of another one; a script's with its own snapshot.
 
@@ -153,23 +129,26 @@ def repeat_run(
         new_run_id: That of the new run. Default: one is made up.
         store: A folder or URL, which has the run and gets the new one.
         cluster: Where the work is done, as it need not be where it was done before.
+        trust: Repeat the call of a run that was begun elsewhere: without this it is only shown.
     """
     from partwise.flows.cli.flow_calls import call_and_print
     from partwise.flows.orchestration.run_ids import new_run_id as made_up
 
     run = Run.open(run_id, store)
-    flow, arguments = _read_call(run, cluster)
+    flow, arguments = _read_call(run, cluster, trust=trust)
     arguments |= {"run_id": new_run_id or made_up(run.kind), "store": store}
     return call_and_print(flow, arguments)
 
 
-def _read_call(run: Run, cluster: ClusterOptions) -> tuple[str, dict[str, Any]]:
+def _read_call(run: Run, cluster: ClusterOptions, *, trust: bool) -> tuple[str, dict[str, Any]]:
     """Return the flow that a run was begun with, and its arguments, to be called from here.
 
     Raises:
         InputError: The call was not written down, or cannot be repeated by another process.
+        TrustError: The run was made elsewhere, and its call is not said to be trusted.
     """
     from partwise.flows.running.calls import read_call
+    from partwise.flows.running.trust import check_trusted, is_made_here
 
     if not run.generation:
         raise InputError(
@@ -182,8 +161,12 @@ def _read_call(run: Run, cluster: ClusterOptions) -> tuple[str, dict[str, Any]]:
             f"The run {run.run_id!r} cannot be begun again from here: {document.call_obstacle}. "
             f"Repeat the call itself: {_python_call(run)}"
         )
-    flow, arguments = read_call(document.call)
-    arguments["compute_target" if flow == "run_script" else "cluster"] = cluster.build()
+    check_trusted(run, document.call, trust=trust)
+    flow, arguments = read_call(document.call, is_own=is_made_here(run))
+    if flow in ("export_models", "validate_exports"):
+        # Of the run whose models are used nothing is asked again.
+        arguments["trust"] = trust
+    arguments["compute_target" if flow == "run_script" else "cluster"] = cluster.checked()
     return flow, arguments
 
 
@@ -218,20 +201,44 @@ def collect_run_garbage(
     return 0
 
 
-def _record(run_id: str, store: Store) -> dict[str, Any]:
-    """Return a run as a JSON line has it, also where its documents cannot be read."""
-    try:
-        return run_output.run_record(Run.open(run_id, store))
-    except PartwiseError as error:
-        return {"run_id": run_id, "status": "UNREADABLE", "created_at": None, "error": str(error)}
+@runs.command(name="verify")
+def verify_run(
+    run_id: RunId,
+    /,
+    *,
+    set_aside: bool = False,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Read all of a run, and compare it with every checksum; exit code 1 where something differs.
 
+    Args:
+        run_id: The run's ID.
+        set_aside: Move damaged files that a resume can make anew to the run's folder "damaged":
+            the next resume runs their partitions again.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object per damage.
+    """
+    from partwise.runs import verification
 
-def _list_row(record: Mapping[str, Any]) -> tuple[Any, ...]:
-    counts = record.get("counts", {})
-    counted = [sum(counts.get(name, 0) for name in names) for names in _COUNTED.values()]
-    began = record.get("started_at") or record["created_at"]
-    name, kind, status = record["run_id"], record.get("kind"), record["status"]
-    return name, kind, status, sum(counts.values()), *counted, began
+    opened = Store.parse(store)
+    found = verification.verify_run(run_id, opened)
+    moved = verification.set_aside(found, opened) if set_aside else []
+    if as_json:
+        for damage in found.damages:
+            output.print_json({**asdict(damage), "set_aside": damage.path in moved})
+        return FAILURE if found.damages else SUCCESS
+    out = output.console()
+    for damage in found.damages:
+        out.print(visible(str(damage)), markup=False)
+    for note in found.notes:
+        out.print(f"not bound: {note}", markup=False)
+    for path in moved:
+        out.print(f"set aside: {path}", markup=False)
+    wrong = f"{len(found.damages):,} damaged" if found.damages else "all as they were written"
+    read = f"{counted(found.files, 'file')} of {run_id}, {size(found.size_bytes)}"
+    out.print(f"{read} of rows and artifacts: {wrong}", markup=False)
+    return FAILURE if found.damages else SUCCESS
 
 
 def _print_run(run: Run) -> None:
@@ -250,30 +257,24 @@ def _print_run(run: Run) -> None:
         fields["note"] = f"{run.at_work}; or its process died: a resume finds out"
     if run.shown is not None and run.shown is not run.summary:
         # The other lines are of the newest generation, which readers do not see.
-        fields["readers see"] = run_output.shown_text(run)
+        fields["readers see"] = summary.shown_text(run)
         run = run.newest
     run_output.print_run(run, fields)
 
 
 def _show_failures(run: Run, as_json: bool) -> None:
     if as_json:
-        for row in run_output.failed_rows(run):
+        for row in summary.failed_rows(run):
             output.print_json(row)
         return
-    groups = run_output.failure_groups(run, most=1000, samples=20)
+    groups = summary.failure_groups(run, most=1000, samples=20)
     if not groups:
         output.console().print(f"Nothing failed in the run {run.run_id}.", markup=False)
         return
     for text in groups:
         output.console().print(text)
-    option = run_output.store_option(run)
-    if run.shown is not None and run.shown is not run.summary:
-        # What was listed is not what readers see.
-        option = f" --generation {run.generation}{option}"
-    output.console().print(
-        f"next: partwise runs show {run.run_id} --key KEY --logs{option}  (what one wrote)",
-        markup=False,
-    )
+    command = f"{program()} runs logs {run.run_id}{store_option(run)}"
+    output.console().print(f"next: {command}  (what they wrote)", markup=False)
 
 
 def _show_partition(run: Run, text: str, logs: bool, as_json: bool) -> None:
@@ -283,10 +284,13 @@ def _show_partition(run: Run, text: str, logs: bool, as_json: bool) -> None:
     if logs:
         if has_log:
             content = run.read_artifact(name, LOG_FILENAME)
-            sys.stdout.write(content.decode(errors="replace"))
+            output.print_text(content.decode(errors="replace"))
         return
     place = run.ledger["partition_id"].to_pylist().index(name)
     row = run.partitions.slice(place, 1).to_pylist()[0]
+    if isinstance(metrics := row.get("metrics"), list):
+        # Of a run with very many: here only those of this partition.
+        row = {**row, "metrics": dict(metrics)}
     if as_json:
         files = [{"filename": a.filename, "size_bytes": a.size_bytes} for a in artifacts]
         output.print_json({**row, "artifacts": files})
@@ -297,86 +301,6 @@ def _show_partition(run: Run, text: str, logs: bool, as_json: bool) -> None:
     output.print_fields(fields)
     if has_log:
         output.console().print("--logs prints what it wrote")
-
-
-def find_partition(run: Run, text: str) -> str:
-    """Return the partition_id that is meant by a key, as `parse_key` reads it, or by itself.
-
-    Raises:
-        InputError: The text is no key of the run's classes.
-        PartitionNotFoundError: The run has no such partition.
-    """
-    known = set(run.ledger["partition_id"].to_pylist())
-    try:
-        name = run.partition_id(parse_key(text, run.key_columns))
-    except InputError:
-        if text not in known:
-            raise
-        return text
-    if name not in known and text not in known:
-        unfinished = " yet" if run.status is RunStatus.IN_PROGRESS else ""
-        raise PartitionNotFoundError(
-            f"The run {run.run_id!r} has no partition {text!r}{unfinished}."
-        )
-    return name if name in known else text
-
-
-def parse_key(text: str, columns: tuple[KeyColumn, ...]) -> Key:
-    """Return the key that a text stands for.
-
-    Args:
-        text: A value; for several key columns, values with commas between them, as in a CSV file.
-            Dates and times as ISO 8601, durations as seconds, binary as hexadecimal digits, null
-            as "null" (but for strings: there, give the partition_id).
-        columns: The key columns of the run.
-
-    Raises:
-        InputError: It is not of these classes.
-
-    Example:
-        >>> store = KeyColumn(name="store", key_class=KeyClass.STRING)
-        >>> day = KeyColumn(name="day", key_class=KeyClass.DATE)
-        >>> parse_key("a-1,2026-03-01", (store, day))
-        ('a-1', datetime.date(2026, 3, 1))
-    """
-    texts = [text] if len(columns) == 1 else next(csv.reader([text]), [])
-    if len(texts) != len(columns):
-        names = ",".join(column.name for column in columns)
-        raise InputError(
-            f"--key {text!r} has {len(texts)} values, and the key has {len(columns)}: {names}."
-        )
-    values = [_parse_key_value(text, column) for text, column in zip(texts, columns, strict=True)]
-    return values[0] if len(columns) == 1 else tuple(values)
-
-
-def _parse_key_value(text: str, column: KeyColumn) -> Any:
-    if column.key_class is KeyClass.STRING:
-        return text
-    if text == "null":
-        return None
-    parse, example = _PARSERS[column.key_class]
-    try:
-        return parse(text)
-    except (ValueError, ArithmeticError) as error:
-        raise InputError(
-            f"--key: {text!r} is no {column.key_class} for the key column {column.name!r}; write "
-            f"it like {example}."
-        ) from error
-
-
-_PARSERS: dict[KeyClass, tuple[Callable[[str], Any], str]] = {
-    KeyClass.INTEGER: (int, "42"),
-    KeyClass.FLOAT: (float, "0.5"),
-    KeyClass.BOOLEAN: (lambda text: ("false", "true").index(text.lower()) == 1, "true"),
-    KeyClass.TIMESTAMP: (dt.datetime.fromisoformat, "2026-03-01T12:00:00"),
-    KeyClass.TIMESTAMP_TZ: (dt.datetime.fromisoformat, "2026-03-01T12:00:00+00:00"),
-    KeyClass.DATE: (dt.date.fromisoformat, "2026-03-01"),
-    KeyClass.TIME: (dt.time.fromisoformat, "12:30:00"),
-    KeyClass.DURATION: (lambda text: dt.timedelta(seconds=float(text)), "90 (seconds)"),
-    KeyClass.DECIMAL: (Decimal, "19.90"),
-    KeyClass.BINARY: (bytes.fromhex, "00ff"),
-    KeyClass.NULL: (lambda text: ("null",).index(text), "null"),
-}
 
 
 _WITHOUT_KEYS = (

@@ -4,6 +4,7 @@ from partwise.errors import InputError
 from partwise.flows.cli.exit_codes import SUCCESS
 from partwise.flows.cli.options import ClusterOptions
 from partwise.flows.cli.output import console
+from partwise.formatting import counted
 
 _CLUSTER = ClusterOptions()
 
@@ -31,5 +32,7 @@ def scale(
     block = cluster.build()
     assert isinstance(block, RemoteCluster)  # noqa: S101 (what an address makes)
     scaled = set_cluster_size(block, n, timeout_s=timeout_s, command=command)
-    console().print(f"{cluster.address} has {scaled.after} workers; it had {scaled.before}")
+    console().print(
+        f"{cluster.address} has {counted(scaled.after, 'worker')}; it had {scaled.before}"
+    )
     return SUCCESS

@@ -3,8 +3,8 @@
 import os
 import re
 import socket
-import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -17,7 +17,7 @@ from partwise.flows.operations import services as local_services
 from partwise.flows.operations.services import Services, answers
 
 if TYPE_CHECKING:
-    from partwise.flows.operations.deploy import ProjectFile
+    from partwise.flows.operations.deploy import Deployed, ProjectFile
 
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 Port = Annotated[int | None, Parameter(env_var="PARTWISE_PORT")]
@@ -36,7 +36,7 @@ def deploy(*, pool: str | None = None, pool_type: str | None = None) -> int:
             process.
     """
     folder = Path.cwd()
-    from partwise.flows.cli.flow_calls import quieten
+    from partwise.flows.cli.prefect_log import quieten
     from partwise.flows.operations.deploy import read_project
 
     quieten()
@@ -51,7 +51,8 @@ def deploy(*, pool: str | None = None, pool_type: str | None = None) -> int:
         )
     if not answers(api_url):
         raise ServiceError(f"No answer from the Prefect server at {api_url}: is it running?")
-    _deploy(project, api_url, pool_type, keeps_schedules=False)
+    with _password_known(local_services.password_of(folder, api_url)):
+        _deploy(project, api_url, pool_type, keeps_schedules=False)
     if project.left:
         names = ", ".join(sorted(set(project.left)))
         output.console().print(f"not in {pool}    {names}: a schedule or event starts it")
@@ -61,14 +62,15 @@ def deploy(*, pool: str | None = None, pool_type: str | None = None) -> int:
 def up(*, port: Port = None) -> int:
     """Start a Prefect server and a worker on this machine, and deploy this folder's prefect.yaml.
 
-    Both go on when the terminal is closed, with logs in .partwise/; `partwise down` ends them. A
-    server that answers at PREFECT_API_URL is used in place of one of our own.
+    They go on when the terminal is closed, with logs in .partwise/; `partwise down` ends them. A
+    server that answers at PREFECT_API_URL is used in place of one of our own. Beside our own, the
+    reports of runs are served, at the next free port, for the links in its UI.
 
     Args:
         port: Where the server listens, on 127.0.0.1. Default: 4200, or that of PREFECT_API_URL.
     """
     folder = Path.cwd()
-    from partwise.flows.cli.flow_calls import quieten
+    from partwise.flows.cli.prefect_log import quieten
     from partwise.flows.operations.deploy import read_project
 
     quieten()
@@ -84,14 +86,19 @@ def up(*, port: Port = None) -> int:
         services = running or _plan(port)
         try:
             services = _start_server(folder, services)
-            _deploy(project, services.api_url, None, keeps_schedules=True)
-            services = _start_worker(folder, services, project.pools[0])
+            services = _start_reports(folder, services)
+            secret = local_services.password(folder) if services.owns_server else None
+            with _password_known(secret):
+                deployed = _deploy(project, services.api_url, None, keeps_schedules=True)
+                services = _start_worker(folder, services, project.pools[0])
         except BaseException as error:
             _undo(folder, running)
             for note in getattr(error, "__notes__", []):
-                sys.stderr.write(f"{note}\n")
+                output.tell(note)
             raise
-    _print_where(services, was_there=running is not None and running.pids == services.pids)
+    _print_where(
+        services, deployed, was_there=running is not None and running.pids == services.pids
+    )
     return 0
 
 
@@ -112,6 +119,15 @@ def down() -> int:
             return 0
         _end(folder, services)
     return 0
+
+
+@contextmanager
+def _password_known(secret: str | None) -> Iterator[None]:
+    """Have Prefect's clients show a password meanwhile; None: what they show otherwise."""
+    from prefect.settings import PREFECT_API_AUTH_STRING, temporary_settings
+
+    with temporary_settings(updates={PREFECT_API_AUTH_STRING: secret} if secret else {}):
+        yield
 
 
 def _named_server() -> str | None:
@@ -158,14 +174,32 @@ def _start_server(folder: Path, services: Services) -> Services:
     port = urlsplit(services.api_url).port or local_services.DEFAULT_PORT
     local_services.end_server(services)
     local_services.check_port(port)
-    _progress(f"starting Prefect's server at http://{local_services.LOOPBACK}:{port}")
-    words = ["server", "start", "--host", local_services.LOOPBACK, "--port", str(port)]
+    output.tell(f"starting Prefect's server at http://{local_services.LOOPBACK}:{port}")
+    words = ["--host", local_services.LOOPBACK, "--port", str(port)]
     services = local_services.start(folder, services, "server", words)
 
     def healthy() -> bool:
         return answers(services.api_url)
 
     local_services.await_health(folder, services, "server", healthy, local_services.SERVER_START_S)
+    return services
+
+
+def _start_reports(folder: Path, services: Services) -> Services:
+    """Start what serves reports, beside a server of our own, whose password signs the links."""
+    if not services.owns_server or services.is_alive("reports"):
+        return services
+    local_services.end_server(services, "reports")
+    port = urlsplit(services.api_url).port or local_services.DEFAULT_PORT
+    url = f"http://{local_services.LOOPBACK}:{local_services.free_port(port + 1)}"
+    services = services.model_copy(update={"reports_url": url})
+    services = local_services.start(folder, services, "reports", [url])
+
+    def healthy() -> bool:
+        return answers(url)
+
+    limit_s = local_services.WORKER_START_S
+    local_services.await_health(folder, services, "reports", healthy, limit_s)
     return services
 
 
@@ -180,10 +214,10 @@ def _start_worker(folder: Path, services: Services, pool: str) -> Services:
             f"The work pool {pool!r} is of type {kind}, and `partwise up` starts a worker for "
             f"processes: start yours with `prefect worker start --pool {pool}`."
         )
-    _progress(f"starting a worker for the work pool {pool}")
+    output.tell(f"starting a worker for the work pool {pool}")
     name = re.sub(r"[^\w.-]", "-", f"{socket.gethostname()}-{folder.resolve().name}")
     before = last_heartbeat(services.api_url, pool, name)
-    words = ["worker", "start", "--pool", pool, "--type", "process", "--name", name]
+    words = ["--pool", pool, "--type", "process", "--name", name]
     services = local_services.start(folder, services, "worker", words)
 
     def healthy() -> bool:
@@ -200,18 +234,20 @@ def _undo(folder: Path, running: Services | None) -> None:
         if started is None:
             return
         if running is None:
-            _progress("ending what was started")
+            output.tell("ending what was started")
             _end(folder, started, prints=False)
             return
         for role, pid in started.pids.items():
             if running.pids.get(role) != pid:
-                ended = local_services.end_server if role == "server" else local_services.end_worker
-                ended(started)
+                if role == "worker":
+                    local_services.end_worker(started)
+                else:
+                    local_services.end_server(started, role)
         running.write(folder)
 
 
 def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
-    from partwise.flows.cli.flow_calls import quieten
+    from partwise.flows.cli.prefect_log import quieten
     from partwise.flows.operations.deploy import end_flow_runs
 
     quieten()
@@ -220,10 +256,12 @@ def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
     flow_run_ids = local_services.end_worker(services)
     if flow_run_ids:
         try:
-            for line in end_flow_runs(services.api_url, flow_run_ids):
-                out.print(f"flow run {line}", markup=False)
+            with _password_known(local_services.password_of(folder, services.api_url)):
+                for line in end_flow_runs(services.api_url, flow_run_ids):
+                    out.print(f"flow run {line}", markup=False)
         except ServiceError as error:
-            _progress(f"warning: {error}")
+            output.tell(f"warning: {error}")
+    local_services.end_server(services, "reports")
     local_services.end_server(services)
     (folder / local_services.FOLDER / "services.json").unlink(missing_ok=True)
     for role, alive in was_alive.items():
@@ -233,34 +271,38 @@ def _end(folder: Path, services: Services, *, prints: bool = True) -> None:
 
 def _deploy(
     project: "ProjectFile", api_url: str, pool_type: str | None, *, keeps_schedules: bool
-) -> None:
+) -> "list[Deployed]":
     from partwise.flows.operations.deploy import CRASH_AUTOMATION, deploy
 
-    _progress(f"deploying {len(project.deployments)} deployments to {api_url}")
+    output.tell(f"deploying {len(project.deployments)} deployments to {api_url}")
     done = deploy(project, api_url, pool_type, keeps_schedules=keeps_schedules)
     rows = [(one.name, "; ".join(one.started_by) or "on demand") for one in done]
     output.print_table(("deployment", "started by"), rows)
     output.console().print(f"automation  {CRASH_AUTOMATION}", markup=False)
+    return done
 
 
-def _print_where(services: Services, *, was_there: bool) -> None:
+def _print_where(services: Services, deployed: "list[Deployed]", *, was_there: bool) -> None:
     """Print where server and logs are, and what to do next."""
     out = output.console()
     ui = services.api_url.removesuffix("/api")
     state = "runs already" if was_there else "is up"
     owner = "" if services.owns_server else " (not ours: `partwise down` leaves it)"
     out.print(f"\nPrefect {state} at {ui}{owner}; logs in {local_services.FOLDER}/", markup=False)
-    hints = [
-        ("prefect deployment run train-models/nightly", "or Quick run in the UI"),
-        ("partwise down", "ends it; or make down"),
-    ]
+    hints = []
+    if services.owns_server:
+        file = f"{local_services.FOLDER}/{local_services.PASSWORD}"
+        hints.append((f"cat {file}", "the password that the UI asks for"))
     if os.environ.get("PREFECT_API_URL", "").rstrip("/") != services.api_url:
-        hints.insert(0, (f"export PREFECT_API_URL={services.api_url}", "so that others find it"))
+        hints.append((f"export PREFECT_API_URL={services.api_url}", "so that others find it"))
+    if services.owns_server:
+        words = f'export PREFECT_API_AUTH_STRING="$(cat {file})"'
+        hints.append((words, "so that `prefect` may enter; `partwise` may, in this folder"))
+    # What something starts by itself has all its parameters.
+    started = next((one.name for one in deployed if one.started_by), None)
+    if started is not None:
+        hints.append((f"prefect deployment run {started}", "or Quick run in the UI"))
+    hints.append(("partwise down", "ends what was started"))
     width = max(len(command) for command, _ in hints)
     for command, why in hints:
         out.print(f"  {command:<{width}}  ({why})", markup=False)
-
-
-def _progress(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

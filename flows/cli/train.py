@@ -19,7 +19,7 @@ from partwise.flows.cli.tuning_options import TuningOptions
 Data = Annotated[
     tuple[str, ...],
     Parameter(
-        help="Parquet, CSV, JSON lines, ORC or Arrow files, globs, folders, URLs; "
+        help="Parquet, CSV, JSON lines, ORC, Arrow or Excel files, globs, folders, URLs; "
         "dataset://NAME@VERSION; or a block, file-source/NAME or sql-source/NAME."
     ),
 ]
@@ -81,7 +81,11 @@ def infer(
     pickle: Pickle = False,
     output: Output = "",
 ) -> int:
-    """Infer every partition with its own model of a training run."""
+    """Infer every partition with its own model of a training run.
+
+    The run keeps the predictions: partwise runs export RUN --what predictions --to FILE writes them
+    to a .csv or .parquet file.
+    """
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
     arguments = {

@@ -165,6 +165,6 @@ def train_distributed(
         "scaling": scaling,
         "gang": gang,
         "environment": environment.build(),
-        "cluster": cluster.build(),
+        "cluster": cluster.checked(),
     }
     return call_and_print("train_distributed", arguments)

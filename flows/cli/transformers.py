@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import App, Parameter
 
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
-from partwise.flows.cli.output import console, print_json, print_table
+from partwise.flows.cli.output import console, print_json, print_table, tell
 from partwise.flows.cli.parsing import COMMON, build_settings, given_options
 from partwise.flows.cli.transformers_log import (
     print_log,
@@ -161,7 +161,7 @@ def export_model(
     file = _file_of(output, done)
     if as_json:
         print_json({**done.model_dump(mode="json"), "saved": str(file)})
-    sys.stderr.write(f"All good, model saved at: {file}\n")
+    tell(f"All good, model saved at: {file}")
     return SUCCESS
 
 
@@ -244,16 +244,16 @@ def check_file(
 
         with redirect_stdout(sys.stderr):
             found = check_export(file, model, feature, options, own)
-    sys.stderr.write(f"Feature: {found.feature}\n")
+    tell(f"Feature: {found.feature}")
     print_log(found, options)
     if as_json:
         print_json(
             {**found.model_dump(mode="json"), "is_right": found.is_right, "checked": str(file)}
         )
     if found.is_right:
-        sys.stderr.write(f"All good: {file}\n")
+        tell(f"All good: {file}")
         return SUCCESS
-    sys.stderr.write(f"error: {file} is not an export of {model} for {found.feature!r}.\n")
+    tell(f"error: {file} is not an export of {model} for {found.feature!r}.")
     return FAILURE
 
 

@@ -1,9 +1,10 @@
 """The log of an export of transformers, as `python -m transformers.onnx` once wrote it."""
 
-import sys
 from typing import TYPE_CHECKING
 
 from rich.text import Text
+
+from partwise.flows.cli.output import tell
 
 if TYPE_CHECKING:
     from partwise.transformers.feature_table import FeatureTable
@@ -16,7 +17,7 @@ _RIGHT, _WRONG = "-[✓]", "-[x]"
 
 def print_start(model: str, feature: str, options: "TransformersOptions") -> None:
     """Say on stderr what is about to be exported."""
-    _say(f"Exporting {model} for {feature!r} as {_WORDS[options.format]}...")
+    tell(f"Exporting {model} for {feature!r} as {_WORDS[options.format]}...")
 
 
 def print_log(report: "ExportReport", options: "TransformersOptions") -> None:
@@ -28,10 +29,10 @@ def print_log(report: "ExportReport", options: "TransformersOptions") -> None:
     """
     used = ", ".join(f"{name} {version}" for name, version in report.versions.items())
     opset = f", opset {report.opset}" if report.opset else ""
-    _say(f"Using {used}{opset}")
+    tell(f"Using {used}{opset}")
     for file in report.files:
         name = f" {file.name}" if len(report.files) > 1 else ""
-        _say(f"Validating {_WORDS[report.format]} model{name}...")
+        tell(f"Validating {_WORDS[report.format]} model{name}...")
         _print_file(file, _WORDS[report.format], options)
 
 
@@ -40,7 +41,7 @@ def print_mismatch(report: "ExportReport") -> None:
     outputs = [output for file in report.files for output in file.outputs]
     wrong = sum(bool(output.findings) for output in outputs)
     where = f"in {wrong} of {len(outputs)} outputs" if wrong else "as a whole"
-    _say(f"error: the export differs from its model {where}; nothing was kept.")
+    tell(f"error: the export differs from its model {where}; nothing was kept.")
 
 
 def table_of(table: "FeatureTable") -> Text:
@@ -61,38 +62,33 @@ def table_of(table: "FeatureTable") -> Text:
 
 def _print_file(file: "FileReport", word: str, options: "TransformersOptions") -> None:
     for finding in file.findings:
-        _say(f"\t{_WRONG} {finding}")
+        tell(f"\t{_WRONG} {finding}")
     if not file.findings:
         names = ", ".join(repr(output.name) for output in file.outputs)
-        _say(f"\t{_RIGHT} {word} model output names match reference model ({{{names}}})")
+        tell(f"\t{_RIGHT} {word} model output names match reference model ({{{names}}})")
     for output in file.outputs:
         # What was found of the file as a whole may have kept an output from being compared.
         if output.findings or not file.findings:
             _print_output(output, file, word, options)
     if (tokens := file.metrics.get("export_generated_tokens")) and not file.findings:
-        _say(f"\t{_RIGHT} {tokens:.0f} generated tokens are the model's own")
+        tell(f"\t{_RIGHT} {tokens:.0f} generated tokens are the model's own")
     for note in file.notes:
-        _say(f"\t- {note}")
+        tell(f"\t- {note}")
 
 
 def _print_output(
     output: "OutputReport", file: "FileReport", word: str, options: "TransformersOptions"
 ) -> None:
-    _say(f'\t- Validating {word} Model output "{output.name}":')
+    tell(f'\t- Validating {word} Model output "{output.name}":')
     for finding in output.findings:
-        _say(f"\t\t{_WRONG} {finding}")
+        tell(f"\t\t{_WRONG} {finding}")
     if output.findings:
         return
-    _say(f"\t\t{_RIGHT} {output.shape} matches {output.shape}")
+    tell(f"\t\t{_RIGHT} {output.shape} matches {output.shape}")
     loss = file.metrics.get("export_metric_loss")
     if loss is None:
         allowed = f"scaled: {file.scaled:g}" if file.scaled else f"atol: {file.atol:g}"
-        _say(f"\t\t{_RIGHT} all values close ({allowed})")
+        tell(f"\t\t{_RIGHT} all values close ({allowed})")
     else:
         loss = file.metrics.get(f"export_movement_{output.name}", loss)
-        _say(f"\t\t{_RIGHT} int8 moves it by {loss:.3g} (allowed: {options.max_metric_loss:g})")
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+        tell(f"\t\t{_RIGHT} int8 moves it by {loss:.3g} (allowed: {options.max_metric_loss:g})")

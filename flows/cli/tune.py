@@ -167,6 +167,6 @@ def tune(
         **rows.arguments(),
         **run.arguments("tune"),
         "execution": execution,
-        "cluster": cluster.build(),
+        "cluster": cluster.checked(),
     }
     return call_and_print("tune_model", arguments)

@@ -36,6 +36,16 @@ Tune = Annotated[
 ]
 
 
+Predict = Annotated[
+    str,
+    Parameter(
+        group=TUNING,
+        help="package.module:function of (data, model, context), by which models of a function of "
+        "your own predict while settings are scored. Default: the model's own prediction.",
+    ),
+]
+
+
 @Parameter(name="*", group=TUNING)
 @dataclass(frozen=True, kw_only=True)
 class TuningOptions:
@@ -56,6 +66,7 @@ class TuningOptions:
     """A budget of all partitions together, divided by their rows."""
     total_seconds: float | None = None
     """The same in seconds of one partition after another."""
+    predict: Predict = ""
 
     def apply(self, options: "TrainerOptions") -> Any:
         """Return the trainer of other options, tuned where it is asked for.
@@ -63,22 +74,13 @@ class TuningOptions:
         Raises:
             InputError: An option is wrong, or goes with --tune and it is not there.
         """
-        from partwise.evaluation import HoldoutFraction
-
         defaults = vars(TuningOptions())
         given = [name for name, value in vars(self).items() if value != defaults[name]]
         if not self.tune and not self.portfolio:
             if given:
                 raise InputError(f"{flag(given[0])} goes with --tune or --portfolio.")
             return options.build()
-        if ":" not in options.trainer:
-            trainer, holdout = without_holdout(options.build(is_tuned=True))
-            return self._tuned(trainer, holdout, options)
-        # A function has no label and no holdout, with which its models are scored here.
-        plain = vars(EvaluationOptions())
-        function = replace(options, label=None, **plain).build(is_tuned=True)
-        of_options = options.evaluation().get("holdout", HoldoutFraction())
-        return self._tuned(function, _scored_on(of_options), options)
+        return self._tuned(*searched_trainer(options), options)
 
     def _tuned(self, trainer: Any, holdout: "Evaluation", options: "TrainerOptions") -> "Tuned":
         from partwise.trainers.tuned import Tuned
@@ -90,6 +92,7 @@ class TuningOptions:
             trainer=trainer,
             space=parse_tune(self.tune),
             label=options.label or "",
+            predict=self.predict,
             metric=options.metric or "",
             holdout=holdout,
             portfolio=self.portfolio,
@@ -104,18 +107,24 @@ class TuningOptions:
 _TOTALS = ("total_trials", "total_seconds")
 
 
-def without_holdout(trainer: Any) -> "tuple[Any, Evaluation]":
-    """Return a trainer, and the holdout that was given to it: all its settings are scored by that.
+def searched_trainer(options: "TrainerOptions") -> "tuple[Any, Evaluation]":
+    """Return a trainer, or the name of a function, and the holdout that was given to it.
+
+    All its settings are scored by that one.
 
     Raises:
-        InputError: Nothing is held out.
+        InputError: An option is wrong, or nothing is held out.
     """
     from partwise.evaluation import HoldoutFraction
 
-    if isinstance(trainer, str):
-        return trainer, HoldoutFraction()
-    plain = trainer.model_copy(update={"holdout": HoldoutFraction()})
-    return plain, _scored_on(trainer.holdout)
+    if ":" in options.trainer:
+        # A function has no label and no holdout, with which its models are scored here.
+        plain = vars(EvaluationOptions())
+        function = replace(options, label=None, **plain).build(is_tuned=True)
+        return function, _scored_on(options.evaluation().get("holdout", HoldoutFraction()))
+    trainer: Any = options.build(is_tuned=True)
+    unscored = trainer.model_copy(update={"holdout": HoldoutFraction()})
+    return unscored, _scored_on(trainer.holdout)
 
 
 def _scored_on(holdout: "Evaluation | None") -> "Evaluation":

@@ -15,7 +15,9 @@ from partwise.evaluation import HoldoutByTime
 from partwise.flows.demo.table import HELD_OUT_FROM, forecast_errors, write_demo_table
 from partwise.flows.run_inference import run_inference
 from partwise.flows.train_models import train_models
+from partwise.formatting import counted
 from partwise.outcomes import RunStatus
+from partwise.reports.next_command import program, store_option
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer
 
@@ -81,6 +83,8 @@ def run_demo(directory: str | Path = "demo") -> int:
     _print_errors(console, errors)
     better = int(np.sum(errors["model"].to_numpy() < errors["naive"].to_numpy()))
     console.print(f"{_work_done(training)}; {better} of {errors.num_rows} beat the naive forecast.")
+    command = f"{program()} runs show {INFERENCE_RUN} --open{store_option(inference)}"
+    console.print(f"next: {command}  (its report)", markup=False)
     return 0 if training.status is inference.status is RunStatus.SUCCESS else 3
 
 
@@ -92,7 +96,7 @@ def _write_table(path: Path) -> str:
 
 
 def _print_run(console: Console, stage: str, run: Run) -> None:
-    """Print a run's statuses, and the seconds of its stages; starting Prefect is not counted."""
+    """Print a run's statuses, and the seconds of its stages, without those of imports."""
     statuses = ", ".join(f"{count} {status}" for status, count in sorted(run.counts.items()))
     stages = run.summary.stages if run.summary is not None else {}
     _print_stage(console, stage, statuses, sum(stages.values()), run.path)
@@ -103,8 +107,8 @@ def _print_run(console: Console, stage: str, run: Run) -> None:
 
 def _work_done(training: Run) -> str:
     if training.generation == 1:
-        return f"{training.executed} models trained"
-    return f"{training.executed} models retrained, {training.kept} kept"
+        return f"{counted(training.executed or 0, 'model')} trained"
+    return f"{counted(training.executed or 0, 'model')} retrained, {training.kept} kept"
 
 
 def _print_stage(

@@ -41,16 +41,19 @@ _HOLIDAY_FACTORS = {
 }
 
 
-def write_demo_table(path: Path) -> int:
+def write_demo_table(path: Path, stores: int | None = None) -> int:
     """Write the demo's table as Parquet, the same bytes for the same versions.
 
     Args:
         path: The file; its folder exists.
+        stores: For how many stores, None: `STORES`; the rows of each are the same whatever their
+            number.
 
     Returns:
         The number of rows: one for each store and day.
     """
-    table = pa.concat_tables(_store_table(number) for number in range(1, STORES + 1))
+    count = STORES if stores is None else stores
+    table = pa.concat_tables(_store_table(number) for number in range(1, count + 1))
     rows: int = table.num_rows
     pq.write_table(table, path, row_group_size=rows // 4)
     return rows

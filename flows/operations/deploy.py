@@ -28,7 +28,7 @@ from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRu
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Crashed
 from prefect.workers.utilities import get_default_base_job_template_for_infrastructure_type
 
@@ -44,6 +44,8 @@ TAG = "partwise"
 PROCESS = "process"
 """The type of a work pool where nobody says another: its flow runs are processes of the worker."""
 CRASH_AUTOMATION = "partwise: flow runs without a heartbeat have crashed"
+ONLY_PYTHON = "From Python also"
+"""How the sentence begins that says what no form can hold."""
 SILENCE_S = 90
 """Three heartbeats: one may be late on a busy machine."""
 TAIL_LINES = 15
@@ -72,7 +74,7 @@ class Deployed:
     """A deployment, as it is printed."""
 
     name: str
-    """Flow and deployment, such as train-models/nightly."""
+    """Flow and deployment, such as train-models/nightly-train."""
     id: UUID
     started_by: tuple[str, ...]
     """Schedules with their state, and automations; empty: people and programs only."""
@@ -94,7 +96,7 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
     except FileNotFoundError:
         raise InputError(
             f"There is no {PROJECT_FILE} in {folder.resolve()}: go to the folder of your project. "
-            "pip installs none: copy the one in the root of partwise's repository, and change it."
+            "`partwise init NAME` makes a project with one."
         ) from None
     except yaml.YAMLError as error:
         raise InputError(f"{path} is no YAML: {error}") from error
@@ -171,7 +173,7 @@ def _deploy(
             for schedule in client.read_deployment_schedules(deployment.id)
         ]
         _run_prefect_deploy(project, kinds, api_url)
-        _close_schemas(client, project)
+        _adapt_schemas(client, project)
         if keeps_schedules:
             _restore_schedules(client, project, older)
         save_crash_automation(client)
@@ -243,7 +245,7 @@ def _run_prefect_deploy(project: ProjectFile, kinds: Mapping[str, str], api_url:
         done = subprocess.run(  # noqa: S603 (our own arguments)
             [sys.executable, "-m", "prefect", *words],
             cwd=project.folder,
-            env={**os.environ, "PREFECT_API_URL": api_url, "NO_COLOR": "1", "COLUMNS": "200"},
+            env=_environment(api_url),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -253,6 +255,13 @@ def _run_prefect_deploy(project: ProjectFile, kinds: Mapping[str, str], api_url:
         error = ServiceError(f"`prefect deploy --all` failed in {project.folder.resolve()}.")
         error.add_note("\n".join(done.stdout.splitlines()[-TAIL_LINES:]))
         raise error
+
+
+def _environment(api_url: str) -> dict[str, str]:
+    environment = {**os.environ, "PREFECT_API_URL": api_url, "NO_COLOR": "1", "COLUMNS": "200"}
+    if secret := PREFECT_API_AUTH_STRING.value():
+        environment["PREFECT_API_AUTH_STRING"] = secret
+    return environment
 
 
 def _without_folder(
@@ -280,17 +289,29 @@ def _ours(client: SyncPrefectClient, project: ProjectFile) -> list[DeploymentRes
     return [found[place] for place in sorted(found)]
 
 
-def _close_schemas(client: SyncPrefectClient, project: ProjectFile) -> None:
-    """Have the server refuse unknown parameters, by name, when a flow run is asked for.
+def _adapt_schemas(client: SyncPrefectClient, project: ProjectFile) -> None:
+    """Have forms show what they can send, and the server refuse unknown parameters by name.
 
     As Prefect deploys it lets them pass, and the flow run crashes before it can say anything.
     """
     for deployment in _ours(client, project):
+        schema = for_form(deployment.parameter_openapi_schema or {})
         if deployment.enforce_parameter_schema:
-            schema = {**(deployment.parameter_openapi_schema or {}), "additionalProperties": False}
-            client.update_deployment(
-                deployment.id, DeploymentUpdate(parameter_openapi_schema=schema)
-            )
+            schema["additionalProperties"] = False
+        client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
+
+
+def for_form(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a flow's parameters without the help that is of no use in a form.
+
+    In the docstrings of flows it comes last: what only Python can pass, such as a function.
+    """
+    properties = {}
+    for name, shown in schema.get("properties", {}).items():
+        # In one line: a docstring is broken anywhere.
+        text = " ".join(shown.get("description", "").split()).partition(ONLY_PYTHON)[0]
+        properties[name] = {**shown, "description": text.rstrip()} if text else shown
+    return {**schema, "properties": properties}
 
 
 def _restore_schedules(

@@ -163,7 +163,7 @@ def _store(url: str) -> tuple[Store | None, Finding]:
 
 
 def _cluster(cluster: "Cluster", store: Store | None) -> Iterator[Finding]:
-    from partwise.blocks import LocalCluster, RemoteCluster
+    from partwise.blocks import CustomCluster, LocalCluster, RemoteCluster
     from partwise.flows.running.connections import connect
 
     if isinstance(cluster, LocalCluster):
@@ -176,11 +176,17 @@ def _cluster(cluster: "Cluster", store: Store | None) -> Iterator[Finding]:
         with connect(cluster) as client:
             client.submit(os.getpid).result()
             workers = len(client.scheduler_info(n_workers=-1)["workers"])
-            where = cluster.address if isinstance(cluster, RemoteCluster) else "this machine"
+            match cluster:
+                case RemoteCluster():
+                    where = cluster.address
+                case CustomCluster():
+                    where = cluster.cluster_class
+                case _:
+                    where = "this machine"
             seconds = duration(time.monotonic() - began)
             text = f"{where}: {workers} of its workers answered within {seconds}"
             yield Finding(what="cluster", verdict="good", text=text)
-            if isinstance(cluster, RemoteCluster):
+            if isinstance(cluster, RemoteCluster | CustomCluster):
                 yield from _workers(client, store)
     except PartwiseError as error:
         yield Finding(what="cluster", verdict="bad", text=str(error))
@@ -227,7 +233,7 @@ def _prefect() -> Finding:
 
     url = PREFECT_API_URL.value()
     if url is None:
-        text = "no PREFECT_API_URL: each command starts an embedded server, in some seconds"
+        text = "no PREFECT_API_URL: runs need none, and none shows them"
         return Finding(what="Prefect server", verdict="neutral", text=text)
     if answers(url):
         return Finding(what="Prefect server", verdict="good", text=f"{url} answers")
@@ -235,5 +241,5 @@ def _prefect() -> Finding:
         what="Prefect server",
         verdict="bad",
         text=f"{url} does not answer within {ANSWER_TIMEOUT_S:g} s",
-        remedy="start it (prefect server start), or unset PREFECT_API_URL for an embedded one",
+        remedy="start it (prefect server start), or unset PREFECT_API_URL to run without one",
     )

@@ -1,4 +1,4 @@
-"""A Prefect server and a worker on this machine: started, found again, and ended for certain.
+"""Prefect's server, a worker, and reports on this machine: started, found again, ended for certain.
 
 Each process that is started has a mark in its environment. All its children inherit the mark, also
 one whose parent has died or that has a session of its own. A process is ours when it has the mark:
@@ -27,14 +27,20 @@ import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from partwise.errors import ServiceError
+from partwise.reports.links import REPORTS_URL
 
-Role = Literal["server", "worker"]
+Role = Literal["server", "reports", "worker"]
 
 FOLDER = ".partwise"
 MARK = "PARTWISE_SERVICE"
+PASSWORD = "password"  # noqa: S105 (a file's name)
+"""The file in `.partwise` with the password of our own server."""
+OWNER_ONLY = 0o077
+"""The umask of what only its owner may read."""
 FLOW_RUN_ID = "PREFECT__FLOW_RUN_ID"
 LOOPBACK = "127.0.0.1"
 DEFAULT_PORT = 4200
+PORTS_TRIED = 10
 SERVER_START_S = 180.0
 WORKER_START_S = 120.0
 SERVICE_STOP_S = 10.0
@@ -54,6 +60,13 @@ _WANTED = {
 }
 """Settings of what we start, where the environment says nothing else."""
 
+_PROGRAMS: Mapping[Role, tuple[str, ...]] = {
+    "server": ("partwise.flows.operations.prefect_server", "--no-prompt", "server", "start"),
+    "reports": ("partwise.flows.operations.report_server",),
+    "worker": ("prefect", "--no-prompt", "worker", "start"),
+}
+"""Module and first arguments of each."""
+
 _OF_DATABASE = ("PREFECT_SERVER_DATABASE", "PREFECT_API_DATABASE")
 """How the names begin of settings that flow runs need not see: they may hold a password."""
 
@@ -69,6 +82,8 @@ class Services(BaseModel):
     api_url: str
     owns_server: bool
     """False: the server was there before us, and is not ours to end."""
+    reports_url: str | None = None
+    """Where the reports of runs are served, for links in the UI of our own server."""
     pids: dict[Role, int] = {}
     """The first process of each."""
 
@@ -99,7 +114,8 @@ class Services(BaseModel):
         """Keep it, in place of what was kept before."""
         path = folder / FOLDER / "services.json"
         temporary = path.with_suffix(".new")
-        temporary.write_text(self.model_dump_json(indent=2) + "\n")
+        with open(temporary, "w", opener=_private) as file:
+            file.write(self.model_dump_json(indent=2) + "\n")
         temporary.replace(path)
 
     def processes(self, role: Role) -> list[psutil.Process]:
@@ -137,8 +153,9 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         ServiceError: Another process does so now.
     """
-    (folder / FOLDER).mkdir(exist_ok=True)
-    with (folder / FOLDER / "lock").open("w") as file:
+    (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
+    _close_to_others(folder / FOLDER)
+    with open(folder / FOLDER / "lock", "w", opener=_private) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -148,14 +165,52 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)
+
+
+def _close_to_others(folder: Path) -> None:
+    """Take the rights of other users away: an older `partwise up` left them."""
+    folder.chmod(0o700)
+    # Who has opened the folder before can still reach what is in it.
+    for path in folder.iterdir():
+        if path.is_file() and not path.is_symlink():
+            path.chmod(path.stat().st_mode & ~OWNER_ONLY)
+
+
+def password(folder: Path) -> str:
+    """Return the password of a folder's own server, which is made when it is first asked for.
+
+    It is what Prefect calls an authentication string, a name and a secret. It stays the same when
+    the server is started again, so that browsers and terminals that know it go on.
+    """
+    path = folder / FOLDER / PASSWORD
+    with suppress(FileNotFoundError):
+        return path.read_text().strip()
+    made = f"partwise:{secrets.token_urlsafe(24)}"
+    with open(path, "x", opener=_private) as file:
+        file.write(f"{made}\n")
+    return made
+
+
+def password_of(folder: Path, api_url: str) -> str | None:
+    """Return the password of the server at a URL, if `up` started it in this folder."""
+    services = Services.read(folder)
+    if services is None or not services.owns_server or api_url.rstrip("/") != services.api_url:
+        return None
+    with suppress(OSError):
+        return (folder / FOLDER / PASSWORD).read_text().strip()
+    return None
+
+
 def start(folder: Path, services: Services, role: Role, words: list[str]) -> Services:
-    """Start a Prefect command away from this terminal, its output in `.partwise/<role>.log`.
+    """Start a service away from this terminal, its output in `.partwise/<role>.log`.
 
     Args:
         folder: The project folder, in which it works.
         services: Written down before and after, so that no process is started without a record.
-        role: Which of the two it is.
-        words: The arguments after `prefect`.
+        role: Which one it is.
+        words: Its arguments.
 
     Returns:
         The services with the new one.
@@ -164,9 +219,9 @@ def start(folder: Path, services: Services, role: Role, words: list[str]) -> Ser
     log = log_path(folder, role)
     if log.exists():
         log.replace(log.with_suffix(".log.1"))
-    with log.open("wb") as out:
+    with open(log, "wb", opener=_private) as out:
         process = subprocess.Popen(  # noqa: S603 (our own arguments)
-            [sys.executable, "-m", "prefect", "--no-prompt", *words],
+            [sys.executable, "-m", *_PROGRAMS[role], *words],
             cwd=folder,
             env=_environment(folder, services, role),
             stdin=subprocess.DEVNULL,
@@ -174,6 +229,9 @@ def start(folder: Path, services: Services, role: Role, words: list[str]) -> Ser
             stderr=subprocess.STDOUT,
             # Neither Ctrl-C in this terminal nor its end may reach the service.
             start_new_session=True,
+            # Prefect's database holds blocks, and the key that they are encrypted with. What flow
+            # runs write is the user's.
+            umask=-1 if role == "worker" else OWNER_ONLY,
         )
     # It outlives this process, and is found by its mark: there is nothing to wait for.
     process.returncode = 0
@@ -186,13 +244,33 @@ def _environment(folder: Path, services: Services, role: Role) -> dict[str, str]
     environment = {**_WANTED, **os.environ}
     environment["PREFECT_API_URL"] = services.api_url
     environment[MARK] = f"{services.mark}-{role}"
-    if role == "worker":
+    if services.owns_server:
+        environment |= _closed(services.api_url, password(folder))
+    if services.reports_url is not None:
+        environment[REPORTS_URL] = services.reports_url
+    if role != "server":
         for name in [name for name in environment if name.startswith(_OF_DATABASE)]:
             del environment[name]
     elif not any(name.startswith(_OF_DATABASE) for name in environment):
         database = (folder / FOLDER / "prefect.db").resolve()
         environment["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = f"sqlite+aiosqlite:///{database}"
     return environment
+
+
+def _closed(api_url: str, secret: str) -> dict[str, str]:
+    """Return the settings by which a server answers to nobody but those who know its password.
+
+    By its defaults it answers everyone on the machine, and every web page that a browser shows
+    here. Prefect does not look at the Host header, so a page whose name resolves to 127.0.0.1 is of
+    the server's own origin for a browser; it does not know the password either.
+    """
+    ui = api_url.removesuffix("/api")
+    return {
+        "PREFECT_SERVER_API_AUTH_STRING": secret,
+        "PREFECT_API_AUTH_STRING": secret,
+        "PREFECT_SERVER_API_CSRF_PROTECTION_ENABLED": "true",
+        "PREFECT_SERVER_API_CORS_ALLOWED_ORIGINS": f"{ui},{ui.replace(LOOPBACK, 'localhost')}",
+    }
 
 
 def await_health(
@@ -208,7 +286,8 @@ def await_health(
     while (ended := not _is_there(services.pids[role])) or not healthy():
         if ended or time.monotonic() > deadline:
             what = "ended as it started" if ended else f"did not answer within {timeout_s:.0f} s"
-            error = ServiceError(f"Prefect's {role} {what}: see {log_path(folder, role)}.")
+            owner = "The server of" if role == "reports" else "Prefect's"
+            error = ServiceError(f"{owner} {role} {what}: see {log_path(folder, role)}.")
             error.add_note(tail(folder, role))
             raise error
         time.sleep(POLL_S)
@@ -235,12 +314,12 @@ def tail(folder: Path, role: Role) -> str:
     return "\n".join(lines[-TAIL_LINES:])
 
 
-def answers(api_url: str) -> bool:
-    """Whether anything answers at the URL of a Prefect API; a refusal is an answer."""
+def answers(url: str) -> bool:
+    """Whether anything answers below a URL, as Prefect's API does; a refusal is an answer."""
     import httpx  # here, since `partwise up --help` can do without
 
     try:
-        httpx.get(f"{api_url.rstrip('/')}/health", timeout=ANSWER_TIMEOUT_S)
+        httpx.get(f"{url.rstrip('/')}/health", timeout=ANSWER_TIMEOUT_S)
     except httpx.HTTPError:
         return False
     return True
@@ -268,6 +347,22 @@ def check_port(port: int) -> None:
         f"Port {port} is taken by {owner}: end that, choose another port with --port (make: "
         f"PORT=...), or, if it is a Prefect server, use it with "
         f"PREFECT_API_URL=http://{LOOPBACK}:{port}/api."
+    )
+
+
+def free_port(first: int) -> int:
+    """Return the first port from one on at which a server can listen.
+
+    Raises:
+        ServiceError: None of ten is free.
+    """
+    for port in range(first, first + PORTS_TRIED):
+        with suppress(ServiceError):
+            check_port(port)
+            return port
+    raise ServiceError(
+        f"None of the ports {first} to {first + PORTS_TRIED - 1} is free, of which the reports of "
+        "runs need one: choose another port with --port (make: PORT=...)."
     )
 
 
@@ -335,12 +430,12 @@ def _end_flow_runs(services: Services, timeout_s: float) -> set[str]:
     return seen
 
 
-def end_server(services: Services) -> None:
-    """End the server, if it is ours."""
-    for process in _first(services, "server"):
+def end_server(services: Services, role: Role = "server") -> None:
+    """End the server, or the one of the reports, if it is ours."""
+    for process in _first(services, role):
         with suppress(psutil.Error):
             process.terminate()
-    _await_end(services, "server", SERVICE_STOP_S)
+    _await_end(services, role, SERVICE_STOP_S)
 
 
 def _await_end(services: Services, role: Role, timeout_s: float) -> None:

@@ -25,8 +25,8 @@ PYTHON = "python"
 TESTED_PYTHON = "3.11"
 """Of Python, any of its patch releases counts as tested."""
 PROGRAM_TIMEOUT_S = 10.0
-DEVELOPMENT = "dev"
-"""The extra of those who change partwise."""
+DEVELOPMENT = ("dev", "docs")
+"""The extras of those who change partwise."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
@@ -102,7 +102,7 @@ def _extras(requirement: Requirement, known: list[str] | tuple[str, ...]) -> lis
     marker = requirement.marker
     if marker is None or marker.evaluate({"extra": ""}):
         return [""]
-    return [name for name in known if name != DEVELOPMENT and marker.evaluate({"extra": name})]
+    return [name for name in known if name not in DEVELOPMENT and marker.evaluate({"extra": name})]
 
 
 def _range(requirement: Requirement) -> str:

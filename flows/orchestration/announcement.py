@@ -18,8 +18,8 @@ def announce(run: Run | Pipeline) -> None:
     """Emit the event `partwise.run.completed`, on which an automation can start another flow.
 
     Its resource is `partwise.run.<run_id>`, with the labels `partwise.kind`, `partwise.status` and
-    `partwise.deployment` ("train-models/nightly"; empty for a flow that was called). The payload
-    has `run_id`, `kind`, `status` and `store`.
+    `partwise.deployment` ("train-models/nightly-train"; empty for a flow that was called). The
+    payload has `run_id`, `kind`, `status` and `store`.
     """
     emit_event(
         event=RUN_COMPLETED,

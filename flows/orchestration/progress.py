@@ -11,7 +11,6 @@ from uuid import UUID
 import httpx
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.exceptions import PrefectHTTPStatusError
-from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 from rich.console import Console
 from rich.progress import (
@@ -24,7 +23,9 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from partwise.engine.assignment import ShardProgress
-from partwise.engine.driver import Logger, Progress, ProgressListener
+from partwise.engine.cluster_watch import Logger
+from partwise.engine.driver import Progress, ProgressListener
+from partwise.tasks.steps import is_direct, run_logger
 
 FIRST_LINE_S = 10.0
 LONGEST_PAUSE_S = 320.0
@@ -154,6 +155,36 @@ class LeftoverLines:
             )
 
 
+@contextmanager
+def told_every(
+    interval_s: float, logger: Logger, run_id: str, describe: Callable[[], str]
+) -> Iterator[None]:
+    """Write a line every so often about what takes long, also while no news comes.
+
+    Args:
+        interval_s: Seconds between two lines.
+        logger: Where the lines go.
+        run_id: Begins each line.
+        describe: Gives the line; empty: there is nothing to say.
+    """
+    ended = threading.Event()
+
+    def tell() -> None:
+        while not ended.wait(interval_s):
+            if text := describe():
+                logger.info("Run %s: %s.", run_id, text)
+
+    # Prefect finds its settings in the context.
+    teller = threading.Thread(
+        target=contextvars.copy_context().run, args=(tell,), daemon=True, name="partwise-teller"
+    )
+    teller.start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
 class ProgressArtifact:
     """A progress bar over partitions in Prefect's UI, moved every two seconds.
 
@@ -216,15 +247,13 @@ class ProgressArtifact:
 @contextmanager
 def listeners(run_id: str, partitions: int) -> Iterator[list[ProgressListener]]:
     """Give whoever is to hear of a run's progress: Prefect's UI, the log, a bar in a terminal."""
-    logger = get_run_logger()
-    artifact = ProgressArtifact(f"{flow_run.flow_name}-progress", partitions)
-    chosen: list[ProgressListener] = [
-        artifact,
-        FailureLines(logger, run_id),
-        LeftoverLines(logger, run_id),
-    ]
+    logger = run_logger()
+    chosen: list[ProgressListener] = [FailureLines(logger, run_id), LeftoverLines(logger, run_id)]
     with ExitStack() as stack:
-        stack.callback(artifact.close)
+        if not is_direct():
+            artifact = ProgressArtifact(f"{flow_run.flow_name}-progress", partitions)
+            stack.callback(artifact.close)
+            chosen.append(artifact)
         if sys.stderr.isatty():
             bar = stack.enter_context(_terminal_bar())
             yield [*chosen, TerminalBar(bar, run_id, partitions)]

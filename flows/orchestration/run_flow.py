@@ -4,6 +4,7 @@ import functools
 import inspect
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -24,24 +25,32 @@ from prefect.settings import (
 )
 from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from pydantic import BaseModel, ValidationError
+from pydantic_core import PydanticSerializationError
 
 from partwise.errors import InputError, PartwiseError, RunCancelled, RunFailed
 from partwise.flows.orchestration.announcement import announce
+from partwise.flows.orchestration.direct import direct_call, runs_directly, say_so
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
+from partwise.flows.orchestration.interruption import interruption, noticed, watched_work
 from partwise.flows.orchestration.run_ids import fill_in, run_id_of_flow_run
+from partwise.flows.orchestration.source_lines import source_lines
 from partwise.flows.orchestration.states import (
+    cancelled,
     ended_early,
-    interrupted,
+    mask_logs,
     refused,
     result_of,
     state_of,
+    unexpected,
 )
+from partwise.flows.orchestration.suspension import suspension
+from partwise.redaction import masked
 from partwise.runs.documents import RunKind
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import is_work_pool
 from partwise.sources.opening import OpenedData
-from partwise.store.url_secrets import masked
+from partwise.tasks.steps import named
 
 TASK_THREADS = 16
 LARGEST_PARAMETER_BYTES = 32 << 10
@@ -84,35 +93,14 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         self, fn: Callable[P, R], name: str, kind: FlowKind, opaque: Sequence[str]
     ) -> None:
         self._opaque = tuple(opaque)
-        signature = inspect.signature(fn)
+        self._kind = kind
+        self._function: Callable[..., R] = fn
 
         @functools.wraps(fn)
         def body(*args: Any, **kwargs: Any) -> State[Any]:
-            bound = signature.bind(*args, **kwargs)
-            for key, value in bound.arguments.items():
-                if isinstance(value, _Opaque):
-                    bound.arguments[key] = value.value
-            run_id = _run_id(bound.arguments, kind)
-            bound.arguments["run_id"] = run_id
-            for name in USED_RUN_IDS:
-                if "{" in (template := bound.arguments.get(name) or ""):
-                    bound.arguments[name] = run_id_of_flow_run(template, kind)
-            try:
-                run = fn(*bound.args, **bound.kwargs)
-            except (KeyboardInterrupt, TerminationSignal):
-                return interrupted(run_id)
-            except (RunFailed, RunCancelled) as error:
-                # Of a stage of a pipeline.
-                return ended_early(error)
-            except PartwiseError as error:
-                return refused(error)
-            ended = _ended.get()
-            if ended is not None:
-                ended.append(run)
-            if not is_work_pool(bound.arguments.get("compute_target")):
-                # There, the flow run that did the work has told of it.
-                announce(run)
-            return state_of(run)
+            arguments = self._fill_in(inspect.signature(fn).bind(*args, **kwargs).arguments)
+            with suspension() as suspended:
+                return suspended.settle(self._end_of(arguments))
 
         super().__init__(
             fn=body,
@@ -123,7 +111,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
-        """Run the flow.
+        """Run the flow: as a flow run of Prefect, or without it where no server is named.
 
         Returns:
             The run, when it ended with SUCCESS, PARTIAL_FAILURE or SKIPPED.
@@ -139,12 +127,25 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         ended: list[Any] = []
         token = _ended.set(ended)
         try:
-            with _settings():
-                start_embedded_server()
-                run: R = super().__call__(*bound.args, **bound.kwargs)
+            with interruption() as interrupted_call, watched_work() as work:
+                mask_logs()
+                try:
+                    if runs_directly():
+                        return self._call_directly(bound)
+                    with _settings():
+                        start_embedded_server()
+                        run: R = super().__call__(*bound.args, **bound.kwargs)
+                except KeyboardInterrupt:
+                    if interrupted_call.has_pressed:
+                        # Something hung, and was left to itself; Prefect's server perhaps.
+                        forget_unsent()
+                    run_id = str(bound.arguments.get("run_id") or "")
+                    raise cancelled(run_id, has_begun=work.has_begun) from None
                 return run
-        except (RunFailed, RunCancelled) as error:
-            # By way of Prefect's engine it has gathered forty lines that tell nobody anything.
+        except PartwiseError as error:
+            if os.environ.get("PARTWISE_DEBUG"):
+                raise
+            # Our frames and those of Prefect's engine, forty lines, tell nobody anything.
             raise error.with_traceback(None) from error.__cause__
         except httpx.HTTPError as error:
             if not ended:
@@ -157,6 +158,54 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         finally:
             _ended.reset(token)
 
+    def _call_directly(self, bound: inspect.BoundArguments) -> R:
+        """Run the flow without Prefect; what it returns and raises is what a flow run does."""
+        bound.apply_defaults()
+        with direct_call():
+            arguments = self._fill_in(self.validate_parameters(bound.arguments))
+            with named(arguments["run_id"]):
+                say_so()
+                return result_of(self._carry_out(arguments))
+
+    def _end_of(self, arguments: Mapping[str, Any]) -> State[Any]:
+        """Run the flow within a flow run of Prefect, and return the state that this ends in."""
+        try:
+            run = self._carry_out(arguments)
+        except (RunFailed, RunCancelled) as error:
+            # It was interrupted; or it is that of a stage of a pipeline.
+            return ended_early(error)
+        except PartwiseError as error:
+            return refused(error)
+        except Exception as error:
+            return unexpected(error)
+        ended = _ended.get()
+        if ended is not None:
+            ended.append(run)
+        if not is_work_pool(arguments.get("compute_target")):
+            # There, the flow run that did the work has told of it.
+            announce(run)
+        return state_of(run)
+
+    def _carry_out(self, arguments: Mapping[str, Any]) -> R:
+        with watched_work() as work:
+            try:
+                with noticed(), source_lines():
+                    return self._function(**arguments)
+            except (KeyboardInterrupt, TerminationSignal):
+                raise cancelled(arguments["run_id"], has_begun=work.has_begun) from None
+
+    def _fill_in(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments with data as it is, and run IDs in place of their templates."""
+        filled = {
+            key: value.value if isinstance(value, _Opaque) else value
+            for key, value in arguments.items()
+        }
+        filled["run_id"] = _run_id(filled, self._kind)
+        for name in USED_RUN_IDS:
+            if "{" in (template := filled.get(name) or ""):
+                filled[name] = run_id_of_flow_run(template, self._kind)
+        return filled
+
     def validate_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Validate all parameters but those that hold data.
 
@@ -164,6 +213,8 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
             InputError: One is of a wrong type, or none of the choices.
             RunIdError: The run ID, or what its template comes to, is no safe name.
         """
+        # Where a worker of Prefect's runs the flow, this is the first that is called of it.
+        mask_logs()
         kept = {key: value for key, value in parameters.items() if isinstance(value, _Opaque)}
         blank = {key: None if key in kept else value for key, value in parameters.items()}
         try:
@@ -224,21 +275,30 @@ def _stored(value: Any) -> Any:
     if isinstance(value, _Opaque):
         return f"<{type(value.value).__name__}>"
     if isinstance(value, BaseModel):
-        value = value.model_dump(mode="json")
+        value = _dumped(value)
     elif isinstance(value, PurePath):
         value = str(value)
     elif isinstance(value, list | tuple):
-        value = [
-            item.model_dump(mode="json") if isinstance(item, BaseModel) else item for item in value
-        ]
+        value = [_dumped(item) if isinstance(item, BaseModel) else item for item in value]
     try:
         # A URI where a block's name or a path belongs may have a password in it.
         value = masked(value)
         text = json.dumps(value)
     except (TypeError, ValueError, RecursionError):
-        name = getattr(value, "__qualname__", type(value).__name__)
-        return f"<{name}>"
+        return _named(value)
     return value if len(text) <= LARGEST_PARAMETER_BYTES else f"<{type(value).__name__}>"
+
+
+def _dumped(model: BaseModel) -> dict[str, Any]:
+    try:
+        return model.model_dump(mode="json")
+    except PydanticSerializationError:
+        # A trainer with a function of the caller's; a block has none, and takes no fallback.
+        return model.model_dump(mode="json", fallback=_named)
+
+
+def _named(value: Any) -> str:
+    return f"<{getattr(value, '__qualname__', type(value).__name__)}>"
 
 
 def _parameters() -> Mapping[str, Any]:

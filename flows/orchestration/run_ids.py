@@ -5,8 +5,6 @@ import secrets
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from prefect.context import FlowRunContext
-
 from partwise.errors import RunIdError
 from partwise.runs.documents import check_run_id
 
@@ -79,6 +77,9 @@ def run_id_of_flow_run(template: str, kind: str) -> str:
     Raises:
         RunIdError: The template cannot be filled in.
     """
+    # The command line makes up names without Prefect.
+    from prefect.context import FlowRunContext
+
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return fill_in(template, datetime.now(UTC)) if template else new_run_id(kind)

@@ -1,13 +1,18 @@
 """The Prefect states that runs end in, and what they tell whoever looks at a flow run."""
 
+import logging
+import os
 from typing import Any, NoReturn, TypeVar
 
 import pyarrow.compute as pc
 from prefect.client.schemas.objects import State
+from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Completed, Failed
 
+from partwise.engine.failures import describe_error
 from partwise.errors import PartwiseError, RunCancelled, RunFailed
 from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.redaction import without_secrets
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 
@@ -58,13 +63,21 @@ def result_of(run: R) -> R:
     return run
 
 
-def interrupted(run_id: str) -> State[Any]:
-    """Return the state of a flow run that was cancelled before or after its partitions ran."""
-    message = (
-        f"The run {run_id!r} was interrupted. What is committed is kept; the same call with "
-        "on_existing_artifacts='resume' goes on with it."
-    )
-    return Cancelled(message=message, data=RunCancelled(message, None))
+def cancelled(run_id: str, *, has_begun: bool) -> RunCancelled:
+    """Return the error of a call that was cancelled before or after its partitions ran.
+
+    Args:
+        run_id: The run of the call; empty: it has no name yet.
+        has_begun: Whether something of it may have been begun.
+    """
+    run = f"The run {run_id!r}" if run_id else "The call"
+    message = f"{run} was interrupted before anything was begun: there is nothing to go on with."
+    if has_begun:
+        message = (
+            f"{run} was interrupted. What is committed is kept; the same call with "
+            "on_existing_artifacts='resume' goes on with it."
+        )
+    return RunCancelled(message, None)
 
 
 def refused(error: PartwiseError) -> State[Any]:
@@ -75,6 +88,44 @@ def refused(error: PartwiseError) -> State[Any]:
     """
     message = f"{type(error).__name__}: {error}"
     return Failed(message=message, data=error.with_traceback(None))
+
+
+def unexpected(error: Exception) -> State[Any]:
+    """Return the state of a flow run that an error of somebody else's has ended.
+
+    It says what Prefect would say, without secrets that a library may have put into its message.
+    """
+    failure = describe_error(error)
+    get_run_logger().error("Encountered exception during execution:\n%s", failure.traceback)
+    message = f"Flow run encountered an exception: {failure.error_type}: {failure.message}"
+    return Failed(message=message, data=error)
+
+
+class Masking(logging.Filter):
+    """Masks secrets in all that Prefect logs of flow runs and task runs, tracebacks included.
+
+    Of an error of ours it leaves the sentence: the traceback is one of Prefect's engine.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Mask what a record says, and let it pass."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, PartwiseError) and not os.environ.get("PARTWISE_DEBUG"):
+            record.msg, record.args = f"{type(error).__name__}: {error}", None
+            record.exc_info = record.exc_text = None
+        record.msg, record.args = without_secrets(record.getMessage()), None
+        if record.exc_info:
+            text = logging.Formatter().formatException(record.exc_info)
+            record.exc_text = without_secrets(text)
+        return True
+
+
+def mask_logs() -> None:
+    """Have secrets masked in what Prefect logs of flow runs and task runs of this process."""
+    for name in ("prefect.flow_runs", "prefect.task_runs"):
+        found = logging.getLogger(name)
+        if not any(isinstance(each, Masking) for each in found.filters):
+            found.addFilter(Masking())
 
 
 def _raise(error: Exception) -> NoReturn:
@@ -99,9 +150,11 @@ def _explain(run: Run) -> str:
         f"{row['count']} x {row['error_type']}: {' '.join(row['error_message'].split())[:300]}"
         for row in run.failures().slice(0, 3).to_pylist()
     ]
-    lost = pc.equal(run.partitions["status"], PartitionStatus.INTERNAL_ERROR.value)
-    reasons = run.partitions["reason"].filter(lost).to_pylist()
-    if reasons:
-        causes.append(f"{len(reasons)} x INTERNAL_ERROR: {' '.join(reasons[0].split())[:300]}")
+    lost = pc.equal(run.ledger["status"], PartitionStatus.INTERNAL_ERROR.value)
+    rows = run.ledger.filter(lost).select(["reason", "error_message"]).to_pylist()
+    if rows:
+        # Of a rank whose worker was lost, the reason stands where errors do.
+        why = rows[0]["reason"] or rows[0]["error_message"] or "nobody knows why"
+        causes.append(f"{len(rows)} x INTERNAL_ERROR: {' '.join(why.split())[:300]}")
     tail = f" First causes: {'; '.join(causes)}" if causes else ""
     return f"The run {run.run_id!r} ended with {message}{tail}"

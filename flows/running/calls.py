@@ -4,7 +4,7 @@ import dataclasses
 import hashlib
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel, JsonValue, TypeAdapter
@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.environments.environment import Environment
-from partwise.errors import InputError
+from partwise.errors import InputError, PartwiseError, RunFormatError, SerdeError
 from partwise.fingerprints.functions import (
     CodeFingerprint,
     arguments_fingerprint,
@@ -21,7 +21,7 @@ from partwise.fingerprints.functions import (
 )
 from partwise.fingerprints.libraries import library_version
 from partwise.gangs.options import GangOptions
-from partwise.models.serdes import SERDES, serde_name
+from partwise.models.serdes import SERDES, ModelSerde, serde_name
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
 from partwise.runs.claim import Intent
@@ -29,8 +29,10 @@ from partwise.runs.documents import to_json
 from partwise.sources.descriptions import SourceDescription
 from partwise.sources.input_files import checksums
 from partwise.sources.opening import data_of_recipe
-from partwise.trainers import Best, TrainerSettings, resolve_trainer
+from partwise.trainers import Best, TrainerSettings, Tuned, resolve_trainer
+from partwise.trainers.allowed_modules import check_allowed
 from partwise.trainers.distributed import DistributedSettings
+from partwise.trainers.scored import LabelSettings
 from partwise.trainers.torch_distributor import TorchDistributor
 
 FUNCTIONS = ("trainer", "predict", "function", "inputs", "exporter")
@@ -52,6 +54,16 @@ _OPTIONS: Mapping[str, type[BaseModel]] = {
     "gang": GangOptions,
     "environment": Environment,
 }
+
+
+FLOWS = (
+    *("train_models", "train_distributed", "tune_model", "find_portfolio", "run_script"),
+    *("run_inference", "map_partitions", "export_models", "export_transformers"),
+    "validate_exports",
+)
+"""Those whose calls are written down."""
+_COLUMNS = frozenset({"label", "features", "columns", "partition_by", "keep_columns", "weight"})
+"""Settings that name columns, which may look like the name of a function."""
 
 
 class _CannotRepeatError(Exception):
@@ -124,11 +136,11 @@ def _fingerprint_code(
         if isinstance(value, str) and (name in FUNCTIONS or names_function(value)):
             deciding[name] = resolve_trainer(value)
     files = deciding.pop("inputs") if _are_files(deciding.get("inputs")) else ()
-    libraries: tuple[str, ...] = ()
     trainer: Any = deciding.get("trainer")
-    if hasattr(trainer, "libraries"):
+    libraries: tuple[str, ...] = ()
+    if isinstance(trainer, LabelSettings):
         libraries = (*trainer.libraries, "partwise")
-    if version is None and hasattr(trainer, "resolved"):
+    if version is None and isinstance(trainer, Best | Tuned):
         deciding["trainer"] = trainer.resolved()
     elif isinstance(trainer, Best):
         deciding["trainer"] = trainer.map_functions(_name_of)
@@ -178,24 +190,73 @@ def _fingerprint_inputs(
         return None
 
 
-def read_call(call: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def read_call(call: Mapping[str, Any], *, is_own: bool = False) -> tuple[str, dict[str, Any]]:
     """Return the flow's name and the arguments of a call that `describe_intent` wrote down.
 
     Of a call that cannot be repeated, what is known is there: no data where the rows were in
     memory.
 
+    Args:
+        call: As it is written down.
+        is_own: Whether a key of this process signed it. Another one may name functions and classes
+            of allowed modules only, whatever its caller trusts.
+
     Raises:
+        RunFormatError: It is no call that partwise writes down.
         InputError: A class of the call's is not there any more.
+        FunctionError: It names a module that it must not.
     """
-    if call["flow"] == "run_script":
-        # Of plain values only.
-        return call["flow"], dict(call["arguments"])
-    arguments = {name: _from_json(name, value) for name, value in call["arguments"].items()}
-    arguments["version"] = call["version"]
-    if (recipe := call["data"]) is not None:
-        arguments |= {"data": data_of_recipe(recipe), "columns": recipe["columns"]}
-        arguments["filter"] = recipe["filter"]
-    return call["flow"], arguments
+    try:
+        flow, arguments = call["flow"], dict(call["arguments"])
+        if flow not in FLOWS:
+            raise ValueError(f"there is no flow {str(flow)[:80]!r}")
+        if not is_own:
+            for name in _names_of_functions(arguments):
+                check_allowed(name)
+        if flow == "run_script":
+            # Of plain values only.
+            return flow, arguments
+        read = {name: _from_json(name, value, is_own) for name, value in arguments.items()}
+        read["version"] = call["version"]
+        if (recipe := call["data"]) is not None:
+            read |= {"data": data_of_recipe(recipe), "columns": recipe["columns"]}
+            read["filter"] = recipe["filter"]
+    except PartwiseError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise RunFormatError(
+            f"The call that is written down cannot be read ({type(error).__name__}: {reason}); "
+            "repeat the call itself."
+        ) from error
+    return flow, read
+
+
+def function_names(call: Mapping[str, Any]) -> list[str]:
+    """Return what a call that is written down would have imported: "package.module:name"."""
+    return list(_names_of_functions(call["arguments"]))
+
+
+def _names_of_functions(arguments: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in arguments.items():
+        if name in (*FUNCTIONS, *MAYBE_FUNCTIONS) and not _are_files(value):
+            yield from _function_texts(value)
+        if name == "serde" and value is not None and value["name"] not in SERDES:
+            yield value["name"]
+
+
+def _function_texts(value: Any) -> Iterator[str]:
+    """Yield the texts in settings that may be imported as functions."""
+    if isinstance(value, str):
+        if names_function(value):
+            yield value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            if key not in _COLUMNS:
+                yield from _function_texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _function_texts(each)
 
 
 def _to_json(name: str, value: Any) -> JsonValue:
@@ -273,7 +334,7 @@ def _serde_to_json(value: Any) -> JsonValue:
         raise _CannotRepeatError(f"the settings of serde= {name!r} are not plain") from error
 
 
-def _from_json(name: str, value: Any) -> Any:
+def _from_json(name: str, value: Any, is_own: bool) -> Any:
     if value is None:
         return None
     if name in FUNCTIONS and isinstance(value, dict):
@@ -283,8 +344,7 @@ def _from_json(name: str, value: Any) -> Any:
         adapter: TypeAdapter[Any] = TypeAdapter(TrainerSettings | DistributedSettings)
         return adapter.validate_python(value)
     if name == "serde":
-        kind: Callable[..., Any] = SERDES.get(value["name"]) or _import(value["name"])
-        return kind(**value["settings"])
+        return _serde_from_json(value["name"], value["settings"], is_own)
     if name == "output" and isinstance(value, dict):
         return Table(**value)
     if name in _OPTIONS:
@@ -294,9 +354,32 @@ def _from_json(name: str, value: Any) -> Any:
     return value
 
 
-def _import(name: str) -> Any:
-    module, _, qualname = name.partition(":")
+def _serde_from_json(name: str, settings: Mapping[str, Any], is_own: bool) -> ModelSerde:
+    """Make a serde of its class and plain settings: a class of serdes, and nothing else.
+
+    Raises:
+        InputError: There is no such class.
+        FunctionError: A document must not name its module.
+        SerdeError: It is no class of serdes, or takes no such settings.
+    """
+    kind: Any = SERDES.get(name)
+    if kind is None:
+        if not is_own:
+            check_allowed(name)
+        module, _, qualname = name.partition(":")
+        try:
+            kind = getattr(importlib.import_module(module), qualname)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"The serde {name!r} cannot be imported: {error}") from error
+    # Looked at before it is called: anything that can be called could be named here.
+    is_class = isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    known = {*dir(kind), *(each.name for each in dataclasses.fields(kind))} if is_class else set()
+    if not known >= {"filename", "read", "write"}:
+        raise SerdeError(f"{name!r}, which a call names as its serde, is no class of serdes.")
     try:
-        return getattr(importlib.import_module(module), qualname)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"The serde {name!r} cannot be imported: {error}") from error
+        made = kind(**settings)
+    except TypeError as error:
+        raise SerdeError(f"The serde {name!r} takes no such settings: {error}.") from error
+    if not isinstance(made, ModelSerde):
+        raise SerdeError(f"{name!r}, which a call names as its serde, is no ModelSerde.")
+    return made

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Protocol
+from typing import IO, Any, Protocol
 from urllib.parse import urlsplit
 
 import psutil
@@ -23,7 +23,7 @@ from distributed import Client
 from distributed.deploy.cluster import Cluster as DaskCluster
 
 from partwise.blocks import RemoteCluster
-from partwise.engine.scaling import known_workers
+from partwise.cluster_calls import ANSWER_S, known_workers, no_answer
 from partwise.errors import ClusterError, InputError
 from partwise.flows.running.connections import connect
 
@@ -228,7 +228,16 @@ class _OnThisMachine:
             self._start()
         if missing < 0:
             # Idle ones first; a shard of a busy one goes to another worker.
-            self._client.retire_workers(n=-missing)
+            scheduler: Any = self._client.scheduler
+            try:
+                self._client.sync(
+                    scheduler.retire_workers,
+                    n=-missing,
+                    close_workers=True,
+                    callback_timeout=ANSWER_S,
+                )
+            except TimeoutError as error:
+                raise no_answer(ANSWER_S) from error
 
     def _start(self) -> None:
         block = self._cluster

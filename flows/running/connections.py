@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from partwise.blocks import (
     ArtifactStore,
     CudaCluster,
+    CustomCluster,
     FileSource,
     LocalCluster,
     RemoteCluster,
@@ -21,6 +22,8 @@ from partwise.blocks import (
 from partwise.datasets.dataset import resolve_references
 from partwise.engine.scaling import ClusterWorker, cluster_workers
 from partwise.errors import ClusterError, InputError
+from partwise.flows.orchestration.direct import runs_directly
+from partwise.flows.orchestration.embedded_server import start_embedded_server
 from partwise.flows.running.parameters import (
     Cluster,
     ClusterParameter,
@@ -30,14 +33,16 @@ from partwise.flows.running.parameters import (
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table
+from partwise.redaction import remember
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.remote_files import bucket_of
 from partwise.sources.references import is_reference
 from partwise.sources.sql.query import Query
 from partwise.store.credentials import set_credentials
+from partwise.store.signing import set_signing_keys
 from partwise.store.store import Store
 
-_CLUSTERS = (LocalCluster, CudaCluster, RemoteCluster)
+_CLUSTERS = (LocalCluster, CudaCluster, RemoteCluster, CustomCluster)
 _ADDRESSES = ("tcp://", "tls://")
 
 
@@ -56,6 +61,8 @@ def open_store(store: StoreParameter) -> Store:
     )
     if keys := _keys(store):
         set_credentials(opened.url, keys)
+    if store.signing_keys is not None:
+        set_signing_keys(store.signing_keys.get_secret_value())
     return opened
 
 
@@ -110,7 +117,7 @@ def open_rows(data: Any) -> Any:
         data.uri,
         driver=data.driver,
         order_by=tuple(data.order_by),
-        password=None if data.password is None else data.password.get_secret_value(),
+        password=_password(data),
         block=_saved_name(data),
     )
 
@@ -143,9 +150,17 @@ def open_output(output: OutputParameter) -> Output | None:
         output.table,
         output.uri,
         driver=output.driver,
-        password=None if output.password is None else output.password.get_secret_value(),
+        password=_password(output),
         block=_saved_name(output),
     )
+
+
+def _password(block: SqlSource | SqlTable) -> str | None:
+    if block.password is None:
+        return None
+    password = block.password.get_secret_value()
+    remember([password])
+    return password
 
 
 def names_block(value: Any, kind: type[Block]) -> TypeGuard[str]:
@@ -165,6 +180,8 @@ def _files(block: FileSource) -> Files:
         schema=block.schema_policy,
         types=block.types,
         file_column=block.file_column or None,
+        csv=block.csv,
+        excel=block.excel,
         endpoint_url=block.endpoint_url,
         region=block.region,
         profile=block.profile,
@@ -207,6 +224,14 @@ def open_cluster(cluster: ClusterParameter) -> Cluster:
 
 
 def _load(kind: type[Block], name: str) -> Any:
+    if runs_directly():
+        raise InputError(
+            f"The block {name!r} is kept by a Prefect server, and none is named: set "
+            "PREFECT_API_URL to its address; or run the command with --prefect, for one that was "
+            "saved on this machine without a server."
+        )
+    # Outside of flows too: one that Prefect embeds by itself lets in whoever is on the machine.
+    start_embedded_server()
     try:
         return kind.load(name.partition("/")[2])
     except ValueError as error:
@@ -236,7 +261,7 @@ def connect(cluster: Cluster) -> Iterator[Client]:
 def workers_at_most(cluster: Cluster, client: Client) -> list[ClusterWorker]:
     """Return the workers of a cluster, those included that it may start while a run is at work."""
     workers = cluster_workers(client)
-    most = cluster.max_workers if isinstance(cluster, LocalCluster) else 0
+    most = cluster.max_workers if isinstance(cluster, LocalCluster | CustomCluster) else 0
     numbers = range(len(workers), most if workers else 0)
     # The GPUs of the machine are counted with the workers that are there.
     to_come = [replace(workers[0], address=f"to come: {number}", gpus=()) for number in numbers]

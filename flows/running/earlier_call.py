@@ -1,12 +1,19 @@
-"""What a run was begun with, for the runs that follow it: its rows, its trainer, its settings."""
+"""What a run was begun with, for the runs that follow it: its rows, its trainer, its settings.
 
-from dataclasses import dataclass
+Of a run that was made elsewhere nothing is called and nothing connected to, unless the caller says
+that he trusts it (`partwise.flows.running.trust`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal
 
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
-from partwise.flows.running.calls import read_call
+from partwise.flows.running.calls import function_names, read_call
 from partwise.flows.running.connections import open_rows
+from partwise.flows.running.trust import check_trusted, is_made_here
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys
@@ -15,28 +22,47 @@ from partwise.sources.opening import open_source
 from partwise.trainers import HoldoutTrainer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EarlierCall:
     """The call of a run, as far as it is written down."""
 
     run: Run
-    arguments: dict[str, Any]
-    """Without "data" where the rows were a frame in memory; without what was not written down."""
+    call: Mapping[str, Any] = field(default_factory=dict)
+    """As it is written down; empty where it is not."""
+    trust: bool = False
+    """Whether the caller trusts a run that was made elsewhere."""
 
     @classmethod
-    def of(cls, run: Run) -> "EarlierCall":
-        """Read the call of a run's newest generation."""
+    def of(cls, run: Run, *, trust: bool = False) -> "EarlierCall":
+        """Read the call of a run's newest generation; none of it is used yet."""
         if not run.generation:
-            return cls(run=run, arguments={})
+            return cls(run=run)
         document = run.read_generation_document()
-        call = document.call or document.call_known
-        return cls(run=run, arguments={} if call is None else read_call(call)[1])
+        return cls(run=run, call=document.call or document.call_known or {}, trust=trust)
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """Its arguments: without "data" where the rows were a frame in memory.
+
+        Raises:
+            TrustError: The run was made elsewhere.
+        """
+        if not self.call:
+            return {}
+        check_trusted(self.run, self.call, trust=self.trust)
+        return read_call(self.call, is_own=is_made_here(self.run))[1]
+
+    def _plain(self, argument: str) -> Any:
+        """Return an argument as it is written down; None: there is none."""
+        arguments = self.call.get("arguments")
+        return arguments.get(argument) if isinstance(arguments, Mapping) else None
 
     def open_rows(self, data: Any, columns: Any, filter: Any) -> Source:  # noqa: A002
         """Open the rows that a caller gives, or those of the run where none are given.
 
         Raises:
             InputError: None are given, and those of the run are unknown.
+            TrustError: None are given, and the run was made elsewhere.
             SourceError: They cannot be read.
         """
         if not _is_empty(data):
@@ -69,17 +95,32 @@ class EarlierCall:
     @property
     def seed(self) -> int:
         """The run's seed, which drew the held-out rows."""
-        return int(self.arguments.get("seed", 0))
+        seed = self._plain("seed")
+        return seed if isinstance(seed, int) else 0
 
     @property
     def trainer(self) -> HoldoutTrainer | None:
-        """The built-in trainer, which says what was held out; None: it was another function."""
-        trainer = self.arguments.get("trainer")
+        """The built-in trainer, which says what was held out; None: it was another function.
+
+        Raises:
+            TrustError: Its settings name a function, and the run was made elsewhere.
+        """
+        settings = self._plain("trainer")
+        if not isinstance(settings, Mapping):
+            return None
+        plain = {**self.call, "arguments": {"trainer": settings}, "data": None, "version": None}
+        if function_names(plain):
+            check_trusted(self.run, self.call, trust=self.trust)
+        trainer = read_call(plain, is_own=is_made_here(self.run))[1]["trainer"]
         return trainer if isinstance(trainer, HoldoutTrainer) else None
 
     def named(self, argument: Literal["inputs", "exporter"]) -> str:
-        """Return what an export run was given by name; empty: nothing, or what has no name."""
-        name = self.arguments.get(argument)
+        """Return what an export run was given by name; empty: nothing, or what has no name.
+
+        Raises:
+            TrustError: It was given one, and was made elsewhere.
+        """
+        name = self.arguments.get(argument) if self._plain(argument) else None
         return name if isinstance(name, str) else ""
 
 

@@ -7,8 +7,6 @@ from typing import Any
 
 from distributed import Client
 from prefect.exceptions import TerminationSignal
-from prefect.futures import wait
-from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
 from partwise.connector.rank_staging import rank_source
@@ -18,6 +16,8 @@ from partwise.engine.packages import build_on_workers
 from partwise.engine.payload import pack_work
 from partwise.engine.scaling import cluster_workers
 from partwise.flows.orchestration.gang_lines import GangLines
+from partwise.flows.orchestration.interruption import allow, note_work
+from partwise.flows.orchestration.progress import told_every
 from partwise.flows.running.connections import connect, open_cluster, open_store
 from partwise.flows.running.execution import (
     CANCEL_TIMEOUT_S,
@@ -42,6 +42,7 @@ from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.store.store import Store
 from partwise.tasks.run_gang import run_gang_step
+from partwise.tasks.steps import await_steps, begin_step, run_logger
 
 
 def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParameter) -> Run:
@@ -58,7 +59,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         cluster: The Dask cluster, likewise.
     """
     opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
-    clock, logger, identity = Clock(), get_run_logger(), plan.identity
+    clock, logger, identity = Clock(), run_logger(), plan.identity
     pack_work(plan.work, plan.name)
     opened_store.check_writable()
     with ExitStack() as stack:
@@ -91,6 +92,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             _keep_files(plan, opened_store)
             target = _stage_payload(plan, folder, client, token)
         spec = _specify(plan, claim, token, placement, target)
+        note_work()
         claim.begin(n_shards=1, intent=plan.intent, partitions=spec.world_size)
         logger.info(
             "Run %s: %d ranks on %d workers, CPUs of each rank: %d.",
@@ -100,7 +102,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             spec.threads,
         )
         with clock.stage("gang"):
-            ends, stopped, cause = _drive(client, spec)
+            ends, stopped, cause = _drive(client, spec, plan.options.report_interval_s)
         run = commit_ranks(
             claim,
             ends,
@@ -161,29 +163,33 @@ def _specify(
         grace_s=options.grace_s,
         join_timeout_s=options.join_timeout_s,
         max_restarts=options.max_restarts,
+        silence_s=options.silence_s,
         resumable=claim.resumable_generations(plan.intent),
         resume_from=plan.resume_from,
     )
 
 
 def _drive(
-    client: Client, spec: GangSpec
+    client: Client, spec: GangSpec, interval_s: float
 ) -> tuple[Sequence[RankEnd], Stop | None, BaseException | None]:
-    """Run the gang as one Prefect task run.
+    """Run the gang as one step.
 
     Returns:
         How its ranks ended; why it was stopped; and what the rank that is to blame raised.
     """
-    driver = GangDriver(client, spec, GangLines(get_run_logger(), spec.run_id))
-    future = run_gang_step.submit(driver, spec.world_size)
+    logger = run_logger()
+    driver = GangDriver(client, spec, GangLines(logger, spec.run_id))
+    step = begin_step(run_gang_step, driver, spec.world_size)
+    with told_every(interval_s, logger, spec.run_id, driver.longest):
+        try:
+            await_steps([step])
+        except (KeyboardInterrupt, TerminationSignal):
+            # The ranks have their grace; the run is then completed as cancelled, not left open.
+            allow(spec.grace_s)
+            driver.stop(CANCELLED)
+            await_steps([step], spec.grace_s + CANCEL_TIMEOUT_S)
     try:
-        wait([future])
-    except (KeyboardInterrupt, TerminationSignal):
-        # The ranks have their grace; the run is then completed as cancelled, not left open.
-        driver.stop(CANCELLED)
-        wait([future], timeout=spec.grace_s + CANCEL_TIMEOUT_S)
-    try:
-        ends: Any = future.result()
+        ends: Any = step.result()
         return ends, None, None
     except GangFailed as failed:
         stopped = failed.stopped or Stop(RunStatus.FAILURE, str(failed).rstrip("."))

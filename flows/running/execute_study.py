@@ -3,19 +3,24 @@
 import pickle
 import secrets
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 
 from distributed import Client
+from distributed import wait as wait_for_tasks
 from prefect.exceptions import TerminationSignal
-from prefect.futures import wait
-from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
+from partwise.cluster_calls import ANSWER_S, ask_workers, in_time
 from partwise.connector.rank_staging import rank_source
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.child_process import end_marked
+from partwise.engine.cluster_watch import LOOK_S, ClusterWatch
+from partwise.engine.driver import FAREWELL_S
 from partwise.engine.payload import pack_work
 from partwise.engine.scaling import Slot, cluster_workers, partition_slots
+from partwise.flows.orchestration.interruption import note_work
+from partwise.flows.orchestration.progress import told_every
 from partwise.flows.running.connections import (
     connect,
     open_cluster,
@@ -29,7 +34,9 @@ from partwise.flows.running.execution import (
     publish_run,
     settle_if_done,
 )
-from partwise.flows.running.parameters import ClusterParameter, StoreParameter
+from partwise.flows.running.parameters import Cluster, ClusterParameter, StoreParameter
+from partwise.gangs.placement import Placement, place_gangs
+from partwise.gangs.work import RankSource
 from partwise.outcomes import CANCELLED, Stop
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
@@ -37,10 +44,14 @@ from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shared_folder import SharedFolder, StagedFile
 from partwise.store.store import Store
 from partwise.studies.driver import StudyDriver, StudyEnd, StudySpec
+from partwise.studies.gang_trials import GangPlan, GangTrials
 from partwise.studies.ledger import Known, complete_study, keep_trials, known_trials
 from partwise.studies.plan import StudyPlan
+from partwise.studies.trials import Trials
 from partwise.studies.worker import end_study, load_rows
+from partwise.studies.worker_trials import WorkerTrials
 from partwise.tasks.run_study import run_study_step
+from partwise.tasks.steps import await_steps, begin_step, run_logger
 
 
 def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParameter) -> Run:
@@ -57,15 +68,14 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
         cluster: The Dask cluster, likewise.
     """
     opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
-    clock, logger, identity = Clock(), get_run_logger(), plan.identity
+    clock, logger, identity = Clock(), run_logger(), plan.identity
     payload = pack_work(plan.work, plan.name)
     opened_store.check_writable()
     with ExitStack() as stack:
         claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
         known = known_trials(claim, plan.intent)
-        if len(known.kept) >= plan.stopping.trials and (
-            settled := settle_if_done(claim, plan.intent, clock)
-        ):
+        has_all = len(known.kept) >= plan.stopping.trials
+        if has_all and (settled := settle_if_done(claim, plan.intent, clock)):
             return settled
         token = secrets.token_hex(6)
         directory = stack.enter_context(run_scratch()) / "shared"
@@ -74,11 +84,11 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
             # Called once the client has left: it ends child processes that outlived their worker.
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(chosen_cluster))
+            watch = stack.enter_context(
+                ClusterWatch(client, identity.run_id, plan.options.silence_s, logger)
+            )
             give_keys(client, opened_store, plan.source)
-        options = plan.options
-        slots = partition_slots(
-            workers_at_most(chosen_cluster, client), options.partition_cpus, options.partition_gpus
-        )
+        places = _find_places(plan, chosen_cluster, client)
         folder = SharedFolder(
             directory,
             opened_store,
@@ -87,15 +97,21 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
             shared=chosen_cluster.shares_filesystem,
         )
         stack.callback(folder.close)
-        stack.callback(client.run, end_study, token, on_error="ignore")
+        stack.callback(_end_study, client, token)
         with clock.stage("load"):
-            rows = _stage_rows(plan, folder, client, opened_store, token)
+            rows = _stage_rows(plan, folder, client, opened_store, token, watch)
+            sources = _stage_sources(plan.gang, folder, client, watch)
+        note_work()
         claim.begin(n_shards=1, intent=plan.intent, partitions=plan.stopping.trials)
         if reason := claim.why_nothing_counts(plan.intent):
             logger.warning("Run %s: %s", identity.run_id, reason)
-        spec = _specify(
-            plan, claim, known, token, slots, folder.write(work_file(token), payload), rows
-        )
+        work = folder.write(work_file(token), payload)
+        spec = _specify(plan, claim, known, token, places, work, rows)
+        trials: Trials = WorkerTrials(client, token)
+        if plan.gang is not None:
+            trials = GangTrials(
+                client, plan.gang, places.gangs, sources, folder, spec.execution, logger
+            )
         keep_trials(spec.execution, known)
         logger.info(
             "Run %s: %d trials, %d at once; %d were kept from before.",
@@ -105,7 +121,7 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
             len(known.kept),
         )
         with clock.stage("tune"):
-            end, stopped = _drive(client, spec)
+            end, stopped = _drive(client, spec, trials, watch)
         with clock.stage("complete"):
             run = complete_study(
                 claim, end, stopped, started_at=clock.started_at, stages=clock.stages
@@ -113,14 +129,35 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
         return publish_run(run)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Places:
+    """Where trials run side by side."""
+
+    slots: Sequence[Slot] = ()
+    gangs: Sequence[Placement] = ()
+
+
+def _find_places(plan: StudyPlan, chosen: Cluster, client: Client) -> _Places:
+    """Find room for trials.
+
+    Raises:
+        InputError: The cluster has none.
+    """
+    if plan.gang is not None:
+        workers = cluster_workers(client)
+        return _Places(gangs=place_gangs(workers, plan.gang.scaling, plan.max_concurrent))
+    cpus, gpus = plan.options.partition_cpus, plan.options.partition_gpus
+    return _Places(slots=partition_slots(workers_at_most(chosen, client), cpus, gpus))
+
+
 def _specify(
     plan: StudyPlan,
     claim: Claim,
     known: Known,
     token: str,
-    slots: Sequence[Slot],
+    places: _Places,
     work: StagedFile,
-    rows: StagedFile,
+    rows: StagedFile | None,
 ) -> StudySpec:
     """Return what the study is asked to do, in the generation that has begun."""
     execution = Execution(
@@ -134,51 +171,86 @@ def _specify(
         training_run_id=None,
         compatible=claim.compatible,
         options=plan.options,
-        limits=plan.options.limits_on(slots),
+        limits=plan.options.limits_on(places.slots),
         work=work,
         environment=plan.environment,
     )
+    room = len(places.gangs or places.slots)
     return StudySpec(
         execution=execution,
         rows=rows,
         fingerprint=plan.intent.source_fingerprint,
         search=plan.search,
         stopping=plan.stopping,
-        slots=max(1, min(len(slots), plan.max_concurrent or len(slots))),
+        slots=max(1, min(room, plan.max_concurrent or room)),
         kept=known.kept,
         again=known.again,
     )
 
 
 def _stage_rows(
-    plan: StudyPlan, folder: SharedFolder, client: Client, store: Store, token: str
-) -> StagedFile:
-    """Have each machine of the cluster write the rows to its disk.
+    plan: StudyPlan,
+    folder: SharedFolder,
+    client: Client,
+    store: Store,
+    token: str,
+    watch: ClusterWatch,
+) -> StagedFile | None:
+    """Have each machine of the cluster write the rows to its disk; None: ranks of gangs read them.
 
     Raises:
         SourceError: They cannot be read or written, or there are none.
     """
-    plan.source.refuse_empty()
-    fragments = rank_source(plan.source, folder, client)
+    if plan.gang is not None:
+        return None
+    fragments = rank_source(plan.source, folder, client, check=watch.look)
     staged = folder.write(f"rows-{token}.pkl", pickle.dumps(fragments))
     one_each = {worker.host: worker.address for worker in cluster_workers(client)}
-    client.gather(
-        [
-            client.submit(load_rows, staged, store, token, workers=[address], pure=False, retries=1)
-            for address in one_each.values()
-        ]
-    )
+    tasks = {
+        address: client.submit(
+            load_rows, staged, store, token, workers=[address], pure=False, retries=1
+        )
+        for address in one_each.values()
+    }
+    for address, task in tasks.items():
+        # Where a worker went away, the first trial on that machine writes the rows.
+        while not task.done() and address in watch.workers():
+            with suppress(TimeoutError):
+                wait_for_tasks([task], timeout=LOOK_S)
+            watch.look()
+        if task.done():
+            task.result(timeout=ANSWER_S)
     return staged
 
 
-def _drive(client: Client, spec: StudySpec) -> tuple[StudyEnd, Stop | None]:
-    """Run the study as one Prefect task run; return how it ended, and why it was stopped."""
-    with StudyDriver(client, spec, get_run_logger()) as driver:
-        future = run_study_step.submit(driver, spec.stopping.trials)
+def _end_study(client: Client, token: str) -> None:
+    # Where the cluster is gone, so is what would have to be tidied there.
+    with suppress(Exception):
+        in_time(FAREWELL_S, ask_workers, client, end_study, token)
+
+
+def _stage_sources(
+    gang: GangPlan | None, folder: SharedFolder, client: Client, watch: ClusterWatch
+) -> dict[str, RankSource]:
+    sources = {} if gang is None else gang.sources
+    return {
+        name: rank_source(each, folder, client, name, watch.look) for name, each in sources.items()
+    }
+
+
+def _drive(
+    client: Client, spec: StudySpec, trials: Trials, watch: ClusterWatch
+) -> tuple[StudyEnd, Stop | None]:
+    """Run the study as one step; return how it ended, and why it was stopped."""
+    logger, options = run_logger(), spec.execution.options
+    with (
+        StudyDriver(client, spec, trials, watch, logger) as driver,
+        told_every(options.report_interval_s, logger, spec.execution.run_id, driver.longest),
+    ):
+        step = begin_step(run_study_step, driver, spec.stopping.trials)
         try:
-            wait([future])
+            await_steps([step])
         except (KeyboardInterrupt, TerminationSignal):
             # Workers end their trials; the run is then completed as cancelled, not left open.
-            driver.stop(CANCELLED)
-            wait([future], timeout=CANCEL_TIMEOUT_S)
-        return future.result(), driver.stopped
+            driver.stop(CANCELLED, CANCEL_TIMEOUT_S)
+        return step.result(), driver.stopped

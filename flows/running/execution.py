@@ -3,21 +3,21 @@
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
 from distributed import Client
 from prefect.exceptions import TerminationSignal
-from prefect.futures import wait
-from prefect.logging import get_run_logger
 from prefect.runtime import flow_run
 
+from partwise.cluster_calls import ANSWER_S, in_time
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
 from partwise.engine.child_process import end_marked
+from partwise.engine.cluster_watch import ClusterWatch, Logger
 from partwise.engine.credentials import Credentials
-from partwise.engine.driver import Driver, Logger
+from partwise.engine.driver import Driver
 from partwise.engine.ending import describe_ending
 from partwise.engine.limits import smallest_memory_limit
 from partwise.engine.packages import build_on_workers
@@ -26,7 +26,9 @@ from partwise.engine.payload import name_of, pack_work
 from partwise.engine.plan import Plan
 from partwise.engine.sample import predict, sample_of
 from partwise.engine.scaling import partition_slots
-from partwise.flows.orchestration.progress import listeners
+from partwise.flows.orchestration.interruption import note_work
+from partwise.flows.orchestration.progress import listeners, told_every
+from partwise.flows.orchestration.summary_log import log_summary
 from partwise.flows.running.connections import (
     connect,
     open_cluster,
@@ -34,6 +36,7 @@ from partwise.flows.running.connections import (
     workers_at_most,
 )
 from partwise.flows.running.parameters import ClusterParameter, StoreParameter
+from partwise.formatting import counted, duration
 from partwise.outcomes import CANCELLED, RunStatus
 from partwise.runs.claim import Claim, Intent
 from partwise.runs.completion import complete_run, settle_unchanged
@@ -50,8 +53,10 @@ from partwise.store.store import Store
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.publish_report import publish_report
 from partwise.tasks.run_shards import step_of
+from partwise.tasks.steps import await_steps, begin_step, run_logger, run_step, try_step
 
-CANCEL_TIMEOUT_S = 10.0
+CANCEL_TIMEOUT_S = 2.0
+"""For so long a run that is cancelled waits for workers to commit what they have."""
 MOST_GROUPS = 64
 """Prefect task runs of a flow run, at most, besides the one that loads."""
 
@@ -88,7 +93,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
     """
     opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
     plan = plan.as_sample(opened_store)
-    clock, logger, identity = Clock(), get_run_logger(), plan.identity
+    clock, logger, identity = Clock(), run_logger(), plan.identity
     payload = pack_work(plan.work, name_of(plan.function))
     opened_store.check_writable()
     with ExitStack() as stack:
@@ -102,6 +107,9 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             # Called once the client has left: it ends child processes that outlived their worker.
             stack.callback(end_marked, token)
             client = stack.enter_context(connect(chosen_cluster))
+            watch = stack.enter_context(
+                ClusterWatch(client, identity.run_id, plan.options.silence_s, logger)
+            )
             give_keys(client, opened_store, plan.source)
         if plan.environment is not None:
             with clock.stage("environment"):
@@ -120,7 +128,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         )
         stack.callback(folder.close)
         with clock.stage("load"):
-            sharded = _load(plan, n_shards, client, folder, stack)
+            sharded = _load(plan, n_shards, client, folder, stack, watch)
         limits = options.limits_on(slots)
         memory = smallest_memory_limit(client, limits)
         _announce(plan, sharded, folder, len(slots), memory, logger)
@@ -133,6 +141,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             sharded = plan.choose(sharded)
         params = shard_params(plan.params, identity.key_columns, n_shards, directory)
         chosen = sharded.partitions if sharded.only is None else len(sharded.only)
+        note_work()
         claim.begin(n_shards=n_shards, intent=plan.intent, partitions=chosen)
         if reason := claim.why_nothing_counts(plan.intent):
             logger.warning("Run %s: %s", identity.run_id, reason)
@@ -155,7 +164,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         )
         assignments = plan.assign(execution, sharded, folder, params)
         with clock.stage(identity.kind):
-            driver, receipts = _drive(client, execution, assignments, sharded)
+            driver, receipts = _drive(client, execution, assignments, sharded, watch)
         for sentence in (text for receipt in receipts for text in receipt.damaged):
             logger.warning("Run %s: %s", identity.run_id, sentence)
         with clock.stage("complete"):
@@ -176,8 +185,9 @@ def settle_if_done(claim: Claim, intent: Intent, clock: Clock) -> Run | None:
     """Return the run where a resume of it has nothing to do; None where it has."""
     if not claim.is_settled(intent):
         return None
+    note_work()
     claim.begin(n_shards=0, intent=intent)
-    get_run_logger().info(
+    run_logger().info(
         "Run %s: nothing changed, all partitions are done; 0 to run.", claim.identity.run_id
     )
     return publish_run(settle_unchanged(claim, clock.started_at))
@@ -186,8 +196,9 @@ def settle_if_done(claim: Claim, intent: Intent, clock: Clock) -> Run | None:
 def publish_run(run: Run) -> Run:
     """Have the run's report and artifacts made; without them it is complete all the same."""
     if run.summary is not None and run.status is RunStatus.SKIPPED:
-        get_run_logger().warning("Run %s: %s", run.run_id, run.summary.message)
-    publish_report(run, return_state=True)
+        run_logger().warning("Run %s: %s", run.run_id, run.summary.message)
+    try_step(publish_report, run)
+    log_summary(run_logger(), run)
     return run
 
 
@@ -195,17 +206,32 @@ def give_keys(client: Client, store: Store, *sources: Source, buckets: Sequence[
     """Give the workers the keys of the store, and of the buckets that are read from."""
     of_rows = [bucket for source in sources for bucket in source.buckets()]
     for url, keys in known_credentials([store.url, *of_rows, *buckets]).items():
-        client.register_plugin(Credentials(url, keys))
+        # The scheduler has them then for all workers; one that hangs gets them when it goes on.
+        with suppress(TimeoutError):
+            in_time(ANSWER_S, client.register_plugin, Credentials(url, keys))
 
 
 def _load(
-    plan: Plan, n_shards: int, client: Client, folder: SharedFolder, stack: ExitStack
+    plan: Plan,
+    n_shards: int,
+    client: Client,
+    folder: SharedFolder,
+    stack: ExitStack,
+    watch: ClusterWatch,
 ) -> ShardedRows:
     """Have workers divide the rows into shards, and see that the run can work with them."""
     division = plan.divide(n_shards)
     # Its part files are in use until the run ends: the stack is that of the whole execution.
     cache = stack.enter_context(open_cache(plan.source.description(), division, folder))
-    sharded: ShardedRows = load_partitions(plan.source, division, client, cache, folder)
+    began = time.monotonic()
+
+    def describe() -> str:
+        return f"its rows are divided into shards since {duration(time.monotonic() - began)}"
+
+    with told_every(plan.options.report_interval_s, run_logger(), plan.identity.run_id, describe):
+        sharded = run_step(
+            load_partitions, plan.source, division, client, cache, folder, watch.look
+        )
     plan.check_rows(sharded, partial(read_keys, folder, division.key_columns))
     return sharded
 
@@ -220,11 +246,11 @@ def _announce(
 ) -> None:
     """Log how many rows, partitions and shards there are, and what is odd about them."""
     logger.info(
-        "Run %s: %s rows in %s partitions, %d shards.",
+        "Run %s: %s in %s, %s.",
         plan.identity.run_id,
-        f"{sharded.rows:,}",
-        f"{sharded.partitions:,}",
-        len(sharded.shards),
+        counted(sharded.rows, "row"),
+        counted(sharded.partitions, "partition"),
+        counted(len(sharded.shards), "shard"),
     )
     for warning in warnings_of(sharded, folder, slots, memory):
         logger.warning("Run %s: %s", plan.identity.run_id, warning)
@@ -235,19 +261,25 @@ def _drive(
     execution: Execution,
     assignments: list[ShardAssignment],
     sharded: ShardedRows,
+    watch: ClusterWatch,
 ) -> tuple[Driver, list[ShardReceipt]]:
-    """Run all shards, as Prefect task runs over groups of them."""
+    """Run all shards, as steps over groups of them."""
     step = step_of(execution.kind)
     with (
-        listeners(execution.run_id, sharded.partitions) as progress_listeners,
-        Driver(client, execution, assignments, sharded.partitions, progress_listeners) as driver,
+        listeners(execution.run_id, sharded.partitions) as heard_by,
+        Driver(client, execution, assignments, sharded.partitions, watch, heard_by) as driver,
+        told_every(
+            execution.options.report_interval_s,
+            run_logger(),
+            execution.run_id,
+            driver.longest,
+        ),
     ):
-        futures = [step.submit(group, driver) for group in driver.groups(MOST_GROUPS)]
+        steps = [begin_step(step, group, driver) for group in driver.groups(MOST_GROUPS)]
         try:
-            wait(futures)
+            await_steps(steps)
         except (KeyboardInterrupt, TerminationSignal):
             # Workers commit what they have; the run is then completed as cancelled, not left open.
-            driver.stop(CANCELLED)
-            wait(futures, timeout=CANCEL_TIMEOUT_S)
-        receipts = [receipt for future in futures for receipt in future.result()]
+            driver.stop(CANCELLED, CANCEL_TIMEOUT_S)
+        receipts = [receipt for begun in steps for receipt in begun.result()]
     return driver, receipts

@@ -12,7 +12,14 @@ from typing import Annotated, Any, get_args
 from pydantic import WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.blocks import ArtifactStore, CudaCluster, LocalCluster, RemoteCluster, SqlTable
+from partwise.blocks import (
+    ArtifactStore,
+    CudaCluster,
+    CustomCluster,
+    LocalCluster,
+    RemoteCluster,
+    SqlTable,
+)
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.exports.protocol import Exporter
@@ -22,6 +29,7 @@ from partwise.models.serdes import ModelSerde
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
 from partwise.sources.files.discovery import Format
+from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 from partwise.tables.filters import Filter
 from partwise.tables.schemas import SchemaPolicy
 from partwise.trainers import Best, Tuned
@@ -44,6 +52,8 @@ _FILES = {
         "schema": _TEXT | {"enum": list(get_args(SchemaPolicy)), "default": "cast"},
         "types": {"type": "object", "default": {}},
         "file_column": _TEXT | {"default": ""},
+        "csv": CsvOptions.model_json_schema(),
+        "excel": ExcelOptions.model_json_schema(),
     },
     "required": ["paths"],
 }
@@ -72,6 +82,13 @@ TrainerParameter = (
 )
 SearchedTrainerParameter = (
     ReadyTrainer | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})] | Function
+)
+StudyTrainerParameter = (
+    ReadyTrainer
+    | DistributedXGBoost
+    | DistributedLightGBM
+    | Annotated[str, WithJsonSchema(_TEXT | {"title": "Function"})]
+    | Function
 )
 SpaceParameter = Annotated[
     Any,
@@ -118,7 +135,7 @@ OutputParameter = (
     | SkipJsonSchema[DatasetOutput]
     | Nothing
 )
-Cluster = LocalCluster | CudaCluster | RemoteCluster
+Cluster = LocalCluster | CudaCluster | RemoteCluster | CustomCluster
 ClusterParameter = (
     Cluster | Annotated[str, WithJsonSchema(_TEXT | {"title": "Name or address"})] | Nothing
 )

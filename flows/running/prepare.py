@@ -22,7 +22,7 @@ from partwise.environments.resolution import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError, ModelNotFound
 from partwise.flows.running.calls import describe_intent
 from partwise.models.export_options import ModelFormat
-from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
+from partwise.models.serdes import PROGRAMS, SERDES, ModelSerde, resolve_serde, serde_by_name
 from partwise.outcomes import RunStatus
 from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity, OnExisting
@@ -34,9 +34,10 @@ from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.write import NullKeys
 from partwise.sources.derived import in_blocks
 from partwise.sources.descriptions import Source
+from partwise.tables.column_names import columns_there
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
 from partwise.tables.parquet_types import check_writable
-from partwise.trainers import Best, Tuned, default_predict, resolve_trainer
+from partwise.trainers import Best, Tuned, default_predict, libraries_of, resolve_trainer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,12 +145,8 @@ def prepare_training(
     chosen_serde = resolve_serde(serde)
     request = replace(request, params=given_params(request.params))
     names, keys = keys_of(source, partition_by)
-    function = resolve_trainer(trainer)
-    if isinstance(function, Best | Tuned):
-        function = function.resolved()
-    check_libraries(function, request)
-    if hasattr(function, "check"):
-        function.check(source.schema, key_columns=tuple(names))
+    has_packages = request.packages is not None
+    function = checked_trainer(trainer, source.schema, names, has_packages=has_packages)
     work = TrainWork(function=function, serde=chosen_serde)
     arguments = {
         "partition_by": names,
@@ -169,7 +166,36 @@ def prepare_training(
     return replace(plan, source=narrowed, reads=frozenset(reads))
 
 
-def check_libraries(trainer: Any, request: Request) -> None:
+def checked_trainer(
+    trainer: str | Callable[..., Any],
+    schema: pa.Schema,
+    key_columns: Sequence[str],
+    *,
+    has_packages: bool,
+) -> Any:
+    """Return a trainer, or the function that a name stands for, which goes with the rows.
+
+    Args:
+        trainer: As the caller gives it.
+        schema: Of the rows.
+        key_columns: Those among the columns.
+        has_packages: Whether the run has packages of its own.
+
+    Raises:
+        FunctionError: The name of a function leads nowhere.
+        ColumnError: It needs a column that the rows lack.
+        InputError: A setting of it, or a library that is not installed.
+    """
+    function: Any = resolve_trainer(trainer)
+    if isinstance(function, Best | Tuned):
+        function = function.resolved()
+    check_libraries(function, has_packages=has_packages)
+    if hasattr(function, "check"):
+        function.check(schema, key_columns=tuple(key_columns))
+    return function
+
+
+def check_libraries(trainer: Any, *, has_packages: bool) -> None:
     """Refuse a trainer whose libraries are not installed, unless the run has packages of its own.
 
     Of several candidates, the one without its library would lose on each partition.
@@ -177,8 +203,8 @@ def check_libraries(trainer: Any, request: Request) -> None:
     Raises:
         InputError: With the libraries in its message.
     """
-    names = getattr(trainer, "libraries", ()) if request.packages is None else ()
-    if missing := [name for name in names if find_spec(name) is None]:
+    names = () if has_packages else libraries_of(trainer)
+    if missing := [name for name in names if find_spec(name.partition(".")[0]) is None]:
         extras = " and ".join(f"partwise[{name}]" for name in missing)
         raise InputError(
             f"The trainer needs {', '.join(missing)}, which is not installed here: install "
@@ -259,22 +285,26 @@ def prepare_inference(
     chosen_serde = resolve_serde(serde)
     request = replace(request, params=given_params(request.params))
     given = _names(partition_by)
-    _check_training(training)
-    _check_kept(keep_columns, source.schema)
+    check_training_run(training)
+    check_kept(keep_columns, source.schema)
     one = has_one_model(training)
     if one and not given:
         source = in_blocks(source)
     names, keys = keys_of(source, given or source.schema.names[-1:] if one else given)
     check_output(output, [source.schema.field(name) for name in names])
     models = model = None
+    # A format that runs code when it is read is named by the call: by `serde`, or so.
+    reader = chosen_serde
+    if reader is None and model_format in PROGRAMS:
+        reader = SERDES[model_format]()
     if one:
-        model = trained_model(training, chosen_serde)
+        model = trained_model(training, reader)
     else:
-        _check_keys(training, names, keys)
-        models = trained_models(training, chosen_serde)
+        check_trained_keys(training, names, keys)
+        models = trained_models(training, reader)
     work = InferWork(
         predict=resolve_trainer(predict) if predict else default_predict,
-        serde=chosen_serde,
+        serde=reader,
         training_run_id=training.run_id,
         on_missing_model=on_missing_model,
         key_columns=tuple(names),
@@ -394,7 +424,12 @@ def _known(columns: Sequence[str], schema: pa.Schema) -> list[str]:
     return list(dict.fromkeys(columns))
 
 
-def _check_training(training: Run) -> None:
+def check_training_run(training: Run) -> None:
+    """Refuse a run that has no models to infer with.
+
+    Raises:
+        InputError: With its kind in the message.
+    """
     if training.kind not in ("train", "train-distributed", "tune", "export"):
         raise InputError(
             f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
@@ -402,7 +437,13 @@ def _check_training(training: Run) -> None:
         )
 
 
-def _check_keys(training: Run, names: list[str], keys: tuple[KeyColumn, ...]) -> None:
+def check_trained_keys(training: Run, names: list[str], keys: tuple[KeyColumn, ...]) -> None:
+    """Refuse key columns that are not those of the run that trained the models.
+
+    Raises:
+        InputError: They are other columns.
+        KeyClassError: One has another class than in training.
+    """
     if names != training.document.partition_by:
         raise InputError(
             f"partition_by is {names}, and the training run {training.run_id!r} was partitioned "
@@ -411,9 +452,17 @@ def _check_keys(training: Run, names: list[str], keys: tuple[KeyColumn, ...]) ->
     check_key_classes(training.key_columns, keys, f"the training run {training.run_id!r}")
 
 
-def _check_kept(keep_columns: Sequence[str], schema: pa.Schema) -> None:
+def check_kept(keep_columns: Sequence[str], schema: pa.Schema) -> None:
+    """Refuse columns to keep that are not there, or cannot be written.
+
+    Raises:
+        ColumnError: With the column in the message.
+    """
     known = set(schema.names)
     missing = [name for name in keep_columns if name not in known]
     if missing:
-        raise ColumnError(f"keep_columns names {missing}, which the source does not have.")
+        raise ColumnError(
+            f"keep_columns names {missing}, which the source does not have; "
+            f"{columns_there(schema.names, *missing)}"
+        )
     check_writable(pa.schema([schema.field(name) for name in keep_columns]), "keep_columns names")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -15,7 +15,7 @@ from partwise.exports.protocol import Exporter
 from partwise.exports.works import ComparedRows, ExportWork, Proof, ValidateWork
 from partwise.flows.running.prepare import Request, check_serdes, serdes_of, trained_models
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
-from partwise.models.serdes import ModelSerde, resolve_serde
+from partwise.models.serdes import ModelSerde, refuse_program, resolve_serde
 from partwise.runs.documents import RANK
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
@@ -170,6 +170,7 @@ def prepare_validation(
     inputs: str | Callable[..., Any] | None = None,
     exporter: Exporter | str | None = None,
     serde: ModelSerde | str | None = None,
+    model_format: ModelFormat | Literal[""] = "",
 ) -> Plan:
     """Return the plan of a validation run, and where the exports of each shard are.
 
@@ -182,11 +183,13 @@ def prepare_validation(
         inputs: The user's function that makes the inputs of a module.
         exporter: The user's own exporter, or the name of a function that returns it.
         serde: Reads the models that no native serde wrote.
+        model_format: The format of the exports, where these are programs.
 
     Raises:
         KeyClassError: A key column of the rows has another class than in the export run.
         ModelNotFound: The export run has published nothing.
-        SerdeError: The trained models need a serde that was not given.
+        SerdeError: The trained models need a serde that was not given, or the exports are programs
+            and the caller has not named their format.
     """
     source, keys = _keyed_as(exports, training, source)
     chosen_serde = resolve_serde(serde)
@@ -198,8 +201,12 @@ def prepare_validation(
             f"The export run {exports.run_id!r} ({exports.status.value}) has published nothing; "
             f"partwise runs show {exports.run_id} --failures says why."
         )
+    for name in serdes_of(models):
+        refuse_program(name, model_format)
     check_serdes(models_by_shard(training.ledger), chosen_serde)
-    work = ValidateWork(proof=proof, serde=chosen_serde, export_run_id=exports.run_id)
+    work = ValidateWork(
+        proof=proof, serde=chosen_serde, export_run_id=exports.run_id, model_format=model_format
+    )
     arguments = {
         "export_run_id": exports.run_id,
         "inputs": inputs or None,
@@ -208,6 +215,8 @@ def prepare_validation(
         "serde": chosen_serde,
         "execution": request.execution,
     }
+    if model_format:
+        arguments["model_format"] = model_format
     return request.plan(
         "validate_exports",
         "validate",

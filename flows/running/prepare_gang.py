@@ -17,7 +17,7 @@ from partwise.gangs.spec import RANK_KEY
 from partwise.gangs.work import TrainRankWork
 from partwise.models.serdes import ModelSerde, resolve_serde
 from partwise.runs.claim import Identity
-from partwise.sources.descriptions import Source
+from partwise.sources.descriptions import Source, SourceDescription
 from partwise.trainers import resolve_trainer
 
 TRAIN = "train"
@@ -55,14 +55,9 @@ def prepare_gang(
         SerdeError: There is no serde of this name.
         InputError: An eval set is named like the rows trained on.
     """
-    if TRAIN in eval_sources:
-        raise InputError(f"eval_data names {TRAIN!r}, which are the rows trained on: rename it.")
     chosen_serde = resolve_serde(serde)
     function = resolve_trainer(trainer)
-    sources = {TRAIN: source, **eval_sources}
-    if hasattr(function, "check"):
-        for each in sources.values():
-            function.check(each.schema, key_columns=())
+    sources = gang_sources(source, eval_sources, function)
     about = {name: each.description() for name, each in eval_sources.items()}
     arguments: dict[str, Any] = {
         "trainer": trainer,
@@ -78,13 +73,9 @@ def prepare_gang(
     if request.packages is not None:
         arguments["environment"] = request.environment
         versions = request.packages.versions
-    uses = None
-    if about:
-        prints = sorted((name, each.fingerprint) for name, each in about.items())
-        uses = hashlib.sha256(repr(prints).encode()).hexdigest()
     return GangPlan(
         identity=Identity(run_id=request.run_id, kind="train-distributed", key_columns=RANK_KEY),
-        sources={name: _narrowed(each, function, name) for name, each in sources.items()},
+        sources=sources,
         work=TrainRankWork(function=function, serde=chosen_serde),
         name=name_of(function),
         intent=describe_intent(
@@ -92,7 +83,7 @@ def prepare_gang(
             source.description(),
             arguments,
             request.version or None,
-            uses,
+            eval_fingerprint(about),
             versions,
         ),
         seed=request.seed,
@@ -105,12 +96,38 @@ def prepare_gang(
     )
 
 
+def gang_sources(
+    source: Source, eval_sources: Mapping[str, Source], function: Any
+) -> dict[str, Source]:
+    """Return the rows of a gang by name, checked, with the columns that its trainer reads.
+
+    Raises:
+        ColumnError: The trainer needs a column that rows lack.
+        InputError: An eval set is named like the rows trained on.
+    """
+    if TRAIN in eval_sources:
+        raise InputError(f"eval_data names {TRAIN!r}, which are the rows trained on: rename it.")
+    sources = {TRAIN: source, **eval_sources}
+    if hasattr(function, "check"):
+        for each in sources.values():
+            function.check(each.schema, key_columns=())
+    return {name: narrowed_for(each, function, name) for name, each in sources.items()}
+
+
+def eval_fingerprint(about: Mapping[str, SourceDescription]) -> str | None:
+    """Fingerprint eval sets by what their sources say of themselves; None: there are none."""
+    if not about:
+        return None
+    prints = sorted((name, each.fingerprint) for name, each in about.items())
+    return hashlib.sha256(repr(prints).encode()).hexdigest()
+
+
 def _place(scaling: ScalingConfig, workers: Sequence[ClusterWorker]) -> Placement:
     gpus = ALL if scaling.gpus_per_worker is None else scaling.gpus_per_worker
     return place_ranks(workers, scaling.num_workers, scaling.cpus_per_worker, gpus)
 
 
-def _narrowed(source: Source, function: Any, name: str) -> Source:
+def narrowed_for(source: Source, function: Any, name: str) -> Source:
     """Return rows with the columns that the trainer reads, where it says which."""
     reads: Sequence[str] | None = None
     if hasattr(function, "reads"):

@@ -40,6 +40,8 @@ def settings_to_score(
     metric: str | Callable[..., Any],
     direction: Direction,
     holdout: Evaluation,
+    label: str = "",
+    predict: str | Callable[..., Any] = "",
 ) -> Tuned:
     """Return a trainer with the settings that are scored on each partition, its own first.
 
@@ -48,7 +50,14 @@ def settings_to_score(
     """
     try:
         tuned = Tuned(
-            trainer, space, metric, direction=direction, holdout=holdout, sampler=sampler
+            trainer,
+            space,
+            metric,
+            direction=direction,
+            holdout=holdout,
+            sampler=sampler,
+            label=label,
+            predict=predict,
         ).resolved()
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ").rstrip(".")
@@ -84,7 +93,7 @@ def prepare_portfolio(
     """
     request = replace(request, params=given_params(request.params))
     names, keys = keys_of(source, partition_by)
-    check_libraries(tuned, request)
+    check_libraries(tuned, has_packages=request.packages is not None)
     tuned.check(source.schema, key_columns=tuple(names))
     work = MapWork(function=ScoredSettings(tuned=tuned), key_columns=tuple(names))
     given = {

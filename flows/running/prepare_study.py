@@ -7,27 +7,34 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from partwise.engine.payload import name_of
+from partwise.engine.scaling import ScalingConfig
 from partwise.engine.works import TrainWork
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, CrossValidation, Evaluation, FitOn, HoldoutFraction
 from partwise.evaluation.scores import MAXIMIZED, Direction, check_metric, find_metric
 from partwise.flows.running.calls import describe_intent, names_function
 from partwise.flows.running.prepare import Request
+from partwise.flows.running.prepare_gang import eval_fingerprint, gang_sources
 from partwise.models.serdes import ModelSerde, resolve_serde
 from partwise.runs.claim import Identity
 from partwise.runs.trials import TRIAL_KEY
 from partwise.sources.descriptions import Source
 from partwise.studies.driver import Stopping
+from partwise.studies.gang_trials import GangPlan, with_settings
 from partwise.studies.plan import StudyPlan
 from partwise.studies.search import SearchSpec, first_settings
 from partwise.studies.work import ScoredTrainer, TrialWork
 from partwise.trainers import resolve_trainer
 from partwise.trainers.boosting import BoostingTrainer
+from partwise.trainers.distributed_boosting import DistributedBoosting
+from partwise.trainers.torch_distributor import TorchDistributor
 from partwise.tuning.pruner import PrunerName
 from partwise.tuning.sampler import SamplerName
 from partwise.tuning.space import Space, SpaceFunction, parse_space
 
 DEFAULT_HOLDOUT = HoldoutFraction()
+DEFAULT_SCALING = ScalingConfig()
+NO_SOURCES: Mapping[str, Source] = {}
 NOT_CODE = ("trials", "timeout_s", "patience", "max_concurrent", "sampler", "pruner")
 """Arguments that say how much is searched, and how: with others a resume goes on."""
 
@@ -64,6 +71,8 @@ def prepare_study(
     pruner: PrunerName,
     max_concurrent: int | None = None,
     serde: ModelSerde | str | None = None,
+    scaling: ScalingConfig = DEFAULT_SCALING,
+    eval_sources: Mapping[str, Source] = NO_SOURCES,
 ) -> StudyPlan:
     """Return the plan of a study, checked as far as it can be before any row is read.
 
@@ -78,6 +87,8 @@ def prepare_study(
         pruner: What gives trials up.
         max_concurrent: Trials that run at once, at most; None: as many as there is room for.
         serde: Writes the models.
+        scaling: Of the gang that trains each trial, where one does.
+        eval_sources: The rows of each eval set, by name, of such a gang.
 
     Raises:
         FunctionError: The name of a function leads nowhere.
@@ -89,10 +100,11 @@ def prepare_study(
     chosen_serde = resolve_serde(serde)
     searched = _space_of(space)
     function = resolve_trainer(trainer)
-    if isinstance(function, BoostingTrainer):
-        scored = _scored_trainer(function, scoring, source)
-    else:
-        scored = _scored_function(function, scoring)
+    gang = None
+    if _is_for_gangs(function, scaling, eval_sources):
+        sources = gang_sources(source, eval_sources, function)
+        gang = GangPlan(function=function, serde=chosen_serde, scaling=scaling, sources=sources)
+    scored = _scored(function, gang, scoring, source)
     search = SearchSpec(
         space=searched,
         sampler=sampler,
@@ -102,8 +114,7 @@ def prepare_study(
         maximized=scored.maximized,
     )
     settings = first_settings(search)
-    if isinstance(function, BoostingTrainer):
-        _check_names(function, settings)
+    _check_settings(function, settings)
     arguments = {
         "trainer": trainer,
         "space": space if isinstance(space, str) or callable(space) else _plain(searched),
@@ -111,25 +122,27 @@ def prepare_study(
         **{name: getattr(stopping, name) for name in Stopping.__slots__},
         "serde": chosen_serde,
         "seed": request.seed,
+        "inputs": [str(path) for path in request.inputs],
         "max_concurrent": max_concurrent,
         "sampler": sampler,
         "pruner": pruner,
         "execution": request.execution,
     }
+    about = {name: each.description() for name, each in eval_sources.items()}
+    if gang is not None:
+        recipes = {name: each.recipe for name, each in about.items()}
+        arguments |= {"scaling": scaling, "eval_data": recipes}
     intent = describe_intent(
         "tune_model",
         source.description(),
         arguments,
         request.version or None,
+        eval_fingerprint(about),
         not_code=NOT_CODE,
     )
-    reads = function.reads(source.schema) if hasattr(function, "reads") else None
-    if reads is not None:
-        held_out = scoring.holdout.columns if isinstance(function, BoostingTrainer) else ()
-        source = source.narrowed(list(dict.fromkeys([*reads, *held_out])))
     return StudyPlan(
         identity=Identity(run_id=request.run_id, kind="tune", key_columns=TRIAL_KEY),
-        source=source,
+        source=_narrowed(source, function, scoring.holdout),
         work=TrialWork(
             train=TrainWork(function=scored.function, serde=chosen_serde), metric=scored.metric
         ),
@@ -141,7 +154,74 @@ def prepare_study(
         search=search,
         stopping=stopping,
         max_concurrent=max_concurrent,
+        gang=gang,
     )
+
+
+def _narrowed(source: Source, function: Any, holdout: Evaluation) -> Source:
+    reads = function.reads(source.schema) if hasattr(function, "reads") else None
+    if reads is None:
+        return source
+    held_out = holdout.columns if isinstance(function, BoostingTrainer) else ()
+    return source.narrowed(list(dict.fromkeys([*reads, *held_out])))
+
+
+def _is_for_gangs(
+    function: Callable[..., Any], scaling: ScalingConfig, eval_sources: Mapping[str, Source]
+) -> bool:
+    """Tell whether each trial is trained by ranks that work together.
+
+    Raises:
+        InputError: What only such ranks need is given to a trainer that works alone.
+    """
+    if isinstance(function, DistributedBoosting | TorchDistributor):
+        return True
+    is_asked_for = scaling != DEFAULT_SCALING
+    if isinstance(function, BaseModel) and (is_asked_for or eval_sources):
+        raise InputError(
+            f"scaling= and eval_data= are for trials that several ranks train, and a "
+            f"{type(function).__name__} trains in one process: leave them out, or give "
+            "DistributedXGBoost, DistributedLightGBM, or a function of a rank's context."
+        )
+    if eval_sources and not is_asked_for:
+        raise InputError(
+            "eval_data= is for trials that several ranks train: give scaling= too, such as "
+            "ScalingConfig(num_workers=2)."
+        )
+    return is_asked_for
+
+
+def _scored(
+    function: Callable[..., Any], gang: GangPlan | None, scoring: Scoring, source: Source
+) -> _Scored:
+    if gang is not None:
+        return _scored_gang(gang, scoring)
+    if isinstance(function, BoostingTrainer):
+        return _scored_trainer(function, scoring, source)
+    return _scored_function(function, scoring)
+
+
+def _scored_gang(gang: GangPlan, scoring: Scoring) -> _Scored:
+    """Return what ranks call, which rank 0 returns the metric of."""
+    name = scoring.metric
+    if isinstance(gang.function, DistributedBoosting) and len(gang.sources) < 2:
+        raise InputError(
+            f"A {type(gang.function).__name__} measures its models on eval_data=: give rows that "
+            'are not trained on, such as eval_data={"late": "late.parquet"}, and metric= the name '
+            "of one of their metrics, such as late_rmse."
+        )
+    if not isinstance(name, str) or not name or names_function(name):
+        raise InputError(
+            "metric= has to name what the study goes by, among the metrics of rank 0: of a "
+            "distributed trainer <eval set>_<metric>, such as late_rmse."
+        )
+    if scoring.holdout != DEFAULT_HOLDOUT or scoring.fit_on != "auto":
+        raise InputError(
+            "Ranks hold out no rows: leave out holdout= and fit_on=, and give eval_data=."
+        )
+    known = {*MAXIMIZED} | {f"{each}_{name}" for each in gang.sources for name in MAXIMIZED}
+    maximized = scoring.direction == "maximize" if scoring.direction else name in known
+    return _Scored(function=gang.function, metric=name, maximized=maximized)
 
 
 def _check_numbers(stopping: Stopping, max_concurrent: int | None) -> None:
@@ -227,8 +307,11 @@ def _scored_function(function: Callable[..., Any], scoring: Scoring) -> _Scored:
     return _Scored(function=function, metric=name, maximized=maximized)
 
 
-def _check_names(trainer: BoostingTrainer, settings: Mapping[str, Any]) -> None:
+def _check_settings(trainer: Callable[..., Any], settings: Mapping[str, Any]) -> None:
     """Refuse parameters that the library does not know, or that are settings of the trainer."""
+    with_settings(trainer, settings)
+    if not isinstance(trainer, BoostingTrainer):
+        return
     names = {name: value for name, value in settings.items() if name != "rounds"}
     own = {"objective": trainer.DEFAULT_OBJECTIVE, **trainer._native_names(trainer.params)}
     trainer._task({**own, **trainer._native_names(names)})

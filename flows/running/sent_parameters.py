@@ -14,11 +14,11 @@ from partwise.flows.running.calls import FUNCTIONS, function_parameter
 from partwise.models.serdes import SERDES, serde_name
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
+from partwise.redaction import masked
 from partwise.runs.documents import to_json
 from partwise.sources.files.file_set import Files
 from partwise.sources.opening import OpenedData
 from partwise.sources.sql.query import Query
-from partwise.store.url_secrets import masked
 
 
 def sent_parameters(arguments: Mapping[str, Any]) -> dict[str, JsonValue]:

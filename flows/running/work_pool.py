@@ -5,7 +5,6 @@ paused one, no worker. So all that can be seen is looked at before a flow run is
 waits, a line says what it waits for.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -23,15 +22,12 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType, WorkerStatus, WorkPool
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.context import FlowRunContext
 from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError, TerminationSignal
-from prefect.logging import get_run_logger
 from prefect.settings import PREFECT_API_URL
 from pydantic import JsonValue
 
 from partwise import errors
-from partwise.engine.driver import Logger
 from partwise.errors import InputError, PartwiseError, RunCancelled, RunNotFoundError, ServiceError
 from partwise.flows.orchestration.flow_run_lines import FlowRunLines
 from partwise.flows.running.connections import open_store
@@ -47,9 +43,10 @@ from partwise.scripts.infrastructure import (
 )
 from partwise.scripts.pool_template import takes_reference
 from partwise.store.store import Store
+from partwise.tasks.steps import run_logger
 
 ON_DEMAND = "on-demand"
-"""How the name of the deployment begins that is taken where a pool has several of a flow."""
+"""The tag of the deployment that is taken where a pool has several of a flow."""
 POLL_S = 1.0
 OUTAGE_S = 300.0
 """For so long the server may be silent while a flow run is followed."""
@@ -162,7 +159,7 @@ def _find_deployment(client: SyncPrefectClient, flow: str, pool: WorkPool) -> De
         flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])),
         work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool.name])),
     )
-    chosen = [one for one in found if one.name.startswith(ON_DEMAND)] or found
+    chosen = [one for one in found if ON_DEMAND in one.tags] or found
     if not chosen:
         raise InputError(
             f"The work pool {pool.name!r} has no deployment of {flow}: `partwise deploy --pool "
@@ -171,8 +168,8 @@ def _find_deployment(client: SyncPrefectClient, flow: str, pool: WorkPool) -> De
     if len(chosen) > 1:
         names = ", ".join(sorted(f"{flow}/{one.name}" for one in chosen))
         raise InputError(
-            f"The work pool {pool.name!r} has several deployments of {flow}: {names}. Name the "
-            f"one to use {ON_DEMAND}."
+            f"The work pool {pool.name!r} has several deployments of {flow}: {names}. Give the "
+            f"one to use the tag {ON_DEMAND}."
         )
     (deployment,) = chosen
     if deployment.work_queue_name:
@@ -231,8 +228,8 @@ def _variables(
     if infrastructure.registry_credentials:
         if not takes_reference(known["registry_credentials"]):
             raise InputError(
-                f"The template of the work pool {pool.name!r} takes no block's name for "
-                f"registry_credentials: `partwise deploy --pool {pool.name}` gives it one that "
+                f"The template of the work pool {pool.name!r} takes no block's name as "
+                f"registry_credentials; `partwise deploy --pool {pool.name}` gives it one that "
                 "does, unless it was changed by hand."
             )
         variables["registry_credentials"] = _reference(client, infrastructure.registry_credentials)
@@ -290,7 +287,7 @@ class _Sent:
     run_id: str
 
     def __post_init__(self) -> None:
-        self._logger = _logger()
+        self._logger = run_logger()
 
     def check_workers(self) -> None:
         """Say so where no worker takes work of the pool."""
@@ -402,8 +399,3 @@ def _error_of(message: str, run_id: str, pool: str) -> PartwiseError:
     return ServiceError(
         f"The flow run of the run {run_id!r} failed in the work pool {pool!r}: {message}"
     )
-
-
-def _logger() -> Logger:
-    # Outside of a flow run, as in a script of tests, Prefect has no logger.
-    return logging.getLogger(__name__) if FlowRunContext.get() is None else get_run_logger()

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from partwise.connector.categories import categories_of, with_categories
 from partwise.errors import ColumnError, InputError
-from partwise.tables.column_names import names_in_words
+from partwise.tables.column_names import columns_there
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
     REFUSED_BY_XGBOOST,
@@ -47,7 +47,7 @@ def _choose(
     for name in named:
         if name not in table.column_names:
             raise ColumnError(
-                f"There is no column {name!r}: there are {names_in_words(table.column_names)}."
+                f"There is no column {name!r}: {columns_there(table.column_names, name)}"
             )
     names = [name for name in table.column_names if name not in named]
     chosen = choose_features(

@@ -11,7 +11,7 @@ from partwise.connector.spooling import PortableTable, map_spooled, spool
 from partwise.connector.vectors import matrix_of, vector_of
 from partwise.errors import ColumnError, InputError
 from partwise.tables.categories import with_own_categories
-from partwise.tables.column_names import names_in_words
+from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.rows_by_number import join_batches
 
 if TYPE_CHECKING:
@@ -471,8 +471,8 @@ class DataConnector:
         for name in columns or ():
             if name not in names:
                 raise ColumnError(
-                    f"There is no column {name!r} in the partition: its columns are "
-                    f"{names_in_words(self._table.column_names)}."
+                    f"There is no column {name!r} in the partition: "
+                    f"{columns_there(self._table.column_names, name, begin='its columns are')}"
                 )
         return self._rows if columns is None else self._rows.select(columns)
 

@@ -118,6 +118,8 @@ class RankContext:
     when the gang has done its work."""
     row_counts: dict[str, int] = field(default_factory=dict)
     """How many rows this rank was given of each source that it asked for."""
+    on_step: Callable[[int, Mapping[str, float]], None] | None = field(default=None, repr=False)
+    """Told of each `report` with a step; None: nobody asks how far this rank is."""
     reserved: socket.socket | None = field(default=None, repr=False)
     """What holds this rank's port."""
 
@@ -166,8 +168,14 @@ class RankContext:
         return self.addresses[self.rank]
 
     def report(self, **metrics: float) -> None:
-        """Set metrics of this rank; the newest value of each stands in the ledger."""
+        """Set metrics of this rank; the newest value of each stands in the ledger.
+
+        In a trial of `tune_model`, rank 0 tells with `step` among them how far it is: the study may
+        then end the trial.
+        """
         self.metrics.update({name: float(value) for name, value in metrics.items()})
+        if self.on_step is not None and "step" in metrics:
+            self.on_step(int(metrics["step"]), metrics)
 
     def data(self, name: str = "train", *, equal: bool = True, group: str = "") -> "DataConnector":
         """Return this rank's rows as a connector; every rank has to call it alike.

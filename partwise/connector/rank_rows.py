@@ -22,7 +22,7 @@ from partwise.connector.rank_context import Exchange
 from partwise.connector.spooling import map_spooled, write_spooled
 from partwise.errors import ColumnError, SourceError
 from partwise.sources.fragments import Fragment, Selection
-from partwise.tables.column_names import names_in_words
+from partwise.tables.column_names import columns_there
 from partwise.tables.dictionaries import ColumnStorage, plain_storage
 
 _NEAR_A_BORDER = 0.05
@@ -236,8 +236,8 @@ class DividedRows:
         """Give each group to the rank that has its first row."""
         if group not in share.schema.names:
             raise ColumnError(
-                f"The group {group!r} is missing in the rows {self.name!r}; there are "
-                f"{names_in_words(share.schema.names)}."
+                f"The group {group!r} is missing in the rows {self.name!r}; "
+                f"{columns_there(share.schema.names, group)}"
             )
         ends = _group_ends(share, group, self.name)
         gathered = [table for table in gather_tables(self._exchange, ends) if table.num_rows]

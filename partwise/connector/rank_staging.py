@@ -5,19 +5,21 @@ of a query, or of a file on a disk that workers do not see are read once, by the
 of a Dask DataFrame are computed once, each by a task. Both are written to files that ranks read.
 """
 
+import contextlib
 import os
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from dask.delayed import delayed
-from distributed import Client
+from distributed import Client, wait
 
+from partwise.cluster_calls import ANSWER_S
 from partwise.connector.rank_rows import RowsPart, SelectedPart, SourceFragments
 from partwise.connector.spooling import map_spooled, read_spooled, write_spooled
-from partwise.shuffle.load import places_of
+from partwise.shuffle.load import LOOK_S, places_of
 from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.sources.descriptions import Source
 from partwise.sources.fragments import Fragment, Selection
@@ -99,7 +101,11 @@ class _Pieces:
 
 
 def rank_source(
-    source: Source, shared_folder: SharedFolder, client: Client, name: str = "train"
+    source: Source,
+    shared_folder: SharedFolder,
+    client: Client,
+    name: str = "train",
+    check: Callable[[], None] = lambda: None,
 ) -> SourceFragments:
     """Describe a source to the ranks of a gang; called by the driver.
 
@@ -109,6 +115,7 @@ def rank_source(
             until the gang has ended.
         client: Of the cluster, which computes the partitions of a Dask DataFrame.
         name: The gang's name for the rows.
+        check: Raises where the cluster is gone; called every now and then.
 
     Returns:
         A value that pickles.
@@ -136,7 +143,11 @@ def rank_source(
             if fragment.place in places:
                 parts.append(SelectedPart(fragment=fragment, selection=source.selection))
             elif fragment.place == "cluster":
-                parts += tasks[place].result()
+                while not tasks[place].done():
+                    with contextlib.suppress(TimeoutError):
+                        wait([tasks[place]], timeout=LOOK_S)
+                    check()
+                parts += tasks[place].result(timeout=ANSWER_S)
             else:
                 parts += staging([fragment])
     finally:

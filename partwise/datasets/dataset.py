@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,13 @@ from partwise.datasets.manifest import (
 )
 from partwise.datasets.rows import DatasetRows
 from partwise.errors import DatasetNotFoundError, InputError, RunFormatError
+from partwise.formatting import nearest
 from partwise.runs.documents import is_run_id
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
 from partwise.sources.references import is_reference
+from partwise.store.seen import Seen, check_not_older, recall, remember
+from partwise.store.signing import check_signed
 from partwise.store.store import Store
 from partwise.tables.filters import Filter
 
@@ -59,24 +61,31 @@ class Dataset:
             InputError: The name is no safe name.
             DatasetNotFoundError: The store has no such dataset, or not this version.
             RunFormatError: The manifest is damaged, or of a newer format.
+            SignatureError: Signing keys are configured, and none of them signed the manifest.
             StoreError: The store cannot be read.
         """
         check_dataset_name(name)
         opened = store if isinstance(store, Store) else Store.parse(store)
         number = version
+        folder = dataset_path(name)
+        seen = recall(opened.url, folder)
         if number is None:
             number = max(list_versions(opened, name), default=0)
+            if number:
+                check_not_older(seen, Seen(number=number), opened.url, folder)
         path = dataset_path(name, manifest_file(number))
         try:
-            content = opened.read(path)
+            content = opened.read_document(path)
         except FileNotFoundError:
             raise _not_found(opened, name, version) from None
+        check_signed(content, path, path)
         manifest = DatasetManifest.from_bytes(content, path)
         if (manifest.name, manifest.version) != (name, number):
             raise RunFormatError(
                 f"{path} is that of {manifest.reference}; the folder was "
                 "renamed or copied: register the rows under the new name."
             )
+        remember(opened.url, folder, Seen(number=number))
         return cls(opened, manifest)
 
     @classmethod
@@ -163,11 +172,13 @@ def list_datasets(store: Store | str | Path = "artifacts") -> list[Dataset]:
         StoreError: The store cannot be read.
     """
     opened = store if isinstance(store, Store) else Store.parse(store)
-    return [
-        Dataset.open(name, versions[-1], opened)
-        for name in opened.list_folder(DATASETS)
-        if is_run_id(name) and (versions := list_versions(opened, name))
-    ]
+    return [Dataset.open(name, store=opened) for name in dataset_names(opened)]
+
+
+def dataset_names(store: Store) -> list[str]:
+    """Return the names of the datasets in a store, sorted."""
+    names = store.list_folder(DATASETS)
+    return [name for name in names if is_run_id(name) and list_versions(store, name)]
 
 
 def resolve_references(data: Any, store: Callable[[], Store]) -> Any:
@@ -202,7 +213,7 @@ def _not_found(store: Store, name: str, version: int | None) -> DatasetNotFoundE
             f"{' and older ones' if len(versions) > 5 else ''}."
         )
     names = [name for name in store.list_folder(DATASETS) if is_run_id(name)]
-    known = ", ".join(get_close_matches(name, names) or names[-3:]) or "none"
+    known = ", ".join(nearest(name, names) or names[-3:]) or "none"
     return DatasetNotFoundError(
         f"There is no dataset {name!r} in {store.url} (some of those there: {known})."
     )

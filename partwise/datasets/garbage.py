@@ -2,8 +2,9 @@
 
 from partwise.datasets.dataset import Dataset, list_versions
 from partwise.datasets.manifest import PARTS, check_dataset_name, dataset_path
+from partwise.datasets.registration import COMMITS
 from partwise.errors import DatasetNotFoundError, RunBusyError
-from partwise.store.lease import Lease
+from partwise.store.lease import Lease, is_gone
 from partwise.store.store import Store
 
 
@@ -41,8 +42,11 @@ def collect_dataset_garbage(store: Store, name: str, *, dry_run: bool) -> list[t
         except RunBusyError:
             continue
         with lease:
+            # Closed before the manifests are looked at: whoever had not announced to commit by now
+            # never will. Who had, may still be about to, unless its process is known to be gone.
+            is_committing = COMMITS in lease.earlier_steps() and not is_gone(store, folder)
             # It may have been committed, and its lease given back, a moment ago.
-            if token in _used_tokens(store, name):
+            if is_committing or token in _used_tokens(store, name):
                 continue
             paths = [path for path in store.list(f"{folder}/") if f"{folder}/lease/" not in path]
             files += [(path, store.size(path)) for path in paths]

@@ -11,9 +11,10 @@ leaves nothing but a folder to which no manifest refers.
 import base64
 import re
 from datetime import datetime
+from typing import ClassVar
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, field_validator
 
 from partwise.errors import InputError
 from partwise.runs.documents import Document, is_run_id
@@ -35,7 +36,7 @@ class _Value(BaseModel):
 class PartDocument(_Value):
     """A file of rows."""
 
-    path: str
+    path: str = Field(pattern=r"^parts/[0-9A-Za-z_-]+/[0-9A-Za-z_-]+\.parquet$")
     """Relative to the dataset's folder."""
     rows: int
     size_bytes: int
@@ -75,7 +76,8 @@ class RunOrigin(_Value):
 class DatasetManifest(Document):
     """`manifests/000N.json`: all that is known of a version."""
 
-    format_version: int = 1
+    format_version: int = 2
+    sealed_since: ClassVar[int | None] = 2
     name: str
     version: int = Field(ge=1)
     description: str
@@ -100,10 +102,19 @@ class DatasetManifest(Document):
     writer: str
     """Random: by it a creator whose response was lost knows the manifest as its own."""
 
+    @field_validator("arrow_schema")
+    @classmethod
+    def _is_schema(cls, text: str) -> str:
+        try:
+            _decode_schema(text)
+        except (ValueError, OSError) as error:
+            raise ValueError("it is no Arrow schema") from error
+        return text
+
     @property
     def schema(self) -> pa.Schema:
         """The Arrow schema of the rows, without roles."""
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.arrow_schema)))
+        return _decode_schema(self.arrow_schema)
 
     @property
     def schema_with_roles(self) -> pa.Schema:
@@ -134,6 +145,10 @@ class DatasetManifest(Document):
 def encode_schema(schema: pa.Schema) -> str:
     """Return a schema as `DatasetManifest.arrow_schema` holds it."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def _decode_schema(text: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(text)))
 
 
 def check_dataset_name(name: str) -> str:

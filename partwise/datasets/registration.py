@@ -31,17 +31,22 @@ from partwise.datasets.manifest import (
 )
 from partwise.datasets.parts import DatasetWriter
 from partwise.datasets.statistics import ColumnStatistics
-from partwise.errors import ColumnError, PartwiseError, SourceError, StoreError
+from partwise.errors import ColumnError, PartwiseError, RunBusyError, SourceError, StoreError
 from partwise.runs.contents import READ_THREADS
 from partwise.runs.documents import to_json
+from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
 from partwise.store.lease import Lease
+from partwise.store.seen import Seen, remember
 from partwise.store.store import Store
 from partwise.tables.column_names import names_in_words
 from partwise.tables.filters import Filter
 from partwise.tables.roles import ROLE_KEY
 from partwise.tables.schemas import cast_batch
+
+COMMITS = b"commits"
+"""The step of a registration whose parts are written, and which may commit at any moment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,24 +285,54 @@ def _create_manifest(
 ) -> Registration:
     """Take the next number, unless somebody has registered the same rows meanwhile."""
     store, name = draft.store, draft.name
+    # From here on nobody deletes these parts, or somebody may have and this is refused: a
+    # collection that takes the folder over closes the steps of its owner before it deletes.
+    try:
+        lease.announce(COMMITS)
+    except RunBusyError as error:
+        raise StoreError(_removed(draft)) from error
     while True:
         # Looked at before each try: what was committed until now shows, and what comes later takes
         # the number.
         versions = list_versions(store, name)
         if known := _registered(draft, manifest.fingerprint, versions):
             return Registration(dataset=known, is_new=False)
+        if (origin := draft.origin) is not None:
+            _refuse_older(store, origin)
         version = manifest.model_copy(update={"version": max(versions, default=0) + 1})
-        lease.check()
         there = set(store.list(f"{folder}/"))
         if any(dataset_path(name, part.path) not in there for part in manifest.parts):
-            raise StoreError(
-                f"Parts of the dataset {name!r} in {store.url} were removed before it was "
-                "registered, because this process sent no heartbeat for too long; register it "
-                "again."
-            )
+            raise StoreError(_removed(draft))
         with contextlib.suppress(FileExistsError):
-            store.create(dataset_path(name, manifest_file(version.version)), version.to_bytes())
+            path = dataset_path(name, manifest_file(version.version))
+            store.create(path, version.to_bytes(path))
+            remember(store.url, dataset_path(name), Seen(number=version.version))
             return Registration(dataset=Dataset(store, version), is_new=True)
+
+
+def _refuse_older(store: Store, origin: RunOrigin) -> None:
+    """See that the run has not gone on: else an older outcome would become the newest version.
+
+    Raises:
+        RunBusyError: It has, and this process was out of reach for too long.
+    """
+    # Versions were listed before: one that the newer generation registers meanwhile has the number
+    # that is tried next, and all is looked at again.
+    run = Run.open(origin.run_id, store)
+    end = run.shown or run.summary
+    newest = origin.generation if end is None else end.generation
+    if newest > origin.generation:
+        raise RunBusyError(
+            f"Generation {newest} of the run {origin.run_id!r} has ended since generation "
+            f"{origin.generation}, whose rows were to be registered; register those of the newest."
+        )
+
+
+def _removed(draft: Draft) -> str:
+    return (
+        f"Parts of the dataset {draft.name!r} in {draft.store.url} were removed before it was "
+        "registered, because this process sent no heartbeat for too long; register it again."
+    )
 
 
 def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> Dataset | None:

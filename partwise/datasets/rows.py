@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -96,12 +97,37 @@ class StoredPart:
         if hashlib.sha256(footer).hexdigest() != expected.footer_sha256:
             raise self.error("was changed after it was registered")
 
+    def check_content(self) -> None:
+        """Compare the whole part with the manifest, where it lies on this machine's disk.
+
+        Once in a process: a part that is read in pieces is not read again for each. From a bucket
+        only the columns asked for are fetched; there the checksums of pages, of the footer, and
+        the number of rows have to do, and `partwise data verify` compares the rest.
+
+        Raises:
+            IntegrityError: It differs.
+        """
+        path = self.store.local_path(self.path)
+        if path is None:
+            return
+        about = os.stat(path)
+        seen = (about.st_ino, about.st_size, about.st_mtime_ns)
+        if not _is_as_registered(path, self.document.sha256, seen):
+            raise self.error("was changed after it was registered")
+
     def error(self, what: str) -> IntegrityError:
         """Return the sentence that something is wrong with it."""
         return IntegrityError(
             f"Part {self.number} of {self.of} of {self.reference} in {self.store.url} "
             f"({self.path}) {what}; restore it, or register the rows again."
         )
+
+
+@lru_cache(maxsize=4096)
+def _is_as_registered(path: str, sha256: str, _seen: tuple[int, ...]) -> bool:
+    """Whether a file has this checksum; asked again when what was seen of it is other."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == sha256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +159,7 @@ class PartFragment:
             IntegrityError: The part is missing, or is not as it was registered.
         """
         self.part.check()
+        self.part.check_content()
         file = self.part.file()
         try:
             for batch in read_batches(
@@ -160,7 +187,7 @@ class DatasetRows:
         self._manifest = manifest
         self.schema = manifest.schema_with_roles
         self._memory = {column.name: column.memory_bytes for column in manifest.columns}
-        self._parts = [
+        self.parts = [
             StoredPart(
                 store=store,
                 reference=manifest.reference,
@@ -207,9 +234,9 @@ class DatasetRows:
             IntegrityError: A part is missing, or is not as it was registered.
         """
         with ThreadPoolExecutor(READ_THREADS) as threads:
-            list(threads.map(StoredPart.check, self._parts))
-        files = [part.file() for part in self._parts]
-        by_path = {file.path: part for file, part in zip(files, self._parts, strict=True)}
+            list(threads.map(StoredPart.check, self.parts))
+        files = [part.file() for part in self.parts]
+        by_path = {file.path: part for file, part in zip(files, self.parts, strict=True)}
         schema = pa.schema([self.schema.field(name) for name in names])
         fragments = FileRows(Files(list(by_path)), files).fragments(names, conditions, keys)
         return [

@@ -6,6 +6,7 @@ from typing import Any
 from partwise.engine.limits import Limits
 from partwise.engine.options import ExecutionOptions
 from partwise.environments.resolution import ResolvedEnvironment
+from partwise.formatting import counted
 from partwise.runs.documents import RunKind
 from partwise.shuffle.plan import UnsortedShard
 from partwise.shuffle.shared_folder import Medium, StagedFile
@@ -85,7 +86,7 @@ class ShardReceipt:
         counts = ", ".join(f"{count:,} {name}" for name, count in sorted(self.counts.items()))
         kept = f", {self.kept:,} kept from before" if self.kept else ""
         return (
-            f"shard {self.shard}: {self.partitions:,} partitions in {self.seconds:.1f} s "
+            f"shard {self.shard}: {counted(self.partitions, 'partition')} in {self.seconds:.1f} s "
             f"({counts or 'none finished'}{kept})"
         )
 
@@ -98,7 +99,7 @@ class FailureGroup:
     error_type: str
     message: str
     sample: str
-    """The partition_id of one of them."""
+    """The key of one of them, as `--key` takes it."""
     count: int
 
 
@@ -110,7 +111,7 @@ class LeftoverKind:
     text: str
     """What the first of them left, in words."""
     sample: str
-    """Its partition_id."""
+    """Its key, as `--key` takes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +126,12 @@ class ShardProgress:
     failures: tuple[FailureGroup, ...] = ()
     leftovers: tuple[LeftoverKind, ...] = ()
     """Kinds that this execution has not reported before."""
+    worker: str = ""
+    """The address of who tells it."""
+    doing: str = ""
+    """What it is at, as a clause: "partition 7 runs"."""
+    since_s: float = 0.0
+    """For how long."""
 
     def to_message(self) -> dict[str, Any]:
         """Return the progress as plain values, as Dask's events want it."""
@@ -137,6 +144,9 @@ class ShardProgress:
                 [f.fingerprint, f.error_type, f.message, f.sample, f.count] for f in self.failures
             ],
             "leftovers": [[left.kind, left.text, left.sample] for left in self.leftovers],
+            "worker": self.worker,
+            "doing": self.doing,
+            "since_s": self.since_s,
         }
 
     @classmethod
@@ -156,4 +166,7 @@ class ShardProgress:
                 LeftoverKind(kind=kind, text=text, sample=sample)
                 for kind, text, sample in message["leftovers"]
             ),
+            worker=message["worker"],
+            doing=message["doing"],
+            since_s=message["since_s"],
         )

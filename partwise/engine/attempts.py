@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
 from partwise.engine.assignment import Execution
+from partwise.engine.child_process import discard_child
 from partwise.engine.limits import memory_limit
 from partwise.engine.machine_slots import gpu_variables, thread_variables
 from partwise.engine.messages import OpenShard
+from partwise.engine.scratch import check_scratch
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.supervisor import AttemptOutcome, Download, OnReport, Supervisor, keep_on
 from partwise.environments.building import BuiltEnvironment
@@ -83,6 +86,8 @@ class Attempts:
     """Takes the row and the files of each that is settled."""
     on_left: Callable[[str, list[str]], None]
     """Hears what a partition, by its ID, left in its process."""
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Waits until no other partition of the run is at work on this machine."""
     describe_trial: Callable[[AttemptOutcome], str | None] = lambda _: None
     """What the ledger says of a partition as a trial."""
     _earlier_logs: dict[int, bytes] = field(default_factory=dict)
@@ -92,18 +97,18 @@ class Attempts:
 
         It ends early when the run is stopped.
         """
-        options = self.execution.options
         attempt = 1
         waiting = list(waiting)
+        starved: dict[int, int] = {}
         while waiting:
             failed: list[int] = []
             failed_at = 0.0
-            for outcome in self.supervisor.run(waiting, attempt):
-                failure = outcome.failure
-                if outcome.left:
-                    self.on_left(self.opened.partition_ids[outcome.index], outcome.left)
-                if failure is not None and not failure.final and attempt <= options.max_retries:
+            for outcome in self._outcomes(waiting, attempt):
+                if outcome.is_starved:
                     self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
+                    starved[outcome.index] = attempt + 1
+                    continue
+                if self._goes_again(outcome, attempt):
                     failed.append(outcome.index)
                     failed_at = time.monotonic()
                     continue
@@ -111,8 +116,61 @@ class Attempts:
             # Failures wait until all others of the shard have run: what failed for want of a
             # service or of memory has the best chance then, and no neighbour waits for it.
             if failed and not self._pause(failed_at, attempt):
-                return
+                break
             waiting, attempt = failed, attempt + 1
+        if starved:
+            yield from self._run_alone(starved)
+
+    def _outcomes(self, waiting: Sequence[int], attempt: int) -> Iterator[AttemptOutcome]:
+        """Yield the outcome of an attempt at each.
+
+        Raises:
+            ScratchError: One failed because this machine's disk does, which is not its fault.
+        """
+        for outcome in self.supervisor.run(list(waiting), attempt):
+            if outcome.left:
+                self.on_left(self.opened.partition_ids[outcome.index], outcome.left)
+            if outcome.failure is not None:
+                check_scratch(self.supervisor.directory, outcome.failure.message)
+            yield outcome
+
+    def _run_alone(self, starved: Mapping[int, int]) -> Iterator[LedgerRow]:
+        """Run partitions that lacked memory once more, with the machine to themselves.
+
+        The kernel takes the largest process, which need not be the one that takes the most; and a
+        process may hold what partitions before have left. Neither is to blame a partition. Nor is
+        it known that a SIGKILL was for want of memory, so the retries of any failure are left.
+
+        Args:
+            starved: Which attempt it is, by partition.
+        """
+        supervisor = self.supervisor
+        with self.alone():
+            discard_child()
+            supervisor.memory_bytes = memory_limit(replace(self.execution.limits, slots_per_host=1))
+            for index, attempt in starved.items():
+                yield from self._run_one(index, attempt)
+
+    def _run_one(self, index: int, attempt: int) -> Iterator[LedgerRow]:
+        """Run a partition until it is settled, from this attempt on."""
+        while True:
+            goes_again = False
+            for outcome in self._outcomes([index], attempt):
+                goes_again = self._goes_again(outcome, attempt)
+                if not goes_again:
+                    yield self._settle(outcome, attempt)
+            if not goes_again or not self._pause(time.monotonic(), attempt):
+                return
+            attempt += 1
+
+    def _goes_again(self, outcome: AttemptOutcome, attempt: int) -> bool:
+        """Whether an outcome is a failure with a retry left; then its log is kept for that."""
+        failure = outcome.failure
+        retries = self.execution.options.max_retries
+        if failure is None or failure.final or attempt > retries:
+            return False
+        self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
+        return True
 
     def _pause(self, failed_at: float, attempt: int) -> bool:
         """Wait until the retries are due; False when the run is stopped meanwhile."""

@@ -30,7 +30,7 @@ from partwise.connector.context import PartitionContext, Share
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.spooling import SpooledReader
 from partwise.engine.child_log import ChildLog
-from partwise.engine.failures import MESSAGE_CHARS, Failure, describe_error, printable
+from partwise.engine.failures import MESSAGE_CHARS, Failure, describe_error, storable
 from partwise.engine.fork_server import ForkServer, end_like, refuse_threads
 from partwise.engine.leftovers import Leftovers, describe_leftovers
 from partwise.engine.messages import (
@@ -60,7 +60,7 @@ from partwise.engine.works import Produced, StoredModel, Work
 from partwise.errors import ArtifactNotFoundError, FunctionError, PartwiseError
 from partwise.models.serdes import SERDES
 from partwise.outcomes import PartitionStatus
-from partwise.processes import LOST_PARENT, become_child
+from partwise.processes import LOST_PARENT, importing
 from partwise.shuffle.sorted_shards import ShardReader
 from partwise.tables.keys.partition_keys import Key
 
@@ -72,6 +72,8 @@ MARK = struct.Struct("<qq")
 """What runs since when: index of the partition (-1: none), monotonic nanoseconds (0: its function
 has ended, and its outcome is on the way; `SENT`: it is sent)."""
 SENT = -1
+PID = struct.Struct("<q")
+"""Behind it in the same memory: the number of the child; 0: it has not begun."""
 
 INLINE_BYTES = 1 << 20
 """Larger contents travel as files."""
@@ -87,6 +89,7 @@ class ChildSettings:
     mark_fd: int
     log_fd: int
     parent_pid: int
+    """The worker, whose end its keeper waits for."""
     directory: str
     """A folder of its own for files that it hands over."""
     recycle_bytes: int
@@ -206,7 +209,8 @@ class Child:
         self.settings = settings
         self.pid = os.getpid()
         self.connection = Connection(socket.socket(fileno=_raise_descriptor(settings.socket_fd)))
-        self._mark = mmap.mmap(settings.mark_fd, MARK.size)
+        self._mark = mmap.mmap(settings.mark_fd, MARK.size + PID.size)
+        PID.pack_into(self._mark, MARK.size, self.pid)
         self.log = ChildLog(_raise_descriptor(settings.log_fd))
         self._cwd_fd = _raise_descriptor(os.open(settings.directory, os.O_RDONLY))
         self._files = 0
@@ -244,7 +248,8 @@ class Child:
 
     def _open_work(self, path: str) -> None:
         try:
-            self._work = pickle.loads(Path(path).read_bytes())  # noqa: S301 (the caller's own code)
+            with importing():
+                self._work = pickle.loads(Path(path).read_bytes())  # noqa: S301 (the caller's own code)
             self._surroundings = self._obstacle = None
             if self.settings.isolation == "partition":
                 refuse_threads()
@@ -279,7 +284,8 @@ class Child:
         models = {} if shard is None else shard.models
         serdes = {model.artifact.serde for model in models.values()} & SERDES.keys()
         named = NamedCode([self._work, *(SERDES[name]() for name in sorted(serdes))])
-        named.import_all()
+        with importing():
+            named.import_all()
         if self.settings.isolation == "partition":
             # numpy imports its random numbers when they are first used, and pyarrow imports pandas
             # when it is first given an array: before all forks, not in each.
@@ -399,7 +405,7 @@ class Child:
             rows = self.enclose(sink.getvalue().to_pybytes())
         return _Ended(
             status=produced.status,
-            reason=printable(produced.reason[:MESSAGE_CHARS]),
+            reason=storable(produced.reason[:MESSAGE_CHARS]),
             metrics=dict(produced.metrics),
             model=model,
             rows=rows,
@@ -477,7 +483,6 @@ def _raise_descriptor(descriptor: int) -> int:
 def main(settings: str) -> None:
     """Run a child with these settings, as JSON of `ChildSettings`."""
     parsed = ChildSettings(**json.loads(settings))
-    become_child(parsed.parent_pid)
     adopt_orphans()
     with contextlib.suppress(OSError):
         # Should the machine run out of memory, the kernel takes this process, not the worker.

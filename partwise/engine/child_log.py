@@ -1,6 +1,7 @@
 """The log of a child: what the partition at work prints, logs, and has its processes print."""
 
 import contextlib
+import ctypes
 import faulthandler
 import io
 import logging
@@ -8,8 +9,13 @@ import os
 import sys
 from typing import TextIO
 
+from partwise.redaction import without_known_secrets
+
 LOG_HEAD_BYTES = 256 << 10
 LOG_TAIL_BYTES = 768 << 10
+LARGEST_LOG_BYTES = 16 << 20
+"""Room on the disk that a log may take before its middle is given back, which is never kept."""
+_KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
 
 
 class ChildLog:
@@ -71,13 +77,43 @@ class ChildLog:
 
 
 def read_log(log_fd: int, size: int) -> bytes:
-    """Return a log of `size` bytes, with the middle left out where it is very long."""
+    """Return a log of `size` bytes, with the middle left out where it is very long.
+
+    What a function prints is the user's; but values that are known to be secret are masked.
+    """
+    text = _read(log_fd, size).decode("utf-8", "surrogateescape")
+    return without_known_secrets(text).encode("utf-8", "surrogateescape")
+
+
+def _read(log_fd: int, size: int) -> bytes:
     if size <= LOG_HEAD_BYTES + LOG_TAIL_BYTES:
         return os.pread(log_fd, size, 0)
     left_out = size - LOG_HEAD_BYTES - LOG_TAIL_BYTES
     head = os.pread(log_fd, LOG_HEAD_BYTES, 0)
     tail = os.pread(log_fd, LOG_TAIL_BYTES, size - LOG_TAIL_BYTES)
     return head + f"\n[... {left_out} bytes left out ...]\n".encode() + tail
+
+
+def is_large(log_fd: int) -> bool:
+    """Whether a log takes more room on the disk than it may."""
+    return os.fstat(log_fd).st_blocks * 512 > LARGEST_LOG_BYTES
+
+
+def give_back_middle(log_fd: int) -> None:
+    """Give back the room of what `read_log` leaves out, while processes go on writing at the end.
+
+    The file is as long as before, so nothing that writes to it or reads it need know. Nobody may
+    empty it meanwhile.
+    """
+    length = os.fstat(log_fd).st_size - LOG_HEAD_BYTES - LOG_TAIL_BYTES
+    if length <= 0:
+        return
+    # Python's own posix_fallocate() cannot do that.
+    libc = ctypes.CDLL(None, use_errno=True)
+    offsets = ctypes.c_int64(LOG_HEAD_BYTES), ctypes.c_int64(length)
+    if libc.fallocate(log_fd, _KEEP_SIZE_AND_PUNCH_HOLE, *offsets) != 0:
+        # A file system without holes: what was written so far is left out but for its beginning.
+        os.ftruncate(log_fd, LOG_HEAD_BYTES)
 
 
 def _unbuffered(descriptor: int) -> TextIO:

@@ -19,20 +19,21 @@ from dataclasses import asdict
 from mmap import mmap
 from pathlib import Path
 
-from partwise.engine.child import MARK, ChildSettings, anonymous_bytes
-from partwise.engine.child_log import read_log
+from partwise.engine.child import MARK, PID, ChildSettings
+from partwise.engine.child_log import give_back_middle, is_large, read_log
 from partwise.engine.failures import Failure
+from partwise.engine.family_memory import FamilyMemory
 from partwise.engine.messages import Connection, OpenWork, WorkUnusable
 from partwise.engine.options import Isolation
 from partwise.engine.packages import packages_variables
 from partwise.engine.process_family import (
+    CLEARING_S,
     children_of,
-    clears_up,
     descendants_of,
     end_all,
     find_marked,
     kill,
-    state_of,
+    stop,
 )
 from partwise.environments.building import BuiltEnvironment
 from partwise.errors import ClusterError
@@ -40,6 +41,8 @@ from partwise.processes import Starter, describe_exit
 
 ENVIRONMENT_MARK = "PARTWISE_CHILD"
 START_TIMEOUT_S = 120.0
+KEEPER_S = 2 * CLEARING_S + 6.0
+"""For so long the keeper of a child has time to end all of it."""
 
 # One for the whole process: children live on between the shards that different threads run.
 _starter = Starter("start")
@@ -69,11 +72,11 @@ class ChildProcess:
         self.work_path: str | None = None
         ours, theirs = socket.socketpair()
         mark_fd = os.memfd_create("partwise-mark")
-        os.ftruncate(mark_fd, MARK.size)
+        os.ftruncate(mark_fd, MARK.size + PID.size)
         self._log_fd = os.open(
             Path(self._directory, "log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600
         )
-        self._mark = mmap(mark_fd, MARK.size)
+        self._mark = mmap(mark_fd, MARK.size + PID.size)
         MARK.pack_into(self._mark, 0, -1, 0)
         settings = ChildSettings(
             socket_fd=theirs.fileno(),
@@ -95,16 +98,14 @@ class ChildProcess:
             inherited += [held] if held >= 0 else []
         try:
             self._process = _starter.start(
-                "partwise.engine.child",
+                "partwise.engine.keeper",
                 json.dumps(asdict(settings)),
                 site_packages=site_packages,
                 stdin=subprocess.DEVNULL,
                 stdout=self._log_fd,
                 stderr=self._log_fd,
                 pass_fds=inherited,
-                # Of a session of its own: a Ctrl-C at the terminal is for the worker to handle, and
-                # `killpg` then takes along what the user's function started. What left the session
-                # is found by the mark in its environment, which it has inherited.
+                # Of a session of its own: a Ctrl-C at the terminal is for the worker to handle.
                 start_new_session=True,
                 env=variables,
             )
@@ -113,9 +114,14 @@ class ChildProcess:
             os.close(mark_fd)
             if held >= 0:
                 os.close(held)
-        self.pid = self._process.pid
+        self._memory = FamilyMemory(os.path.dirname(directory))
         self.connection = Connection(ours)
         _alive.add(self)
+
+    @property
+    def pid(self) -> int:
+        """The number of the process itself; of its keeper until it has begun."""
+        return int(PID.unpack_from(self._mark, MARK.size)[0]) or self._process.pid
 
     def open_work(self, path: str) -> Failure | None:
         """Load the work from its file; return the failure when the user's code cannot be loaded.
@@ -148,51 +154,61 @@ class ChildProcess:
         """Whether the process is dead."""
         return self._process.poll() is not None
 
-    def memory_bytes(self) -> int:
-        """Return the anonymous memory of what works on the partition, and of all it started."""
-        # What a fork shares with the process that forked it counts as the fork's too.
-        family = [] if self._isolation == "partition" else [self.pid]
-        return sum(map(anonymous_bytes, (*family, *descendants_of(self.pid))))
+    def family(self) -> list[int]:
+        """Return what works on the partition, and all that it started."""
+        # With a fork for each partition, the process that forks is not the partition's.
+        own = [] if self._isolation == "partition" else [self.pid]
+        return [*own, *descendants_of(self.pid)]
+
+    def memory_bytes(self, family: list[int], limit: int) -> int:
+        """Return the memory of these processes of the child's, for a comparison with a limit."""
+        return self._memory.measure(family, limit)
 
     def pause(self) -> None:
         """Hold the child still, so that what it is doing can be read without a race."""
         # First the one that forks: from then on no other partition can begin.
-        self._signal(self.pid, signal.SIGSTOP)
+        stop([self.pid])
         if self._isolation == "partition":
-            for pid in list(children_of(self.pid)):
-                self._signal(pid, signal.SIGSTOP)
+            stop(children_of(self.pid))
 
     def resume(self) -> None:
         """Let a paused child go on."""
         forks = children_of(self.pid) if self._isolation == "partition" else ()
         for pid in (*forks, self.pid):
-            self._signal(pid, signal.SIGCONT)
-
-    def _signal(self, pid: int, number: signal.Signals) -> None:
-        """Send a signal; where that is to stop a process, wait until it has stopped."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, number)
-        for _ in range(100 if number == signal.SIGSTOP else 0):
-            if state_of(pid) in ("", *"TtZX"):
-                return
-            time.sleep(0.001)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGCONT)
 
     def kill(self) -> None:
         """Kill the child and everything that it started."""
-        # All at once while the child is still there, since orphans come to it; then what was
-        # started meanwhile, or before a child that has died. Those that clear up semaphores and
-        # shared memory may end by themselves, which they do when all others have ended.
         self.pause()
-        family = [self.pid, *descendants_of(self.pid)]
-        kill(pid for pid in family if pid == self.pid or not clears_up(pid))
-        self._process.wait()
+        group = self.pid
+        # Its keeper does it. It may be gone, if somebody has killed it, and the child with it.
+        self._process.terminate()
+        try:
+            self._process.wait(KEEPER_S)
+        except subprocess.TimeoutExpired:
+            kill([self._process.pid, group, *descendants_of(self._process.pid)])
+            self._process.wait()
         needle = f"{ENVIRONMENT_MARK}={self.mark}".encode()
-        end_all(lambda: find_marked(needle, group=self.pid))
+        end_all(lambda: find_marked(needle, group=group))
+
+    def was_killed(self) -> bool:
+        """Whether the process was ended by SIGKILL."""
+        return self._process.poll() == -signal.SIGKILL
 
     def describe_end(self) -> str:
         """Return how the process ended, in words."""
         code = self._process.poll()
         return "it still runs" if code is None else describe_exit(code)
+
+    def bound_log(self) -> None:
+        """Keep the room that the log takes on the disk within bounds."""
+        if is_large(self._log_fd):
+            # Held still, so that it does not empty the log for the next partition meanwhile.
+            self.pause()
+            if is_large(self._log_fd):
+                give_back_middle(self._log_fd)
+            self.resume()
 
     def read_log(self) -> bytes:
         """Return what stands in the child's log: what the partition at work has written."""

@@ -1,44 +1,166 @@
-"""Whether a cluster is still there, for drivers that wait for its workers."""
+"""Whether a cluster and its workers are still there, for drivers that wait for them."""
 
+import contextlib
+import logging
+import threading
 import time
+from typing import Any
 
 from distributed import Client
 
+from partwise.cluster_calls import ANSWER_S, known_workers, no_answer
+from partwise.engine.limits import SILENCE_S
 from partwise.errors import ClusterError
+from partwise.formatting import duration
 
+LOOK_S = 0.5
+"""So often the scheduler is asked about the workers; of many workers, less often."""
 NO_WORKERS_S = 120.0
 """Without a worker for so long, a run gives up."""
+SCHEDULER_S = 30.0
+"""Without an answer of the scheduler for so long, a run gives up."""
+_LARGEST_STEP_S = 4 * LOOK_S
+
+logger = logging.getLogger(__name__)
+Logger = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 
 class ClusterWatch:
-    """Looks at a cluster now and then.
+    """Looks at a cluster twice a second, on a thread of its own, so that no other waits for it.
+
+    A worker that is not heard of for a while (stopped, swapping, cut off) is let go: its nanny, if
+    that answers, kills it and starts another one in its place, and the scheduler gives its tasks to
+    others, as if it had died.
 
     Args:
-        client: Connected to it.
+        client: Connected to the cluster.
         run_id: The run at work, for messages.
+        silence_s: After so many seconds a worker is let go; None: never.
+        log: Hears of workers that are let go.
     """
 
-    def __init__(self, client: Client, run_id: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        run_id: str,
+        silence_s: float | None = SILENCE_S,
+        log: Logger = logger,
+    ) -> None:
         self._client = client
         self._run_id = run_id
-        self._last_worker = time.monotonic()
+        self._silence_s = silence_s
+        self._log = log
+        self._error: ClusterError | None = None
+        self._workers: dict[str, dict[str, Any]] = {}
+        self._last_worker = self._answered = time.monotonic()
+        self._watched_s = 0.0
+        self._heard: dict[str, tuple[float, float]] = {}
+        self._let_go: set[str] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._follow, daemon=True, name="partwise-watch")
+
+    def __enter__(self) -> "ClusterWatch":
+        self._take(known_workers(self._client), 0.0)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # Not waited for: it may be in a call that a stopped scheduler does not answer.
+        self._ended.set()
 
     def look(self) -> None:
-        """Give up on a cluster that went away.
+        """Give up on a cluster that went away; returns at once.
 
         Raises:
-            ClusterError: It is gone, or has had no worker for two minutes.
+            ClusterError: It is gone, its scheduler has not answered for half a minute, or it has
+                had no worker for two minutes.
         """
         if self._client.status != "running":
             raise ClusterError(
                 f"The connection to the Dask scheduler is {self._client.status}; resume the run "
                 f"{self._run_id!r} when the cluster is back."
             )
+        if self._error is not None:
+            raise self._error
+
+    def clock(self) -> float:
+        """Return for how many seconds the cluster has been seen, by which silence is measured.
+
+        While this process was stopped itself, or the scheduler was, nobody could be heard.
+        """
+        return self._watched_s
+
+    def workers(self) -> dict[str, float]:
+        """Return for how many seconds nothing was heard of each worker, by address."""
+        return {
+            address: self._watched_s - self._heard[address][1] for address in list(self._workers)
+        }
+
+    def let_go(self, address: str, silent_s: float) -> None:
+        """Have the work of a worker that has been silent for so long done by others.
+
+        Returns at once.
+        """
+        if address not in self._workers or address in self._let_go:
+            return
+        self._let_go.add(address)
+        self._log.warning(
+            "Run %s: nothing is heard of the worker %s for %s: others take over its work.",
+            self._run_id,
+            address,
+            duration(silent_s),
+        )
+        threading.Thread(target=self._restart, args=(address,), daemon=True).start()
+
+    def _restart(self, address: str) -> None:
+        """Have the nanny of a worker kill it and start another one; else the scheduler drops it."""
+        scheduler: Any = self._client.scheduler
+        with contextlib.suppress(Exception):
+            self._client.sync(
+                scheduler.restart_workers,
+                workers=[address],
+                timeout=ANSWER_S,
+                wait_for_workers=False,
+                on_error="return",
+                stimulus_id=f"partwise-silence-{time.time()}",
+                callback_timeout=3 * ANSWER_S,
+            )
+        # Of an address that is still there, and still silent, it is tried again.
+        self._let_go.discard(address)
+
+    def _follow(self) -> None:
+        began = time.monotonic()
+        while not self._ended.wait(max(LOOK_S, len(self._workers) / 200)):
+            try:
+                workers = known_workers(self._client)
+            except ClusterError:
+                silent_s = time.monotonic() - self._answered
+                self._error = no_answer(silent_s) if silent_s > SCHEDULER_S else None
+            except Exception:
+                # The connection is lost, which its status tells.
+                logger.debug("could not look at the cluster", exc_info=True)
+            else:
+                self._answered = time.monotonic()
+                self._take(workers, self._answered - began)
+            began = time.monotonic()
+
+    def _take(self, workers: dict[str, dict[str, Any]], step_s: float) -> None:
+        # A long step says that this process, or the scheduler, was held up, and not the workers.
+        self._watched_s += min(step_s, max(_LARGEST_STEP_S, len(workers) / 50))
+        for address, worker in workers.items():
+            seen = float(worker["last_seen"])
+            if self._heard.get(address, (0.0, 0.0))[0] != seen:
+                self._heard[address] = (seen, self._watched_s)
+        self._workers = workers
         now = time.monotonic()
-        if self._client.scheduler_info().get("workers"):
+        if workers:
             self._last_worker = now
         elif now - self._last_worker > NO_WORKERS_S:
-            raise ClusterError(
+            self._error = ClusterError(
                 f"The Dask cluster has had no worker for {NO_WORKERS_S:.0f} s; resume the run "
                 f"{self._run_id!r} when it has."
             )
+        if self._silence_s is not None:
+            for address, silent_s in self.workers().items():
+                if silent_s > self._silence_s:
+                    self.let_go(address, silent_s)

@@ -1,14 +1,17 @@
 """The driver's side of a run: hands shards to workers, follows them, and stops them."""
 
+import contextlib
 import logging
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from distributed import Client, Future, wait
 
+from partwise.cluster_calls import ANSWER_S, ask_workers, in_time
 from partwise.engine.assignment import (
     Execution,
     FailureGroup,
@@ -16,13 +19,19 @@ from partwise.engine.assignment import (
     ShardProgress,
     ShardReceipt,
 )
-from partwise.engine.cluster_watch import ClusterWatch
+from partwise.engine.cluster_watch import ClusterWatch, Logger
+from partwise.engine.reporter import BEAT_S
 from partwise.engine.worker import end_execution, request_stop, run_shard
+from partwise.errors import ScratchError
+from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 
 LOOK_S = 0.5
+REPEAT_S = 2.0
+"""So often workers are told again to stop, since others may have come."""
+FAREWELL_S = 1.0
+"""For so long a run that was stopped waits for workers to tidy up."""
 
-Logger = logging.Logger | logging.LoggerAdapter[logging.Logger]
 logger = logging.getLogger(__name__)
 
 
@@ -34,9 +43,11 @@ class Progress:
     counts: Counter[str] = field(default_factory=Counter)
     kept: int = 0
     failures: dict[str, FailureGroup] = field(default_factory=dict)
+    latest: dict[int, tuple[ShardProgress, float]] = field(default_factory=dict)
+    """What was heard of each shard at last, and when."""
     _of_shards: dict[int, dict[str, tuple[Counter[str], int]]] = field(default_factory=dict)
 
-    def add(self, news: ShardProgress) -> None:
+    def add(self, news: ShardProgress, now: float = 0.0) -> None:
         """Add what a worker reported; of several executions of a shard the newest counts."""
         executions = self._of_shards.setdefault(news.shard, {})
         if news.execution not in executions:
@@ -48,6 +59,7 @@ class Progress:
             executions[news.execution] = (Counter(), 0)
         elif news.execution != next(reversed(executions)):
             return
+        self.latest[news.shard] = news, now
         counts, kept = executions[news.execution]
         counts.update(news.counts)
         executions[news.execution] = (counts, kept + news.kept)
@@ -79,7 +91,7 @@ class ShardGroup:
     def __str__(self) -> str:
         first, count = self.numbers[0], len(self.numbers)
         shards = f"shard {first}" if count == 1 else f"{count} shards from {first}"
-        return f"{shards} ({self.rows:,} rows)"
+        return f"{shards} ({counted(self.rows, 'row')})"
 
 
 class ProgressListener(Protocol):
@@ -97,6 +109,7 @@ class Driver:
         execution: What the shards have in common.
         assignments: The shards; the largest are started first.
         partitions: How many partitions there are, for progress and the failure budget.
+        watch: Looks at the cluster.
         listeners: Hear of progress.
     """
 
@@ -106,6 +119,7 @@ class Driver:
         execution: Execution,
         assignments: Iterable[ShardAssignment],
         partitions: int,
+        watch: ClusterWatch,
         listeners: Sequence[ProgressListener] = (),
     ) -> None:
         ranked = sorted(assignments, key=lambda a: (-a.shard.size_bytes, a.number))
@@ -121,7 +135,9 @@ class Driver:
         self._budget = execution.options.failure_budget(partitions)
         self._listeners = listeners
         self._lock = threading.Lock()
-        self._watch = ClusterWatch(client, execution.run_id)
+        self._watch = watch
+        self._open = set(self.order)
+        self._over_at = float("inf")
 
     def __enter__(self) -> "Driver":
         self._client.subscribe_topic(self._execution.token, self._on_event)
@@ -129,12 +145,12 @@ class Driver:
 
     def __exit__(self, *exception: object) -> None:
         execution = self._execution
-        try:
+        limit_s = FAREWELL_S if self.stopped or exception[0] else ANSWER_S
+        self._over_at = 0.0
+        # Where the cluster is gone, so is what would have to be tidied there.
+        with contextlib.suppress(Exception):
             self._client.unsubscribe_topic(execution.token)
-            self._client.run(end_execution, execution.token, on_error="ignore")
-        except Exception:
-            # The cluster is gone, and with it what would have to be tidied there.
-            logger.debug("could not tidy up on the workers", exc_info=True)
+            in_time(limit_s, ask_workers, self._client, end_execution, execution.token)
 
     def groups(self, most: int) -> list[ShardGroup]:
         """Divide the shards, largest first, into at most so many groups."""
@@ -162,15 +178,22 @@ class Driver:
         pending = {self._submit(number, starts): number for number in numbers}
         while pending:
             done = self._await(pending)
+            if not done:
+                # What hangs is left to itself: all that it may still write bears its own token.
+                self._client.cancel(list(pending), reason="the run was stopped")
+                break
             for future in done:
                 number = pending.pop(future)
                 receipt = self._receive(future, number, log)
                 future.release()
                 if receipt is not None:
+                    self._open.discard(number)
                     log.info("%s", receipt)
                     receipts.append(receipt)
                 elif starts[number] < self._execution.options.worker_attempts and not self.stopped:
                     pending[self._submit(number, starts)] = number
+                else:
+                    self._open.discard(number)
         return receipts
 
     def _submit(self, number: int, starts: Counter[int]) -> Future[ShardReceipt]:
@@ -188,7 +211,13 @@ class Driver:
     ) -> ShardReceipt | None:
         """Return the receipt of a shard, or None when it failed as a whole."""
         try:
-            receipt = future.result()
+            # Its worker may be stopped just now, with the receipt in its memory.
+            receipt = future.result(timeout=ANSWER_S)
+        except ScratchError as error:
+            # No partition is to blame, and others would meet the same.
+            log.warning("shard %d did not come to its end: %s", number, error)
+            self.stop(Stop(RunStatus.FAILURE, str(error)))
+            return None
         except Exception as error:
             self.lost[number] = f"{type(error).__name__}: {error}"[:500]
             log.warning("shard %d did not come to its end: %s", number, self.lost[number])
@@ -197,57 +226,95 @@ class Driver:
         return receipt
 
     def _await(self, pending: Mapping[Future[ShardReceipt], int]) -> list[Future[ShardReceipt]]:
-        while True:
+        """Return those that came to their end; none when the run is over without them."""
+        while time.monotonic() < self._over_at:
             try:
                 wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
             except TimeoutError:
-                self._look_at_cluster()
+                self._watch.look()
+                self._look_for_silence(pending.values())
             except Exception:
                 # A shard that failed: its future says why.
                 logger.debug("while waiting for shards", exc_info=True)
             done = [future for future in pending if future.done()]
             if done:
                 return done
+        return []
 
-    def _look_at_cluster(self) -> None:
-        """Give up on a cluster that went away; repeat a stop for workers that came since."""
-        self._watch.look()
-        if self.stopped:
-            self._tell_workers_to_stop()
+    def _look_for_silence(self, numbers: Iterable[int]) -> None:
+        """Have others take over shards whose thread hangs though their worker is there."""
+        limit_s = self._execution.options.silence_s + BEAT_S
+        for number in numbers:
+            news, heard_at = self.progress.latest.get(number, (None, 0.0))
+            silent_s = self._watch.clock() - heard_at
+            if news is not None and silent_s > limit_s:
+                # Where the worker has died, this does nothing, and the shard waits for another one.
+                self._watch.let_go(news.worker, silent_s)
+                self.progress.latest.pop(number, None)
+
+    def longest(self) -> str:
+        """Return a sentence about the shard that has been at one thing for longest."""
+        now = self._watch.clock()
+        with self._lock:
+            latest = [each for number, each in self.progress.latest.items() if number in self._open]
+        if not latest:
+            return f"{len(self._open)} shards have not begun" if self._open else ""
+        news, heard_at = max(latest, key=lambda each: each[0].since_s - each[1])
+        unheard_s = now - heard_at
+        silence = f", and nothing is heard of it for {duration(unheard_s)}"
+        return (
+            f"shard {news.shard}: {news.doing} since {duration(news.since_s + unheard_s)} on the "
+            f"worker {news.worker}{silence if unheard_s > 3 * BEAT_S else ''}"
+        )
 
     def exceeds_budget(self, failed: int) -> Stop | None:
         """Return how the run ends when so many failures exceed the budget; None: they do not."""
         if self._budget is None or failed <= self._budget:
             return None
-        reason = f"{failed} partitions failed, and the failure budget is {self._budget}"
+        reason = f"{counted(failed, 'partition')} failed, and the failure budget is {self._budget}"
         return Stop(RunStatus.FAILURE, reason)
 
-    def stop(self, stop: Stop) -> None:
+    def stop(self, stop: Stop, within_s: float = float("inf")) -> None:
         """Have all workers commit what they have and return. The first stop is the one that counts.
 
         Args:
             stop: Why, and how the run ends.
+            within_s: Shards that have not come to their end by then are given up.
         """
         with self._lock:
+            self._over_at = min(self._over_at, time.monotonic() + within_s)
             if self.stopped is not None:
                 return
             self.stopped = stop
-        self._tell_workers_to_stop()
-
-    def _tell_workers_to_stop(self) -> None:
-        try:
-            self._client.run(request_stop, self._execution.token, on_error="ignore")
-        except Exception:
-            logger.debug("could not reach the workers to stop them", exc_info=True)
+        token = self._execution.token
+        tell_to_stop(self._client, token, lambda: time.monotonic() > self._over_at)
 
     def _on_event(self, event: tuple[Any, Any]) -> None:
         news = ShardProgress.from_message(event[1])
         progress = self.progress
         with self._lock:
-            progress.add(news)
+            progress.add(news, self._watch.clock())
             exceeded = self.exceeds_budget(progress.failed)
         for listener in self._listeners:
             listener.update(progress, news)
-        if exceeded and self.stopped is None:
-            # Not on the client's own thread, which would wait for itself.
-            threading.Thread(target=self.stop, args=(exceeded,), daemon=True).start()
+        if exceeded:
+            self.stop(exceeded)
+
+
+def tell_to_stop(client: Client, token: str, is_over: Callable[[], bool]) -> None:
+    """Have all workers stop an execution, those included that come later; returns at once.
+
+    Args:
+        client: Connected to the cluster.
+        token: The execution's.
+        is_over: Whether nobody need be told any more.
+    """
+
+    def tell() -> None:
+        while not is_over():
+            with contextlib.suppress(Exception):
+                ask_workers(client, request_stop, token, limit_s=REPEAT_S)
+            time.sleep(REPEAT_S)
+
+    # On a thread of its own, as a worker that hangs never answers.
+    threading.Thread(target=tell, daemon=True, name="partwise-stop").start()

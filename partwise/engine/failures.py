@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partwise.errors import PartwiseError
+from partwise.redaction import without_secrets
 
 MESSAGE_CHARS = 2_000
 TRACEBACK_CHARS = 20_000
@@ -34,6 +35,16 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+def storable(text: str) -> str:
+    """Return a user's text as it may be written down: without secrets, and printable."""
+    return printable(without_secrets(text))
+
+
+def _middle_left_out(text: str, most: int) -> str:
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}\n[...]\n{text[-half:]}"
+
+
 def describe_error(error: BaseException) -> Failure:
     """Return what is known of an exception, as text.
 
@@ -48,9 +59,11 @@ def describe_error(error: BaseException) -> Failure:
     except BaseException as nested:
         message = f"<str() of the exception raised {type(nested).__name__}>"
     is_long = len(message) > MESSAGE_CHARS
+    chars = len(message)
+    # A secret that the cut would divide is masked before.
+    message = storable(message[: 2 * MESSAGE_CHARS])
     if is_long:
-        message = f"{message[:MESSAGE_CHARS]}... ({len(message)} characters)"
-    message = printable(message)
+        message = f"{message[:MESSAGE_CHARS]}... ({chars} characters)"
     where = [
         f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
@@ -65,14 +78,13 @@ def describe_error(error: BaseException) -> Failure:
         text = "".join(lines) if is_long else "".join(traceback.format_exception(error, limit=40))
     except BaseException:
         text = f"{name}: {message}"
-    if len(text) > TRACEBACK_CHARS:
-        half = TRACEBACK_CHARS // 2
-        text = f"{text[:half]}\n[...]\n{text[-half:]}"
+    # Cut once more than needed before, since a text may be of any length.
+    text = _middle_left_out(storable(_middle_left_out(text, 4 * TRACEBACK_CHARS)), TRACEBACK_CHARS)
     return Failure(
         error_type=name,
         message=message,
         fingerprint=digest,
         # Of an exception that is not ours nothing is known: it may be gone at the next attempt.
         final=isinstance(error, PartwiseError) and error.final,
-        traceback=printable(text),
+        traceback=text,
     )

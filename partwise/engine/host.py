@@ -15,6 +15,10 @@ class Host(Protocol):
     def name(self) -> str:
         """The worker's name, for the ledger."""
 
+    @property
+    def address(self) -> str:
+        """Where Dask reaches the worker; another one that takes its place has another."""
+
     def log_event(self, topic: str, message: dict[str, Any]) -> None:
         """Send the driver a message."""
 

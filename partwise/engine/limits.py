@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import psutil
+from partwise.cluster_calls import ask_workers
 
 if TYPE_CHECKING:
     from distributed import Client
 
 LEFT_TO_THE_REST = 0.2
 """The part of a machine's memory that partitions are not given."""
+SILENCE_S = 60.0
+"""A worker that is not heard of for so long has its work taken away."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,10 @@ def memory_limit(limits: Limits) -> int:
     """Return the memory that a partition may use on this machine; called on a worker."""
     if limits.memory_bytes is not None:
         return limits.memory_bytes
-    return int((1 - LEFT_TO_THE_REST) * psutil.virtual_memory().total / limits.slots_per_host)
+    from distributed import system  # here, since a child has no need of it
+
+    # In a container it is the container's, and not what the machine has.
+    return int((1 - LEFT_TO_THE_REST) * system.memory_limit() / limits.slots_per_host)
 
 
 def smallest_memory_limit(client: "Client", limits: Limits) -> int:
@@ -41,5 +46,5 @@ def smallest_memory_limit(client: "Client", limits: Limits) -> int:
     if limits.memory_bytes is not None:
         return limits.memory_bytes
     # The workers are asked: the driver's machine may have far more memory, or far less.
-    answers = client.run(memory_limit, limits, on_error="ignore")
-    return min(answers.values(), default=sys.maxsize)
+    answers = ask_workers(client, memory_limit, limits).values()
+    return min((each for each in answers if isinstance(each, int)), default=sys.maxsize)

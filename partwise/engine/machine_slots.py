@@ -7,8 +7,10 @@ them are not looked at again when a worker gets them later. So a shard takes a t
 then waits here for a slot.
 """
 
+import contextlib
 import errno
 import os
+import secrets
 import socket
 import threading
 import time
@@ -62,6 +64,66 @@ def hold_slot(
                 break
             time.sleep(POLL_S)
         yield devices[last]
+
+
+class SharedMachine:
+    """The presence of a shard on this machine, beside those of the same execution, or alone.
+
+    Names in the abstract namespace of Unix sockets say who is there, as with slots: the kernel
+    takes them back however a process ends.
+
+    Args:
+        token: The execution's.
+        is_stopped: Whether the run is being stopped: then nobody need wait.
+    """
+
+    def __init__(self, token: str, is_stopped: Callable[[], bool]) -> None:
+        self._here = f"\0partwise/{token}/here/"
+        self._alone = f"\0partwise/{token}/alone"
+        self._is_stopped = is_stopped
+        self._own: socket.socket | None = None
+
+    def __enter__(self) -> "SharedMachine":
+        # First the own name, then the look: who wants to be alone does it the other way round, so
+        # that one of both sees the other.
+        while not self._is_stopped():
+            self._own = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            self._own.bind(self._here + secrets.token_hex(8))
+            if not _names_beginning(self._alone):
+                break
+            self._leave()
+            time.sleep(POLL_S)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._own is not None:
+            self._own.close()
+            self._own = None
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Leave, wait until all others have ended their shards, and keep new ones waiting.
+
+        When the run is being stopped, nobody waits for others any more.
+        """
+        self._leave()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gate:
+            while not self._is_stopped() and not _bind(gate, self._alone):
+                time.sleep(POLL_S)
+            while not self._is_stopped() and _names_beginning(self._here):
+                time.sleep(POLL_S)
+            yield
+
+
+def _names_beginning(name: str) -> bool:
+    """Whether a socket has a name that begins so."""
+    with contextlib.suppress(OSError), open("/proc/net/unix", encoding="utf-8") as file:
+        shown = " " + name.replace("\0", "@")
+        return any(shown in line for line in file)
+    return False
 
 
 def _bind(holder: socket.socket, name: str) -> bool:

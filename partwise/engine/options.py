@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.engine.limits import Limits
+from partwise.engine.limits import SILENCE_S, Limits
 from partwise.engine.scaling import Slot
 from partwise.form_schema import FormSettings
 from partwise.shuffle.shard_count import MAX_SHARDS
@@ -102,6 +102,20 @@ class ExecutionOptions(FormSettings):
         ge=1,
         description="How often a shard is started when workers die under it, before its "
         "partitions are INTERNAL_ERROR.",
+    )
+
+    silence_s: float = Field(
+        title="Silence of a worker (s)",
+        default=SILENCE_S,
+        gt=0,
+        description="Seconds after which the shards of a worker that is not heard of, because it "
+        "is stopped, hangs or is cut off, are given to others. It counts as having died.",
+    )
+    report_interval_s: float = Field(
+        title="Word of what takes long (s)",
+        default=60.0,
+        gt=0,
+        description="Seconds between two lines of the log that say what has run for longest.",
     )
 
     def limits(

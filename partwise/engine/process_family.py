@@ -29,9 +29,9 @@ def adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def end_with_parent(parent_pid: int) -> None:
-    """Have this process, just forked, end with its parent."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def end_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have this process end with its parent, or be sent another signal then."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     # The parent may have ended before that call: then nothing would end this process.
     if os.getppid() != parent_pid:
         os._exit(1)
@@ -86,6 +86,20 @@ def kill(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
 
 
+def stop(pids: Iterable[int]) -> None:
+    """Hold processes still, and wait until they are."""
+    stopped = []
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGSTOP)
+            stopped.append(pid)
+    for pid in stopped:
+        for _ in range(100):
+            if state_of(pid) in ("", *"TtZX"):
+                break
+            time.sleep(0.001)
+
+
 def end_all(find: Callable[[], Iterable[int]]) -> None:
     """End processes until none is found that can be ended; those that clear up, last.
 
@@ -95,9 +109,10 @@ def end_all(find: Callable[[], Iterable[int]]) -> None:
     deadline = time.monotonic() + CLEARING_S
     while found := set(find()):
         clearing = {pid for pid in found if clears_up(pid)}
-        late = time.monotonic() > deadline
-        kill(found if late else found - clearing)
-        if late:
+        now = time.monotonic()
+        kill(found if now > deadline else found - clearing)
+        # Those that start others go on being ended for a while; some cannot be, as of a dead disk.
+        if now > deadline + (CLEARING_S if found - clearing else 0):
             return
         time.sleep(0.002)
 

@@ -1,4 +1,4 @@
-"""Progress reports: what a worker sends the driver while it works on a shard."""
+"""Progress reports: what a worker sends the driver while it works on a shard, and that it does."""
 
 import contextlib
 import re
@@ -6,7 +6,10 @@ import secrets
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from partwise.engine.assignment import (
     FailureGroup,
@@ -20,10 +23,20 @@ from partwise.runs.ledger import LedgerRow
 
 PROGRESS_INTERVAL_S = 0.25
 """At most this often a worker reports its progress."""
+BEAT_S = 5.0
+"""So often it says what it is at, when there is no progress."""
+
+AtWork = tuple[str, float] | None
+"""What a shard is at, as a clause, and since how many seconds; None: there is nothing to say."""
 
 
 class Reporter:
-    """Reports progress to the driver, a few times a second at most."""
+    """Reports progress to the driver: a few times a second at most, and every few seconds at least.
+
+    What is sent every few seconds is the heartbeat of the shard: a driver that does not hear it for
+    a while has others do the work. The worker's loop sends it, so that it does not stop while a
+    function computes; nor is it sent when the shard's own thread hangs in the kernel.
+    """
 
     def __init__(self, host: Host, assignment: ShardAssignment) -> None:
         self._host = host
@@ -34,7 +47,51 @@ class Reporter:
         self._is_awaited = False
         self._lock = threading.Lock()
         self._kinds: set[str] = set()
+        self._stage, self._stage_began = "", time.monotonic()
+        self._partition: Callable[[], AtWork] = lambda: None
+        self._name_of: Callable[[str], str] = str
+        self._beats = False
+        self._thread = threading.get_native_id()
+        self._sleep = ""
         self._clear()
+
+    def name_partitions(self, name_of: Callable[[str], str]) -> None:
+        """Have partitions be told of by name.
+
+        Args:
+            name_of: Gives the name of a partition_id, such as its key.
+        """
+        self._name_of = name_of
+
+    @contextmanager
+    def beating(self) -> Iterator[None]:
+        """Send heartbeats about what this thread does, meanwhile."""
+        self._beats = True
+        self._beat()
+        try:
+            yield
+        finally:
+            self._beats = False
+
+    def begin(self, stage: str, partition: Callable[[], AtWork] = lambda: None) -> None:
+        """Note what the shard is at.
+
+        Args:
+            stage: As a clause: "it reads its rows".
+            partition: Gives the partition at work; where there is one, it is told in its place.
+        """
+        self._stage, self._stage_began = stage, time.monotonic()
+        self._partition = partition
+
+    def _beat(self) -> None:
+        """Send a heartbeat, unless the thread of the shard hangs; called by the host."""
+        if not self._beats:
+            return
+        sleep = _deep_sleep(self._thread)
+        if not sleep or sleep != self._sleep:
+            self._send()
+        self._sleep = sleep
+        self._host.call_later(BEAT_S, self._beat)
 
     def _clear(self) -> None:
         self._counts: Counter[str] = Counter()
@@ -66,7 +123,7 @@ class Reporter:
                 fingerprint=fingerprint,
                 error_type=row.error_type or "",
                 message=(row.error_message or "")[:300],
-                sample=row.partition_id,
+                sample=self._name_of(row.partition_id),
                 count=1,
             )
         )
@@ -79,7 +136,8 @@ class Reporter:
                 kind = re.sub(r"\d+", "#", text)
                 if kind not in self._kinds:
                     self._kinds.add(kind)
-                    self._leftovers.append(LeftoverKind(kind=kind, text=text, sample=partition_id))
+                    sample = self._name_of(partition_id)
+                    self._leftovers.append(LeftoverKind(kind=kind, text=text, sample=sample))
 
     def keep(self, counts: Counter[str], kept: int) -> None:
         """Count partitions that need no work: committed before, or kept by a resume."""
@@ -93,6 +151,11 @@ class Reporter:
             self._is_awaited = False
             if not self._counts and not self._failures and not self._leftovers:
                 return
+        self._send()
+
+    def _send(self) -> None:
+        doing, since_s = self._partition() or (self._stage, time.monotonic() - self._stage_began)
+        with self._lock:
             progress = ShardProgress(
                 shard=self._shard,
                 execution=self._execution,
@@ -100,9 +163,27 @@ class Reporter:
                 kept=self._kept,
                 failures=tuple(self._failures.values()),
                 leftovers=tuple(self._leftovers),
+                worker=self._host.address,
+                doing=doing,
+                since_s=since_s,
             )
             self._clear()
             self._next = time.monotonic() + PROGRESS_INTERVAL_S
         # A driver out of reach is no reason to stop: what counts is on the store.
         with contextlib.suppress(OSError):
             self._host.log_event(self._topic, progress.to_message())
+
+
+def _deep_sleep(thread: int) -> str:
+    """Tell one sleep of a thread in the kernel from another; empty: it does not sleep so.
+
+    In such a sleep (state D) a thread cannot even be killed: a disk or a network file system does
+    not answer. One that goes on and sleeps again has switched in between.
+    """
+    try:
+        lines = Path(f"/proc/self/task/{thread}/status").read_text().splitlines()
+    except OSError:
+        return ""
+    values = dict(line.partition(":")[::2] for line in lines)
+    is_deep = values.get("State", "").strip().startswith("D")
+    return values.get("voluntary_ctxt_switches", "").strip() if is_deep else ""

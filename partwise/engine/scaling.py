@@ -10,19 +10,18 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from partwise.cluster_calls import ask_workers, known_workers
 from partwise.errors import ClusterError, InputError
 from partwise.form_schema import FormSettings
 
 if TYPE_CHECKING:
     from distributed import Client
 
-SCHEDULER_S = 30.0
-"""For so long the scheduler is waited for."""
 ALL = -1
 """Stands for all there is."""
 
@@ -200,25 +199,23 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
     return _by_turns(slots, asked)
 
 
-def known_workers(client: "Client") -> dict[str, dict[str, Any]]:
-    """Return what the scheduler says of each worker, by address."""
-    # `client.scheduler_info()` shares a cache whose refresh leaves out the workers.
-    scheduler: Any = client.scheduler
-    identity = client.sync(scheduler.identity, n_workers=-1, callback_timeout=SCHEDULER_S)
-    workers: dict[str, dict[str, Any]] = identity["workers"]
-    return workers
-
-
 def cluster_workers(client: "Client") -> list[ClusterWorker]:
     """Ask the scheduler and the workers of a cluster what they have.
 
     Returns:
-        The workers, those of a host side by side.
+        The workers that answer, those of a host side by side.
+
+    Raises:
+        ClusterError: The scheduler does not answer.
     """
-    seen = client.run(cores_and_gpus, on_error="ignore")
+    seen = ask_workers(client, cores_and_gpus)
     workers = []
     for address, worker in known_workers(client).items():
-        cores, gpus = seen.get(address, (1, ()))
+        answer = seen.get(address)
+        if answer is None:
+            # It hangs, or came a moment ago: nothing is planned for it, though it may be used.
+            continue
+        cores, gpus = (1, ()) if isinstance(answer, Exception) else answer
         workers.append(
             ClusterWorker(
                 address=address,

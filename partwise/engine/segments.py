@@ -10,10 +10,10 @@ from dataclasses import replace
 import pyarrow as pa
 
 from partwise.engine.assignment import Execution
-from partwise.errors import RunBusyError
+from partwise.errors import RunBusyError, StoreError
 from partwise.runs.bundle import BundleWriter, StoredArtifact
 from partwise.runs.contents import list_generations
-from partwise.runs.documents import OUTPUT_FOLDERS, run_path, segment_file
+from partwise.runs.documents import OUTPUT_FOLDERS, run_path, segment_file, sha256_of
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 
 LONGEST_SEGMENT_S = 600.0
@@ -80,18 +80,32 @@ class SegmentWriter:
         """Write the segment, if it holds anything, and open the next.
 
         Raises:
-            StoreError: The store refused; nothing of this segment counts.
-            RunBusyError: The run has ended without this execution, which was out of reach.
+            RunBusyError: The run has ended without this execution, which was out of reach, or
+                another generation is at work.
+            StoreError: The store refused, or has no such run any more; nothing of this segment
+                counts.
         """
         if not self._rows and not self._carried:
             return
+        # From the look at the run on it is the same store, or nothing is written.
+        with self._execution.store.held():
+            self._commit()
+
+    def _commit(self) -> None:
         store, run_id = self._execution.store, self._execution.run_id
         # An execution that was cut off may wake up when its run is complete, or when another
         # generation is at work. What it writes then would change what readers have seen.
-        if max(list_generations(store, run_id).ended, default=0) >= self._execution.generation:
+        generations = list_generations(store, run_id)
+        if generations.is_over(self._execution.generation):
             raise RunBusyError(
                 f"The run {run_id!r} ended without this execution of its shard {self._shard}, "
                 "which was out of reach for too long; it writes nothing more."
+            )
+        if generations.begun < self._execution.generation:
+            raise StoreError(
+                f"The run {run_id!r} is not in {store.url} any more: it was deleted, or the store "
+                "was moved away, unmounted or made anew in the middle of the run. Put it back and "
+                "resume the run, or begin it again."
             )
         # The order is the commit: bundle, output rows, and the ledger last. A crash before the
         # ledger leaves files to which no row refers, and no reader looks at them. The other way
@@ -105,6 +119,9 @@ class SegmentWriter:
             path = self._name(folder, "parquet" if number == 0 else f"{number}.parquet")
             offset = 0
             in_file = sum(part.num_rows for _, part in parts)
+            table = pa.concat_tables([part for _, part in parts]).cast(schema)
+            content = write_table(table)
+            sha256 = sha256_of(content)
             for place, part in parts:
                 self._rows[place] = replace(
                     self._rows[place],
@@ -112,10 +129,10 @@ class SegmentWriter:
                     rows_offset=offset,
                     rows_count=part.num_rows,
                     rows_in_file=in_file,
+                    rows_sha256=sha256,
                 )
                 offset += part.num_rows
-            table = pa.concat_tables([part for _, part in parts]).cast(schema)
-            store.create(run_path(run_id, path), write_table(table))
+            store.create(run_path(run_id, path), content)
         tables = list(self._carried)
         if self._rows:
             keys = self._keys.take(pa.array(self._indices, pa.int64()))

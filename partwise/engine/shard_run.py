@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -22,18 +22,28 @@ from partwise.engine.assignment import ShardAssignment, ShardReceipt
 from partwise.engine.attempts import Attempts, supervise
 from partwise.engine.child_process import discard_child
 from partwise.engine.host import Host
+from partwise.engine.machine_slots import SharedMachine
 from partwise.engine.messages import OpenShard
 from partwise.engine.params_file import params_fingerprints
-from partwise.engine.reporter import Reporter
+from partwise.engine.reporter import AtWork, Reporter
+from partwise.engine.scratch import check_scratch
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.shard_plan import ShardPlan, plan_shard
 from partwise.engine.trained_models import locate_models, model_checksums, owner_of_model
 from partwise.engine.works import StoredModel
 from partwise.environments.building import BuiltEnvironment, open_environment
-from partwise.errors import ArtifactNotFoundError
+from partwise.errors import (
+    ArtifactNotFoundError,
+    ClusterError,
+    PartwiseError,
+    ScratchError,
+    StoreError,
+)
+from partwise.formatting import shortened, visible
 from partwise.outcomes import PartitionStatus
 from partwise.runs.contents import files_there, read_committed
 from partwise.runs.documents import OUTPUT_FOLDERS, execution_token, segment_file
+from partwise.runs.key_texts import row_key_text
 from partwise.runs.ledger import LedgerRow
 from partwise.runs.outputs import rewrite_partial_files
 from partwise.runs.run import Run
@@ -50,13 +60,18 @@ def run_on(
     gpus: Sequence[str] = (),
 ) -> ShardReceipt:
     """Work on one shard on a host, with these GPUs where the options say how many."""
-    with tempfile.TemporaryDirectory(prefix="shard-", dir=host.folder) as directory:
-        try:
-            return ShardRun(assignment, host, directory, is_stopped, gpus).run()
-        except BaseException:
-            # The child may be in the midst of this shard; the next one must not hear of that.
-            discard_child()
-            raise
+    try:
+        with tempfile.TemporaryDirectory(prefix="shard-", dir=host.folder) as directory:
+            try:
+                return ShardRun(assignment, host, directory, is_stopped, gpus).run()
+            except BaseException:
+                # The child may be in the midst of this shard; the next one must not hear of that.
+                discard_child()
+                raise
+    except (OSError, ClusterError, pa.ArrowException) as error:
+        if not isinstance(error, StoreError | ScratchError):
+            check_scratch(host.folder, str(error))
+        raise
 
 
 class ShardRun:
@@ -86,6 +101,19 @@ class ShardRun:
         self._began = time.monotonic()
         self._host_name = f"{socket.gethostname()}/{host.name}"
         self._shared = execution_folder(host, self._execution.token)
+        self._reporter = Reporter(host, assignment)
+        self._at_work: Callable[[], AtWork] = lambda: None
+
+    def run(self) -> ShardReceipt:
+        """Run it."""
+        self._reporter.begin("it reads its rows")
+        with self._reporter.beating():
+            self._open()
+            return self._run()
+
+    def _open(self) -> None:
+        """Make the rows and what belongs to them ready on this machine."""
+        assignment, directory = self._assignment, self._directory
         os.makedirs(self._shared, exist_ok=True)
         sharded = fetch_shard(
             assignment.shard, assignment.where, self._execution.store, self._shared, directory
@@ -94,13 +122,13 @@ class ShardRun:
         self._chosen = list(range(len(self._shard.partition_ids)))
         if assignment.only is not None:
             self._chosen = chosen_keys(self._shard.keys, assignment.only)
+        names = self._shard.partition_ids
+        self._reporter.name_partitions(lambda name: self._name(names.index(name)))
         self._reader = ShardReader(self._shard.path)
-        self._reporter = Reporter(host, assignment)
         self._params = None if assignment.params is None else self._fetch(assignment.params)
         self._models = None if assignment.models is None else self._fetch(assignment.models)
 
-    def run(self) -> ShardReceipt:
-        """Run it."""
+    def _run(self) -> ShardReceipt:
         execution = self._execution
         token = execution_token(execution.generation, secrets.token_hex(4))
         self._writer = SegmentWriter(execution, self._assignment.number, token, self._shard.keys)
@@ -113,14 +141,21 @@ class ShardRun:
             self._writer.carry(self._take_over(plan.kept, token))
         self._reporter.keep(counts, kept)
         if plan.waiting:
+            self._reporter.begin("it gets ready to run partitions")
             with self._open_packages() as packages:
                 waiting = [self._chosen[place] for place in plan.waiting]
-                for row in self._run_all(waiting, packages):
-                    counts[row.status] += 1
-                    self._reporter.add(row)
-                    if self._writer.is_due:
-                        self._writer.commit()
-        self._writer.commit()
+                try:
+                    for row in self._run_all(waiting, packages):
+                        counts[row.status] += 1
+                        self._reporter.add(row)
+                        if self._writer.is_due:
+                            self._commit()
+                except ScratchError:
+                    # What is done stays; where the store is on the same disk, what was committed.
+                    with suppress(PartwiseError):
+                        self._commit()
+                    raise
+        self._commit()
         self._reporter.report()
         partitions = len(self._chosen)
         return ShardReceipt(
@@ -132,6 +167,14 @@ class ShardRun:
             complete=counts.total() == partitions,
             damaged=self._damaged,
         )
+
+    def _commit(self) -> None:
+        self._reporter.begin("it writes to the store")
+        self._writer.commit()
+        self._tell_partitions()
+
+    def _tell_partitions(self) -> None:
+        self._reporter.begin("it waits for its process", self._at_work)
 
     def _plan(self) -> ShardPlan:
         """Compare the shard with what is committed of it."""
@@ -192,6 +235,12 @@ class ShardRun:
         self, waiting: list[int], packages: BuiltEnvironment | None
     ) -> Iterator[LedgerRow]:
         """Run partitions, and write a row of each that is settled."""
+        with SharedMachine(self._execution.token, self._is_stopped) as machine:
+            yield from self._attempt_all(waiting, packages, machine)
+
+    def _attempt_all(
+        self, waiting: list[int], packages: BuiltEnvironment | None, machine: SharedMachine
+    ) -> Iterator[LedgerRow]:
         supervisor = supervise(
             self._execution,
             self._fetch(self._execution.work),
@@ -211,8 +260,22 @@ class ShardRun:
             supervisor=supervisor,
             writer=self._writer,
             on_left=self._reporter.add_leftovers,
+            alone=machine.alone,
         )
+        self._at_work = lambda: self._clause(supervisor.at_work())
+        self._tell_partitions()
         yield from attempts.run(waiting)
+
+    def _clause(self, at_work: tuple[int, float] | None) -> AtWork:
+        if at_work is None:
+            return None
+        index, seconds = at_work
+        return f"partition {self._name(index)} runs", seconds
+
+    def _name(self, index: int) -> str:
+        """Return the key of a partition for a line of a log."""
+        text = row_key_text(self._shard.keys, index) or self._shard.partition_ids[index]
+        return visible(shortened(text))
 
     def _describe_shard(self, waiting: list[int]) -> OpenShard:
         """Return what a child needs to know of the shard."""

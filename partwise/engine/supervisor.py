@@ -35,6 +35,10 @@ from partwise.errors import ClusterError, PartwiseError
 from partwise.outcomes import PartitionStatus
 
 POLL_S = 0.05
+HELD_UP_S = 1.0
+"""A look at a child that comes so late says that this process was stopped meanwhile."""
+MOST_PROCESSES = 1_000
+"""Processes that a partition may have at one time."""
 BARREN_STARTS = 3
 """Children that may die in a row without finishing a partition or naming a culprit."""
 
@@ -77,6 +81,8 @@ class AttemptOutcome:
     peak_memory_bytes: int | None = None
     left: list[str] = field(default_factory=list)
     """What it left in its process, in words."""
+    is_starved: bool = False
+    """Whether it may have failed for want of memory: over its limit, or killed by the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,8 @@ class _Verdict:
     message: str
     reason: str
     final: bool
+    is_starved: bool = False
+    """Whether it may have been for want of memory."""
 
 
 @dataclass(slots=True)
@@ -110,6 +118,16 @@ class Supervisor:
     on_report: OnReport = keep_on
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
     _peaks: dict[int, int] = field(default_factory=dict)
+    _child: ChildProcess | None = None
+    _held_up: dict[int, float] = field(default_factory=dict)
+    """Seconds of a partition for which this process was stopped, and perhaps the child as well."""
+
+    def at_work(self) -> tuple[int, float] | None:
+        """Return which partition runs, by its index, and for how many seconds; on any thread."""
+        index, seconds = (-1, 0.0) if self._child is None else self._child.running()
+        if not 0 <= index < len(self.shard.partition_ids):
+            return None
+        return index, seconds
 
     def run(self, indices: list[int], attempt: int) -> Iterator[AttemptOutcome]:
         """Yield the outcome of each partition in turn; ends early when the run is stopped.
@@ -156,6 +174,7 @@ class Supervisor:
                 return child, obstacle
         with contextlib.suppress(OSError):
             child.connection.send(self.shard)
+        self._child = child
         return child, None
 
     def _listen(self, child: ChildProcess, waiting: deque[int]) -> Iterator[AttemptOutcome]:
@@ -166,10 +185,12 @@ class Supervisor:
         next_look = time.monotonic() + POLL_S
         while True:
             verdict = None
+            began = time.monotonic()
             try:
                 message = child.connection.receive(POLL_S)
             except EOFError:
                 verdict, message = self._describe_death(child), None
+            self._note_hold_up(child, time.monotonic() - began)
             match message:
                 case Outcome():
                     waiting.popleft()
@@ -191,6 +212,15 @@ class Supervisor:
             if verdict is not None:
                 yield from self._bury(child, waiting, verdict)
                 return
+
+    def _note_hold_up(self, child: ChildProcess, waited_s: float) -> None:
+        """Note that this process was stopped while it waited, for its partition to have that time.
+
+        What stopped it (a suspended machine, SIGSTOP to all) is no fault of the partition.
+        """
+        if waited_s > POLL_S + HELD_UP_S:
+            index, _ = child.running()
+            self._held_up[index] = self._held_up.get(index, 0.0) + waited_s - POLL_S
 
     def _serve(self, child: ChildProcess, message: Message | None) -> None:
         """Keep what a function uploads, and answer what it asks for."""
@@ -251,36 +281,53 @@ class Supervisor:
         """Check a child from outside: does it live, and is it within its limits?"""
         if child.has_ended():
             return self._describe_death(child)
+        child.bound_log()
         index, seconds = child.running()
         if index < 0:
             return None
-        memory = child.memory_bytes()
+        family = child.family()
+        memory = child.memory_bytes(family, self.memory_bytes)
         self._peaks[index] = max(memory, self._peaks.get(index, 0))
-        timeout_s, memory_bytes = self.timeout_s, self.memory_bytes
-        late = timeout_s is not None and seconds > timeout_s
-        large = memory > memory_bytes
-        if not (late or large):
+        seconds -= self._held_up.get(index, 0.0)
+        verdict = self._judge(seconds, memory, len(family))
+        if verdict is None:
             return None
         # It may have gone on to the next partition since: hold it still and read again.
         child.pause()
         now_index, seconds = child.running()
-        if now_index != index or (late and seconds <= (timeout_s or 0) and not large):
+        seconds -= self._held_up.get(index, 0.0)
+        if now_index != index or self._judge(seconds, memory, len(family)) is None:
             child.resume()
             return None
-        if large:
+        return verdict
+
+    def _judge(self, seconds: float, memory: int, processes: int) -> _Verdict | None:
+        """Return which limit a partition exceeds; None: it keeps within all."""
+        if memory > self.memory_bytes:
             return _Verdict(
                 "MemoryLimitExceeded",
                 f"It used {memory >> 20} MiB of memory; the limit (partition_memory_bytes) is "
-                f"{memory_bytes >> 20} MiB.",
+                f"{self.memory_bytes >> 20} MiB.",
                 "memory limit",
                 final=True,
+                is_starved=True,
             )
-        return _Verdict(
-            "PartitionTimeout",
-            f"It was stopped after the {timeout_s:g} s that partition_timeout_s allows.",
-            "timed out",
-            final=True,
-        )
+        if processes > MOST_PROCESSES:
+            return _Verdict(
+                "ProcessLimitExceeded",
+                f"It had {processes:,} processes at one time; a partition may have "
+                f"{MOST_PROCESSES:,}.",
+                "process limit",
+                final=True,
+            )
+        if self.timeout_s is not None and seconds > self.timeout_s:
+            return _Verdict(
+                "PartitionTimeout",
+                f"It was stopped after the {self.timeout_s:g} s that partition_timeout_s allows.",
+                "timed out",
+                final=True,
+            )
+        return None
 
     def _describe_death(self, child: ChildProcess) -> _Verdict:
         # The end of the connection is seen a moment before the end of the process.
@@ -288,7 +335,14 @@ class Supervisor:
         while not child.has_ended() and time.monotonic() < deadline:
             time.sleep(0.005)
         end = child.describe_end() if child.has_ended() else "it closed its connection"
-        return _Verdict("ProcessDied", f"Its process ended: {end}.", f"died: {end}", final=False)
+        return _Verdict(
+            "ProcessDied",
+            f"Its process ended: {end}.",
+            f"died: {end}",
+            final=False,
+            # As the kernel ends the largest process of a machine that is out of memory.
+            is_starved=child.was_killed(),
+        )
 
     def _bury(
         self, child: ChildProcess, waiting: deque[int], verdict: _Verdict
@@ -313,6 +367,7 @@ class Supervisor:
             else:
                 self._serve(child, message)
         discard_child()
+        self._child = None
         # The mark may name a partition whose outcome has just been received, and then nobody is to
         # blame. Nobody is either when the child died between two partitions, or before the first.
         if waiting and waiting[0] == index:
@@ -332,6 +387,7 @@ class Supervisor:
                 ),
                 artifacts=self._artifacts.get(index, {}),
                 peak_memory_bytes=self._peaks.get(index),
+                is_starved=verdict.is_starved,
             )
 
     def _unusable(self, index: int, failure: Failure) -> AttemptOutcome:

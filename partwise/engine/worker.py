@@ -36,6 +36,11 @@ class DaskHost:
         """Its name on the cluster."""
         return str(self.worker.name)
 
+    @property
+    def address(self) -> str:
+        """Where Dask reaches it."""
+        return str(self.worker.address)
+
     def log_event(self, topic: str, message: dict[str, Any]) -> None:
         """Send the clients that follow the topic a message."""
         self.worker.log_event(topic, message)

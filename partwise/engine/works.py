@@ -24,6 +24,7 @@ from partwise.runs.bundle import (
     StoredArtifact,
     local_content,
     read_local_artifact,
+    write_new_file,
 )
 from partwise.tables.categories import categories_of_rows, with_categories_of
 from partwise.tables.parquet_types import storable
@@ -58,7 +59,7 @@ class StoredModel:
         with read_local_artifact(self.path, self.offset, self.artifact) as path:
             if self.external_data:
                 content = context.download(self.external_data, run_id=run_id)
-                Path(path).with_name(self.external_data).write_bytes(content)
+                write_new_file(Path(path).with_name(Path(self.external_data).name), content)
             yield path
 
     def files(self) -> dict[str, bytes]:

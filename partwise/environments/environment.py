@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_ser
 from pydantic import model_validator as check_model
 
 from partwise.form_schema import FormSettings
-from partwise.store.url_secrets import MASK, without_secrets
+from partwise.redaction import MASK, without_secrets
 
 _OF_PACKAGES = (
     *("packages", "requirements_file", "pyproject_file", "constraints", "constraints_file"),

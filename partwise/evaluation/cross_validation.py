@@ -13,7 +13,7 @@ from partwise.evaluation.backtest import TooShort
 from partwise.evaluation.split import Split
 from partwise.form_schema import for_forms
 from partwise.outcomes import Skip
-from partwise.tables.column_names import names_in_words
+from partwise.tables.column_names import columns_there
 
 
 class CrossValidation(BaseModel):
@@ -67,7 +67,7 @@ class CrossValidation(BaseModel):
             return
         what = f"The group column {self.group!r} of the cross-validation"
         if self.group not in schema.names:
-            raise ColumnError(f"{what} is missing; there are {names_in_words(schema.names)}.")
+            raise ColumnError(f"{what} is missing; {columns_there(schema.names, self.group)}")
         if pa.types.is_nested(schema.field(self.group).type):
             raise ColumnError(
                 f"{what} is {schema.field(self.group).type}: give one of plain values."

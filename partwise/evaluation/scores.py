@@ -13,6 +13,7 @@ import numpy as np
 
 from partwise.errors import InputError
 from partwise.evaluation.metrics import METRICS, Task
+from partwise.formatting import did_you_mean
 
 Direction = Literal["", "minimize", "maximize"]
 """Which scores are better; empty: as the metric's name says, and the lower of a function's."""
@@ -97,6 +98,7 @@ def find_metric(
         raise InputError(
             f"There is no metric {metric!r}: give {', '.join(_FUNCTIONS)}, a quantile as "
             '"pinball:0.9", or a function of (labels, predictions).'
+            f"{did_you_mean(metric, _FUNCTIONS)}"
         )
     maximized = direction == "maximize" if direction else metric in MAXIMIZED
     return Metric(name=name, maximized=maximized, function=function)

@@ -25,7 +25,13 @@ from partwise.exports.proof.verdict import Expectation, MetricGate, Verdict
 from partwise.exports.proof.weights import prove_weights
 from partwise.exports.protocol import Exporter, ModelDescription
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions, format_of
-from partwise.models.serdes import SERDES, ModelSerde, library_of, serde_by_name
+from partwise.models.serdes import (
+    SERDES,
+    ModelSerde,
+    library_of,
+    refuse_program,
+    serde_by_name,
+)
 from partwise.models.signature import (
     SIGNATURE_FILE,
     Feeds,
@@ -273,6 +279,8 @@ class ValidateWork:
     proof: Proof
     serde: ModelSerde | None
     export_run_id: str
+    model_format: str = ""
+    """The format of the exports, where the caller named it: programs are read only then."""
 
     def __call__(
         self,
@@ -287,6 +295,9 @@ class ValidateWork:
             ExportMismatch: The file does not give what the model gives, or the training run has
                 another model now.
         """
+        if model is not None:
+            # As before any work, on the driver: this process trusts no table that reached it.
+            refuse_program(model.artifact.serde, self.model_format)
         if model is None:
             reason = f"The export run {self.export_run_id!r} has no file for this partition."
             return Produced(status=PartitionStatus.SKIPPED, reason=reason)

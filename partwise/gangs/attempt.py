@@ -13,9 +13,11 @@ from dask.base import annotate
 from dask.delayed import delayed
 from distributed import Client, Future
 
+from partwise.cluster_calls import ANSWER_S, ask_workers
+from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.failures import Failure, describe_error, fingerprint_failure
-from partwise.engine.scaling import known_workers
 from partwise.errors import ClusterError
+from partwise.formatting import duration
 from partwise.gangs.events import GangEvent
 from partwise.gangs.node import (
     Joined,
@@ -74,6 +76,7 @@ class Attempt:
 
     Args:
         client: Connected to the cluster.
+        watch: Looks at it.
         spec: What the gang is asked to do.
         number: 1 at first.
         stopped: Returns why the gang is to be stopped; None: it is not.
@@ -83,12 +86,15 @@ class Attempt:
     def __init__(
         self,
         client: Client,
+        watch: ClusterWatch,
         spec: GangSpec,
         number: int,
         stopped: Callable[[], Stop | None],
         listen: Callable[[GangEvent], None],
     ) -> None:
         self._client = client
+        self._watch = watch
+        self._began = time.monotonic()
         self._spec = spec
         self._number = number
         self._topic = gang_topic(spec.token, number)
@@ -105,12 +111,20 @@ class Attempt:
         self._ending_at = 0.0
         self._reason = ""
         self._looked_at = 0.0
-        self._heard: dict[str, tuple[float, float]] = {}
         self._senders: list[threading.Thread] = []
 
     def wake(self) -> None:
         """Have the attempt look at once whether it is to stop."""
         self._news.put(None)
+
+    def longest(self) -> str:
+        """Return a sentence about what the attempt waits for."""
+        since = duration(time.monotonic() - self._began)
+        nodes, joined = len(self._spec.nodes), len(self._joined)
+        if joined < nodes:
+            return f"{nodes - joined} of {nodes} workers have not joined the gang since {since}"
+        ended = f", {len(self._order)} of them have ended" if self._order else ""
+        return f"its {self._spec.world_size} ranks run since {since}{ended}"
 
     def run(self) -> AttemptEnd:
         """Run the ranks, and wait until all have ended.
@@ -218,7 +232,7 @@ class Attempt:
 
         def send() -> None:
             try:
-                self._client.run(function, *arguments, workers=workers, on_error="ignore")
+                ask_workers(self._client, function, *arguments, workers=workers)
             except Exception:
                 logger.debug("could not reach the workers of a gang", exc_info=True)
 
@@ -269,25 +283,18 @@ class Attempt:
 
     def _look_at_cluster(self) -> None:
         """Find workers that have died, or of which nothing is heard any more."""
-        if self._client.status != "running":
-            raise ClusterError(
-                f"The connection to the Dask scheduler is {self._client.status}; resume the run "
-                f"{self._spec.run_id!r} when the cluster is back."
-            )
-        workers = known_workers(self._client)
-        now = time.monotonic()
+        self._watch.look()
+        workers = self._watch.workers()
         for number, node in enumerate(self._spec.nodes):
             if number in self._lost or self._futures[number].done():
                 continue
-            worker = workers.get(node.worker)
-            if worker is None:
+            silent_s = workers.get(node.worker)
+            if silent_s is None:
                 self._lost[number] = "ended, or is out of reach"
-                continue
-            seen = float(worker["last_seen"])
-            if self._heard.get(node.worker, (0.0, 0.0))[0] != seen:
-                self._heard[node.worker] = (seen, now)
-            elif now - self._heard[node.worker][1] > self._spec.silence_s:
+            elif silent_s > self._spec.silence_s:
                 self._lost[number] = f"was not heard of for {self._spec.silence_s:g} s"
+                # Another one in its place may be needed to begin again.
+                self._watch.let_go(node.worker, silent_s)
 
     def _release(self) -> None:
         """Leave nothing on the cluster: no task, no process, no folder."""
@@ -305,8 +312,7 @@ class Attempt:
     def _sweep(self) -> None:
         folders = [self._joined[number].folder for number in self._lost if number in self._joined]
         lost = {self._spec.nodes[number].worker for number in self._lost}
-        workers = known_workers(self._client)
-        others = [address for address in workers if address not in lost]
+        others = [address for address in self._watch.workers() if address not in lost]
         self._send(others, sweep_gang, self._spec.token, self._number, folders)
         self._senders[-1].join(LATE_S)
 
@@ -328,11 +334,11 @@ class Attempt:
             elif not future.done():
                 reason = stop.reason if stop else "the gang did not come together"
                 ended.ends += self._unknown_ends(node, PartitionStatus.CANCELLED, None, reason)
-            elif (error := future.exception()) is not None:
+            elif (error := future.exception(timeout=ANSWER_S)) is not None:
                 failure = describe_error(error)
                 ended.ends += self._unknown_ends(node, PartitionStatus.INTERNAL_ERROR, failure)
                 ended.node_errors[node.first_rank] = error
-            elif (result := future.result()) is None:
+            elif (result := future.result(timeout=ANSWER_S)) is None:
                 reason = stop.reason if stop else "the gang did not come together"
                 ended.ends += self._unknown_ends(node, PartitionStatus.CANCELLED, None, reason)
             else:

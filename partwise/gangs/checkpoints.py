@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from partwise.connector.checkpoint_schedule import CheckpointSchedule
-from partwise.errors import InputError, IntegrityError, StoreError
+from partwise.errors import InputError, IntegrityError, RunBusyError, StoreError
 from partwise.runs.checkpoints import (
     DOCUMENT,
     CheckpointDocument,
@@ -37,6 +37,7 @@ class StoreCheckpoints:
     Args:
         store: Where the run is.
         root: The folder of the run's checkpoints, relative to the store.
+        run_id: The run.
         generation: That of the execution.
         attempt: The gang's, from 1.
         directory: A folder of this rank on this machine, for what is read.
@@ -48,6 +49,7 @@ class StoreCheckpoints:
         store: Store,
         root: str,
         *,
+        run_id: str,
         generation: int,
         attempt: int,
         directory: Path,
@@ -55,6 +57,8 @@ class StoreCheckpoints:
     ) -> None:
         self._store = store
         self._root = root
+        self._run_id = run_id
+        self._generation = generation
         self._prefix = f"{generation:04d}-{attempt:02d}"
         self._directory = directory
         self._resume_from = resume_from
@@ -74,10 +78,12 @@ class StoreCheckpoints:
 
         Raises:
             InputError: Nothing was written.
+            RunBusyError: The run goes on, or has ended, without this execution.
             StoreError: The store cannot be written.
         """
         if not self._schedule.is_due(step, every_steps, every_minutes):
             return False
+        self._check_generation()
         started = time.monotonic()
         self._number += 1
         name = f"{self._prefix}-{self._number:06d}-{secrets.token_hex(4)}"
@@ -87,10 +93,30 @@ class StoreCheckpoints:
         self._schedule.kept(step)
         seconds = time.monotonic() - started
         _logger.info("checkpoint at step %d: %.1f MB in %.1f s", step, size / 1e6, seconds)
+        # Once more, now that the new one counts. A generation that begins from here on finds it,
+        # and so needs none of those that are removed below, however late that is; one that had
+        # begun may be reading any of them.
+        self._check_generation()
         # What stays is removed next time.
         with contextlib.suppress(StoreError):
             self._remove_older(checkpoint_order(name))
         return True
+
+    def _check_generation(self) -> None:
+        """See that the run is still this execution's.
+
+        Raises:
+            RunBusyError: It has ended, was removed, or is begun anew.
+            StoreError: The store cannot be read.
+        """
+        # With the first checkpoint, and not with the module: it takes a third of a rank's start.
+        from partwise.runs.contents import list_generations
+
+        if list_generations(self._store, self._run_id).is_over(self._generation):
+            raise RunBusyError(
+                f"The run {self._run_id!r} went on or ended without this rank, which was out of "
+                "reach for too long; it reads and keeps no more checkpoints."
+            )
 
     def resume_from(self) -> Path | None:
         """Return a local folder with what this attempt goes on from; see `RankContext.resume_from`.
@@ -98,6 +124,7 @@ class StoreCheckpoints:
         Raises:
             InputError: There is no such folder.
             IntegrityError: A part differs from its checksum.
+            RunBusyError: The run goes on, or has ended, without this execution.
             StoreError: The store cannot be read.
         """
         if self._resume_from and self._resumed is None:
@@ -105,7 +132,12 @@ class StoreCheckpoints:
             if "://" in source or os.path.isabs(source):
                 self._resumed = _given_folder(source, target)
             else:
-                self._resumed = self._download(source, target)
+                try:
+                    self._resumed = self._download(source, target)
+                except (IntegrityError, StoreError, FileNotFoundError):
+                    # It may be gone because the run went on without this rank.
+                    self._check_generation()
+                    raise
         return self._resumed
 
     def _upload(self, folder: Path, target: str, step: int) -> int:
@@ -124,7 +156,7 @@ class StoreCheckpoints:
     def _download(self, source: str, target: Path) -> Path:
         path = f"{source}/{DOCUMENT}"
         where = f"{path} in {self._store.url}"
-        document = CheckpointDocument.from_bytes(self._store.read(path), where)
+        document = CheckpointDocument.from_bytes(self._store.read_document(path), where)
         for file in document.files:
             with new_file(target / file.path) as sink:
                 for part in file.parts:
@@ -137,6 +169,9 @@ class StoreCheckpoints:
         """Remove all but the last checkpoints, and what killed processes left of others."""
         complete = complete_checkpoints(self._store, self._root)
         complete = [name for name in complete if checkpoint_order(name) <= newest]
+        if not complete:
+            # Another generation has begun since, and has removed them, the newest as well.
+            return
         first_kept = checkpoint_order(complete[-KEPT:][0])
         for name in checkpoint_folders(self._store, self._root):
             if checkpoint_order(name) < first_kept:

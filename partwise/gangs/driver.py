@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from distributed import Client
 
+from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.scaling import cluster_workers
 from partwise.errors import ClusterError, StoreError
 from partwise.gangs.attempt import LOOK_S, Attempt, AttemptEnd
@@ -69,12 +70,23 @@ class GangDriver:
             ClusterError: A slot stayed busy for too long, or the cluster is gone.
             InputError: What the gang is to go on from is not there.
         """
+        # Which workers are lost, the gang decides: one that runs no rank is none of its business.
+        with ClusterWatch(self._client, self._spec.run_id, None) as watch:
+            return self._run(watch)
+
+    def longest(self) -> str:
+        """Return a sentence about what the gang waits for; empty: it has not begun."""
+        return "" if self._attempt is None else self._attempt.longest()
+
+    def _run(self, watch: ClusterWatch) -> list[RankEnd]:
         spec = self._spec
         number = 1
         while True:
             # All ranks of an attempt go on from one checkpoint, however many there are by then.
             begun = replace(spec, resume_from=_resume_point(spec))
-            self._attempt = Attempt(self._client, begun, number, lambda: self.stopped, self._listen)
+            self._attempt = Attempt(
+                self._client, watch, begun, number, lambda: self.stopped, self._listen
+            )
             ended = self._attempt.run()
             if ended.is_success:
                 return ended.ends
@@ -140,6 +152,8 @@ class GangDriver:
 
 
 def _resume_point(spec: GangSpec) -> str:
+    if not spec.keeps_checkpoints:
+        return ""
     generations = (*spec.resumable, spec.generation)
     return resume_point(spec.store, spec.run_id, generations, spec.resume_from)
 

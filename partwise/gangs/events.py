@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Protocol
 
-EventKind = Literal["joined", "started", "log", "ended", "restart"]
+EventKind = Literal["joined", "started", "log", "steps", "ended", "restart"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,13 +13,15 @@ class GangEvent:
 
     kind: EventKind
     """joined: a node holds its slot; started: the ranks of a node run; log: a rank wrote lines;
-    ended: a rank did; restart: the gang begins a new attempt."""
+    steps: rank 0 told how far it is; ended: a rank did; restart: the gang begins a new attempt."""
     attempt: int
     node: int | None = None
     rank: int | None = None
     host: str = ""
     lines: tuple[str, ...] = ()
     """Of a log: what was written, without the ends of lines."""
+    steps: tuple[tuple[int, float], ...] = ()
+    """Those that are new, with the watched metric at each."""
     exit_code: int | None = None
     error: str = ""
     """Of an end that was a failure: type and message. Of a restart: why."""
@@ -32,6 +34,8 @@ class GangEvent:
                 return f"node {self.node} started its ranks"
             case "log":
                 return "\n".join(f"[rank {self.rank}] {line}" for line in self.lines)
+            case "steps":
+                return f"rank {self.rank} is at step {self.steps[-1][0]}"
             case "ended":
                 how = self.error or f"exit status {self.exit_code}"
                 return f"rank {self.rank} ended: {how}"
@@ -45,7 +49,8 @@ class GangEvent:
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> "GangEvent":
         """Return the event that `to_message` gave."""
-        return cls(**{**message, "lines": tuple(message["lines"])})
+        steps = tuple((step, value) for step, value in message["steps"])
+        return cls(**{**message, "lines": tuple(message["lines"]), "steps": steps})
 
 
 class GangListener(Protocol):

@@ -208,6 +208,7 @@ class _NodeRun:
         self._folder = folder
         self._ranks: list[RankProcess] = []
         self._told: set[int] = set()
+        self._steps_told = 0
         self._stop_seen: float | None = None
         self._topic = gang_topic(self._spec.token, assignment.attempt)
         self._packages: BuiltEnvironment | None = None
@@ -306,7 +307,7 @@ class _NodeRun:
             generation=spec.generation,
             seed=spec.seed,
             store=asdict(spec.store),
-            checkpoints=run_path(spec.run_id, CHECKPOINTS),
+            checkpoints=run_path(spec.run_id, CHECKPOINTS) if spec.keeps_checkpoints else "",
             resume_from=spec.resume_from,
             credentials=all_credentials() if payload else {},
             log_fd=log.descriptor,
@@ -331,6 +332,7 @@ class _NodeRun:
             if now >= told + TELL_S or len(running) + len(self._told) < len(self._ranks):
                 told = now
                 self._tell_logs()
+                self._tell_steps()
                 self._tell_ends()
             if not running:
                 return
@@ -384,6 +386,12 @@ class _NodeRun:
                 if lines:
                     self._tell("log", rank=rank.rank, lines=tuple(lines))
 
+    def _tell_steps(self) -> None:
+        for rank in self._ranks:
+            if rank.rank == 0 and (steps := rank.steps()[self._steps_told :]):
+                self._steps_told += len(steps)
+                self._tell("steps", rank=0, steps=steps)
+
     def _tell_ends(self) -> None:
         for rank in self._ranks:
             if rank.exit_code is None or rank.rank in self._told:
@@ -426,6 +434,7 @@ class _NodeRun:
                     peak_memory_bytes=rank.peak_bytes or None,
                     rows=outcome.rows if outcome else None,
                     metrics=outcome.metrics if outcome else {},
+                    steps=rank.steps(),
                     artifacts=kept,
                     reason=rank.ended_because or (outcome.reason if outcome else ""),
                 )

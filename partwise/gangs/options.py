@@ -5,6 +5,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from partwise.engine.limits import SILENCE_S
 from partwise.form_schema import FormSettings
 
 
@@ -29,6 +30,18 @@ class GangOptions(FormSettings):
         default=300.0,
         gt=0,
         description="Seconds to wait for workers that are busy with something else.",
+    )
+    silence_s: float = Field(
+        title="Silence of a worker (s)",
+        default=SILENCE_S,
+        gt=0,
+        description="Seconds after which a worker that is not heard of counts as lost.",
+    )
+    report_interval_s: float = Field(
+        title="Word of what takes long (s)",
+        default=60.0,
+        gt=0,
+        description="Seconds between two lines of the log that say how long the ranks have run.",
     )
     max_restarts: int = Field(
         title="Restarts",

@@ -1,5 +1,6 @@
 """Which ranks of a gang run on which Dask workers."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -46,7 +47,46 @@ def place_ranks(
     config = ScalingConfig(
         num_workers=ranks, cpus_per_worker=threads, gpus_per_worker=None if gpus == ALL else gpus
     )
-    slots = rank_slots(workers, config)
+    return _placement(rank_slots(workers, config))
+
+
+def place_gangs(
+    workers: Sequence[ClusterWorker], config: ScalingConfig, at_most: int | None = None
+) -> list[Placement]:
+    """Place as many equal gangs beside each other as there is room for.
+
+    Args:
+        workers: Those of the cluster.
+        config: Of each gang. Where it says neither, the CPUs are divided among the ranks of all
+            gangs; where it does not say how many ranks, one gang has the whole cluster.
+        at_most: Gangs; None: no limit.
+
+    Raises:
+        ClusterError: The cluster has no worker.
+        InputError: It does not have room for one.
+    """
+    if config.num_workers == ALL:
+        return [_placement(rank_slots(workers, config))]
+    threads = {worker.address: worker.threads for worker in workers}
+    room = max(1, sum(threads.values()) // config.num_workers)
+    for count in range(min(room, at_most or room), 1, -1):
+        asked = config.model_copy(update={"num_workers": count * config.num_workers})
+        try:
+            slots = rank_slots(workers, asked)
+        except InputError:
+            continue
+        # Those of a worker side by side, so that a gang is on few of them.
+        slots = sorted(slots, key=lambda slot: (slot.host, slot.worker))
+        parts = range(0, len(slots), config.num_workers)
+        placements = [_placement(slots[part : part + config.num_workers]) for part in parts]
+        held = Counter(node.worker for placed in placements for node in placed.nodes)
+        # A node holds a thread of its worker: two gangs that share one would wait for each other.
+        if all(held[worker] <= threads[worker] for worker in held):
+            return placements
+    return [_placement(rank_slots(workers, config))]
+
+
+def _placement(slots: Sequence[Slot]) -> Placement:
     nodes = []
     first_rank = 0
     for worker, of_worker in groupby(slots, key=lambda slot: slot.worker):

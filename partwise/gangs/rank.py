@@ -4,6 +4,7 @@ import os
 import pickle
 import signal
 import socket
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +13,7 @@ import cloudpickle
 
 from partwise.connector.rank_context import RankContext, RankRows, set_context
 from partwise.engine.child_log import ChildLog
-from partwise.engine.failures import MESSAGE_CHARS, describe_error, printable
+from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
 from partwise.engine.seeding import Seeding
 from partwise.engine.works import Produced, check_metrics
 from partwise.errors import PartwiseError
@@ -21,6 +22,7 @@ from partwise.gangs.exchange import RankExchange
 from partwise.gangs.rank_settings import (
     ERROR_FILE,
     MODEL_FOLDER,
+    STEPS_FILE,
     WORK_FOLDER,
     RankOutcome,
     RankSettings,
@@ -107,6 +109,17 @@ def _make_context(
         folder = rows / str(len(sources))
         folder.mkdir(parents=True)
         sources[name] = source.open(settings.rank, settings.world_size, exchange, str(folder))
+    checkpoints = None
+    if settings.checkpoints:
+        checkpoints = StoreCheckpoints(
+            Store(**settings.store),
+            settings.checkpoints,
+            run_id=settings.run_id,
+            generation=settings.generation,
+            attempt=settings.attempt,
+            directory=Path(settings.directory),
+            resume_from=settings.resume_from,
+        )
     return RankContext(
         rank=settings.rank,
         world_size=settings.world_size,
@@ -125,17 +138,27 @@ def _make_context(
         node_directory=Path(settings.node_directory),
         sources=sources,
         exchange=exchange,
-        checkpoints=StoreCheckpoints(
-            Store(**settings.store),
-            settings.checkpoints,
-            generation=settings.generation,
-            attempt=settings.attempt,
-            directory=Path(settings.directory),
-            resume_from=settings.resume_from,
-        ),
+        checkpoints=checkpoints,
         metrics=metrics,
+        on_step=_step_writer(settings, payload.watched),
         reserved=reserved,
     )
+
+
+def _step_writer(
+    settings: RankSettings, watched: str
+) -> Callable[[int, Mapping[str, float]], None] | None:
+    """Return what leaves the watched metric of each step for the node; None: nobody asks."""
+    if not watched or settings.rank > 0:
+        return None
+    path = Path(settings.directory, STEPS_FILE)
+
+    def write(step: int, metrics: Mapping[str, float]) -> None:
+        if watched in metrics:
+            with path.open("a") as file:
+                file.write(f"{step} {float(metrics[watched])!r}\n")
+
+    return write
 
 
 def _describe(produced: Produced, context: RankContext) -> RankOutcome:
@@ -147,7 +170,7 @@ def _describe(produced: Produced, context: RankContext) -> RankOutcome:
     files |= {name: str(path) for name, path in context.outputs.items()}
     return RankOutcome(
         status=produced.status.value,
-        reason=printable(produced.reason[:MESSAGE_CHARS]),
+        reason=storable(produced.reason[:MESSAGE_CHARS]),
         metrics=check_metrics({**context.metrics, **produced.metrics}),
         rows=context.row_counts.get("train"),
         model_file=produced.model_file,

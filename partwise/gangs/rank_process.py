@@ -17,6 +17,7 @@ from partwise.engine.process_family import descendants_of, kill
 from partwise.gangs.logs import RankLog
 from partwise.gangs.rank_settings import (
     ERROR_FILE,
+    STEPS_FILE,
     RankOutcome,
     RankSettings,
     read_outcome,
@@ -147,6 +148,16 @@ class RankProcess:
         message = f"{how}.\nIts log ends with:\n{tail}" if tail else f"{how}."
         digest = fingerprint_failure("ProcessDied", how)
         return Failure(error_type="ProcessDied", message=message, fingerprint=digest, final=False)
+
+    def steps(self) -> tuple[tuple[int, float], ...]:
+        """Return what the rank has told of its steps so far, with the watched metric at each."""
+        try:
+            text = Path(self.directory, STEPS_FILE).read_text()
+        except FileNotFoundError:
+            return ()
+        # The last line may be in the making.
+        whole = text[: text.rfind("\n") + 1].splitlines()
+        return tuple((int(step), float(value)) for step, value in map(str.split, whole))
 
     def error(self) -> bytes:
         """Return the exception that the rank left, pickled; empty: none."""

@@ -11,6 +11,8 @@ OUTCOME_FILE = "outcome.json"
 ERROR_FILE = "error.pickle"
 MODEL_FOLDER = "model"
 WORK_FOLDER = "work"
+STEPS_FILE = "steps"
+"""What rank 0 has told of its steps: a step and the watched metric on each line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ class RankSettings:
     store: Mapping[str, Any]
     """The fields of the artifact store."""
     checkpoints: str
-    """The folder of the run's checkpoints, relative to the store."""
+    """The folder of the run's checkpoints, relative to the store; empty: none are kept."""
     resume_from: str = ""
     """What `partwise.gangs.resume_point` returned for this attempt."""
     credentials: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from partwise.engine.failures import Failure
+from partwise.engine.limits import SILENCE_S
 from partwise.environments.resolution import ResolvedEnvironment
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
@@ -75,8 +76,10 @@ class GangSpec:
     join_timeout_s: float = 300.0
     """For so long the gang waits for busy slots."""
     max_restarts: int = 0
-    silence_s: float = 60.0
+    silence_s: float = SILENCE_S
     """A worker that is not heard of for so long counts as lost."""
+    keeps_checkpoints: bool = True
+    """Whether ranks keep checkpoints in the run, and go on from them."""
     resumable: tuple[int, ...] = ()
     """Earlier generations of the same function and rows: it goes on from their checkpoints."""
     resume_from: str = ""
@@ -107,6 +110,8 @@ class RankEnd:
     rows: int | None
     """How many rows of the source "train" it had; None where it did not read them."""
     metrics: Mapping[str, float] = field(default_factory=dict)
+    steps: tuple[tuple[int, float], ...] = ()
+    """Of rank 0, where the driver watches a metric: steps with that at each."""
     artifacts: tuple[StoredArtifact, ...] = ()
     """Its log, and what rank 0 made: in bundles of the run, already in the store."""
     reason: str = ""

@@ -57,6 +57,8 @@ class GangPayload:
     work: RankWork
     sources: Mapping[str, RankSource] = field(default_factory=dict)
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    watched: str = ""
+    """The metric that the driver wants to hear of at each step of rank 0; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from partwise.errors import ColumnError, InputError, IntegrityError
 from partwise.models.export_options import ExportOptions
-from partwise.tables.column_names import names_in_words
+from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.features import feature_matrix
 
 Feeds = Mapping[str, np.ndarray]
@@ -199,8 +199,8 @@ def feeds_of_rows(signature: Signature, rows: pa.Table) -> dict[str, np.ndarray]
     names, there = signature.column_names(), rows.column_names
     if missing := sorted(set(names) - set(there), key=names.index):
         raise ColumnError(
-            f"The data lacks features of the model: {names_in_words(missing)}; there are "
-            f"{names_in_words(there)}."
+            f"The data lacks features of the model: {names_in_words(missing)}; "
+            f"{columns_there(there, *missing)}"
         )
     categories = {
         feature.name: list(feature.categories)

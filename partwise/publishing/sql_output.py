@@ -1,7 +1,8 @@
 """The rows of a run, appended to a table of a database: each partition exactly once.
 
 Rows carry `run_id` and `partition_id`. Beside the table stands `partwise_published`, with a row for
-each partition that is in it: which content, of which generation of the run. Rows and mark are
+each partition that is in it: which content, of which generation of the run; and one for the run:
+which generation publishes it, so that no older one does any more. Rows and mark are
 written in one transaction, a file of rows at a time. Whoever publishes again finds by the marks
 what is there; a partition whose content is another is replaced, one that is no longer done is taken
 out. Publishers of one run wait for one another; what a newer generation wrote stays.
@@ -16,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import InputError, IntegrityError
+from partwise.formatting import counted
 from partwise.publishing.sql_columns import OWN_COLUMNS, refuse_unfit
 from partwise.publishing.sql_target import Target
-from partwise.runs.documents import run_path
-from partwise.runs.ledger import read_table
+from partwise.runs.contents import output_rows, read_output
 from partwise.runs.outputs import read_schemas
 from partwise.runs.run import Run
 from partwise.sources.sql.databases import Database, DatabaseKind, is_table_name, table_parts
@@ -86,7 +87,8 @@ class Published:
     """Partitions that were there already."""
 
     def __str__(self) -> str:
-        text = f"{self.rows:,} rows of {self.partitions:,} partitions appended to {self.table}"
+        of = counted(self.partitions, "partition")
+        text = f"{counted(self.rows, 'row')} of {of} appended to {self.table}"
         counts = {
             "of them replaced": self.replaced,
             "taken out": self.removed,
@@ -128,12 +130,15 @@ def publish(run: Run, table: Table) -> Published:
         InputError: A column does not fit the table.
     """
     ledger = run.ledger.filter(pc.greater(run.ledger["rows_count"], 0))
-    current = ledger.select(["partition_id", "rows_file", "rows_offset", "rows_count"])
+    places = ["rows_file", "rows_offset", "rows_count", "rows_in_file", "rows_sha256"]
+    current = ledger.select(["partition_id", *places])
     names = current["rows_file"].to_pylist()
     rows = partitions = replaced = 0
     with Target.opened(table.database, table.name) as target:
         target.prepare(
-            run.run_id, lambda: common_schema(read_schemas(run, sorted(set(names))), "union")
+            run.run_id,
+            run.generation,
+            lambda: common_schema(read_schemas(run, sorted(set(names))), "union"),
         )
         for file, spans in files(run, current):
             done = target.append(run.run_id, run.generation, file, spans, contents(file, spans))
@@ -153,15 +158,15 @@ def publish(run: Run, table: Table) -> Published:
 def files(run: Run, current: pa.Table) -> Iterator[tuple[pa.Table, list[tuple[str, int, int]]]]:
     """Read each file of rows, and say which partition stands where in it: from, and up to."""
     for name in sorted(set(current["rows_file"].to_pylist())):
-        path = run_path(run.run_id, name)
         try:
-            content = run.store.read(path)
+            content = read_output(run.store, run.run_id, name)
         except FileNotFoundError as error:
             raise IntegrityError(
                 f"{name} of the run {run.run_id!r} is gone; resume the run to make it anew."
             ) from error
-        rows = read_table(content, path).replace_schema_metadata(None)
         there = current.filter(pc.equal(current["rows_file"], name))
+        expected = there["rows_sha256"][0].as_py(), there["rows_in_file"][0].as_py()
+        rows = output_rows(content, f"{run.run_id}/{name}", *expected).replace_schema_metadata(None)
         names = there["partition_id"].to_pylist()
         starts, counts = there["rows_offset"].to_pylist(), there["rows_count"].to_pylist()
         ends = [start + count for start, count in zip(starts, counts, strict=True)]

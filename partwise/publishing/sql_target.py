@@ -97,11 +97,14 @@ class Target:
         columns = self._execute(f"PRAGMA table_info({quoted_name(self._name)})")
         return pa.schema([(str(row[1]), pa.null()) for row in columns]) if columns else None
 
-    def prepare(self, run_id: str, schema_of_rows: Callable[[], pa.Schema]) -> None:
+    def prepare(
+        self, run_id: str, generation: int, schema_of_rows: Callable[[], pa.Schema]
+    ) -> None:
         """See to it that the table and its marks are there.
 
         Args:
             run_id: The run whose rows will be appended.
+            generation: Its generation; from now on no older one changes anything.
             schema_of_rows: Gives their columns, which are asked for where there is no table.
         """
         if self._kind == "postgresql":
@@ -123,6 +126,37 @@ class Target:
         held = f"SELECT 1 FROM {self._table} WHERE {self._of(run_id)} LIMIT 1"
         self._had_rows = bool(self._execute(held))
         self._connection.commit()
+        self._take_turn(run_id, generation)
+        self._connection.commit()
+
+    def _take_turn(self, run_id: str, generation: int) -> None:
+        """Begin a transaction for a generation, unless a newer one has begun to publish the run.
+
+        The number stands in a mark without partition. So a publisher that was stopped for long, and
+        goes on when the run has been resumed and published, appends and removes nothing more: the
+        database compares the numbers in the very transaction that would.
+
+        Raises:
+            OutputError: A newer one has.
+        """
+        self._lock(run_id)
+        mark = f"{self._marked(run_id)} AND partition_id = ''"
+        found = self._execute(f"SELECT generation FROM {self._marks} WHERE {mark}")
+        newest = max((int(number) for (number,) in found), default=None)
+        if newest is None:
+            self._execute(
+                f"INSERT INTO {self._marks} VALUES ({self._text(self._key)}, {self._text(run_id)}, "
+                f"'', '', {int(generation)}, 0, CURRENT_TIMESTAMP)"
+            )
+        elif newest > generation:
+            raise OutputError(
+                f"The table {self._shown} has rows of generation {newest} of the run {run_id!r}, "
+                f"and generation {generation} is older: another process has gone on with the run "
+                f"and published it. Where that was another run of this ID, delete its rows there, "
+                f"and those of {MARKS}."
+            )
+        elif newest < generation:
+            self._execute(f"UPDATE {self._marks} SET generation = {int(generation)} WHERE {mark}")
 
     def _create(self, rows: pa.Schema) -> None:
         own = [pa.field(name, pa.string()) for name in OWN_COLUMNS]
@@ -169,8 +203,11 @@ class Target:
 
         Returns:
             Rows and partitions written, and how many of these were replaced.
+
+        Raises:
+            OutputError: A newer generation has begun to publish the run.
         """
-        self._lock(run_id)
+        self._take_turn(run_id, generation)
         marks: dict[str, tuple[str, int]] = {}
         for listed in self._listed([name for name, _, _ in spans]):
             found = self._execute(
@@ -233,10 +270,10 @@ class Target:
 
     def remove_others(self, run_id: str, generation: int, kept: Collection[str]) -> int:
         """Take out what is there of a run's partitions that are no longer done; return how many."""
-        self._lock(run_id)
+        self._take_turn(run_id, generation)
         marked = self._execute(
             f"SELECT partition_id FROM {self._marks} WHERE {self._marked(run_id)} "
-            f"AND generation <= {int(generation)}"
+            f"AND partition_id <> '' AND generation <= {int(generation)}"
         )
         others = [name for (name,) in marked if name not in kept]
         self._delete(run_id, others)

@@ -136,6 +136,19 @@ def worst_end(name: str) -> Worst | None:
     return "lowest" if words & _LOW_IS_WORST else None
 
 
+def median(values: np.ndarray) -> float:
+    """Return the median of values, wherever one is shown: of two in the middle, their mean.
+
+    Example:
+        >>> median(np.array([1.0, 2.0, 4.0, 9.0]))
+        3.0
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle = float(np.median(values))
+        # The sum of two very large ones has no place in a double; their halves do.
+        return middle if math.isfinite(middle) else 2 * float(np.median(values / 2))
+
+
 def describe_distribution(
     name: str,
     rows: np.ndarray,
@@ -173,20 +186,20 @@ def describe_distribution(
         bins=bins,
         ticks=ticks,
         is_log=scale is not None and scale.is_log,
-        median_at=float(scale.place(values[round((count - 1) / 2)])) if scale is not None else None,
+        median_at=float(scale.place(median(values))) if scale is not None else None,
         quantiles=_quantiles(values, text),
         odd=odd,
     )
 
 
 def _quantiles(values: np.ndarray, text: Callable[[float], str]) -> tuple[tuple[str, str], ...]:
-    """Return quantiles of sorted values: each is a value that a partition has."""
+    """Return quantiles of sorted values: each but the median is one that a partition has."""
     if not len(values):
         return ()
     last = len(values) - 1
-    return tuple(
-        (name, text(float(values[round(share * last)]))) for name, share in _QUANTILES.items()
-    )
+    found = {name: float(values[round(share * last)]) for name, share in _QUANTILES.items()}
+    found["median"] = median(values)
+    return tuple((name, text(value)) for name, value in found.items())
 
 
 def _axis(values: np.ndarray) -> Scale | None:

@@ -5,30 +5,29 @@ turns them into text, tables and SVG, and escapes every text, since keys and mes
 Everything in it is bounded, so that a run of any size gives a file that a browser opens at once.
 """
 
-import re
 import shlex
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import jinja2
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import InputError
-from partwise.formatting import duration, key_text, shortened, size
+from partwise.formatting import shortened, size
 from partwise.outcomes import PartitionStatus
 from partwise.reports.causes import describe_causes
 from partwise.reports.distributions import Distribution, describe_distribution
+from partwise.reports.pages import page_environment
 from partwise.reports.scales import seconds_text
 from partwise.reports.settings import describe_settings
 from partwise.reports.skew import describe_skew
 from partwise.reports.study import describe_study
 from partwise.reports.timeline import MOST_LANES, describe_timeline
 from partwise.reports.tuning import describe_tuning
+from partwise.runs.contents import list_generations
 from partwise.runs.documents import GANG_KINDS, RANK, REPORT_FILE, run_path
+from partwise.runs.key_texts import key_reader
 from partwise.runs.ledger import KEY_PREFIX, candidate_counts, metric_values
 from partwise.runs.run import Run
 
@@ -52,7 +51,6 @@ _KINDS = {
 }
 _WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)
 _NOT_DONE = (PartitionStatus.CANCELLED, PartitionStatus.SKIPPED)
-_GENERATION = re.compile(rb'<meta name="partwise-generation" content="(\d+) (complete|partial)">')
 
 
 def write_report(run: Run) -> str:
@@ -77,20 +75,17 @@ def write_report(run: Run) -> str:
             f"The run {run.run_id!r} is not complete, and its report is written when it is; "
             "render_report shows it as it stands."
         )
-    run.store.write(run_path(run.run_id, REPORT_FILE), render_report(run).encode())
+    shown = run
+    while True:
+        run.store.write(run_path(run.run_id, REPORT_FILE), render_report(shown).encode())
+        # This process may have been stopped just there, and a newer generation have written its
+        # own: then ours has replaced it. Whoever writes looks afterwards, so the last one to do so
+        # leaves that of the newest.
+        ended = max(list_generations(run.store, run.run_id).ended, default=0)
+        if ended <= shown.generation:
+            break
+        shown = Run.open(run.run_id, run.store, generation=ended)
     return f"{run.path}/{REPORT_FILE}"
-
-
-def read_report(run: Run) -> bytes | None:
-    """Return the report in the store; None where there is none, or of another generation."""
-    if run.summary is None:
-        return None
-    try:
-        content = run.store.read(run_path(run.run_id, REPORT_FILE))
-    except FileNotFoundError:
-        return None
-    match = _GENERATION.search(content[:4096])
-    return content if match and match.groups() == (b"%d" % run.generation, b"complete") else None
 
 
 def render_report(run: Run) -> str:
@@ -106,11 +101,11 @@ def render_report(run: Run) -> str:
         IntegrityError: The ledger is gone or was changed.
     """
     ledger = run.ledger
-    key_of = _key_reader(run, ledger)
+    key_of = _key_reader(ledger)
     metrics, n_metrics = _metrics(ledger, key_of)
     ranks = _ranks(run, ledger)
     return (
-        _environment()
+        page_environment()
         .get_template("report.html.j2")
         .render(
             run=run,
@@ -136,51 +131,12 @@ def render_report(run: Run) -> str:
     )
 
 
-@cache
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_visible,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "count": _count,
-        "duration": duration,
-        "seconds": seconds_text,
-        "utc": lambda moment: moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
-    }
-    return environment
-
-
-# What a browser would not show, or take for the end of the file, as pictures of it.
-_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
-_PICTURES |= {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), 0xFFFE, 0xFFFF], 0xFFFD)
-
-
-def _visible(value: Any) -> Any:
-    """Return a text with pictures of its control characters; markup and numbers as they are."""
-    if isinstance(value, str) and not hasattr(value, "__html__"):
-        return value.translate(_PICTURES)
-    return value
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _key_reader(run: Run, ledger: pa.Table) -> Callable[[int], str]:
+def _key_reader(ledger: pa.Table) -> Callable[[int], str]:
     """Return a function that gives the key of a row of the ledger as a person reads it."""
-    columns = [ledger[f"{KEY_PREFIX}{column.name}"] for column in run.key_columns]
-    names = ledger["partition_id"]
+    read = key_reader(ledger)
 
     def key_of(row: int) -> str:
-        try:
-            text = key_text([column[row].as_py() for column in columns])
-        except (ValueError, OverflowError):  # a date that Python's own cannot hold
-            text = str(names[row].as_py())
+        text = read(row)
         text = text if len(text) <= KEY_CHARS else f"{text[:KEY_CHARS]}..."
         return text if text.strip() else repr(text)
 

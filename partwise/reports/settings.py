@@ -56,7 +56,7 @@ def describe_settings(run: Run) -> Settings | None:
     """
     if not run.generation:
         return None
-    oldest = max(1, run.generation - MOST_GENERATIONS + 1)
+    oldest = max(run.oldest_generation, run.generation - MOST_GENERATIONS + 1)
     numbers = range(run.generation, oldest - 1, -1)
     documents = [run.read_generation_document(number) for number in numbers]
     newest = documents[0]
@@ -82,7 +82,7 @@ def describe_settings(run: Run) -> Settings | None:
             )
             for document in documents
         ),
-        older=oldest - 1,
+        older=oldest - run.oldest_generation,
         environment=tuple(newest.environment.items()),
         fingerprints=(
             ("source", newest.source_fingerprint),

@@ -14,7 +14,7 @@ from partwise.reports.scales import Scale, Tick, seconds_text
 MOST_LANES = 48
 MOST_BARS = 1_600
 MOST_WORKERS = 150
-_WRONG = pa.array([PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value])
+_WRONG = (PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +125,8 @@ def describe_timeline(ledger: pa.Table) -> Timeline | None:
 def _spans(workers: np.ndarray, table: pa.Table, stops: np.ndarray, seconds: np.ndarray) -> _Spans:
     """Merge the partitions that a worker did of a shard into one span."""
     shards = table["shard"].to_numpy()
-    failed = pc.is_in(table["status"], value_set=_WRONG).combine_chunks()
+    # Made here: with its first array pyarrow imports pandas.
+    failed = pc.is_in(table["status"], value_set=pa.array(_WRONG)).combine_chunks()
     order = np.lexsort((shards, workers))
     by_worker, by_shard = workers[order], shards[order]
     is_first = np.ones(len(order), dtype=bool)

@@ -6,6 +6,9 @@ the offset and sizes in the ledger, so that one model is one ranged read.
 
 import hashlib
 import io
+import os
+import re
+import stat
 import tempfile
 import zipfile
 import zlib
@@ -15,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from partwise.errors import IntegrityError
+from partwise.errors import IntegrityError, RunFormatError
 
 LOG_FILENAME = "log.txt"
 """The artifact that holds what a partition wrote."""
@@ -26,11 +29,37 @@ CATEGORIES_FILENAME = "partwise-categories.arrow"
 COMPRESS_FROM_BYTES = 256
 PROBE_BYTES = 4096
 WORTHWHILE = 0.8
+MOST_INFLATED = 1032
+"""Bytes that one deflated byte can stand for: https://zlib.net/zlib_tech.html."""
+
+_BUNDLE = re.compile(r"bundles/[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_LONGEST_PART, _LONGEST_NAME = 255, 900  # bytes, which every file system takes
+
+
+def is_name_below(name: object) -> bool:
+    """Whether a name stays below the folder that it is joined to: it is relative, without `..`."""
+    if not isinstance(name, str) or "\0" in name:
+        return False
+    parts = [os.fsencode(part) for part in name.split("/")]
+    if any(part in (b"", b".", b"..") or len(part) > _LONGEST_PART for part in parts):
+        return False
+    return sum(map(len, parts)) + len(parts) <= _LONGEST_NAME
+
+
+def is_bundle(name: object) -> bool:
+    """Whether a name can be that of a bundle, relative to the run."""
+    return isinstance(name, str) and _BUNDLE.fullmatch(name) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredArtifact:
-    """An artifact as the ledger describes it."""
+    """An artifact as the ledger describes it.
+
+    Raises:
+        RunFormatError: A field is none that partwise writes. Whoever may write to a store may write
+            anything into a ledger; a name that leads elsewhere would have us overwrite a file of
+            the reader's.
+    """
 
     filename: str
     bundle: str
@@ -44,6 +73,27 @@ class StoredArtifact:
     """Of the content, uncompressed."""
     serde: str
     """The name of the serde that wrote it; empty for what is not a model."""
+
+    def __post_init__(self) -> None:
+        if not is_name_below(self.filename):
+            raise _foreign("the file name", self.filename)
+        if not is_bundle(self.bundle):
+            raise _foreign("the bundle", self.bundle)
+        if self.compression not in ("stored", "deflate"):
+            raise _foreign("the compression", self.compression)
+        for text in (self.serde, self.sha256):
+            if not isinstance(text, str):
+                raise _foreign("the serde or sha256", text)
+        for number in (self.offset, self.size_bytes, self.stored_bytes):
+            if type(number) is not int or number < 0:
+                raise _foreign("the place or size", number)
+
+
+def _foreign(what: str, value: object) -> RunFormatError:
+    return RunFormatError(
+        f"A ledger gives {what} {str(value)[:80]!r} for an artifact, which partwise never writes; "
+        "it was damaged, or made by somebody else. Nothing was read."
+    )
 
 
 class _Zip(zipfile.ZipFile):
@@ -116,12 +166,19 @@ def decode(stored: bytes, artifact: StoredArtifact, where: str) -> bytes:
     Raises:
         IntegrityError: The bytes are not those that were committed.
     """
-    try:
-        content = (
-            zlib.decompress(stored, wbits=-15) if artifact.compression == "deflate" else stored
-        )
-    except zlib.error as error:
-        raise _damaged(artifact, where) from error
+    content = stored
+    if artifact.compression == "deflate":
+        # A few bytes may stand for gigabytes: no more is made of them than the ledger says, and
+        # nothing at all where no deflated bytes could become so many.
+        if artifact.size_bytes > len(stored) * MOST_INFLATED:
+            raise _damaged(artifact, where)
+        inflater = zlib.decompressobj(wbits=-15)
+        try:
+            content = inflater.decompress(stored, artifact.size_bytes + 1)
+        except zlib.error as error:
+            raise _damaged(artifact, where) from error
+        if not inflater.eof or inflater.unused_data:
+            raise _damaged(artifact, where)
     if (
         len(content) != artifact.size_bytes
         or hashlib.sha256(content).hexdigest() != artifact.sha256
@@ -160,7 +217,12 @@ def local_content(path: str, offset: int, artifact: StoredArtifact) -> bytes:
     Raises:
         IntegrityError: The bytes are not those that were committed.
     """
-    with open(path, "rb") as file:
+    # As the store reads: a link could have us read any file of this machine.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or offset + artifact.stored_bytes > about.st_size:
+            raise _damaged(artifact, "the trained model")
         file.seek(offset)
         stored = file.read(artifact.stored_bytes)
     return decode(stored, artifact, "the trained model")
@@ -168,13 +230,30 @@ def local_content(path: str, offset: int, artifact: StoredArtifact) -> bytes:
 
 @contextmanager
 def content_file(content: bytes, filename: str) -> Iterator[str]:
-    """Give the path of a temporary file of this name and content: serdes read paths."""
+    """Give the path of a temporary file of this name and content: serdes read paths.
+
+    Raises:
+        RunFormatError: The name leads out of the temporary folder.
+    """
+    if not is_name_below(filename):
+        raise _foreign("the file name", filename)
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, filename)
         # A file of the model directory of a gang may stand in a folder of its own.
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
+        write_new_file(path, content)
         yield str(path)
+
+
+def write_new_file(path: Path, content: bytes) -> None:
+    """Write a file that is not there yet, and follow no link.
+
+    Raises:
+        FileExistsError: There is something of this name.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(content)
 
 
 def artifact_from_row(row: dict[str, Any]) -> StoredArtifact:

@@ -17,6 +17,7 @@ from pathlib import PurePosixPath
 
 from partwise.errors import RunFormatError
 from partwise.store.store import Store
+from partwise.store.strict_json import parse_json
 
 CHECKPOINTS = "checkpoints"
 """The folder, in that of the run."""
@@ -67,7 +68,7 @@ class CheckpointDocument:
             RunFormatError: It is damaged, of a newer format, or names a file outside its folder.
         """
         try:
-            values = json.loads(content)
+            values = parse_json(content)
             version, step = values["format_version"], int(values["step"])
             files = tuple(
                 CheckpointFile(

@@ -6,7 +6,7 @@ import platform
 import secrets
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
@@ -14,7 +14,13 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from partwise.errors import InputError, RunExistsError, RunNotFoundError, StoreError
+from partwise.errors import (
+    InputError,
+    RunBusyError,
+    RunExistsError,
+    RunNotFoundError,
+    StoreError,
+)
 from partwise.fingerprints.changes import describe_changes
 from partwise.outcomes import PartitionStatus
 from partwise.runs.documents import (
@@ -25,8 +31,10 @@ from partwise.runs.documents import (
     RunKind,
     generation_file,
     run_path,
+    sha256_of,
 )
 from partwise.runs.run import Run
+from partwise.runs.steps import Step, carry_out, finish_earlier_steps
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import HASH_VERSION, KeyColumn, check_key_classes
@@ -84,6 +92,9 @@ class Claim:
     existing: Run | None = field(init=False, default=None)
     generation: int = field(init=False, default=0)
     compatible: tuple[int, ...] = field(init=False, default=())
+    run_sha256: str = field(init=False, default="")
+    generation_sha256: str = field(init=False, default="")
+    """Of the documents as they were when the generation began."""
     _lease: Lease | None = field(init=False, default=None)
 
     def __enter__(self) -> "Claim":
@@ -96,10 +107,18 @@ class Claim:
         """
         self.existing = self._find()
         if self.existing is not None:
-            self._lease = Lease.acquire(self.store, run_path(self.identity.run_id))
-            # Until the lease was ours, its owner may have gone on with the run.
-            self.existing = self.existing.refresh()
+            try:
+                self._acquire()
+                # Until the lease was ours, its owner may have gone on with the run.
+                self.existing = self._look(self.existing.run_id)
+            except BaseException:
+                self.__exit__()  # nobody else does: the block has not begun
+                raise
         return self
+
+    def _acquire(self) -> None:
+        self._lease = Lease.acquire(self.store, run_path(self.identity.run_id))
+        finish_earlier_steps(self._lease, self.store, self.identity.run_id)
 
     def __exit__(self, *exception: object) -> None:
         if self._lease is not None:
@@ -111,16 +130,13 @@ class Claim:
     def _find(self) -> Run | None:
         wanted = self.identity
         try:
-            run = Run.open(wanted.run_id, self.store)
+            run = self._look(wanted.run_id)
         except RunNotFoundError:
             return None
         if self._is_own(run):
             self.on_existing = "resume"
         if self.on_existing == "error":
-            raise RunExistsError(
-                f"The run {wanted.run_id!r} exists in {self.store.url} ({run.status.value}); pass "
-                "another run_id, or on_existing_artifacts='resume' or 'overwrite'."
-            )
+            _refuse_to_begin(run)
         document = run.document
         names = [column.name for column in wanted.key_columns]
         differs = {
@@ -131,16 +147,24 @@ class Claim:
         }
         for what, (theirs, ours) in differs.items():
             if theirs != ours:
+                had = "was removed, and had the" if run.is_removed else "exists with"
                 raise InputError(
-                    f"The run {wanted.run_id!r} exists with {what} {theirs!r}, and this call has "
+                    f"The run {wanted.run_id!r} {had} {what} {theirs!r}, and this call has "
                     f"{ours!r}; a run ID has one identity: pass another run_id."
                 )
         check_key_classes(run.key_columns, wanted.key_columns, f"the run {wanted.run_id!r}")
         return run
 
+    def _look(self, run_id: str) -> Run:
+        """Return the run as it stands; of one that was removed nothing counts any more."""
+        run = Run.find(run_id, self.store)
+        if run.is_removed:
+            self.on_existing = "error"
+        return run
+
     def _is_own(self, run: Run) -> bool:
         """Whether the flow run at work began the newest generation, and is begun once more."""
-        if self.flow_run_id is None or run.generation == 0:
+        if self.flow_run_id is None or run.generation == 0 or run.is_removed:
             return False
         return run.read_generation_document().flow_run_id == self.flow_run_id
 
@@ -233,8 +257,14 @@ class Claim:
         self.check()
         self.compatible = self.earlier_generations(intent)
         self.generation = self.next_generation
+        run_id = self.identity.run_id
+        self.run_sha256 = self._sha256_of(run_path(run_id, RUN_DOCUMENT))
+        before = run_path(run_id, generation_file(self.generation - 1))
+        has_before = self.generation > 1 and not (self.existing and self.existing.is_removed)
         document = GenerationDocument(
             generation=self.generation,
+            run_sha256=self.run_sha256,
+            before_sha256=self._sha256_of(before) if has_before else None,
             on_existing_artifacts=self.on_existing,
             partitions=partitions,
             source_fingerprint=intent.source_fingerprint,
@@ -250,10 +280,41 @@ class Claim:
             owner=f"{socket.gethostname()}:{os.getpid()}",
             flow_run_id=self.flow_run_id,
         )
-        path = run_path(self.identity.run_id, generation_file(self.generation))
+        path = run_path(run_id, generation_file(self.generation))
         # Created, not written: two processes never share a generation, so what they commit under
         # its number never mixes.
-        self.store.create(path, document.to_bytes())
+        content = document.to_bytes(path)
+        self.generation_sha256 = sha256_of(content)
+        try:
+            self.store.create(path, content)
+        except FileExistsError:
+            raise RunBusyError(
+                f"Generation {self.generation} of the run {run_id!r} was begun by "
+                "another process a moment ago; wait for it, and resume the run."
+            ) from None
+
+    def _sha256_of(self, path: str) -> str:
+        try:
+            return sha256_of(self.store.read(path))
+        except FileNotFoundError as error:
+            raise StoreError(
+                f"{path} is not in {self.store.url} any more: the run was deleted, or the store "
+                "was moved away, in the middle of the work. Put it back and resume the run, or "
+                "begin it again."
+            ) from error
+
+    def replace(self, outputs: Sequence[str]) -> None:
+        """Set output files aside that this generation has replaced, unless the run is not ours.
+
+        Args:
+            outputs: Their paths, relative to the run.
+        """
+        step = Step(replace=tuple(outputs))
+        if self._lease is not None:
+            # Where another process took over, it does this, or keeps them.
+            with contextlib.suppress(RunBusyError):
+                self._lease.announce(step.to_bytes())
+                carry_out(self.store, self.identity.run_id, step)
 
     def _create(self, n_shards: int) -> None:
         identity = self.identity
@@ -277,7 +338,7 @@ class Claim:
                 f"The run {identity.run_id!r} was claimed by another process a moment ago; wait "
                 "for it, or pass another run_id."
             ) from None
-        self._lease = Lease.acquire(self.store, run_path(identity.run_id))
+        self._acquire()
 
     def check(self) -> None:
         """See that nobody took the run over.
@@ -287,6 +348,27 @@ class Claim:
         """
         if self._lease is not None:
             self._lease.check()
+
+
+def refuse_existing(run_id: str, store: Store) -> None:
+    """Refuse to begin a run that exists, as a claim does; nothing is claimed.
+
+    Raises:
+        RunExistsError: It exists.
+    """
+    try:
+        run = Run.find(run_id, store)
+    except RunNotFoundError:
+        return
+    _refuse_to_begin(run)
+
+
+def _refuse_to_begin(run: Run) -> None:
+    if not run.is_removed:
+        raise RunExistsError(
+            f"The run {run.run_id!r} exists in {run.store.url} ({run.status.value}); pass another "
+            "run_id, or on_existing_artifacts='resume' or 'overwrite'."
+        )
 
 
 def describe_environment() -> dict[str, str]:

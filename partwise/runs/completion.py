@@ -1,6 +1,5 @@
 """Ending a run: one ledger of all partitions, outputs without doubles, the summary last."""
 
-import hashlib
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -11,20 +10,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import IntegrityError
+from partwise.formatting import counted
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.claim import Claim
-from partwise.runs.contents import list_generations, read_generation
+from partwise.runs.contents import read_generation
 from partwise.runs.documents import (
     OUTPUT_FOLDERS,
-    REPLACED,
     SummaryDocument,
     ledger_file,
     run_path,
+    sha256_of,
     summary_file,
 )
 from partwise.runs.ledger import LedgerRow, merge, segment_table, skip_reasons, write_table
 from partwise.runs.outputs import rewrite_partial_files, unreferenced_outputs
 from partwise.runs.run import Run, began_in
+from partwise.runs.view import seen_of
+from partwise.store.seen import remember
 from partwise.tables.keys.partition_keys import KeyColumn, partition_ids
 
 
@@ -112,7 +114,7 @@ def complete_run(claim: Claim, ending: Ending) -> Run:
         rows=ending.rows,
         dropped_rows=ending.dropped_rows,
         ledger_file=name,
-        ledger_sha256=hashlib.sha256(content).hexdigest(),
+        ledger_sha256=sha256_of(content),
         started_at=ending.started_at,
         finished_at=datetime.now(UTC),
         stages={name: round(seconds, 3) for name, seconds in ending.stages.items()},
@@ -150,16 +152,24 @@ def _finish(claim: Claim, summary: SummaryDocument, ledger: pa.Table) -> Run:
     stopped, readers see an older one, and the rows of both stay.
     """
     store, run_id = claim.store, claim.identity.run_id
-    store.create(run_path(run_id, summary_file(summary.generation)), summary.to_bytes())
+    number = summary.generation
+    bound = summary.model_copy(
+        update={
+            "run_sha256": claim.run_sha256,
+            "generation_sha256": claim.generation_sha256,
+        }
+    )
+    path = run_path(run_id, summary_file(number))
+    store.create(path, bound.to_bytes(path))
     if summary.is_complete(claim.identity.kind):
         folder = OUTPUT_FOLDERS[claim.identity.kind]
-        replaced = unreferenced_outputs(store, run_id, ledger, folder)
-        # Looked at after that list: where it holds rows of a newer generation, this one has been
-        # given up, came too late, and must not set them aside.
-        if list_generations(store, run_id).begun == summary.generation:
-            for path in replaced:
-                store.move(path, run_path(run_id, REPLACED, folder, path.rpartition("/")[2]))
-    return Run.open(run_id, store, generation=summary.generation)
+        # Listed before they are announced: where the list holds rows of a newer generation, this
+        # one has been given up, comes too late, and may not set them aside.
+        if replaced := unreferenced_outputs(store, run_id, ledger, folder):
+            claim.replace(replaced)
+    run = Run.open(run_id, store, generation=summary.generation)
+    remember(store.url, run_path(run_id), seen_of(run.document, summary.generation))
+    return run
 
 
 def run_status(counts: Mapping[str, int], stopped: Stop | None) -> RunStatus:
@@ -183,14 +193,15 @@ def describe(
     status: RunStatus, counts: Mapping[str, int], kept: int, ending: Ending, reasons: str
 ) -> str:
     """Return a sentence about a run's end; where all were skipped, with the `reasons` for it."""
-    total = sum(counts.values())
+    total = counted(sum(counts.values()), "partition")
     parts = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    before = f" {kept} were kept from before." if kept else ""
+    before = f" {kept} {'was' if kept == 1 else 'were'} kept from before." if kept else ""
     dropped = ending.dropped_rows
-    without = f" {dropped} rows with a null key were dropped." if dropped else ""
+    were = "was" if dropped == 1 else "were"
+    without = f" {counted(dropped, 'row')} with a null key {were} dropped." if dropped else ""
     end = f" Stopped: {ending.stopped.reason}." if ending.stopped else ""
     why = f" Nothing was made: {reasons}." if status is RunStatus.SKIPPED else ""
-    return f"{status.value}: {total} partitions ({parts}).{why}{before}{without}{end}"
+    return f"{status.value}: {total} ({parts}).{why}{before}{without}{end}"
 
 
 def _rows_of(

@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.errors import NewerFormatError, RunFormatError
+from partwise.errors import ColumnError, IntegrityError, NewerFormatError, RunFormatError
 from partwise.runs.documents import (
     BUNDLES,
     DAMAGED,
     OUTPUT_FOLDERS,
+    REPLACED,
     RUN_DOCUMENT,
     RUNS,
     RunKind,
@@ -23,9 +24,11 @@ from partwise.runs.documents import (
     generation_number,
     generation_of,
     is_run_id,
+    removed_number,
     run_path,
+    sha256_of,
 )
-from partwise.runs.ledger import merge, read_table, with_all_columns
+from partwise.runs.ledger import merge, read_ledger, read_table
 from partwise.store.store import Store
 
 READ_THREADS = 8
@@ -33,10 +36,14 @@ READ_THREADS = 8
 
 def list_runs(store: Store) -> list[str]:
     """Return the IDs of the runs in a store, sorted."""
+
+    def is_run(name: str) -> bool:
+        has_document = store.exists(run_path(name, RUN_DOCUMENT))
+        return has_document and not list_generations(store, name).is_removed
+
     names = [name for name in store.list_folder(RUNS) if is_run_id(name)]
-    documents = [run_path(name, RUN_DOCUMENT) for name in names]
     with ThreadPoolExecutor(READ_THREADS) as threads:
-        there = threads.map(store.exists, documents)
+        there = threads.map(is_run, names)
     return [name for name, is_there in zip(names, there, strict=True) if is_there]
 
 
@@ -48,15 +55,34 @@ class Generations:
     """The newest; 0: none was begun."""
     ended: tuple[int, ...]
     """Those whose end is written down, ascending."""
+    removed: int = -1
+    """The newest with which the run was removed, which does not count, nor does any before it; -1:
+    it never was."""
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the run was removed, and not begun again since."""
+        return self.begun <= self.removed
+
+    def is_over(self, generation: int) -> bool:
+        """Whether a generation is to write nothing more.
+
+        It has ended, a newer one has begun, or the run was removed.
+        """
+        over = max(*self.ended, self.removed, 0)
+        return self.begun > generation or over >= generation
 
 
 def list_generations(store: Store, run_id: str) -> Generations:
     """Return which generations of a run were begun, and which have ended."""
     names = store.list_folder(run_path(run_id, "generations"))
-    return Generations(
-        begun=max(map(generation_number, names), default=0),
-        ended=tuple(sorted(filter(None, map(ended_number, names)))),
-    )
+    removals = [number for number in map(removed_number, names) if number is not None]
+    removed = max(removals, default=-1)
+    ended = tuple(sorted(number for number in map(ended_number, names) if number > max(removed, 0)))
+    # One that has ended was begun, also where its document was lost, which readers of it then say.
+    # After a removal the numbers go on, so that no name that was deleted is given once more.
+    begun = max(*map(generation_number, names), *ended, removed, 0)
+    return Generations(begun=begun, ended=ended, removed=removed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +120,7 @@ def read_segments(store: Store, paths: Iterable[str]) -> Segments:
 
     def read(path: str) -> pa.Table | str | None:
         try:
-            return with_all_columns(read_table(store.read(path), f"{store.url}/{path}"))
+            return read_ledger(store.read(path), f"{store.url}/{path}")
         except FileNotFoundError:
             # Since it was listed: a garbage collection, or a resume that set it aside.
             return None
@@ -186,6 +212,55 @@ def files_there(store: Store, run_id: str, kind: RunKind, shard: int | None = No
     }
 
 
+def output_places(run_id: str, name: str) -> tuple[str, str]:
+    """Return where a file of output rows lies: in its folder, or since a newer generation aside."""
+    return run_path(run_id, name), run_path(run_id, REPLACED, name)
+
+
+def read_output(store: Store, run_id: str, name: str) -> bytes:
+    """Return a file of output rows, also one that a newer generation has replaced since.
+
+    Raises:
+        FileNotFoundError: It is gone.
+    """
+    place, aside = output_places(run_id, name)
+    try:
+        return store.read(place)
+    except FileNotFoundError:
+        return store.read(aside)
+
+
+def output_rows(content: bytes, where: str, sha256: str | None, rows: int) -> pa.Table:
+    """Return the output rows of a file, when they are those that the ledger speaks of.
+
+    Args:
+        content: The file.
+        where: Its name, for messages.
+        sha256: What the ledger says; None: it is of format version 1, which says nothing.
+        rows: How many rows the ledger says it has.
+
+    Raises:
+        IntegrityError: It is another file, or was changed.
+    """
+    remedy = (
+        "`partwise runs verify --set-aside` takes it out of the run, and a resume makes its "
+        "partitions anew."
+    )
+    if sha256 is not None and sha256_of(content) != sha256:
+        raise IntegrityError(f"{where} differs from its checksum in the ledger; {remedy}")
+    try:
+        table = read_table(content, where)
+    except NewerFormatError:
+        raise
+    except RunFormatError as error:
+        raise IntegrityError(f"{error} {remedy}") from error
+    if table.num_rows != rows:
+        raise IntegrityError(
+            f"{where} has {table.num_rows:,} rows, and the ledger speaks of {rows:,}; {remedy}"
+        )
+    return table
+
+
 def are_there(ledger: pa.Table, files: set[str]) -> pa.Array:
     """Tell of each row of a ledger whether all that it refers to is among `files`."""
     outputs = ledger["rows_file"]
@@ -198,3 +273,11 @@ def are_there(ledger: pa.Table, files: set[str]) -> pa.Array:
     held = np.ones(ledger.num_rows, dtype=bool)
     held[lists.value_parent_indices().filter(in_lost).to_numpy()] = False
     return pc.and_(there.combine_chunks(), pa.array(held))
+
+
+def mixed_types(run_id: str, error: pa.ArrowException) -> ColumnError:
+    """Return the error of output rows whose columns cannot stand in one table."""
+    return ColumnError(
+        f"Partitions of the run {run_id!r} returned columns of types that do not go together "
+        f"({error}); read them one file at a time with iter_predictions()."
+    )

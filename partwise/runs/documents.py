@@ -5,6 +5,8 @@
         generations/0001.json           one for each time that work on the run was begun
         generations/0001.ledger.parquet all rows of a generation that has ended
         generations/0001.summary.json   how it ended; created last, and never changed
+        generations/0001.removed        the run was removed, up to this generation: see
+                                        `partwise.runs.removal`
         lease/                          who works on it now
         bundles/<shard>-<token>-<segment>.zip
         ledger/<shard>-<token>-<segment>.parquet
@@ -21,21 +23,28 @@
 
 Every document carries `format_version`; a newer one than this release knows is refused by name.
 Version 1 had one `summary.json` and one `ledger.parquet` for the run, of the newest generation that
-had ended.
+had ended. Since version 3 each document ends in a checksum of its own, and those of generations in
+a signature (`partwise.store.signing`). A generation's document names the checksum of `run.json`,
+and its summary those of both and of the ledger, which has those of all files.
 """
 
+import hashlib
 import json
 import re
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from partwise.errors import RunFormatError, RunIdError
 from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.store.signing import seal, unseal
+from partwise.store.strict_json import parse_json
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+SEALED_SINCE = 3
+"""The first format version of documents that end in a checksum of their own."""
 RUNS = "runs"
 RUN_DOCUMENT = "run.json"
 SUMMARY_OF_V1 = "summary.json"
@@ -87,6 +96,7 @@ OUTPUT_FOLDERS: dict[RunKind, str] = {
 
 _GENERATION_FILE = re.compile(r"(\d{4,})\.json")
 _SUMMARY_FILE = re.compile(r"(\d{4,})\.summary\.json")
+_REMOVED_FILE = re.compile(r"(\d{4,})\.removed")
 _SEGMENT_FILE = re.compile(r"\d{5,}-g(\d{4,})[0-9a-f]{8}-\d{3,}\..+")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
@@ -117,6 +127,11 @@ def run_path(run_id: str, *names: str) -> str:
     return "/".join((RUNS, run_id, *names))
 
 
+def sha256_of(content: bytes | memoryview) -> str:
+    """Return the checksum by which documents and the ledger name a file."""
+    return hashlib.sha256(content).hexdigest()
+
+
 class Document(BaseModel):
     """A frozen JSON document of the store, with the number of its format.
 
@@ -126,22 +141,29 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     format_version: int = FORMAT_VERSION
+    sealed_since: ClassVar[int | None] = SEALED_SINCE
+    """The first format version that ends in a checksum; None: none does."""
 
-    def to_bytes(self) -> bytes:
-        """Return the document as indented JSON."""
-        return self.model_dump_json(indent=2).encode() + b"\n"
+    def to_bytes(self, purpose: str = "") -> bytes:
+        """Return the document as indented JSON.
+
+        Args:
+            purpose: Which document it is, for its signature; "" for one that gets none.
+        """
+        content = self.model_dump_json(indent=2).encode() + b"\n"
+        return content if self.sealed_since is None else seal(content, purpose)
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> Self:
-        """Read a document.
+        """Read a document. Its signature is the caller's concern (`check_signed`).
 
         Raises:
             RunFormatError: It is damaged, or of a format that this release does not know.
         """
         try:
-            values = json.loads(content)
+            values = parse_json(content)
             version = values.get("format_version")
-        except (ValueError, AttributeError, RecursionError) as error:
+        except (ValueError, AttributeError) as error:
             raise RunFormatError(f"{where} is not a JSON document: {error}") from error
         newest = cls.model_fields["format_version"].default
         if type(version) is not int or not 1 <= version <= newest:
@@ -149,8 +171,22 @@ class Document(BaseModel):
                 f"{where} has format version {version!r}, and this release reads up to "
                 f"{newest}; install a newer partwise."
             )
+        for name, field in cls.model_fields.items():
+            # Pydantic keeps a copy of the whole document for each member that is missing.
+            if field.is_required() and name not in values:
+                raise RunFormatError(f"{where} is damaged: {name}: Field required")
+        body: bytes | None = content
+        if cls.sealed_since is not None and version >= cls.sealed_since:
+            # An older document has no seal, and one whose number was lowered is refused: to it,
+            # the members of the seal are unknown ones.
+            body = unseal(content)
+        if body is None:
+            raise RunFormatError(
+                f"{where} is damaged: it differs from the checksum at its end. Restore it from a "
+                "backup."
+            )
         try:
-            return cls.model_validate_json(content)
+            return cls.model_validate_json(body)
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(map(str, first["loc"]))
@@ -195,6 +231,10 @@ class GenerationDocument(Document):
     """`generations/000N.json`: one time that work on the run was begun."""
 
     generation: int = Field(ge=1)
+    run_sha256: str | None = None
+    """Of `run.json`; None: before format version 3."""
+    before_sha256: str | None = None
+    """Of the document of the generation before; None: there is none, or before version 3."""
     on_existing_artifacts: Literal["error", "overwrite", "resume"]
     partitions: int | None = None
     """How many there are to work on; None: in format version 1."""
@@ -226,6 +266,10 @@ class SummaryDocument(Document):
     """`generations/000N.summary.json`: how a generation ended. Created last."""
 
     generation: int = Field(ge=1)
+    run_sha256: str | None = None
+    """Of `run.json`; None: before format version 3."""
+    generation_sha256: str | None = None
+    """Of the generation's own document; None: before format version 3."""
     status: RunStatus
     message: str
     remark: str = ""
@@ -273,6 +317,17 @@ def summary_file(generation: int) -> str:
 def ledger_file(generation: int) -> str:
     """Return the name of the ledger of a generation that has ended."""
     return f"generations/{generation:04d}.ledger.parquet"
+
+
+def removal_file(generation: int) -> str:
+    """Return the name of what says that a run was removed, up to this generation."""
+    return f"generations/{generation:04d}.removed"
+
+
+def removed_number(name: str) -> int | None:
+    """Return the generation up to which a file of this name says a run was removed; None: none."""
+    match = _REMOVED_FILE.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def generation_number(name: str) -> int:

@@ -1,5 +1,6 @@
 """Files of a run that nothing refers to: of replaced generations, of late executions."""
 
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,6 +30,7 @@ from partwise.runs.documents import (
 )
 from partwise.runs.run import Run
 from partwise.runs.sent_files import unneeded
+from partwise.runs.steps import AT_ONCE, Step, carry_out, finish_earlier_steps
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 
@@ -85,15 +87,20 @@ def collect_garbage(
     if dry_run:
         return Garbage(files=_with_sizes(run, since))
     with Lease.acquire(store, run_path(run_id), gives_way=True) as lease:
-        deleted: list[tuple[str, int]] = []
-        for path, size in _with_sizes(run.refresh(), since):
-            # Before each one. Who asked us to give way waits for the release, and only then looks
-            # which files are there; so nothing that it finds is deleted afterwards.
+        finish_earlier_steps(lease, store, run_id)
+        found = _with_sizes(run.refresh(), since)
+        root = run_path(run_id) + "/"
+        for start in range(0, len(found), AT_ONCE):
+            # Who asked us to give way waits for the release. Whoever does not wait so long, since
+            # this process is silent, finds the step, and deletes these before it looks which files
+            # are there; so nothing that it finds is deleted afterwards.
             if lease.is_wanted():
-                return Garbage(files=deleted, gave_way=True)
-            store.delete(path)
-            deleted.append((path, size))
-    return Garbage(files=deleted)
+                return Garbage(files=found[:start], gave_way=True)
+            batch = [path.removeprefix(root) for path, _ in found[start : start + AT_ONCE]]
+            step = Step(delete=tuple(batch))
+            lease.announce(step.to_bytes())
+            carry_out(store, run_id, step)
+    return Garbage(files=found)
 
 
 def now() -> datetime:
@@ -104,7 +111,12 @@ def now() -> datetime:
 def _with_sizes(run: Run, since: datetime) -> list[tuple[str, int]]:
     # What makes a checkpoint count goes first: it is there as a whole, or not at all.
     ordered = sorted(_garbage(run, since), key=lambda path: (not path.endswith(DOCUMENT), path))
-    return [(path, run.store.size(path)) for path in ordered]
+    found = []
+    for path in ordered:
+        # What is gone by now, another process has deleted that took the run over.
+        with contextlib.suppress(FileNotFoundError):
+            found.append((path, run.store.size(path)))
+    return found
 
 
 def _garbage(run: Run, since: datetime) -> Iterator[str]:

@@ -112,6 +112,8 @@ def _read_index(target: Store) -> dict[str, Any]:
     try:
         index = json.loads(target.read(INDEX_FILE))
         version = index["format_version"]
+        if version == FORMAT_VERSION:
+            _files_of(index)
     except FileNotFoundError:
         return {"partitions": []}
     except (ValueError, LookupError, TypeError) as error:

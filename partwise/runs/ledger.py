@@ -5,6 +5,7 @@ fixed and explicit: metrics are one map column, which readers see as columns of 
 """
 
 import io
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -17,11 +18,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.errors import NewerFormatError, RunFormatError
-from partwise.formatting import shortened
+from partwise.formatting import shortened, size
 from partwise.outcomes import PartitionStatus
-from partwise.runs.bundle import StoredArtifact
+from partwise.runs.bundle import StoredArtifact, is_bundle, is_name_below
+from partwise.runs.own_checksums import CHECKSUM, NO_CHECKSUM, check_own_checksum, fill_checksum
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 KEY_PREFIX = "key."
 METRIC_PREFIX = "metric."
 
@@ -63,12 +65,20 @@ COLUMNS = pa.schema(
         pa.field("rows_offset", pa.int64()),
         pa.field("rows_count", pa.int64()),
         pa.field("rows_in_file", pa.int64()),
+        pa.field("rows_sha256", pa.string()),
     ]
 )
 _NOT_SHOWN = (
     *("metrics", "trial", "artifacts"),
-    *("rows_file", "rows_offset", "rows_count", "rows_in_file"),
+    *("rows_file", "rows_offset", "rows_count", "rows_in_file", "rows_sha256"),
 )
+_PARTITION_ID = re.compile(r"[a-z0-9_-][a-z0-9._-]{0,79}")
+_ROWS = re.compile(r"(?:predictions|outputs)/[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
+_NEVER_NULL = ("status", "shard", "attempts", "artifacts")
+LARGEST_LEDGER_BYTES = 8 << 30
+"""Of a ledger in memory: about ten million partitions."""
+MOST_METRIC_COLUMNS = 1_000
+"""With more names of metrics, `Run.partitions` has one column with all metrics of a partition."""
 _SAMPLE = 5  # partitions named per group of failures
 
 
@@ -109,6 +119,8 @@ class LedgerRow:
     rows_offset: int = 0
     rows_count: int = 0
     rows_in_file: int = 0
+    rows_sha256: str | None = None
+    """Of that file; None: there is none, or format version 1 of the ledger."""
 
 
 def segment_table(keys: pa.Table, rows: Sequence[LedgerRow]) -> pa.Table:
@@ -132,12 +144,40 @@ def segment_table(keys: pa.Table, rows: Sequence[LedgerRow]) -> pa.Table:
 
 
 def write_table(table: pa.Table) -> bytes:
-    """Return a table as the bytes of a Parquet file, with our format version in its metadata."""
-    metadata = {**(table.schema.metadata or {}), b"partwise.format_version": b"%d" % FORMAT_VERSION}
+    """Return a table as the bytes of a Parquet file with our format version and its own checksum.
+
+    The checksum is of all bytes but itself: that of a page does not cover the page's header, nor
+    anything the footer, and one bit there can hide rows.
+    """
+    metadata = {
+        **(table.schema.metadata or {}),
+        b"partwise.format_version": b"%d" % FORMAT_VERSION,
+        CHECKSUM: NO_CHECKSUM,
+    }
     sink = io.BytesIO()
     table = table.replace_schema_metadata(metadata)
     pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
+    fill_checksum(sink)
     return sink.getvalue()
+
+
+def _check_size(content: bytes, where: str) -> None:
+    """Refuse a file that would become far larger in memory than a ledger ever is."""
+    try:
+        about = pq.ParquetFile(pa.BufferReader(content)).metadata
+        groups = [about.row_group(i) for i in range(about.num_row_groups)]
+        # A column of equal values is next to nothing in the file, and has all rows in memory.
+        claimed = max(
+            sum(group.total_byte_size for group in groups),
+            sum(group.num_rows for group in groups) * 8 * about.num_columns,
+        )
+    except (pa.ArrowException, OSError):
+        return  # `read_table` says what is wrong with it.
+    if claimed > LARGEST_LEDGER_BYTES:
+        raise RunFormatError(
+            f"{where} would take {size(claimed)} of memory, and a ledger may take "
+            f"{size(LARGEST_LEDGER_BYTES)}; it was changed or damaged."
+        )
 
 
 def read_table(content: bytes, where: str) -> pa.Table:
@@ -147,6 +187,7 @@ def read_table(content: bytes, where: str) -> pa.Table:
         NewerFormatError: A newer release wrote it.
         RunFormatError: It is damaged.
     """
+    has_checksum = check_own_checksum(content, where)
     try:
         # Threads of Arrow that hold bytes of Python's abort a process that ends (7 of 120 did).
         file = pq.ParquetFile(
@@ -156,16 +197,86 @@ def read_table(content: bytes, where: str) -> pa.Table:
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
         raise RunFormatError(f"{where} is no readable Parquet file: {reason}") from error
+    if table.num_rows != file.metadata.num_rows:
+        raise RunFormatError(
+            f"{where} is damaged: it has {table.num_rows:,} of {file.metadata.num_rows:,} rows."
+        )
     version = (table.schema.metadata or {}).get(b"partwise.format_version", b"none")
     if not version.isdigit() or not 1 <= int(version) <= FORMAT_VERSION:
         raise NewerFormatError(
             f"{where} has format version {version.decode(errors='replace')}, and this release "
             f"reads up to {FORMAT_VERSION}; install a newer partwise."
         )
+    if int(version) > 1 and not has_checksum:
+        raise RunFormatError(f"{where} is damaged: it holds no checksum.")
     return table
 
 
-def with_all_columns(table: pa.Table) -> pa.Table:
+def read_ledger(content: bytes, where: str) -> pa.Table:
+    """Return ledger rows as they are stored, with the columns that an older release did not write.
+
+    Whoever reads them need not look at a name again: each is checked here, since whoever may write
+    to a store may write anything into a ledger.
+
+    Raises:
+        NewerFormatError: A newer release wrote it.
+        RunFormatError: It is damaged, too large, or holds what partwise never writes.
+    """
+    # First, so that no footer is parsed that was damaged.
+    check_own_checksum(content, where)
+    _check_size(content, where)
+    table = read_table(content, where)
+    try:
+        table.validate(full=True)
+        table = _with_all_columns(table)
+    except (pa.ArrowException, KeyError) as error:
+        reason = " ".join(str(error).split())
+        raise RunFormatError(f"{where} is no ledger: {reason[:200]}") from error
+    names = table.column_names
+    if len(set(names)) != len(names):
+        raise RunFormatError(f"{where} is no ledger: a column stands there twice.")
+    for name in names:
+        if not name.startswith(KEY_PREFIX) and name not in COLUMNS.names:
+            raise RunFormatError(f"{where} is no ledger: it has the column {name[:80]!r}.")
+    for column in COLUMNS:
+        if table.schema.field(column.name).type != column.type:
+            kind = table.schema.field(column.name).type
+            raise RunFormatError(f"{where} is no ledger: its column {column.name!r} is {kind}.")
+    for name in _NEVER_NULL:
+        if table[name].null_count:
+            raise RunFormatError(f"{where} is no ledger: a row has no {name!r}.")
+    placed = table.filter(pc.is_valid(table["rows_file"]))
+    offsets, counts = placed["rows_offset"], placed["rows_count"]
+    # As sums may overflow, none of the three is believed before.
+    within = [pc.greater_equal(each, 0) for each in (offsets, counts)]
+    within.append(pc.less_equal(counts, pc.subtract(placed["rows_in_file"], offsets)))
+    if not all(pc.all(each, skip_nulls=False, min_count=0).as_py() for each in within):
+        raise RunFormatError(f"{where} is no ledger: it names rows that are in no file.")
+    artifacts = pc.list_flatten(table["artifacts"])
+    for name, texts, is_ours in (
+        ("partition_id", table["partition_id"], _is_partition_id),
+        ("rows_file", table["rows_file"].drop_null().unique(), _is_rows_file),
+        ("bundle", pc.struct_field(artifacts, "bundle").unique(), is_bundle),
+        ("filename", pc.struct_field(artifacts, "filename").unique(), is_name_below),
+    ):
+        strange = [text for text in texts.to_pylist() if not is_ours(text)]
+        if strange:
+            raise RunFormatError(
+                f"{where} names {str(strange[0])[:80]!r} as {name}, which partwise never writes; "
+                "it was damaged, or made by somebody else."
+            )
+    return table
+
+
+def _is_partition_id(text: object) -> bool:
+    return isinstance(text, str) and _PARTITION_ID.fullmatch(text) is not None
+
+
+def _is_rows_file(text: object) -> bool:
+    return isinstance(text, str) and _ROWS.fullmatch(text) is not None
+
+
+def _with_all_columns(table: pa.Table) -> pa.Table:
     """Return ledger rows with the columns that an older release did not write, as nulls."""
     n_keys = sum(name.startswith(KEY_PREFIX) for name in table.column_names)
     for place, column in enumerate(COLUMNS):
@@ -235,9 +346,43 @@ def readable_ledger(table: pa.Table) -> pa.Table:
         columns[_free_name(short, KEY_PREFIX, {*ours, *columns})] = table[name]
     for name in ours:
         columns[name] = table[name]
+    if n_metrics(table) > MOST_METRIC_COLUMNS:
+        # One column each would take the square of what there is where names differ by partition.
+        columns[_free_name("metrics", METRIC_PREFIX, columns)] = table["metrics"]
+        return pa.table(columns)
     for metric, values in _metric_columns(table).items():
         columns[_free_name(metric, METRIC_PREFIX, columns)] = values
     return pa.table(columns)
+
+
+def long_metrics(table: pa.Table) -> pa.Table:
+    """Return the metrics of a ledger with one row for each value, in the order of the partitions.
+
+    Columns: partition_id, metric, value.
+    """
+    metrics = _metric_maps(table)
+    start, stop = (metrics.offsets[i].as_py() for i in (0, -1)) if len(metrics) else (0, 0)
+    row_of = np.repeat(np.arange(len(metrics)), np.diff(metrics.offsets.to_numpy()))
+    return pa.table(
+        {
+            "partition_id": table["partition_id"].take(pa.array(row_of)),
+            "metric": metrics.keys[start:stop],
+            "value": metrics.items[start:stop],
+        }
+    )
+
+
+def n_metrics(table: pa.Table) -> int:
+    """Return how many names of metrics a ledger has."""
+    metrics = _metric_maps(table)
+    return len(metrics.keys.unique()) if len(metrics) else 0
+
+
+def _metric_maps(table: pa.Table) -> pa.MapArray:
+    metrics = table["metrics"].combine_chunks()
+    if isinstance(metrics, pa.ChunkedArray):
+        metrics = pa.concat_arrays(metrics.chunks)
+    return metrics
 
 
 def group_failures(table: pa.Table) -> pa.Table:
@@ -312,9 +457,7 @@ def metric_values(table: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray
     Yields:
         The name; row numbers of shape (m,), ascending; float64 values of shape (m,).
     """
-    metrics = table["metrics"].combine_chunks()
-    if isinstance(metrics, pa.ChunkedArray):
-        metrics = pa.concat_arrays(metrics.chunks)
+    metrics = _metric_maps(table)
     if not len(metrics):
         return
     lengths = np.diff(metrics.offsets.to_numpy())

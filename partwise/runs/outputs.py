@@ -9,9 +9,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from partwise.errors import IntegrityError
-from partwise.runs.contents import READ_THREADS
-from partwise.runs.documents import run_path
-from partwise.runs.ledger import read_table, write_table
+from partwise.runs.contents import READ_THREADS, output_places, output_rows, read_output
+from partwise.runs.documents import run_path, sha256_of
+from partwise.runs.ledger import write_table
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -34,24 +34,25 @@ def read_schemas(run: Run, paths: Sequence[str]) -> list[tuple[pa.Schema, str]]:
 
 
 def _read_schema(run: Run, name: str) -> pa.Schema:
-    path = run_path(run.run_id, name)
-    damaged = (
-        f"{name} of the run {run.run_id!r} is gone or damaged; resume the run to make it anew."
-    )
-    try:
-        size = run.store.size(path)
-        tail = run.store.read_range(path, max(0, size - _END_BYTES), min(size, _END_BYTES))
-        # A Parquet file ends in the length of its metadata, four bytes, and "PAR1":
-        # https://parquet.apache.org/docs/file-format/
-        needed = int.from_bytes(tail[-8:-4], "little") + 8
-        if len(tail) < needed <= size:
-            tail = run.store.read_range(path, size - needed, needed)
-    except FileNotFoundError as error:
-        raise IntegrityError(damaged) from error
-    try:
-        return pq.read_schema(pa.BufferReader(tail)).remove_metadata()
-    except (pa.ArrowException, OSError) as error:
-        raise IntegrityError(damaged) from error
+    for path in output_places(run.run_id, name):
+        try:
+            size = run.store.size(path)
+            tail = run.store.read_range(path, max(0, size - _END_BYTES), min(size, _END_BYTES))
+            # A Parquet file ends in the length of its metadata, four bytes, and "PAR1":
+            # https://parquet.apache.org/docs/file-format/
+            needed = int.from_bytes(tail[-8:-4], "little") + 8
+            if len(tail) < needed <= size:
+                tail = run.store.read_range(path, size - needed, needed)
+            return pq.read_schema(pa.BufferReader(tail)).remove_metadata()
+        except FileNotFoundError:
+            continue
+        except (pa.ArrowException, OSError) as error:
+            raise IntegrityError(_gone(run.run_id, name)) from error
+    raise IntegrityError(_gone(run.run_id, name))
+
+
+def _gone(run_id: str, name: str) -> str:
+    return f"{name} of the run {run_id!r} is gone or damaged; resume the run to make it anew."
 
 
 def rewrite_partial_files(
@@ -70,6 +71,9 @@ def rewrite_partial_files(
 
     Returns:
         The ledger, with the places of the output rows as they are now.
+
+    Raises:
+        IntegrityError: A file is gone.
     """
     for name in sorted(set(ledger["rows_file"].drop_null().to_pylist())):
         chosen = pc.equal(ledger["rows_file"], name).fill_null(False)
@@ -77,15 +81,22 @@ def rewrite_partial_files(
         counts = ledger["rows_count"].filter(chosen).to_numpy()
         if int(counts.sum()) == ledger["rows_in_file"].filter(chosen)[0].as_py():
             continue
-        path = run_path(run_id, name)
-        rows = read_table(store.read(path), path)
+        try:
+            content = read_output(store, run_id, name)
+        except FileNotFoundError as error:
+            raise IntegrityError(_gone(run_id, name)) from error
+        first = ledger.filter(chosen).slice(0, 1).select(["rows_sha256", "rows_in_file"])
+        sha256, in_file = (column[0].as_py() for column in first.columns)
+        rows = output_rows(content, f"{run_id}/{name}", sha256, in_file)
         spans = [np.arange(o, o + c) for o, c in zip(offsets, counts, strict=True)]
         taken = rows.take(pa.array(np.concatenate(spans)))
-        store.create(run_path(run_id, rename(name)), write_table(taken))
+        content = write_table(taken)
+        store.create(run_path(run_id, rename(name)), content)
         moved = {
             "rows_file": pa.repeat(rename(name), len(offsets)),
             "rows_offset": pa.array(np.cumsum(counts) - counts, pa.int64()),
             "rows_in_file": pa.repeat(pa.scalar(taken.num_rows, pa.int64()), len(offsets)),
+            "rows_sha256": pa.repeat(sha256_of(content), len(offsets)),
         }
         mask = chosen.combine_chunks()
         for column, values in moved.items():
@@ -96,8 +107,8 @@ def rewrite_partial_files(
 
 
 def unreferenced_outputs(store: Store, run_id: str, ledger: pa.Table, folder: str) -> list[str]:
-    """Return the paths of the output files to which no row of the ledger refers."""
-    referenced = {
-        run_path(run_id, name) for name in ledger["rows_file"].drop_null().unique().to_pylist()
-    }
-    return [path for path in store.list(run_path(run_id, folder) + "/") if path not in referenced]
+    """Return the output files to which no row of the ledger refers, relative to the run."""
+    referenced = set(ledger["rows_file"].drop_null().unique().to_pylist())
+    root = run_path(run_id) + "/"
+    names = (path.removeprefix(root) for path in store.list(f"{root}{folder}/"))
+    return [name for name in names if name not in referenced]

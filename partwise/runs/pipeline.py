@@ -4,6 +4,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Literal
 
+from partwise.formatting import counted
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -88,6 +89,5 @@ class Pipeline:
             counts.update({name: n for name, n in run.counts.items() if name != "DONE"})
         wrong = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
         done = self.inference.counts.get("DONE", 0)
-        return f"{self.status.value}: {done} partitions inferred with proved exports" + (
-            f" ({wrong} on the way)." if wrong else "."
-        )
+        what = f"{counted(done, 'partition')} inferred with proved exports"
+        return f"{self.status.value}: {what}" + (f" ({wrong} on the way)." if wrong else ".")

@@ -2,10 +2,9 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +17,12 @@ from partwise.errors import (
     IntegrityError,
     ModelNotFound,
     PartitionNotFoundError,
+    PartwiseError,
     RunFormatError,
     RunNotFoundError,
 )
-from partwise.models.serdes import ModelSerde, serde_by_name
+from partwise.formatting import nearest
+from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
 from partwise.outcomes import RunStatus
 from partwise.runs.bundle import (
     LOG_FILENAME,
@@ -29,10 +30,18 @@ from partwise.runs.bundle import (
     artifact_from_row,
     content_file,
     decode,
+    write_new_file,
 )
-from partwise.runs.contents import are_there, files_there
+from partwise.runs.contents import (
+    are_there,
+    files_there,
+    list_generations,
+    mixed_types,
+    output_rows,
+    read_output,
+)
 from partwise.runs.documents import (
-    REPLACED,
+    REPORT_FILE,
     RUN_DOCUMENT,
     RUNS,
     GenerationDocument,
@@ -42,11 +51,12 @@ from partwise.runs.documents import (
     check_run_id,
     is_run_id,
     run_path,
+    sha256_of,
 )
 from partwise.runs.ledger import (
     KEY_PREFIX,
     group_failures,
-    read_table,
+    long_metrics,
     readable_ledger,
     segment_table,
 )
@@ -55,6 +65,9 @@ from partwise.runs.trials import Trial, best_of, best_row, read_trials, trials_t
 from partwise.runs.view import AtWork, View, open_view
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import Key, KeyColumn, partition_id
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 ONLY: Key = object()
 """Stands for the key of the only partition with a model."""
@@ -96,17 +109,31 @@ class Run:
         Raises:
             RunIdError: The ID is no safe name.
             RunNotFoundError: The store has no such run, and the message names some that it has; or
-                the run has no such generation.
+                the run was removed, or has no such generation.
             RunFormatError: A document is damaged, or of a newer format.
             StoreError: The store cannot be read.
+        """
+        run = cls.find(run_id, store)
+        if run.is_removed:
+            raise RunNotFoundError(f"The run {run_id!r} in {run.store.url} was removed.")
+        if generation is None:
+            return run
+        return cls(run.store, run.document, run._view.alone(generation))
+
+    @classmethod
+    def find(cls, run_id: str, store: Store | str | Path = "artifacts") -> "Run":
+        """Open a run as `open` does, also one that was removed: its ID keeps its identity.
+
+        Raises:
+            RunNotFoundError: The store never had such a run.
         """
         check_run_id(run_id)
         opened = store if isinstance(store, Store) else Store.parse(store)
         try:
-            content = opened.read(run_path(run_id, RUN_DOCUMENT))
+            content = opened.read_document(run_path(run_id, RUN_DOCUMENT))
         except FileNotFoundError:
             names = [name for name in opened.list_folder(RUNS) if is_run_id(name)]
-            known = ", ".join(get_close_matches(run_id, names) or names[-3:]) or "none"
+            known = ", ".join(_there(opened, nearest(run_id, names) or names[-3:])) or "none"
             raise RunNotFoundError(
                 f"There is no run {run_id!r} in {opened.url} (some of those there: {known})."
             ) from None
@@ -116,15 +143,29 @@ class Run:
                 f"{run_id}/{RUN_DOCUMENT} is that of the run {document.run_id!r}; the folder was "
                 "renamed or copied, and a run has one identity."
             )
-        view = open_view(opened, document)
-        return cls(opened, document, view if generation is None else view.alone(generation))
+        view = open_view(opened, document, sha256_of(content))
+        return cls(opened, document, view)
 
     def refresh(self) -> "Run":
         """Return a handle of the run as it stands now."""
         return Run.open(self.run_id, self.store)
 
     def __repr__(self) -> str:
-        return f"Run({self.run_id!r}, {self.status.value}, {self.path!r})"
+        # Only what is read with the status: no look at a ledger, which may be large or damaged.
+        end = self.shown or self.summary
+        counts = {} if end is None else end.counts
+        texts = [f"{count:,} {status}" for status, count in sorted(counts.items())]
+        parts = (repr(self.run_id), self.kind, self.status.value, *texts, repr(self.path))
+        return f"Run({', '.join(parts)})"
+
+    def _repr_html_(self) -> str | None:
+        """Return what notebooks show; None, so that they show the repr, where it cannot be read."""
+        from partwise.runs.html import run_html
+
+        try:
+            return run_html(self)
+        except PartwiseError:
+            return None
 
     @property
     def run_id(self) -> str:
@@ -146,15 +187,47 @@ class Run:
         """Where the run lies."""
         return f"{self.store.url.rstrip('/')}/{run_path(self.run_id)}"
 
+    def report(self) -> str:
+        """Return where the report of the run lies, a file of HTML.
+
+        Raises:
+            ArtifactNotFoundError: There is none: the run has not ended, or the file was deleted.
+        """
+        if not self.store.exists(run_path(self.run_id, REPORT_FILE)):
+            raise ArtifactNotFoundError(
+                f"The run {self.run_id!r} ({self.status.value}) has no {REPORT_FILE}: "
+                "write_report(run) writes that of a run that has ended."
+            )
+        return f"{self.path}/{REPORT_FILE}"
+
     @property
     def generation(self) -> int:
         """The newest generation, or the one that was asked for; 0: none was begun."""
         return self._view.newest
 
     @property
+    def oldest_generation(self) -> int:
+        """The first generation that counts: 1, or the first one since the run was removed."""
+        return max(self._view.removed, 0) + 1
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the run was removed, and not begun again since."""
+        return self._view.is_removed
+
+    @property
     def summary(self) -> SummaryDocument | None:
         """How the newest generation ended; None while it has not."""
         return self._view.summary(self.generation)
+
+    def summary_of(self, generation: int) -> SummaryDocument | None:
+        """Return how a generation ended; None while it has not.
+
+        Raises:
+            RunFormatError: The document is damaged, or of a newer format.
+            IntegrityError: It is of another run or generation.
+        """
+        return self._view.summary(generation)
 
     @property
     def shown(self) -> SummaryDocument | None:
@@ -218,6 +291,17 @@ class Run:
         """
         return self._view.document(generation or self.generation)
 
+    def is_made_here(self, generation: int | None = None) -> bool:
+        """Whether a key that this process has signed the call of a generation; None: the newest.
+
+        That is a key that it was given, or this user's own on this machine. A run that an earlier
+        release wrote has no signature.
+
+        Raises:
+            RunFormatError: The document is damaged or missing.
+        """
+        return self._view.is_made_here(generation or self.generation)
+
     @cached_property
     def ledger(self) -> pa.Table:
         """The ledger as it is stored: one row per partition, `key.<name>` columns first, by key.
@@ -245,8 +329,22 @@ class Run:
 
     @cached_property
     def partitions(self) -> pa.Table:
-        """One row per partition: its key, partition_id, status, what it took, errors, metrics."""
+        """One row per partition: its key, partition_id, status, what it took, errors, metrics.
+
+        Each metric is a column. Where there are more than 1,000 names of metrics, all that a
+        partition has are one value of the column `metrics`, a map; see also `metrics`.
+        """
         return readable_ledger(self.ledger)
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return `partitions` as a pandas DataFrame: a row per partition, a column per metric."""
+        frame: pd.DataFrame = self.partitions.to_pandas()
+        return frame
+
+    @cached_property
+    def metrics(self) -> pa.Table:
+        """One row per value of a metric: partition_id, metric, value."""
+        return long_metrics(self.ledger)
 
     @cached_property
     def trials(self) -> pa.Table:
@@ -365,14 +463,15 @@ class Run:
             return ""
         return str(self.artifact(key, LOG_FILENAME).decode(errors="replace"))
 
-    def model(self, key: Key = ONLY, serde: ModelSerde | None = None) -> Any:
+    def model(self, key: Key = ONLY, serde: ModelSerde | str | None = None) -> Any:
         """Return the trained model of a partition.
 
         Args:
             key: The partition's key, of the class of the run's keys. Without one: the only model
                 of the run, such as that of `train_distributed`, or the best of a study.
-            serde: Reads the model where a native serde did not write it. Nothing is unpickled
-                unless this is a `PickleSerde`.
+            serde: Reads the model where a native serde did not write it: a serde, or the name of a
+                built-in one. What runs code when it is read, as "pickle", "pt2", "torchscript" and
+                "neuron" do, is read only where it is named here.
 
         Raises:
             PartitionNotFoundError: The run has no partition of this key.
@@ -382,17 +481,18 @@ class Run:
             IntegrityError: The bytes differ from their checksum.
         """
         if key is ONLY:
-            key = self._only_key()
+            key = self.only_key()
+        given = resolve_serde(serde)
         row = self._row(self.partition_id(key), repr(key))
         artifacts = [artifact_from_row(artifact) for artifact in row["artifacts"]]
         for artifact in artifacts:
             if artifact.serde:
-                reader = serde_by_name(artifact.serde, serde)
+                reader = serde_by_name(artifact.serde, given)
                 with content_file(self._read(artifact, repr(key)), artifact.filename) as path:
                     for other in artifacts:
                         if other.filename == f"{artifact.filename}.data":
                             content = self._read(other, repr(key))
-                            Path(path).with_name(other.filename).write_bytes(content)
+                            write_new_file(Path(path).with_name(Path(other.filename).name), content)
                     return reader.read(path)
         why = row["error_message"] or row["reason"] or "it wrote none"
         raise ModelNotFound(
@@ -400,7 +500,7 @@ class Run:
             f"model: {why}"
         )
 
-    def _only_key(self) -> Key:
+    def only_key(self) -> Key:
         """Return the key of the only partition that has a model; of the first where none has.
 
         Of a study it is that of the best trial.
@@ -448,10 +548,7 @@ class Run:
         try:
             table = pa.concat_tables(parts, promote_options="permissive")
         except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
-            raise ColumnError(
-                f"Partitions of the run {self.run_id!r} returned columns of types that do not go "
-                f"together ({error}); read them one file at a time with iter_predictions()."
-            ) from error
+            raise mixed_types(self.run_id, error) from error
         known = set(table.column_names)
         missing = [name for name in columns or () if name not in known]
         if missing:
@@ -469,10 +566,14 @@ class Run:
             columns: Those to read, where a file has them; None: all.
         """
         table = self.ledger.filter(pc.is_valid(self.ledger["rows_file"]))
-        chosen = table.select(["rows_file", "rows_offset", "rows_count"]).to_pandas()
+        places = ["rows_file", "rows_offset", "rows_count", "rows_in_file"]
+        chosen = table.select(places).to_pandas()
+        names, sums = (table[name].to_pylist() for name in ("rows_file", "rows_sha256"))
+        checksums = dict(zip(names, sums, strict=True))
         for path, group in chosen.groupby("rows_file", sort=True):
             content = self._read_output(str(path))
-            rows = read_table(content, f"{self.run_id}/{path}")
+            expected = checksums[str(path)], int(group["rows_in_file"].iloc[0])
+            rows = output_rows(content, f"{self.run_id}/{path}", *expected)
             if columns is not None:
                 rows = rows.select([name for name in columns if name in rows.column_names])
             if int(group["rows_count"].sum()) != rows.num_rows:
@@ -485,12 +586,10 @@ class Run:
 
     def _read_output(self, name: str) -> bytes:
         """Return a file of output rows, also one that a newer generation has replaced since."""
-        for place in ((name,), (REPLACED, name)):
-            try:
-                return self.store.read(run_path(self.run_id, *place))
-            except FileNotFoundError as error:
-                missing = error
-        raise self._view.lost(name, "is gone") from missing
+        try:
+            return read_output(self.store, self.run_id, name)
+        except FileNotFoundError as error:
+            raise self._view.lost(name, "is gone") from error
 
     def failures(self) -> pa.Table:
         """Return failures grouped by fingerprint: type, message, count and sample keys, most first.
@@ -500,6 +599,11 @@ class Run:
         Columns: error_fingerprint, error_type, error_message, count, sample (partition_ids).
         """
         return group_failures(self.newest.ledger)
+
+
+def _there(store: Store, names: Sequence[str]) -> list[str]:
+    """Return those of a few runs that were not removed."""
+    return [name for name in names if not list_generations(store, name).is_removed]
 
 
 def began_in(ledger: pa.Table, generation: int) -> int:

@@ -45,7 +45,7 @@ def read_sent(store: Store, run_id: str, name: str) -> tuple[CheckpointFile, ...
         IntegrityError: It differs from its checksum.
     """
     path = _list_path(run_id, name)
-    content = store.read(path)
+    content = store.read_document(path)
     if hashlib.sha256(content).hexdigest() != name:
         raise IntegrityError(
             f"{path} in {store.url} differs from its checksum, so it was changed or damaged; begin "

@@ -7,11 +7,10 @@ generations as that took; where several codes or inputs were tried, those with t
 equals the newest. So nothing that was there goes, and nothing is mixed.
 """
 
-import hashlib
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 
 import pyarrow as pa
@@ -26,15 +25,19 @@ from partwise.runs.contents import (
     read_segments,
 )
 from partwise.runs.documents import (
+    RUN_DOCUMENT,
     SUMMARY_OF_V1,
     GenerationDocument,
     RunDocument,
     SummaryDocument,
     generation_file,
     run_path,
+    sha256_of,
     summary_file,
 )
-from partwise.runs.ledger import merge, read_table
+from partwise.runs.ledger import merge, read_ledger
+from partwise.store.seen import Seen, check_not_older, recall, remember
+from partwise.store.signing import check_signed, signer
 from partwise.store.store import Store
 
 logger = logging.getLogger(__name__)
@@ -65,6 +68,9 @@ class View:
         document: Its `run.json`.
         newest: The newest generation; 0: none was begun.
         summaries: By generation, of those that have ended; None: not read yet.
+        run_sha256: Of `run.json` as it was read.
+        removed: The generation with which the run was removed, before which nothing counts; -1: it
+            never was.
         is_alone: Whether only the newest is seen, complete or not.
     """
 
@@ -75,13 +81,18 @@ class View:
         newest: int,
         summaries: Mapping[int, SummaryDocument | None],
         *,
+        run_sha256: str,
+        removed: int = -1,
         is_alone: bool = False,
     ) -> None:
         self.newest = newest
+        self.removed = removed
         self._store = store
         self._document = document
         self._run_id = document.run_id
         self._summaries = dict(summaries)
+        self._run_sha256 = run_sha256
+        self._documents: dict[int, bytes] = {}
         self._is_alone = is_alone
 
     def alone(self, generation: int) -> "View":
@@ -90,22 +101,51 @@ class View:
         Raises:
             RunNotFoundError: The run has no such generation.
         """
-        if not 0 <= generation <= self.newest or (generation == 0 and self.newest):
+        is_none = generation <= self.removed or (generation == 0 and self.newest)
+        if not 0 <= generation <= self.newest or is_none:
             raise RunNotFoundError(
                 f"The run {self._run_id!r} has no generation {generation}; its newest is "
                 f"{self.newest}."
             )
-        return View(self._store, self._document, generation, self._summaries, is_alone=True)
+        return View(
+            self._store,
+            self._document,
+            generation,
+            self._summaries,
+            run_sha256=self._run_sha256,
+            removed=self.removed,
+            is_alone=True,
+        )
 
     def summary(self, generation: int) -> SummaryDocument | None:
         """Return how a generation ended; None while it has not."""
         if generation in self._summaries and self._summaries[generation] is None:
-            name = summary_file(generation)
-            content = self._store.read(run_path(self._run_id, name))
-            self._summaries[generation] = SummaryDocument.from_bytes(
-                content, f"{self._run_id}/{name}"
-            )
+            self._summaries[generation] = self._read_summary(generation)
         return self._summaries.get(generation)
+
+    def _read_summary(self, generation: int) -> SummaryDocument:
+        name = summary_file(generation)
+        path = run_path(self._run_id, name)
+        content = self._store.read_document(path)
+        check_signed(content, path, f"{self._run_id}/{name}")
+        summary = SummaryDocument.from_bytes(content, f"{self._run_id}/{name}")
+        if summary.generation != generation:
+            raise self._foreign(name, f"is of generation {summary.generation}")
+        if summary.run_sha256 not in (None, self._run_sha256):
+            raise self._foreign(name, f"does not name the {RUN_DOCUMENT} that stands there")
+        remember(self._store.url, run_path(self._run_id), seen_of(self._document, generation))
+        return summary
+
+    def _foreign(self, name: str, why: str) -> IntegrityError:
+        return IntegrityError(
+            f"{self._run_id}/{name} {why}: one of both was changed, or is of another run. Restore "
+            "it from a backup."
+        )
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether the run was removed, and not begun again since."""
+        return self.newest <= self.removed
 
     @cached_property
     def shown(self) -> SummaryDocument | None:
@@ -129,11 +169,50 @@ class View:
             RunFormatError: It is damaged or missing.
         """
         name = generation_file(generation)
-        try:
-            content = self._store.read(run_path(self._run_id, name))
-        except FileNotFoundError as error:
-            raise RunFormatError(f"The run {self._run_id!r} lacks its {name}.") from error
-        return GenerationDocument.from_bytes(content, f"{self._run_id}/{name}")
+        content = self._document_bytes(generation)
+        document = GenerationDocument.from_bytes(content, f"{self._run_id}/{name}")
+        summary = self.summary(generation)
+        if document.generation != generation:
+            raise self._foreign(name, f"is of generation {document.generation}")
+        if document.run_sha256 not in (None, self._run_sha256):
+            raise self._foreign(name, f"does not name the {RUN_DOCUMENT} that stands there")
+        if summary is not None and summary.generation_sha256 not in (None, sha256_of(content)):
+            raise self._foreign(name, "differs from its checksum in the summary")
+        return document
+
+    def _document_bytes(self, generation: int) -> bytes:
+        """Return the document of a generation as it was when it was first read.
+
+        So what is decided by its signature holds for all that is read from it later.
+        """
+        if generation not in self._documents:
+            name = generation_file(generation)
+            path = run_path(self._run_id, name)
+            try:
+                content = self._store.read_document(path)
+            except FileNotFoundError as error:
+                if list_generations(self._store, self._run_id).removed > self.removed:
+                    raise self._removed_since() from error
+                raise RunFormatError(f"The run {self._run_id!r} lacks its {name}.") from error
+            check_signed(content, path, f"{self._run_id}/{name}")
+            self._documents[generation] = content
+        return self._documents[generation]
+
+    def is_made_here(self, generation: int) -> bool:
+        """Whether a key that this process has signed what a generation was begun with.
+
+        That is a key that it was given, or this user's own on this machine.
+
+        Raises:
+            RunFormatError: The document is damaged or missing.
+            InputError: A key is not of its form, or others can read this user's own.
+        """
+        # The signature is of this path, and the document names run.json: one that is signed for
+        # another run or generation does not count.
+        document = self.document(generation)
+        path = run_path(self._run_id, generation_file(generation))
+        signed_by = signer(self._document_bytes(generation), path)
+        return signed_by is not None and document.run_sha256 == self._run_sha256
 
     def ledger(self) -> pa.Table | None:
         """Return the ledger rows that readers see, sorted by key; None: there are none.
@@ -151,9 +230,9 @@ class View:
             content = self._store.read(run_path(self._run_id, name))
         except FileNotFoundError as error:
             raise self.lost(name, "is gone") from error
-        if hashlib.sha256(content).hexdigest() != summary.ledger_sha256:
+        if sha256_of(content) != summary.ledger_sha256:
             raise self.lost(name, "differs from its checksum in the summary")
-        return read_table(content, f"{self._run_id}/{name}")
+        return read_ledger(content, f"{self._run_id}/{name}")
 
     def _rows_of_newest(self) -> pa.Table | None:
         """Return the rows of a generation that is at work, died or was stopped."""
@@ -187,7 +266,7 @@ class View:
     def _attempts(self) -> Iterator[list[int]]:
         """Yield the generations that were given the same code and the same input, newest first."""
         seen: set[int] = set()
-        for number in range(self.newest, 0, -1):
+        for number in range(self.newest, max(self.removed, 0), -1):
             if number in seen:
                 continue
             document = self.document(number)
@@ -208,6 +287,11 @@ class View:
                 reason.rstrip("."),
             )
 
+    def _removed_since(self) -> RunNotFoundError:
+        return RunNotFoundError(
+            f"The run {self._run_id!r} was removed since this handle was opened."
+        )
+
     def lost(self, name: str, why: str) -> PartwiseError:
         """Return what to raise for a file that should be there as it was written.
 
@@ -215,7 +299,10 @@ class View:
             name: Of the file, relative to the run.
             why: As in "is gone".
         """
-        if open_view(self._store, self._document).shown != self.shown:
+        now = open_view(self._store, self._document, self._run_sha256)
+        if now.removed > self.removed:
+            return self._removed_since()
+        if now.shown != self.shown:
             return RunFormatError(
                 f"The run {self._run_id!r} was worked on since this handle was opened; open it "
                 "again."
@@ -225,13 +312,36 @@ class View:
         )
 
 
-def open_view(store: Store, document: RunDocument) -> View:
-    """Return what readers see of a run now."""
+def open_view(store: Store, document: RunDocument, run_sha256: str) -> View:
+    """Return what readers see of a run now.
+
+    Args:
+        store: Where the run is.
+        document: Its `run.json`.
+        run_sha256: Of the bytes of that.
+    """
+    path = run_path(document.run_id)
+    seen = recall(store.url, path)
     there = list_generations(store, document.run_id)
+    found = seen_of(document, max(*there.ended, there.removed, 0))
+    check_not_older(seen, found, store.url, path)
     summaries: dict[int, SummaryDocument | None] = dict.fromkeys(there.ended)
     if document.format_version == 1:
-        summaries |= _summary_of_v1(store, document.run_id)
-    return View(store, document, there.begun, summaries)
+        of_v1 = _summary_of_v1(store, document.run_id)
+        summaries |= {number: end for number, end in of_v1.items() if number > there.removed}
+    return View(
+        store,
+        document,
+        there.begun,
+        summaries,
+        run_sha256=run_sha256,
+        removed=there.removed,
+    )
+
+
+def seen_of(document: RunDocument, generation: int) -> Seen:
+    """Return what to remember of a run of which this generation has ended."""
+    return Seen(since=document.created_at.astimezone(UTC).isoformat(), number=generation)
 
 
 def _done(ledger: pa.Table) -> int:
@@ -241,8 +351,9 @@ def _done(ledger: pa.Table) -> int:
 def _summary_of_v1(store: Store, run_id: str) -> dict[int, SummaryDocument | None]:
     """Return the summary that a run of format version 1 has, by its generation."""
     try:
-        content = store.read(run_path(run_id, SUMMARY_OF_V1))
+        content = store.read_document(run_path(run_id, SUMMARY_OF_V1))
     except FileNotFoundError:
         return {}
+    check_signed(content, run_path(run_id, SUMMARY_OF_V1), f"{run_id}/{SUMMARY_OF_V1}")
     summary = SummaryDocument.from_bytes(content, f"{run_id}/{SUMMARY_OF_V1}")
     return {summary.generation: summary}

@@ -28,6 +28,9 @@ from partwise.runs.documents import SNAPSHOTS
 LARGEST_BYTES = 300_000_000
 """Of all files, before they are packed: as AzureML has it."""
 LARGEST_COUNT = 20_000
+_LARGEST_TAR_BYTES = LARGEST_BYTES + 8192 * (LARGEST_COUNT + 2)
+"""With the headers, padding and long names of all files."""
+_GZIP = 16 + zlib.MAX_WBITS
 IGNORE_FILES = (".gitignore", ".partwiseignore")
 """In the order of their say: what the second one has about a file counts more."""
 _ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".ipynb_checkpoints/", ".venv/")
@@ -92,8 +95,9 @@ def unpack_snapshot(content: bytes, sha256: str, target: Path) -> None:
         IntegrityError: The bytes differ from their checksum, or would be written elsewhere.
     """
     try:
-        plain = gzip.decompress(content)
-    except (OSError, EOFError, zlib.error):
+        # No more than a snapshot can have, whatever the bytes would become.
+        plain = zlib.decompressobj(wbits=_GZIP).decompress(content, _LARGEST_TAR_BYTES)
+    except zlib.error:
         plain = b""
     if hashlib.sha256(plain).hexdigest() != sha256:
         raise IntegrityError(

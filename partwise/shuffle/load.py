@@ -16,7 +16,8 @@ import pyarrow as pa
 from dask.delayed import delayed
 from distributed import Client, Future, get_worker, wait
 
-from partwise.errors import ClusterError, PartwiseError, SourceError, StoreError
+from partwise.cluster_calls import ANSWER_S, known_workers
+from partwise.errors import ClusterError, PartwiseError, SignatureError, SourceError, StoreError
 from partwise.shuffle.part_file import is_part_whole, lay_in_shard_order, read_index
 from partwise.shuffle.plan import (
     IndexedPart,
@@ -26,7 +27,7 @@ from partwise.shuffle.plan import (
     keyed_fragments,
     merge_parts,
 )
-from partwise.shuffle.shard_cache import ShardCache, is_disk_full
+from partwise.shuffle.shard_cache import ShardCache, WrittenPart, is_disk_full
 from partwise.shuffle.shared_folder import Medium, SharedFolder, fetch_shard
 from partwise.shuffle.sorted_shards import read_shard_keys
 from partwise.shuffle.write import Division, write_fragments
@@ -40,7 +41,9 @@ LARGEST_OBJECT_BYTES = 128 << 20
 SMALLEST_PART_BYTES = 32 << 20
 PARTS_PER_SLOT = 4
 REPORT_AFTER_S = 10.0
-"""While parts are divided: between two lines of the log, and between two looks at the cluster."""
+"""While parts are divided: between two lines of the log."""
+LOOK_S = 1.0
+"""While parts are divided: between two looks at the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +66,8 @@ def places_of(where: Medium) -> tuple[Place, ...]:
     return ("anywhere", "disk") if where == "disk" else ("anywhere",)
 
 
-def write_part(work: PartWork, fragments: Sequence[Fragment]) -> str:
-    """Read fragments, and write a part; returns its path, relative to the store.
+def write_part(work: PartWork, fragments: Sequence[Fragment]) -> WrittenPart:
+    """Read fragments, and write a part.
 
     Raises:
         SourceError: The fragments cannot be read, or the part cannot be written.
@@ -78,13 +81,14 @@ def write_part(work: PartWork, fragments: Sequence[Fragment]) -> str:
             # The folder is the driver's: once that has gone, this part is not wanted any more.
             local = work.store.local_path(path) or path
             write_fragments(work.division, numbered, local, work.first_row)
-            return path
+            return WrittenPart(path=path)
         with tempfile.TemporaryDirectory(prefix="parts-", dir=_worker_folder()) as folder:
             raw, laid = os.path.join(folder, "raw"), os.path.join(folder, "laid")
             write_fragments(work.division, numbered, raw, work.first_row)
-            lay_in_shard_order(raw, laid)
+            sha256 = lay_in_shard_order(raw, laid)
             os.unlink(raw)
             work.store.create(path, Path(laid).read_bytes())
+            return WrittenPart(path=path, sha256=sha256)
     except OSError as error:
         if isinstance(error, PartwiseError) or not is_disk_full(error):
             raise
@@ -92,7 +96,6 @@ def write_part(work: PartWork, fragments: Sequence[Fragment]) -> str:
             "No room is left on the disk for the rows that are divided into shards: make some, or "
             "set PARTWISE_SCRATCH and Dask's temporary-directory to a larger disk."
         ) from error
-    return path
 
 
 def _worker_folder() -> str | None:
@@ -109,6 +112,7 @@ def load_shards(
     cache: ShardCache,
     shared_folder: SharedFolder,
     log: Callable[[str], None],
+    check: Callable[[], None] = lambda: None,
 ) -> ShardedRows:
     """Divide a source over shards, or find that an earlier run did.
 
@@ -119,6 +123,7 @@ def load_shards(
         cache: Where parts are written.
         shared_folder: Makes the dictionaries of the rows reachable for workers.
         log: Hears how far it is.
+        check: Raises where the cluster is gone; called every now and then.
 
     Raises:
         SourceError: There are no rows, or they cannot be read.
@@ -128,17 +133,21 @@ def load_shards(
     places = places_of(shared_folder.where)
     names = [column.name for column in division.key_columns]
     keyed, others, dropped = keyed_fragments(source.fragments(names), division, places)
-    parts = known_parts(cache, client, log)
-    paths: list[str] = []
+    parts = known_parts(cache, client, log, check)
+    written: list[WrittenPart] = []
     if parts is None:
-        paths = _Writing(division, client, cache, places, keyed, log).run(others)
-        parts = [open_part(cache, path) for path in paths]
+        written = _Writing(division, client, cache, places, keyed, log, check).run(others)
+        parts = [open_part(cache, part) for part in written]
     dictionaries = str(shared_folder.directory / "dictionaries")
     sharded = merge_parts(source, parts, keyed, division, dropped, dictionaries)
-    if paths:
-        cache.complete(paths)
-    staged = shared_folder.hand_over(dictionaries).path
-    return replace(sharded, shards=tuple(replace(s, dictionaries=staged) for s in sharded.shards))
+    if written:
+        cache.complete(written)
+    staged = shared_folder.hand_over(dictionaries)
+    shards = tuple(
+        replace(shard, dictionaries=staged.path, dictionaries_sha256=staged.sha256)
+        for shard in sharded.shards
+    )
+    return replace(sharded, shards=shards)
 
 
 def read_keys(
@@ -162,19 +171,23 @@ def read_keys(
 
 
 def known_parts(
-    cache: ShardCache, client: Client, log: Callable[[str], None]
+    cache: ShardCache, client: Client, log: Callable[[str], None], check: Callable[[], None]
 ) -> list[IndexedPart] | None:
     """Return the parts that an earlier run wrote, if they are whole; None: there are none."""
-    paths = cache.known_parts()
-    if not paths:
+    try:
+        known = cache.known_parts()
+    except SignatureError as error:
+        log(str(error))
+        return None
+    if not known:
         return None
     try:
-        parts = [open_part(cache, path) for path in paths]
+        parts = [open_part(cache, part) for part in known]
     except (SourceError, StoreError, FileNotFoundError):
         parts = []
     # A store looks after what it keeps; a scratch disk may not.
     checked = [part.path for part in parts] if cache.where == "disk" else []
-    if parts and all(client.gather(client.map(is_part_whole, checked, pure=False))):
+    if parts and _all_whole(client, checked, check):
         log("The rows are those of an earlier run: its shards are used again.")
         return parts
     log("The shards of an earlier run on these rows are damaged: the rows are read again.")
@@ -182,11 +195,29 @@ def known_parts(
     return None
 
 
-def open_part(cache: ShardCache, path: str) -> IndexedPart:
-    """Read the index of a part."""
-    store = cache.store
+def _all_whole(client: Client, paths: Sequence[str], check: Callable[[], None]) -> bool:
+    tasks = client.map(is_part_whole, paths, pure=False)
+    for task in tasks:
+        while not task.done():
+            with contextlib.suppress(TimeoutError):
+                wait([task], timeout=LOOK_S)
+            check()
+    return all(task.result(timeout=ANSWER_S) for task in tasks)
+
+
+def open_part(cache: ShardCache, part: WrittenPart) -> IndexedPart:
+    """Read the index of a part.
+
+    Raises:
+        SourceError: It is no whole part, or not the one that was written.
+    """
+    store, path = cache.store, part.path
     size = store.size(path)
-    index = read_index(lambda offset, count: store.read_range(path, offset, count), size, path)
+
+    def read(offset: int, count: int) -> bytes:
+        return store.read_range(path, offset, count)
+
+    index = read_index(read, size, path, part.sha256)
     where = store.local_path(path) if cache.where == "disk" else path
     return IndexedPart(path=where or path, index=index)
 
@@ -202,21 +233,23 @@ class _Writing:
         places: Collection[Place],
         keyed: Sequence[KeyedRows],
         log: Callable[[str], None],
+        check: Callable[[], None],
     ) -> None:
         self._division = division
         self._client = client
         self._cache = cache
         self._places = places
         self._log = log
+        self._check = check
         self._counts_hold = not keyed and not division.selection.conditions
 
-    def run(self, fragments: Sequence[tuple[int, Fragment]]) -> list[str]:
-        """Read all fragments; returns the paths of parts, in the order of the source."""
+    def run(self, fragments: Sequence[tuple[int, Fragment]]) -> list[WrittenPart]:
+        """Read all fragments; returns the parts, in the order of the source."""
         groups = self._groups(fragments)
         works = [self._work(number, group, groups) for number, group in enumerate(groups)]
         alone = len(groups) == 1 and "disk" in self._places
-        paths: dict[int, str] = {}
-        pending: dict[Future[str], int] = {}
+        parts: dict[int, WrittenPart] = {}
+        pending: dict[Future[WrittenPart], int] = {}
         here: list[int] = []
         if self._cache.where == "disk":
             os.makedirs(self._cache.store.local_path(self._cache.folder) or "", exist_ok=True)
@@ -228,19 +261,19 @@ class _Writing:
                 else:
                     here.append(number)
             for number in here:
-                paths[number] = write_part(works[number], [f for _, f in groups[number]])
-            self._collect(pending, paths)
+                parts[number] = write_part(works[number], [f for _, f in groups[number]])
+            self._collect(pending, parts)
         finally:
             self._client.cancel(list(pending))
             pending.clear()
-        return [paths[number] for number in range(len(groups))]
+        return [parts[number] for number in range(len(groups))]
 
     def _groups(
         self, fragments: Sequence[tuple[int, Fragment]]
     ) -> list[list[tuple[int, Fragment]]]:
         """Divide fragments into what is read together: neighbours, of one place, of a fair size."""
         total = sum(fragment.size_bytes for _, fragment in fragments)
-        slots = max(1, sum(self._client.nthreads().values()))
+        slots = max(1, sum(w["nthreads"] for w in known_workers(self._client).values()))
         most = LARGEST_PART_BYTES if "disk" in self._places else LARGEST_OBJECT_BYTES
         wanted = min(most, max(SMALLEST_PART_BYTES, total // (PARTS_PER_SLOT * slots)))
         groups: list[list[tuple[int, Fragment]]] = []
@@ -277,8 +310,10 @@ class _Writing:
             folder=self._cache.folder,
         )
 
-    def _submit(self, work: PartWork, group: Sequence[tuple[int, Fragment]]) -> "Future[str]":
-        future: Future[str]
+    def _submit(
+        self, work: PartWork, group: Sequence[tuple[int, Fragment]]
+    ) -> "Future[WrittenPart]":
+        future: Future[WrittenPart]
         if group[0][1].place == "cluster":
             tasks = [fragment.task for _, fragment in group]  # type: ignore[attr-defined]
             future = self._client.compute(delayed(write_part, pure=False)(work, tasks))
@@ -287,19 +322,21 @@ class _Writing:
             future = self._client.submit(write_part, work, fragments, pure=False)
         return future
 
-    def _collect(self, pending: dict["Future[str]", int], paths: dict[int, str]) -> None:
+    def _collect(
+        self, pending: dict["Future[WrittenPart]", int], parts: dict[int, WrittenPart]
+    ) -> None:
         """Wait for parts; of several that fail, the first in the source is reported."""
         total, reported = len(pending), time.monotonic()
         failures: dict[int, BaseException] = {}
         while pending:
             # What failed, its future says; that none is done in time is no failure.
             with contextlib.suppress(Exception):
-                wait(list(pending), timeout=REPORT_AFTER_S, return_when="FIRST_COMPLETED")
+                wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
             for future in [future for future in pending if future.done()]:
                 number = pending.pop(future)
                 outcome = _outcome_of(future)
-                if isinstance(outcome, str):
-                    paths[number] = outcome
+                if isinstance(outcome, WrittenPart):
+                    parts[number] = outcome
                 else:
                     failures[number] = outcome
             if failures:
@@ -317,12 +354,14 @@ class _Writing:
                 f"The connection to the Dask scheduler is {self._client.status}, while the rows "
                 "were divided into shards: begin the run again when the cluster is back."
             )
+        self._check()
 
 
-def _outcome_of(future: "Future[str]") -> str | BaseException:
-    """Return the path that a task returned, or what made it fail or be cancelled."""
+def _outcome_of(future: "Future[WrittenPart]") -> WrittenPart | BaseException:
+    """Return the part that a task wrote, or what made it fail or be cancelled."""
     try:
-        return str(future.result())
+        part: WrittenPart = future.result(timeout=ANSWER_S)
+        return part
     except (Exception, CancelledError) as error:
         return error
 

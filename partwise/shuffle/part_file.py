@@ -8,8 +8,13 @@
 
 One file holds all shards, so that few files are open, and a bucket takes few objects. A reader maps
 the file, or fetches the bytes of its shard, which `lay_in_shard_order` has laid side by side.
+
+On a disk of our own, checksums are sums of words, which find damage and cost nothing. In a store,
+which others may write, each message has its SHA-256 in the tail, and whoever wrote the file tells
+that of the tail.
 """
 
+import hashlib
 import json
 import os
 import struct
@@ -21,15 +26,16 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import SourceError
+from partwise.errors import IntegrityError, SourceError
 from partwise.tables.dictionaries import ColumnStorage, read_one
 
 MESSAGE_ALIGNMENT = 64
 _FOOTER = struct.Struct("<qqQ8s")
-_MARK = b"PWPARTS2"
-PART_VERSION = 2
+_MARK = b"PWPARTS3"
+PART_VERSION = 3
 """Of the format of part files."""
 _ABOUT = b"partwise"
+_DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +52,8 @@ class PartIndex:
     """int64, shape (messages,): its rows."""
     sums: np.ndarray
     """uint64, shape (messages,): the sum of its 64-bit words, modulo 2**64."""
+    digests: np.ndarray | None
+    """uint8, shape (messages, 32): its SHA-256; None in a file that was not laid in shard order."""
     key_hashes: np.ndarray
     """uint64, shape (keys,): the distinct hashes of keys, sorted."""
     key_rows: np.ndarray
@@ -123,6 +131,7 @@ class PartWriter:
             spans=np.array(self._spans, np.int64).reshape(-1, 2),
             rows=_joined(self._rows).astype(np.int64),
             sums=np.array(self._sums, np.uint64),
+            digests=None,
             key_hashes=key_hashes,
             key_rows=key_rows,
             dictionaries=self._storage.dictionaries(),
@@ -142,18 +151,23 @@ def _joined(arrays: list[np.ndarray]) -> np.ndarray:
     return np.concatenate(arrays) if arrays else np.empty(0, np.int64)
 
 
-def _write_tail(file: BinaryIO, end: int, index: PartIndex) -> None:
+def _write_tail(file: BinaryIO, end: int, index: PartIndex) -> str:
+    """Write tail and footer; returns the SHA-256 of the tail, as hexadecimal digits."""
     about = {"dropped_rows": index.dropped_rows, "filled": sorted(index.filled)}
-    messages = pa.RecordBatch.from_pydict(
-        {
-            "shard": index.shards,
-            "position": index.positions,
-            "offset": index.spans[:, 0],
-            "size": index.spans[:, 1],
-            "rows": index.rows,
-            "sum": index.sums,
-        }
-    ).replace_schema_metadata({_ABOUT: json.dumps(about)})
+    columns = {
+        "shard": index.shards,
+        "position": index.positions,
+        "offset": index.spans[:, 0],
+        "size": index.spans[:, 1],
+        "rows": index.rows,
+        "sum": index.sums,
+    }
+    if index.digests is not None:
+        columns["digest"] = pa.FixedSizeBinaryArray.from_buffers(
+            pa.binary(_DIGEST_BYTES), len(index.digests), [None, pa.py_buffer(index.digests)]
+        )
+    messages = pa.RecordBatch.from_pydict(columns)
+    messages = messages.replace_schema_metadata({_ABOUT: json.dumps(about)})
     keys = pa.RecordBatch.from_pydict({"hash": index.key_hashes, "rows": index.key_rows})
     sink = pa.BufferOutputStream()
     for batch in (messages, keys, index.dictionaries):
@@ -162,34 +176,38 @@ def _write_tail(file: BinaryIO, end: int, index: PartIndex) -> None:
     tail = sink.getvalue()
     file.write(tail)
     file.write(_FOOTER.pack(end, tail.size, _sum_of(tail), _MARK))
+    return hashlib.sha256(tail).hexdigest()
 
 
-def read_index(read: Callable[[int, int], bytes], size: int, name: str) -> PartIndex:
+def read_index(
+    read: Callable[[int, int], bytes], size: int, name: str, sha256: str = ""
+) -> PartIndex:
     """Read the index of a part.
 
     Args:
         read: Called with offset and size, gives bytes of the file.
         size: The size of the file.
         name: What the file is called in a message.
+        sha256: What `lay_in_shard_order` returned, for a part in a store.
 
     Raises:
-        SourceError: It is no whole part.
+        SourceError: It is no whole part, or not the one that was written.
     """
     try:
-        return _read_index(read, size)
+        return _read_index(read, size, sha256)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise SourceError(
             f"The rows of shards at {name} are damaged ({error}): begin the run again."
         ) from error
 
 
-def _read_index(read: Callable[[int, int], bytes], size: int) -> PartIndex:
+def _read_index(read: Callable[[int, int], bytes], size: int, sha256: str) -> PartIndex:
     footer = read(size - _FOOTER.size, _FOOTER.size) if size >= _FOOTER.size else b""
     start, length, wanted, mark = _FOOTER.unpack(footer) if footer else (0, 0, 0, b"")
     if mark != _MARK or start + length + _FOOTER.size != size:
         raise ValueError("they have no whole footer")
     content = read(start, length)
-    if _sum_of(content) != wanted:
+    if _sum_of(content) != wanted or (sha256 and hashlib.sha256(content).hexdigest() != sha256):
         raise ValueError("their index was changed")
     tail = pa.BufferReader(content)
     messages, keys, dictionaries = (read_one(tail) for _ in range(3))
@@ -200,12 +218,40 @@ def _read_index(read: Callable[[int, int], bytes], size: int) -> PartIndex:
         spans=np.stack([messages.column(name).to_numpy() for name in ("offset", "size")], axis=1),
         rows=messages.column("rows").to_numpy(),
         sums=messages.column("sum").to_numpy(),
+        digests=_digests(messages),
         key_hashes=keys.column("hash").to_numpy(),
         key_rows=keys.column("rows").to_numpy(),
         dictionaries=dictionaries,
         dropped_rows=about["dropped_rows"],
         filled=frozenset(about["filled"]),
     )
+
+
+def _digests(messages: pa.RecordBatch) -> np.ndarray | None:
+    if "digest" not in messages.schema.names:
+        return None
+    column = messages.column("digest")
+    flat = np.frombuffer(column.buffers()[1], np.uint8, len(column) * _DIGEST_BYTES)
+    return flat.reshape(-1, _DIGEST_BYTES)
+
+
+def check_message(message: Any, digest: np.ndarray, path: str) -> None:
+    """Compare a message of a part in a store with its SHA-256.
+
+    Args:
+        message: Its bytes.
+        digest: uint8, shape (32,).
+        path: Where the part lies in the store.
+
+    Raises:
+        IntegrityError: They differ.
+    """
+    if hashlib.sha256(message).digest() != digest.tobytes():
+        raise IntegrityError(
+            f"Rows of a shard in {path} are not those that were written there: they were changed "
+            "or damaged. None of them was used; find out who can write to the store, delete the "
+            f"folder {os.path.dirname(path)} in it, and resume the run."
+        )
 
 
 def _sum_of(message: Any) -> int:
@@ -226,19 +272,25 @@ def is_part_whole(path: str) -> bool:
     return all(_sum_of(content[at : at + size]) == wanted for (at, size), wanted in spans)
 
 
-def lay_in_shard_order(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Write a part once more, with the messages of each shard side by side.
+def lay_in_shard_order(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> str:
+    """Write a part once more, for a store: with the messages of each shard side by side.
 
     A bucket gives a shard's rows in one request then.
+
+    Returns:
+        The SHA-256 of its tail, in which those of its messages stand.
     """
     size = os.path.getsize(path)
     with pa.memory_map(os.fspath(path)) as source, Path(target).open("wb") as file:
         index = read_index(lambda offset, count: source.read_at(count, offset), size, str(path))
         order = np.argsort(index.shards, kind="stable")
         spans = []
+        digests = []
         for offset, length in index.spans[order].tolist():
             spans.append((file.tell(), length))
-            file.write(source.read_at(length + -length % MESSAGE_ALIGNMENT, offset))
+            message = source.read_at(length + -length % MESSAGE_ALIGNMENT, offset)
+            digests.append(hashlib.sha256(memoryview(message)[:length]).digest())
+            file.write(message)
         ordered = replace(
             index,
             shards=index.shards[order],
@@ -246,5 +298,6 @@ def lay_in_shard_order(path: str | os.PathLike[str], target: str | os.PathLike[s
             spans=np.array(spans, np.int64).reshape(-1, 2),
             rows=index.rows[order],
             sums=index.sums[order],
+            digests=np.frombuffer(b"".join(digests), np.uint8).reshape(-1, _DIGEST_BYTES),
         )
-        _write_tail(file, file.tell(), ordered)
+        return _write_tail(file, file.tell(), ordered)

@@ -33,6 +33,8 @@ class ShardRows:
     """int64, shape (messages,): the number of the fragment that each message's last row is of."""
     spans: np.ndarray
     """int64, shape (messages, 2): offset and size of each message in the file."""
+    digests: np.ndarray | None
+    """uint8, shape (messages, 32): the SHA-256 of each message in a store; None on a disk."""
     dictionaries: int
     """Which of the batches in the shard's file of dictionaries the codes are of."""
 
@@ -65,6 +67,8 @@ class UnsortedShard:
     dictionaries: str
     """A file of batches of no rows: first in the schema of the rows, with the dictionaries of the
     whole source; then those of parts whose codes are of others."""
+    dictionaries_sha256: str = ""
+    """Of that file, where it went by way of the store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,6 +248,7 @@ def _shards(
                 path=part.path,
                 positions=index.positions[places],
                 spans=index.spans[places],
+                digests=None if index.digests is None else index.digests[places],
                 dictionaries=others if differs else 0,
             )
             written.setdefault(number, []).append(here)

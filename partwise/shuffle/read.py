@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import SourceError
+from partwise.shuffle.part_file import check_message
 from partwise.shuffle.plan import KeyedRows, ShardRows, UnsortedShard
 from partwise.tables.dictionaries import (
     ColumnStorage,
@@ -143,6 +144,9 @@ def find_key(
         key_columns: The columns of the partition key.
         wanted: The hash.
         read: Called with path, offset and size, gives bytes of a part file.
+
+    Raises:
+        IntegrityError: A part in a store has other rows than were written.
     """
     for keyed in shard.keyed:
         if hash_keys(keyed.keys)[0] == wanted:
@@ -151,8 +155,10 @@ def find_key(
     for rows in shard.written:
         own = read_dictionaries(shard.dictionaries, {rows.dictionaries})[rows.dictionaries]
         stored = stored_schema(own.schema)
-        for offset, size in rows.spans.tolist():
+        for number, (offset, size) in enumerate(rows.spans.tolist()):
             message = pa.py_buffer(read(rows.path, offset, size))
+            if rows.digests is not None:
+                check_message(message, rows.digests[number], rows.path)
             batch = pa.ipc.read_record_batch(message, stored)
             shown = decode_batch(batch.select(names), own.select(names))
             keys = normalize_keys(shown, key_columns)

@@ -1,16 +1,17 @@
 """The driver's folder for the rows of a run, which goes even when the driver is killed."""
 
-import contextlib
 import fcntl
 import os
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from partwise.store.entry_locks import lock_entry, lock_file, remove_abandoned
+
 PREFIX = "partwise-rows-"
-LOCK = "lock"
 
 
 @contextmanager
@@ -19,19 +20,15 @@ def run_scratch() -> Iterator[Path]:
 
     A folder's lock is held for as long as its process lives: the kernel sees to that.
     """
-    with tempfile.TemporaryDirectory(prefix=PREFIX) as name:
-        lock = os.open(Path(name, LOCK), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            _remove_abandoned(Path(name).parent)
-            yield Path(name)
-        finally:
-            os.close(lock)
-
-
-def _remove_abandoned(parent: Path) -> None:
-    for lock in parent.glob(f"{PREFIX}*/{LOCK}"):
-        # Another user's, or gone already.
-        with contextlib.suppress(OSError), lock.open("r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(lock.parent, ignore_errors=True)
+    parent = Path(tempfile.gettempdir())
+    folder = parent / f"{PREFIX}{secrets.token_hex(8)}"
+    # Locked before it is there: a process that tidies up at this moment finds nothing of ours.
+    lock = lock_entry(folder, fcntl.LOCK_EX)
+    try:
+        folder.mkdir(mode=0o700)
+        remove_abandoned(parent, f"{PREFIX}*")
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        lock_file(folder).unlink(missing_ok=True)
+        os.close(lock)

@@ -5,7 +5,11 @@ store; both are a `Store`, so there is one way to write and to find them.
 
     <scratch folder, or artifact store>/shards/<what the rows and their division have in common>/
         <time>-<token>/00000-<random>.part      the parts that one execution wrote
-        complete.json                           created last: the names of the parts that count
+        complete.json                           created last: the names of the parts that count, and
+                                                the SHA-256 of their indexes
+
+In an artifact store, which others may write too, `complete.json` is signed, and parts are used
+again only where a key of this process signed it.
 """
 
 import contextlib
@@ -25,13 +29,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from partwise.errors import InputError, StoreError
+from partwise.errors import InputError, SignatureError, StoreError
 from partwise.shuffle.part_file import PART_VERSION
 from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.shuffle.write import Division
 from partwise.sources.descriptions import SourceDescription
 from partwise.store.entry_locks import lock_entry, lock_file
+from partwise.store.signing import seal, signer, unseal
 from partwise.store.store import Store
+from partwise.store.strict_json import parse_json
 from partwise.tables.keys.partition_keys import HASH_VERSION
 
 SHARDS = "shards"
@@ -41,6 +47,16 @@ LIMIT_VARIABLE = "PARTWISE_SCRATCH_BYTES"
 _LIMIT_BYTES = 20 * 2**30
 _GROWTH = 1.2
 _TIME = "%Y%m%dT%H%M%SZ"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenPart:
+    """A part file that counts."""
+
+    path: str
+    """Relative to the store."""
+    sha256: str = ""
+    """Of its index, in an artifact store; "" on a disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,33 +71,52 @@ class ShardCache:
     entry: str | None
     """The folder whose parts later runs use; None: they are for one run."""
 
-    def known_parts(self) -> list[str] | None:
-        """The parts that an earlier run has written, relative to the store; None without one."""
+    def known_parts(self) -> list[WrittenPart] | None:
+        """The parts that an earlier run has written; None without one.
+
+        Raises:
+            SignatureError: No key of this process signed which they are.
+        """
         if self.entry is None:
             return None
         try:
-            document = json.loads(self.store.read(f"{self.entry}/{COMPLETE}"))
-            parts = [f"{self.entry}/{name}" for name in document["parts"]]
-            whole = all(self.store.exists(part) for part in parts)
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            sealed = self.store.read_document(f"{self.entry}/{COMPLETE}")
+            if self.where == "store" and signer(sealed, self._purpose) is None:
+                raise SignatureError(
+                    f"The shards of an earlier run on these rows are in {self.entry} of the store, "
+                    "but no signing key of this process vouches for them: the rows are read again."
+                )
+            document = parse_json(unseal(sealed) or b"")
+            parts = [
+                WrittenPart(path=f"{self.entry}/{name}", sha256=str(sha256))
+                for name, sha256 in document["parts"].items()
+            ]
+            whole = all(self.store.exists(part.path) for part in parts)
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
             return None
         return parts if whole else None
 
-    def complete(self, parts: Sequence[str]) -> None:
+    @property
+    def _purpose(self) -> str:
+        return f"{self.entry}/{COMPLETE}"
+
+    def complete(self, parts: Sequence[WrittenPart]) -> None:
         """Have later runs use these parts, unless they have others or take too much room."""
         if self.entry is None:
             return
+        paths = [part.path for part in parts]
         # Workers that died may have left what does not count.
-        for other in set(self.store.list(f"{self.folder}/")) - set(parts):
+        for other in set(self.store.list(f"{self.folder}/")) - set(paths):
             self.store.delete(other)
         # Compressed text is larger than its size let expect.
-        if self.where == "disk" and sum(map(self.store.size, parts)) > _limit():
+        if self.where == "disk" and sum(map(self.store.size, paths)) > _limit():
             return
-        names = [part.removeprefix(f"{self.entry}/") for part in parts]
+        names = {part.path.removeprefix(f"{self.entry}/"): part.sha256 for part in parts}
+        document = {"parts": names, "token": secrets.token_hex(8)}
+        content = json.dumps(document, indent=2).encode() + b"\n"
         # Another run may have been faster: then its parts are used, and ours are not kept.
         with contextlib.suppress(FileExistsError):
-            content = json.dumps({"parts": names, "token": secrets.token_hex(8)}).encode()
-            self.store.create(f"{self.entry}/{COMPLETE}", content)
+            self.store.create(f"{self.entry}/{COMPLETE}", seal(content, self._purpose))
 
     def forget(self) -> None:
         """Have no run use what an earlier one has written."""
@@ -91,8 +126,11 @@ class ShardCache:
         """Remove what this execution wrote, unless later runs use it."""
         # What stays behind in a store that is out of reach is left to `partwise data gc`.
         with contextlib.suppress(StoreError):
-            known = self.known_parts() or []
-            if not any(part.startswith(f"{self.folder}/") for part in known):
+            try:
+                known = self.known_parts() or []
+            except SignatureError:
+                known = []
+            if not any(part.path.startswith(f"{self.folder}/") for part in known):
                 self.store.delete_folder(self.folder)
 
 

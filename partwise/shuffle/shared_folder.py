@@ -1,6 +1,7 @@
 """Files that the driver makes for workers: on a disk that they share, or by way of the store."""
 
 import contextlib
+import hashlib
 import os
 import secrets
 import shutil
@@ -11,9 +12,9 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import StoreError
+from partwise.errors import IntegrityError, StoreError
 from partwise.runs.documents import SCRATCH, run_path
-from partwise.shuffle.part_file import MESSAGE_ALIGNMENT
+from partwise.shuffle.part_file import MESSAGE_ALIGNMENT, check_message
 from partwise.shuffle.plan import UnsortedShard
 from partwise.store.store import Store
 
@@ -30,6 +31,9 @@ class StagedFile:
 
     path: str
     where: Medium
+    sha256: str = ""
+    """Of what went by way of the store. It travels with the task, not by way of the store: work is
+    unpickled, and whoever may write to the store would else have the workers run theirs."""
 
 
 class SharedFolder:
@@ -56,8 +60,9 @@ class SharedFolder:
         if self.where == "disk":
             return StagedFile(path=path, where="disk")
         name = f"{self.folder}/{os.path.basename(path)}"
-        self.store.create(name, Path(path).read_bytes())
-        return StagedFile(path=name, where="store")
+        content = Path(path).read_bytes()
+        self.store.create(name, content)
+        return StagedFile(path=name, where="store", sha256=hashlib.sha256(content).hexdigest())
 
     def write(self, name: str, content: bytes) -> StagedFile:
         """Make a file of this content reachable for workers."""
@@ -75,13 +80,23 @@ class SharedFolder:
 
 
 def fetch(staged: StagedFile, store: Store, directory: str) -> str:
-    """Return the local path of a staged file, read from the store at most once per folder."""
+    """Return the local path of a staged file, read from the store at most once per folder.
+
+    Raises:
+        IntegrityError: It is not what the driver wrote.
+    """
     if staged.where == "disk":
         return staged.path
     path = os.path.join(directory, os.path.basename(staged.path))
     if not os.path.exists(path):
+        content = store.read(staged.path)
+        if hashlib.sha256(content).hexdigest() != staged.sha256:
+            raise IntegrityError(
+                f"{staged.path} in {store.url} is not what this run's driver wrote: it was changed "
+                "or damaged. Nothing of it was used; find out who can write there, and resume."
+            )
         temporary = f"{path}.{secrets.token_hex(4)}"
-        Path(temporary).write_bytes(store.read(staged.path))
+        Path(temporary).write_bytes(content)
         os.replace(temporary, path)
     return path
 
@@ -97,10 +112,14 @@ def fetch_shard(
         store: The artifact store.
         shared: A folder on this machine's disk for what all shards have in common.
         directory: One for this shard's own rows.
+
+    Raises:
+        IntegrityError: They are not what was written to the store.
     """
     if where == "disk":
         return sharded
-    dictionaries = fetch(StagedFile(path=sharded.dictionaries, where=where), store, shared)
+    staged = StagedFile(path=sharded.dictionaries, where=where, sha256=sharded.dictionaries_sha256)
+    dictionaries = fetch(staged, store, shared)
     path = os.path.join(directory, f"{sharded.number:05d}.rows")
     fetched = []
     with open(path, "wb") as file:
@@ -114,6 +133,11 @@ def fetch_shard(
             file.write(b"\0" * (-file.tell() % MESSAGE_ALIGNMENT))
             spans = rows.spans + np.array([shift, 0])
             fetched.append(replace(rows, path=path, spans=spans))
+    for stored, here in zip(sharded.written, fetched, strict=True):
+        if here.digests is not None:
+            content = memoryview(pa.memory_map(path).read_buffer())
+            for (offset, size), digest in zip(here.spans.tolist(), here.digests, strict=True):
+                check_message(content[offset : offset + size], digest, stored.path)
     return replace(sharded, written=tuple(fetched), dictionaries=dictionaries)
 
 

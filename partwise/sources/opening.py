@@ -21,7 +21,7 @@ from partwise.sources.frames.tables import ACCEPTED, TableRows, concatenated, ta
 from partwise.sources.references import is_reference
 from partwise.sources.several import SeveralRows
 from partwise.sources.sql.query import Query, QueryRows
-from partwise.tables.column_names import check_unique_names, names_in_words
+from partwise.tables.column_names import check_unique_names, columns_there
 from partwise.tables.filters import Filter, filter_columns, normalize_filter
 
 
@@ -131,10 +131,10 @@ def open_source(
 
     Args:
         data: A path, glob, directory or URL (s3, gs, abfs) of Parquet, CSV, JSON lines (both also
-            .gz), ORC or Arrow IPC files; `Files`, which says how to read them; a `Query` of a
-            database; a pyarrow table, a pandas or polars frame; a polars LazyFrame, DuckDB
-            relation, pyarrow dataset, Arrow stream or Dask DataFrame, which are computed as they
-            are read; a list of any of these, read one after the other, with the columns of the
+            .gz, .bz2, .zst), ORC, Arrow IPC or Excel files; `Files`, which says how to read them; a
+            `Query` of a database; a pyarrow table, a pandas or polars frame; a polars LazyFrame,
+            DuckDB relation, pyarrow dataset, Arrow stream or Dask DataFrame, which are computed as
+            they are read; a list of any of these, read one after the other, with the columns of the
             first; or a `Dataset` or `OpenedData`, which stand alone. Files of a directory are read
             in the order of their paths; `key=value` directories are columns. A named index of a
             pandas or Dask frame is kept, one without a name is not.
@@ -169,7 +169,7 @@ def open_source(
             if name not in known:
                 raise ColumnError(
                     f"{what} column {name!r}, which the source does not have: "
-                    f"its columns are {names_in_words(rows.schema.names)}."
+                    f"{columns_there(rows.schema.names, name, begin='its columns are')}"
                 )
     if rows.rows == 0:
         raise SourceError("The source has no rows: there is nothing to partition.")

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Mapping
 
 from partwise.errors import InputError
+from partwise.redaction import remember
 
 SECRET_OPTIONS: Mapping[str, frozenset[str]] = {
     "s3": frozenset({"key", "secret", "token"}),
@@ -28,6 +29,9 @@ SECRET_OPTIONS: Mapping[str, frozenset[str]] = {
     ),
 }
 """The credentials that each protocol takes, by the names of its fsspec file system."""
+
+_NAMES = ("key", "account_name", "tenant_id", "client_id")
+"""Those of them that say who somebody is, and open nothing."""
 
 PROTOCOLS: Mapping[str, str] = {
     "s3": "s3",
@@ -77,6 +81,7 @@ def set_credentials(url: str, options: Mapping[str, str]) -> None:
         _credentials.pop(address, None)
         if options:
             _credentials[address] = dict(options)
+    remember(value for name, value in options.items() if name not in _NAMES)
 
 
 def credentials_of(url: str) -> dict[str, str]:

@@ -1,7 +1,9 @@
 """Locks of folders on a disk that several processes share: a file beside the folder, and flock."""
 
+import contextlib
 import fcntl
 import os
+import shutil
 from pathlib import Path
 
 
@@ -39,3 +41,22 @@ def lock_entry(entry: Path, how: int) -> int:
             raise
         # Whoever removed the entry has removed this file too.
         os.close(descriptor)
+
+
+def remove_abandoned(folder: Path, pattern: str = "*") -> None:
+    """Remove the folders in a folder that nobody has locked, and their locks.
+
+    Args:
+        folder: Where they are; it need not exist.
+        pattern: Of their names.
+    """
+    for lock in folder.glob(f"{pattern}.lock"):
+        entry = lock.with_suffix("")
+        # Somebody uses it, or has just removed it, or it is another user's.
+        with contextlib.suppress(OSError):
+            descriptor = lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                shutil.rmtree(entry, ignore_errors=True)
+                lock.unlink()
+            finally:
+                os.close(descriptor)

@@ -4,10 +4,18 @@
     <run>/lease/0001.heartbeat   a counter that the owner's process keeps moving
     <run>/lease/0001.released    the owner is done
     <run>/lease/0001.wanted      somebody waits for an owner that gives way
+    <run>/lease/0001.step-0001   what the owner is about to delete or move; or that it may not any
+                                 more, by whoever took over
 
 To take over is to create the next number, which only one process can. Nothing is decided by
 comparing clocks: on the owner's own machine its process is looked up, from elsewhere the counter is
 watched.
+
+An owner that was given up may live all the same, and go on in the middle of anything. What it
+creates has names of its own and harms nobody. What it deletes or moves it has to announce first, as
+a step that is created only if absent. Whoever takes over creates the next step of each earlier
+owner in its place: so either it finds the announcement, and carries it out before it looks which
+files are there, or the owner finds that it may not.
 """
 
 import contextlib
@@ -19,6 +27,7 @@ import secrets
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Literal, Self
@@ -35,6 +44,9 @@ GIVE_WAY_S = 30.0
 
 _POLL_S = 0.5
 _CLAIM = re.compile(r"(\d{4,})\.json")
+_CLOSED = b"closed by "
+_held_here: set[str] = set()
+"""Writer IDs of the leases that this process holds, or is about to."""
 
 
 class LeaseOwner(BaseModel):
@@ -77,7 +89,9 @@ class LeaseOwner(BaseModel):
             return "out of sight"
         start = _process_start(self.pid)
         if start is not None:
-            return "alive" if start == self.process_start else "gone"
+            # Our own claim that a store failed to release, or to say that it was made, is nobody's.
+            is_held = self.pid != os.getpid() or self.writer_id in _held_here
+            return "alive" if start == self.process_start and is_held else "gone"
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
@@ -106,7 +120,10 @@ class Lease:
         self._store = store
         self._run_path = run_path
         self._number = number
+        self._steps = 0
         self._stop = threading.Event()
+        self._held = contextlib.ExitStack()
+        self._held.enter_context(store.held())
         self._thread = threading.Thread(target=self._beat, name="lease-heartbeat", daemon=True)
         self._thread.start()
 
@@ -136,29 +153,102 @@ class Lease:
             # Only the newest claim counts: whoever made it had found those before it free or dead.
             if number:
                 _wait_until_free(store, run_path, number, wait_s, asks=not gives_way)
+            # Before it is there: another thread of this process may look at it at once.
+            _held_here.add(owner.writer_id)
             try:
                 store.create(_object(run_path, number + 1, "json"), _encoded(owner))
+                return cls(store, run_path, number + 1, owner)
             except FileExistsError:
-                continue  # another process was faster; look who
-            return cls(store, run_path, number + 1, owner)
+                _held_here.discard(owner.writer_id)  # another process was faster; look who
+            except BaseException:
+                _held_here.discard(owner.writer_id)
+                raise
 
     def check(self) -> None:
-        """Make sure that the run is still ours, as before a step that ends it. Costs one request.
+        """Make sure that the run is still ours, before a step that ends it. Costs two requests.
 
         A process that was stopped for long, or cut off from the store, may have been given up.
 
         Raises:
             RunBusyError: If another process took the run over; this one must stop.
+            StoreError: If the claim is not there any more: the store is not the one it was.
         """
         # A taker has to create the number after ours, so one look is enough. Nothing is locked
-        # between it and the caller's next write: a summary that comes too late all the same is of
-        # an older generation, which does not make the run complete.
+        # between it and the caller's next write: what is created has names of this generation, and
+        # what is deleted or moved is announced by `announce`.
         if self._store.exists(_object(self._run_path, self._number + 1, "json")):
-            taker = _read_owner(self._store, self._run_path, self._number + 1)
-            raise RunBusyError(
-                f"Run {_run_id(self._run_path)} was taken over by {taker}, because this process "
-                f"sent no heartbeat for too long; it stops here, what it has committed is kept."
+            raise self._taken_over()
+        if not self._is_there():
+            raise StoreError(
+                f"{self._store.url} does not hold any more what this process wrote for "
+                f"{self._run_path}: it was deleted, or the store was moved away, unmounted or made "
+                f"anew in the middle of the work. Put it back and resume, or begin again."
             )
+
+    def announce(self, step: bytes) -> None:
+        """Write down what is about to be deleted or moved; without this nothing may be.
+
+        Whoever takes the run over carries it out before anything else, so that a process that is
+        stopped right behind this line deletes nothing later that others have found and kept.
+
+        Args:
+            step: For `earlier_steps` of the next owner.
+
+        Raises:
+            RunBusyError: If another process took the run over; this one must stop.
+        """
+        try:
+            self._store.create(_step(self._run_path, self._number, self._steps + 1), step)
+        except FileExistsError:
+            raise self._taken_over() from None
+        self._steps += 1
+
+    def earlier_steps(self) -> Iterator[bytes]:
+        """Give the steps that earlier owners announced and may not have ended, the oldest first.
+
+        They can announce no more. To be called by each new owner before it looks at what is there,
+        and gone through to the end: what was given has to be carried out before the next is.
+        """
+        folder = f"{self._run_path}/lease"
+        names = set(self._store.list_folder(folder))
+        claims = sorted(int(found[1]) for found in map(_CLAIM.fullmatch, names) if found)
+        for number in claims:
+            if number >= self._number or f"{number:04d}.released" in names:
+                continue
+            for place in itertools.count(1):
+                path = _step(self._run_path, number, place)
+                try:
+                    self._store.create(path, _CLOSED + self.owner.writer_id.encode())
+                    break
+                except FileExistsError:
+                    content = self._store.read(path)
+                if content.startswith(_CLOSED):
+                    break
+                yield content
+            # Nothing is left of it to do, so no later owner has to look again.
+            with contextlib.suppress(FileExistsError):
+                self._store.create(
+                    _object(self._run_path, number, "released"), self.owner.writer_id.encode()
+                )
+
+    def _taken_over(self) -> RunBusyError:
+        number = self._number + 1
+        try:
+            taker = str(_read_owner(self._store, self._run_path, number))
+        except FileNotFoundError:
+            taker = "another process"
+        return RunBusyError(
+            f"Run {_run_id(self._run_path)} was taken over by {taker}, because this process "
+            f"sent no heartbeat for too long; it stops here, what it has committed is kept."
+        )
+
+    def _is_there(self) -> bool:
+        """Whether our claim is in the store, and is ours."""
+        try:
+            content = self._store.read(_object(self._run_path, self._number, "json"))
+        except FileNotFoundError:
+            return False
+        return content == _encoded(self.owner)
 
     def is_wanted(self) -> bool:
         """Tell whether somebody waits for this owner to give way. Costs one request."""
@@ -172,10 +262,32 @@ class Lease:
         self._stop.set()
         # Let a beat that is under way end first.
         self._thread.join(timeout=5)
-        with contextlib.suppress(FileExistsError):
-            self._store.create(
-                _object(self._run_path, self._number, "released"), self.owner.writer_id.encode()
-            )
+        try:
+            with self._held:
+                self._give_back()
+        except StoreError:
+            # Others on this machine see that this process lives, and would wait for its end.
+            threading.Thread(
+                target=self._give_back_later, name="lease-heartbeat", daemon=True
+            ).start()
+            raise
+        finally:
+            _held_here.discard(self.owner.writer_id)
+
+    def _give_back(self) -> None:
+        # A run that was deleted is not to have a folder again.
+        if self._is_there():
+            with contextlib.suppress(FileExistsError):
+                self._store.create(
+                    _object(self._run_path, self._number, "released"), self.owner.writer_id.encode()
+                )
+
+    def _give_back_later(self) -> None:
+        while True:
+            time.sleep(HEARTBEAT_S)
+            with contextlib.suppress(StoreError):
+                self._give_back()
+                return
 
     def __enter__(self) -> Self:
         return self
@@ -195,8 +307,11 @@ class Lease:
 
     def _beat(self) -> None:
         for counter in itertools.count():
-            # A store that fails now may answer the next time; check() tells what came of it.
+            # A store that fails now may answer the next time; check() tells what came of it. In one
+            # without our claim there is nothing to keep alive, and a write would make it anew.
             with contextlib.suppress(StoreError):
+                if not self._is_there():
+                    return
                 self._store.write(
                     _object(self._run_path, self._number, "heartbeat"),
                     json.dumps({"counter": counter}).encode(),
@@ -227,8 +342,9 @@ def _wait_until_free(
         # Not taken over at once: it may be about to delete what we would find and keep.
         store.write(_object(run_path, number, "wanted"), b"wanted\n")
         deadline = time.monotonic() + GIVE_WAY_S
-        while time.monotonic() < deadline and owner.state() != "gone":
-            if store.exists(_object(run_path, number, "released")):
+        while time.monotonic() < deadline:
+            # It may also end, or be killed, while it is waited for.
+            if owner.state() == "gone" or store.exists(_object(run_path, number, "released")):
                 return
             time.sleep(_POLL_S)
     # From another machine only change counts, never how old a heartbeat is: clocks differ.
@@ -247,6 +363,16 @@ def _wait_until_free(
         raise RunBusyError(f"Run {_run_id(run_path)} is worked on by {owner}; {advice}.")
 
 
+def check_nobody_works(store: Store, run_path: str, *, wait_s: float = 30.0) -> None:
+    """See that a run is free or its owner dead, as `Lease.acquire` does, and take nothing.
+
+    Raises:
+        RunBusyError: If the owner lives.
+    """
+    if number := _newest(store, run_path):
+        _wait_until_free(store, run_path, number, wait_s, asks=False)
+
+
 def _newest(store: Store, run_path: str) -> int:
     names = store.list_folder(f"{run_path}/lease")
     return max((int(claim[1]) for name in names if (claim := _CLAIM.fullmatch(name))), default=0)
@@ -255,7 +381,7 @@ def _newest(store: Store, run_path: str) -> int:
 def _read_owner(store: Store, run_path: str, number: int) -> LeaseOwner:
     path = _object(run_path, number, "json")
     try:
-        return LeaseOwner.model_validate_json(store.read(path))
+        return LeaseOwner.model_validate_json(store.read_document(path))
     except ValidationError as error:
         raise RunFormatError(
             f"{path} in the artifact store {store.url} is not a claim that this release of "
@@ -272,6 +398,21 @@ def _heartbeat(store: Store, run_path: str, number: int) -> bytes:
 
 def _object(run_path: str, number: int, kind: str) -> str:
     return f"{run_path}/lease/{number:04d}.{kind}"
+
+
+def is_gone(store: Store, run_path: str, number: int = 1) -> bool:
+    """Whether the process of a claim is known to have ended, which only its own machine can know.
+
+    Args:
+        store: Where the claim is.
+        run_path: The folder that it is of.
+        number: The claim's.
+    """
+    return _read_owner(store, run_path, number).state() == "gone"
+
+
+def _step(run_path: str, number: int, place: int) -> str:
+    return _object(run_path, number, f"step-{place:04d}")
 
 
 def _encoded(owner: LeaseOwner) -> bytes:

@@ -12,6 +12,7 @@ import os
 import secrets
 import shutil
 import stat
+import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 
@@ -20,8 +21,48 @@ TEMPORARY_PREFIX = ".tmp-"
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _ATTEMPTS = 20
+_MOVED = "its directory was moved away, unmounted or made anew in the middle of the work"
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
+
+
+_lock = threading.Lock()
+_held: dict[str, list[tuple[int, int]]] = {}
+"""Device and inode of the directories in use, once for each user."""
+
+
+@contextlib.contextmanager
+def held_root(root: str) -> Iterator[None]:
+    """Have a directory be this very one for as long as a block lasts, in all of this process.
+
+    An unmounted disk leaves an empty directory, or none. What was written then would be found by
+    nobody, and hide that the rest is gone.
+
+    Args:
+        root: Absolute path of a store's directory. One that does not exist yet is not held.
+    """
+    root = os.path.realpath(root)
+    identity = _identity(root)
+    if identity is None:
+        yield
+        return
+    with _lock:
+        _held.setdefault(root, []).append(identity)
+    try:
+        yield
+    finally:
+        with _lock:
+            _held[root].remove(identity)
+            if not _held[root]:
+                del _held[root]
+
+
+def _identity(folder: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(folder)
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 class LocalObjects:
@@ -41,10 +82,32 @@ class LocalObjects:
         """Return the absolute path of an object, on the way to which there is no symbolic link."""
         target = os.path.join(self._root, path)
         folder = os.path.dirname(target)
+        self._check_held()
         # A link could lead out of the store, and a run's folder may be deleted with all in it.
         if os.path.realpath(folder) != folder:
             raise OSError(errno.ELOOP, "a folder on its way is a symbolic link", path)
         return target
+
+    def locate_object(self, path: str) -> str:
+        """Return the absolute path of an object, or folder, that others open.
+
+        It is no symbolic link itself, and no pipe or device, whose opening may wait for ever.
+        """
+        target = self.locate(path)
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            mode = os.lstat(target).st_mode
+            if stat.S_ISLNK(mode):
+                raise OSError(errno.ELOOP, "it is a symbolic link", path)
+            if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+                raise OSError(errno.EINVAL, "it is neither a file nor a folder", path)
+        return target
+
+    def _check_held(self) -> None:
+        # A copy: a user on another thread may end between the two looks at it.
+        with _lock:
+            held = tuple(_held.get(self._root, ()))
+        if held and _identity(self._root) not in held:
+            raise OSError(errno.ESTALE, _MOVED, self._root)
 
     def read(self, path: str) -> bytes:
         """Return a whole object."""
@@ -55,6 +118,8 @@ class LocalObjects:
         """Return `size` bytes from `offset`, or as many as there are."""
         parts: list[bytes] = []
         with self._opened(path) as descriptor:
+            # What is asked for is allocated first, and may be what a damaged ledger says.
+            size = min(size, os.fstat(descriptor).st_size - offset)
             while size > 0 and (part := os.pread(descriptor, size, offset)):
                 parts.append(part)
                 offset += len(part)
@@ -100,7 +165,7 @@ class LocalObjects:
         """Make an object available under a second path: a link where the file system has them."""
         source, target = self.locate(path), self.locate(new_path)
         folder = os.path.dirname(target)
-        _make_folders(folder)
+        self._make_folders(folder)
         try:
             os.link(source, target, follow_symlinks=False)
         except FileExistsError:
@@ -148,8 +213,10 @@ class LocalObjects:
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[int]:
+        # O_NONBLOCK: a pipe that somebody put there would be waited for, and is refused below.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(self.locate(path), os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = os.open(self.locate(path), flags)
         except NotADirectoryError as error:
             raise FileNotFoundError(path) from error
         try:
@@ -184,7 +251,7 @@ class LocalObjects:
             try:
                 # The order is what survives a power cut: the content is on the disk before it has
                 # its name, and below the name before the caller goes on.
-                _make_folders(folder)
+                self._make_folders(folder)
                 _write_temporary(temporary, data)
                 publish(temporary, target)
                 break
@@ -198,6 +265,20 @@ class LocalObjects:
                     os.unlink(temporary)
         with contextlib.suppress(FileNotFoundError):
             _flush_folder(folder)
+
+    def _make_folders(self, folder: str) -> None:
+        # Folders are made up to the root only where a run has none: also where the root was made
+        # anew since the path was looked up.
+        if folder == self._root:
+            self._check_held()
+        if os.path.isdir(folder):
+            return
+        parent = os.path.dirname(folder)
+        self._make_folders(parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        # Also when another process made it: that one may not have flushed it yet.
+        _flush_folder(parent)
 
     def _prune(self, folder: str) -> None:
         # As on an object store, a folder is there as long as something is in it.
@@ -246,17 +327,6 @@ def _rename_without_replacing(temporary: str, target: str) -> None:
         reason = "its file system can create no file exclusively; choose a directory on another one"
         raise OSError(errno.EOPNOTSUPP, reason, target)
     raise OSError(code, os.strerror(code), target)
-
-
-def _make_folders(folder: str) -> None:
-    if os.path.isdir(folder):
-        return
-    parent = os.path.dirname(folder)
-    _make_folders(parent)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder)
-    # Also when another process made it: that one may not have flushed it yet.
-    _flush_folder(parent)
 
 
 def _flush_folder(folder: str) -> None:

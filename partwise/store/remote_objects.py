@@ -185,8 +185,15 @@ class RemoteObjects:
     def delete_folder(self, folder: str) -> None:
         """Delete everything under a folder."""
         paths = [self._full(path) for path in self.list_prefix(f"{folder}/")]
-        if paths:
-            self.filesystem.rm(paths)
+        try:
+            if paths:
+                self.filesystem.rm(paths)
+        except OSError as error:
+            if error_code(error) != "NotImplemented":
+                raise
+            # Some services that speak S3, Google's among them, delete one object at a time.
+            for path in paths:
+                self.filesystem.rm_file(path)
 
     def _full(self, path: str) -> str:
         return f"{self._root}/{path}"

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from partwise.errors import InputError, IntegrityError, StoreError
+from partwise.errors import InputError, IntegrityError, RunFormatError, StoreError
 from partwise.store.credentials import credentials_of
-from partwise.store.local_objects import TEMPORARY_PREFIX, LocalObjects
+from partwise.store.local_objects import TEMPORARY_PREFIX, LocalObjects, held_root
 from partwise.store.remote_objects import RemoteObjects, error_code, open_filesystem
+from partwise.store.strict_json import LARGEST_DOCUMENT_BYTES
 
 _PROTOCOLS = {"s3": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "az": "abfs"}
 _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
@@ -34,6 +35,7 @@ _REMEDIES = {
     errno.EROFS: "choose a store that can be written",
     errno.ENOSPC: "free some space there",
     errno.EDQUOT: "free some space there",
+    errno.ESTALE: "put it back, and resume the run",
     errno.ENOTDIR: "choose a path of which no part is a file",
 }
 
@@ -93,6 +95,21 @@ class Store:
         """Return the content of an object."""
         with self._errors("read", path):
             return self._objects().read(_checked(path))
+
+    def read_document(self, path: str) -> bytes:
+        """Return the content of an object that is to be a document: one request.
+
+        Raises:
+            RunFormatError: It is larger than any document.
+        """
+        with self._errors("read", path):
+            data = self._objects().read_range(_checked(path), 0, LARGEST_DOCUMENT_BYTES + 1)
+        if len(data) > LARGEST_DOCUMENT_BYTES:
+            raise RunFormatError(
+                f"{path} in the artifact store {self.url} is no document: it has more than the "
+                f"{LARGEST_DOCUMENT_BYTES >> 20} MiB that one may have; restore it."
+            )
+        return data
 
     def read_range(self, path: str, offset: int, size: int) -> bytes:
         """Return `size` bytes of an object from `offset`: one request.
@@ -197,6 +214,17 @@ class Store:
         with self._errors("delete", folder):
             self._objects().delete_folder(_checked(folder))
 
+    def held(self) -> contextlib.AbstractContextManager[None]:
+        """Have the directory of a local store be this very one for as long as a block lasts.
+
+        Where it is moved away, unmounted or made anew meanwhile, each operation of this process is
+        a StoreError, and nothing is written in its place.
+        """
+        objects = self._objects()
+        if isinstance(objects, LocalObjects):
+            return held_root(self.url)
+        return contextlib.nullcontext()
+
     def local_path(self, path: str) -> str | None:
         """Return where an object lies, or would lie, on this machine's disk, for reading only.
 
@@ -206,7 +234,7 @@ class Store:
         if not isinstance(objects, LocalObjects):
             return None
         with self._errors("find", path):
-            return objects.locate(_checked(path))
+            return objects.locate_object(_checked(path))
 
     def filesystem(self) -> Any:
         """Return the fsspec file system of a remote store, for reading only; None of a local one.

@@ -1,5 +1,6 @@
 """What the driver of a study hands a worker, and what comes back: small frozen values only."""
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,8 @@ class TrialAssignment:
     """One trial, for one worker."""
 
     execution: Execution
-    rows: StagedFile
-    """Pickled `SourceFragments`."""
+    rows: StagedFile | None
+    """Pickled `SourceFragments`; None: ranks of a gang have the rows."""
     number: int
     record: TrialRecord
     """What it is to try."""
@@ -48,7 +49,10 @@ class Question:
     number: int
     step: int
     value: float
+    settled: threading.Event | None = None
+    """Set once the study has taken note of it, where who asks waits in the driver."""
 
     def to_message(self) -> dict[str, Any]:
         """Return it as plain values, as Dask's events want it."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        names = ("worker", "number", "step", "value")
+        return {name: getattr(self, name) for name in names}

@@ -4,7 +4,6 @@ All is decided by one thread, on which trials that end and questions of trials a
 """
 
 import itertools
-import logging
 import queue
 import threading
 import time
@@ -12,21 +11,21 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from distributed import Client, Future
+from distributed import Client
 
+from partwise.cluster_calls import ANSWER_S
 from partwise.engine.assignment import Execution
-from partwise.engine.cluster_watch import ClusterWatch
-from partwise.engine.driver import LOOK_S, Logger
-from partwise.engine.worker import request_stop
+from partwise.engine.cluster_watch import ClusterWatch, Logger
+from partwise.engine.driver import LOOK_S
+from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.trials import Trial, TrialRecord
 from partwise.shuffle.shared_folder import StagedFile
 from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
 from partwise.studies.search import Search, SearchSpec
+from partwise.studies.trials import Trials
 from partwise.studies.work import MetricError
-from partwise.studies.worker import answer, end_study, run_trial
 
-logger = logging.getLogger(__name__)
 _NO_METRIC = f"{MetricError.__module__}.{MetricError.__qualname__}"
 
 
@@ -47,7 +46,8 @@ class StudySpec:
     """What a study is asked to do."""
 
     execution: Execution
-    rows: StagedFile
+    rows: StagedFile | None
+    """As its workers read them; None: ranks of gangs do."""
     fingerprint: str
     """Of the rows."""
     search: SearchSpec
@@ -74,49 +74,60 @@ class StudyEnd:
     """Trials that were at work when the study was stopped."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A trial that has come to its end, or did not."""
+
+    number: int
+    future: Any
+
+
 class StudyDriver:
     """Runs one study on a cluster.
 
     Args:
         client: Connected to the cluster.
         spec: What the study is asked to do.
+        trials: Runs them.
+        watch: Looks at the cluster.
         log: Hears of each trial that came to its end.
     """
 
-    def __init__(self, client: Client, spec: StudySpec, log: Logger) -> None:
+    def __init__(
+        self, client: Client, spec: StudySpec, trials: Trials, watch: ClusterWatch, log: Logger
+    ) -> None:
         self.stopped: Stop | None = None
         self._client = client
         self._spec = spec
+        self._trials = trials
+        self._watch = watch
         self._log = log
         self._search = Search(spec.search, spec.kept)
         self._again = deque(spec.again)
         taken = {trial.number for trial in (*spec.kept, *spec.again)}
         self._free = (number for number in itertools.count() if number not in taken)
         self._begun = len(spec.kept)
-        self._running: dict[int, Future[TrialReceipt | None]] = {}
+        self._running: set[int] = set()
         self._assigned: dict[int, TrialAssignment] = {}
         self._starts: Counter[int] = Counter()
+        self._submitted: dict[int, float] = {}
+        self._over_at = float("inf")
         self._failed = 0
         self._best: tuple[float, int] | None = None
         self._since_best = 0
         for trial in spec.kept:
             self._rate(trial.number, trial.record)
-        self._inbox: queue.SimpleQueue[Question | int | None] = queue.SimpleQueue()
+        self._inbox: queue.SimpleQueue[Question | _Ended | None] = queue.SimpleQueue()
+        self._hopeless: set[int] = set()
         self._end = StudyEnd()
         self._lock = threading.Lock()
 
     def __enter__(self) -> "StudyDriver":
-        self._client.subscribe_topic(self._spec.execution.token, self._on_event)
+        self._trials.open(self._inbox.put)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        token = self._spec.execution.token
-        try:
-            self._client.unsubscribe_topic(token)
-            self._client.run(end_study, token, on_error="ignore")
-        except Exception:
-            # The cluster is gone, and with it what would have to be tidied there.
-            logger.debug("could not tidy up on the workers", exc_info=True)
+        self._trials.close()
 
     def run(self) -> StudyEnd:
         """Run trials until there are enough, and wait for those at work.
@@ -126,43 +137,51 @@ class StudyDriver:
             InputError: The space cannot be searched.
         """
         began = time.monotonic()
-        watch = ClusterWatch(self._client, self._spec.execution.run_id)
         while True:
             while len(self._running) < self._spec.slots and self._may_begin(began):
                 self._begin()
             if not self._running:
                 return self._end
+            if time.monotonic() > self._over_at:
+                # What hangs is left to itself: all that it may still write bears its own token.
+                self._end.interrupted = (*self._end.interrupted, *self._running)
+                return self._end
             try:
                 news = self._inbox.get(timeout=LOOK_S)
             except queue.Empty:
-                watch.look()
+                self._watch.look()
                 if self.stopped:
-                    self._tell_workers_to_stop()
+                    self._trials.stop(self.stopped)
                 continue
             match news:
                 case Question():
                     self._answer(news)
-                case int():
-                    self._receive(news)
+                case _Ended():
+                    self._receive(news.number, news.future)
 
-    def stop(self, stop: Stop) -> None:
+    def longest(self) -> str:
+        """Return a sentence about the trial that has run for longest; empty: there is none."""
+        running = [(self._submitted[number], number) for number in list(self._running)]
+        if not running:
+            return ""
+        began, number = min(running)
+        others = f", and {len(running) - 1} others" if len(running) > 1 else ""
+        return f"trial {number} runs since {duration(time.monotonic() - began)}{others}"
+
+    def stop(self, stop: Stop, within_s: float = float("inf")) -> None:
         """End the study, from any thread; the first stop counts.
 
         Args:
             stop: Why, and how the run ends.
+            within_s: Trials that have not come to their end by then are given up.
         """
         with self._lock:
+            self._over_at = min(self._over_at, time.monotonic() + within_s)
             if self.stopped is not None:
                 return
             self.stopped = stop
-        self._tell_workers_to_stop()
+        self._trials.stop(stop)
         self._inbox.put(None)
-
-    def _tell_workers_to_stop(self) -> None:
-        try:
-            self._client.run(request_stop, self._spec.execution.token, on_error="ignore")
-        except Exception:
-            logger.debug("could not reach the workers to stop them", exc_info=True)
 
     def _may_begin(self, began: float) -> bool:
         """Whether another trial is to begin; where not, the end of the study says why."""
@@ -201,42 +220,25 @@ class StudyDriver:
 
     def _submit(self, number: int) -> None:
         self._starts[number] += 1
-        token, start = self._spec.execution.token, self._starts[number]
-        future = self._client.submit(
-            run_trial,
-            self._assigned[number],
-            key=f"trial-{number:05d}-{token}-{start}",
-            priority=-number,
-            pure=False,
-        )
-        self._running[number] = future
-        future.add_done_callback(lambda _: self._inbox.put(number))
-
-    def _on_event(self, event: tuple[Any, Any]) -> None:
-        self._inbox.put(Question(**event[1]))
+        self._submitted[number] = time.monotonic()
+        self._running.add(number)
+        future = self._trials.submit(self._assigned[number], self._starts[number])
+        future.add_done_callback(lambda _: self._inbox.put(_Ended(number, future)))
 
     def _answer(self, question: Question) -> None:
-        gives_up = self._search.is_hopeless(question.number, question.step, question.value)
-        try:
-            self._client.run(
-                answer,
-                self._spec.execution.token,
-                question.number,
-                question.step,
-                gives_up=gives_up,
-                workers=[question.worker],
-                on_error="ignore",
-            )
-        except Exception:
-            # Its worker is gone; the trial begins again on another.
-            logger.debug("could not answer a trial", exc_info=True)
+        # What a trial tells after that is not taken note of: how much it is, is chance.
+        if question.number not in self._hopeless and self._search.is_hopeless(
+            question.number, question.step, question.value
+        ):
+            self._hopeless.add(question.number)
+        self._trials.answer(question, gives_up=question.number in self._hopeless)
 
-    def _receive(self, number: int) -> None:
+    def _receive(self, number: int, future: Any) -> None:
         """Take the receipt of a trial; begin it again where its worker died."""
-        future = self._running.pop(number)
+        self._running.discard(number)
         options = self._spec.execution.options
         try:
-            receipt = future.result()
+            receipt = future.result(timeout=ANSWER_S)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}"[:500]
             self._log.warning("trial %d did not come to its end: %s", number, reason)
@@ -245,8 +247,6 @@ class StudyDriver:
                 return
             self._end.lost[number] = reason
             receipt = None
-        finally:
-            future.release()
         assigned = self._assigned.pop(number)
         if receipt is None:
             if number not in self._end.lost:
@@ -273,7 +273,7 @@ class StudyDriver:
         self._failed += 1
         budget = self._spec.execution.options.failure_budget(self._spec.stopping.trials)
         if budget is not None and self._failed > budget:
-            reason = f"{self._failed} trials failed, and the failure budget is {budget}"
+            reason = f"{counted(self._failed, 'trial')} failed, and the failure budget is {budget}"
             self.stop(Stop(RunStatus.FAILURE, reason))
         if receipt is not None and receipt.error_type == _NO_METRIC and self._best is None:
             # All others would come to the same, perhaps after hours.

@@ -6,17 +6,14 @@
 The locks end with their processes, so that what killed workers leave is removed by the next study.
 """
 
-import contextlib
 import fcntl
 import os
-import shutil
-from pathlib import Path
 
 from partwise.connector.rank_rows import SourceFragments
 from partwise.connector.spooling import map_spooled, write_spooled
 from partwise.errors import SourceError
 from partwise.shuffle.shard_cache import scratch_folder
-from partwise.store.entry_locks import lock_entry, lock_file
+from partwise.store.entry_locks import lock_entry, remove_abandoned
 
 _in_use: dict[str, int] = {}
 """The descriptors of this process' locks, by token."""
@@ -38,7 +35,7 @@ def map_rows(rows: SourceFragments, token: str) -> tuple[str, int]:
     entry = scratch_folder() / "studies" / token
     if token not in _in_use:
         _in_use[token] = lock_entry(entry, fcntl.LOCK_SH)
-        _remove_abandoned(entry.parent)
+        remove_abandoned(entry.parent)
     entry.mkdir(mode=0o700, parents=True, exist_ok=True)
     path = entry / "rows"
     # A second lock: the other one says who uses the folder.
@@ -63,15 +60,4 @@ def forget_rows(token: str) -> None:
     descriptor = _in_use.pop(token, None)
     if descriptor is not None:
         os.close(descriptor)
-        _remove_abandoned(scratch_folder() / "studies", token)
-
-
-def _remove_abandoned(folder: Path, name: str = "*") -> None:
-    for lock in folder.glob(f"{name}.lock"):
-        entry = lock.with_suffix("")
-        # Somebody uses it, or has just removed it.
-        with contextlib.suppress(OSError):
-            descriptor = lock_entry(entry, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(entry, ignore_errors=True)
-            lock_file(entry).unlink()
-            os.close(descriptor)
+        remove_abandoned(scratch_folder() / "studies", token)

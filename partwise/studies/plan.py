@@ -7,6 +7,7 @@ from partwise.environments.resolution import ResolvedEnvironment
 from partwise.runs.claim import Identity, Intent, OnExisting
 from partwise.sources.descriptions import Source
 from partwise.studies.driver import Stopping
+from partwise.studies.gang_trials import GangPlan
 from partwise.studies.search import SearchSpec
 from partwise.studies.work import TrialWork
 
@@ -28,5 +29,7 @@ class StudyPlan:
     stopping: Stopping
     max_concurrent: int | None
     """Trials that run at once, at most; None: as many as the cluster has room for."""
+    gang: GangPlan | None = None
+    """How a gang trains each trial; None: a child process does."""
     environment: ResolvedEnvironment | None = None
     """Packages that come before the workers' own; None: there are none."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from partwise.errors import InputError
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
     from optuna.distributions import BaseDistribution
     from optuna.trial import Trial as OptunaTrial
+    from optuna.trial import TrialState
 
+_WITH_RUNGS = ("halving", "hyperband")
+"""Pruners that keep notes of each trial beside what it reported."""
 STUDY_NAME = "partwise"
 """Of every study: hyperband divides trials by the name of the study and their number."""
 
@@ -78,7 +81,10 @@ class Search:
         finally:
             optuna.logging.set_verbosity(verbosity)
         for trial in known:
-            self._add(trial.record, trial.status)
+            if spec.pruner in _WITH_RUNGS and trial.record.reports:
+                self._replay(trial)
+            else:
+                self._add(trial.record, trial.status)
 
     def ask(self, number: int) -> TrialRecord:
         """Return what a trial is to try.
@@ -153,14 +159,31 @@ class Search:
         state = _state(record, status)
         self._study.tell(live, record.value if state == _complete() else None, state=state)
 
-    def _add(self, record: TrialRecord, status: PartitionStatus) -> None:
+    def _replay(self, trial: Trial) -> None:
+        """Add a trial as if it ran now: on the way its pruner notes how far it came."""
+        from optuna.trial import Trial as OptunaTrial
+        from optuna.trial import TrialState
+
+        record = trial.record
+        self._add(replace(record, reports=()), trial.status, TrialState.RUNNING)
+        added = self._study.get_trials(deepcopy=False)[-1]
+        live = OptunaTrial(self._study, added._trial_id)
+        for step, value in record.reports:
+            live.report(value, step)
+            live.should_prune()
+        state = _state(record, trial.status)
+        self._study.tell(live, record.value if state == _complete() else None, state=state)
+
+    def _add(
+        self, record: TrialRecord, status: PartitionStatus, state: TrialState | None = None
+    ) -> None:
         from optuna.distributions import json_to_distribution
         from optuna.trial import create_trial
 
         distributions: dict[str, BaseDistribution] = {
             name: json_to_distribution(text) for name, text in record.distributions.items()
         }
-        state = _state(record, status)
+        state = _state(record, status) if state is None else state
         self._study.add_trial(
             create_trial(
                 state=state,

@@ -1,7 +1,7 @@
 """What a child process does in a trial: train with the settings, and see that it has a score."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,13 +101,23 @@ class TrialWork:
             return Produced(status=PartitionStatus.SKIPPED, reason=str(pruned))
         if produced.status is not PartitionStatus.DONE:
             return produced
-        value = produced.metrics.get(self.metric)
-        if value is None:
-            has = ", ".join(produced.metrics) or "none"
-            raise MetricError(
-                f"The study goes by the metric {self.metric!r}, and the trainer returned {has}: "
-                "return Result(model, metrics={...}) with it, or pass metric= the name of another."
-            )
-        if not math.isfinite(value):
-            raise ScoreError(f"The metric {self.metric!r} of the trial is {value}.")
+        check_score(produced.metrics, self.metric)
         return produced
+
+
+def check_score(metrics: Mapping[str, float], name: str) -> None:
+    """Refuse the metrics of a trial that has no score.
+
+    Raises:
+        MetricError: The one that the study goes by is not among them.
+        ScoreError: It is NaN or infinite.
+    """
+    value = metrics.get(name)
+    if value is None:
+        has = ", ".join(metrics) or "none"
+        raise MetricError(
+            f"The study goes by the metric {name!r}, and the trainer returned {has}: "
+            "return Result(model, metrics={...}) with it, or pass metric= the name of another."
+        )
+    if not math.isfinite(value):
+        raise ScoreError(f"The metric {name!r} of the trial is {value}.")

@@ -11,6 +11,7 @@ from partwise.connector.rank_rows import SourceFragments
 from partwise.engine.assignment import Execution
 from partwise.engine.shard_run import execution_folder
 from partwise.engine.worker import DaskHost, end_execution, held_slot, is_stopped
+from partwise.errors import ClusterError
 from partwise.shuffle.shared_folder import StagedFile, fetch
 from partwise.store.store import Store
 from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
@@ -64,6 +65,8 @@ def run_trial(assignment: TrialAssignment) -> TrialReceipt | None:
     def ask(step: int, value: float) -> bool:
         return _ask(worker, execution, assignment.number, step, value)
 
+    if assignment.rows is None:
+        raise ClusterError("The trial has no rows here: a gang was to run it.")
     with held_slot(execution) as gpus:
         fragments = _read_fragments(assignment.rows, execution.store, execution.token)
         path, count = map_rows(fragments, execution.token)

@@ -4,12 +4,24 @@ from collections import Counter
 from collections.abc import Sequence
 
 from partwise.errors import ColumnError
+from partwise.formatting import did_you_mean
 
 
 def names_in_words(names: Sequence[str], limit: int = 20) -> str:
     """Column names for a message: at most `limit` of them, then how many more there are."""
     words = ", ".join(repr(name) for name in names[:limit])
     return words + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def columns_there(names: Sequence[str], *missing: str, begin: str = "there are") -> str:
+    """Return the end of a sentence about columns that are missing: which are there.
+
+    Example:
+        >>> columns_there(["store", "day"], "stroe")
+        "there are 'store', 'day'. Did you mean 'store'?"
+    """
+    hints = {did_you_mean(name, names): None for name in missing[:3]}
+    return f"{begin} {names_in_words(names)}.{''.join(hints)}"
 
 
 def check_unique_names(names: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """Columns as the features of a model: which ones, and as what numbers."""
 
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,12 +10,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
-from partwise.tables.column_names import names_in_words
+from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.column_types import is_number, is_text
 
 REFUSED_BY_LIGHTGBM = '",:[]{} \t\n\r\f\v'
 REFUSED_BY_XGBOOST = "[]<"
 """What the names of features must not have in them."""
+
+DECIMAL_COMMA = (
+    "Numbers of CSV files with a decimal comma are read with --csv-decimal , or in Python "
+    'Files(..., csv=CsvOptions(decimal=",")); with separated thousands, 1.234,50, also with '
+    "--csv-thousands . (thousands=)."
+)
+"""What to do about a column of text that was meant to be of numbers."""
+
+_MOST_NAMED = 12
 
 Categories = Mapping[str, list[Any]]
 """The categories of each categorical feature; a category's code is its place."""
@@ -59,8 +69,8 @@ def choose_features(
     known = set(schema.names)
     if missing := [name for name in names if name not in known]:
         raise ColumnError(
-            f"The features {names_in_words(missing)} are missing; there are "
-            f"{names_in_words(schema.names)}."
+            f"The features {names_in_words(missing)} are missing; "
+            f"{columns_there(schema.names, *missing)}"
         )
     if len(set(names)) < len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
@@ -73,12 +83,18 @@ def choose_features(
     chosen = tuple(
         name for name in names if name in categorical or pa.types.is_dictionary(kinds[name])
     )
+    fit = [
+        name
+        for name, kind in kinds.items()
+        if name in chosen or is_number(kind) or pa.types.is_null(kind)
+    ]
     for name, kind in kinds.items():
-        _check_type(name, kind, name in chosen)
+        _check_type(name, kind, name in chosen, fit)
     return FeatureColumns(names=names, categorical=chosen)
 
 
-def _check_type(name: str, kind: pa.DataType, is_categorical: bool) -> None:
+def _check_type(name: str, kind: pa.DataType, is_categorical: bool, fit: Sequence[str]) -> None:
+    """Refuse a feature that is no number; `fit` are those that can stay."""
     if is_categorical:
         values = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (is_text(values) or is_number(values) or pa.types.is_null(values)):
@@ -87,12 +103,25 @@ def _check_type(name: str, kind: pa.DataType, is_categorical: bool) -> None:
             )
     elif is_text(kind):
         raise ColumnError(
-            f"The feature {name!r} is {kind}: list it in categorical, or leave it out of features."
+            f"The feature {name!r} is {kind}, and numbers are needed: list it in categorical "
+            f"(--categorical {shlex.quote(name)}) if its values are categories, or leave it out of "
+            f"features{_without(fit)}. {DECIMAL_COMMA}"
+        )
+    elif pa.types.is_temporal(kind):
+        raise ColumnError(
+            f"The feature {name!r} is {kind}, and numbers are needed: leave it out of features"
+            f"{_without(fit)}, or have numbers of it among the columns, such as the month."
         )
     elif not (is_number(kind) or pa.types.is_null(kind)):
         raise ColumnError(
-            f"The feature {name!r} is {kind}: leave it out of features, or derive numbers from it."
+            f"The feature {name!r} is {kind}, and numbers are needed: leave it out of features"
+            f"{_without(fit)}, or have numbers of it among the columns."
         )
+
+
+def _without(fit: Sequence[str]) -> str:
+    """Return the option that names the features that can stay, where it is short."""
+    return f" (--features {shlex.quote(','.join(fit))})" if 0 < len(fit) <= _MOST_NAMED else ""
 
 
 def find_categories(column: pa.ChunkedArray) -> list[Any]:
@@ -158,7 +187,8 @@ def numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:
         ColumnError: It is no column of numbers.
     """
     if not (is_number(column.type) or pa.types.is_null(column.type)):
-        raise ColumnError(f"The column {name!r} is {column.type}, but numbers are needed.")
+        hint = f" {DECIMAL_COMMA}" if is_text(column.type) else ""
+        raise ColumnError(f"The column {name!r} is {column.type}, but numbers are needed.{hint}")
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
     single = pa.types.is_floating(column.type) and column.type.bit_width <= 32
@@ -247,7 +277,7 @@ def find_columns(
     missing = [name for name in features if len(names_of.get(name, ())) != 1]
     if missing:
         raise ColumnError(
-            f"The data lacks features of the model: {names_in_words(missing)}; there are "
-            f"{names_in_words(columns)}."
+            f"The data lacks features of the model: {names_in_words(missing)}; "
+            f"{columns_there(columns, *missing)}"
         )
     return [next(iter(names_of[name])) for name in features]

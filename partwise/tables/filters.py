@@ -113,14 +113,22 @@ def _holds(batch: pa.RecordBatch, name: str, operator: str, value: Any) -> pa.Ar
     try:
         if operator in _COMPARE:
             return _COMPARE[operator](column, filter_value(name, plain, value))
-        scalars = [filter_value(name, plain, item).cast(plain) for item in value]
-        is_listed = pc.is_in(column, value_set=pa.array(scalars, plain))
+        is_listed = pc.is_in(column, value_set=_listed(name, plain, value))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise ColumnError(
             f"The filter cannot compare column {name!r} of type {plain} with {value!r} ({exc}): "
             "use a value of the column's type."
         ) from exc
     return pc.invert(is_listed) if operator == "not in" else is_listed
+
+
+def _listed(name: str, kind: pa.DataType, values: Collection[Any]) -> pa.Array:
+    """The values after "in" as an array of the column's type."""
+    scalars = [filter_value(name, kind, value).cast(kind) for value in values]
+    if pa.types.is_floating(kind) and any(value == 0 for value in values):
+        # Arrow looks for equal bits, and rows of 0.0 and -0.0 compare as equal elsewhere.
+        scalars += [pa.scalar(zero, pa.float64()).cast(kind) for zero in (0.0, -0.0)]
+    return pa.array(scalars, kind)
 
 
 def filter_batch(batch: pa.RecordBatch, conjunctions: Conditions) -> pa.RecordBatch:
@@ -165,7 +173,5 @@ def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Express
 def _holding(field: pc.Expression, kind: pa.DataType, name: str, operator: str, value: Any) -> Any:
     if operator in _COMPARE:
         return _COMPARE[operator](field, filter_value(name, kind, value))
-    is_listed = field.isin(
-        pa.array([filter_value(name, kind, item).cast(kind) for item in value], kind)
-    )
+    is_listed = field.isin(_listed(name, kind, value))
     return ~is_listed if operator == "not in" else is_listed

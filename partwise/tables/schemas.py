@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
 from partwise.tables.column_names import names_in_words
@@ -151,6 +152,8 @@ def _cast(array: pa.Array, field: pa.Field, what: str) -> pa.Array:
             return pa.DictionaryArray.from_arrays(
                 array.indices, values, ordered=field.type.ordered
             ).cast(field.type)
+        if pa.types.is_timestamp(array.type) and pa.types.is_date(field.type):
+            _check_midnights(array, field, what)
         return decoded(array).cast(field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         reason = " ".join(str(exc).split()).rstrip(".")
@@ -159,3 +162,16 @@ def _cast(array: pa.Array, field: pa.Field, what: str) -> pa.Array:
             f"{field.type}: {reason}. Declare the type of a column of files with "
             "Files(..., types=...), or cast it."
         ) from exc
+
+
+def _check_midnights(array: pa.Array, field: pa.Field, what: str) -> None:
+    """Raise `ColumnError` where a time stamp is no date: Arrow would drop its time of the day."""
+    is_date = pc.equal(pc.floor_temporal(array, unit="day"), array)
+    times = array.filter(pc.invert(is_date.fill_null(True)))
+    if len(times):
+        raise ColumnError(
+            f"Column {field.name!r} of {what} is to be {field.type}, but holds "
+            f"{times[0].cast(pa.string()).as_py()}, which has a time of the day: declare it as "
+            "timestamp[s] (--types NAME=timestamp[s]; Files(..., types=...)), or leave its type "
+            "out."
+        )

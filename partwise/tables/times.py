@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
-from partwise.tables.column_names import names_in_words
+from partwise.tables.column_names import columns_there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def check_time_column(
         ColumnError: It is missing, null in every row, or of a type that has no order in time.
     """
     if column not in schema.names:
-        raise ColumnError(f"{what} is missing; there are {names_in_words(schema.names)}.")
+        raise ColumnError(f"{what} is missing; {columns_there(schema.names, column)}")
     if column in empty_columns:
         raise ColumnError(f"{what} is null in every row.")
     kind = schema.field(column).type

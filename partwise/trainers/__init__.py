@@ -12,7 +12,7 @@ from partwise.trainers.protocol import Trainer
 from partwise.trainers.ready import READY_TRAINERS, ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
 from partwise.trainers.scikit_learn import Linear, RandomForest
-from partwise.trainers.scored import HoldoutTrainer
+from partwise.trainers.scored import HoldoutTrainer, libraries_of
 from partwise.trainers.stats_forecast import StatsForecast
 from partwise.trainers.tuned import Tuned
 from partwise.trainers.xgboost import XGBoostTrainer
@@ -34,6 +34,7 @@ __all__ = [
     "Tuned",
     "XGBoostTrainer",
     "default_predict",
+    "libraries_of",
     "resolve_trainer",
 ]
 

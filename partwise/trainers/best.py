@@ -22,7 +22,7 @@ from partwise.trainers.function_candidate import FunctionCandidate, importable_n
 from partwise.trainers.predict import default_predict
 from partwise.trainers.ready import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
-from partwise.trainers.scored import HoldoutTrainer, ScoredTrainer
+from partwise.trainers.scored import HoldoutTrainer, ScoredTrainer, libraries_of
 from partwise.trainers.tuned import Tuned
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Best(HoldoutTrainer):
     @property
     def libraries(self) -> tuple[str, ...]:
         """The libraries that train."""
-        found = [getattr(each, "libraries", ()) for each in self.candidates]
+        found = [libraries_of(each) for each in self.candidates]
         return tuple(dict.fromkeys(name for names in found for name in names))
 
     def check(

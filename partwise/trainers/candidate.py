@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from partwise.evaluation import fits_on_all
 from partwise.evaluation.scores import Predicted, measure
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from partwise.connector.context import PartitionContext
     from partwise.connector.data_connector import DataConnector
+    from partwise.evaluation import Evaluation, FitOn
     from partwise.evaluation.metrics import Task
     from partwise.evaluation.scores import Metric
     from partwise.evaluation.split import Split
@@ -161,6 +163,34 @@ def score(
         rounds=round(median(rounds)) if rounds else None,
         last=last,
     )
+
+
+def fit_kept(
+    rows: PreparedRows,
+    scored: Score,
+    fit_on: FitOn,
+    evaluation: Evaluation | None,
+    settings: Mapping[str, Any] | None = None,
+) -> Fit | Skip:
+    """Return the model that is kept of a candidate once it is scored.
+
+    Args:
+        rows: The candidate's.
+        scored: What it came to.
+        fit_on: The rows that the model is trained on.
+        evaluation: How it was scored; None: no row was held out.
+        settings: Those that it was scored with.
+
+    Returns:
+        The fit of the last window itself, or one of all rows; a Skip where these are too few.
+    """
+    if scored.last is not None and not fits_on_all(fit_on, evaluation):
+        return scored.last
+    settings = dict(settings or {})
+    if scored.rounds is not None:
+        # Without early stopping, as no rows are left to stop by.
+        settings["rounds"] = scored.rounds
+    return rows.fit(np.ones(rows.table.num_rows, dtype=bool), None, settings)
 
 
 def predicted_of(rows: PreparedRows, split: Split, fit: Fit, season: int = 1) -> Predicted:

@@ -6,11 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-import numpy as np
-
-from partwise.evaluation import fits_on_all
 from partwise.outcomes import Result, Skip
-from partwise.trainers.candidate import Candidate, PreparedRows, Score, score
+from partwise.trainers.candidate import Candidate, PreparedRows, Score, fit_kept, score
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -107,15 +104,9 @@ def conclude(
         evaluation: How it was scored.
         metric: What it was scored by.
     """
-    kept, rows = choice.score.last, choice.rows
-    if kept is None or fits_on_all(fit_on, evaluation):
-        settings = dict(choice.settings)
-        if choice.score.rounds is not None:
-            settings["rounds"] = choice.score.rounds
-        whole = rows.fit(np.ones(rows.table.num_rows, dtype=bool), None, settings)
-        if isinstance(whole, Skip):
-            return whole
-        kept = whole
+    kept = fit_kept(choice.rows, choice.score, fit_on, evaluation, choice.settings)
+    if isinstance(kept, Skip):
+        return kept
     metrics = {f"holdout_{name}": value for name, value in choice.score.metrics.items()}
     metrics[f"holdout_{metric.name}"] = choice.score.value
     if kept.rounds is not None:

@@ -17,7 +17,7 @@ from partwise.connector.global_sample import SAMPLE_ROWS
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.runs.bundle import CATEGORIES_FILENAME
-from partwise.tables.column_names import names_in_words
+from partwise.tables.column_names import columns_there
 from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
 from partwise.tables.roles import marked_labels
@@ -138,7 +138,7 @@ class DistributedBoosting(BoostingSettings):
         for what, name in (("weight", self.weight), ("group", self.group)):
             if name and name not in schema.names:
                 raise ColumnError(
-                    f"The {what} {name!r} is missing; there are {names_in_words(schema.names)}."
+                    f"The {what} {name!r} is missing; {columns_there(schema.names, name)}"
                 )
         if self.weight and not is_number(schema.field(self.weight).type):
             raise ColumnError(

@@ -373,6 +373,13 @@ def _progress(context: RankContext, rounds: int) -> Any:
     class Progress(xgboost.callback.TrainingCallback):
         def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:  # noqa: ARG002
             if (epoch + 1) % step == 0:
+                if context.on_step is not None:
+                    found = {
+                        f"{name}_{metric}": values[-1]
+                        for name, metrics in evals_log.items()
+                        for metric, values in metrics.items()
+                    }
+                    context.on_step(epoch + 1, found)
                 measured = "".join(
                     f", {name}_{metric} {values[-1]:.6g}"
                     for name, metrics in evals_log.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa  # noqa: TC002
@@ -12,6 +11,7 @@ from pydantic import ConfigDict, Field
 
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation.metrics import Task
+from partwise.formatting import did_you_mean
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
     Categories,
@@ -23,6 +23,7 @@ from partwise.tables.features import (
 from partwise.trainers.boosting import BoostingTrainer, TrainingData
 from partwise.trainers.candidate import Fit, Watch
 from partwise.trainers.lightgbm_categories import categories_of_features
+from partwise.trainers.lightgbm_parameters import parameter_names
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,19 +157,11 @@ def lightgbm_names(params: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         InputError: LightGBM does not know one.
     """
-    names = _parameter_names()
+    names = parameter_names()
     if unknown := [name for name in params if name not in names]:
-        raise InputError(f"LightGBM has no parameter {', '.join(map(repr, unknown))}.")
+        hints = "".join(did_you_mean(name, names) for name in unknown[:3])
+        raise InputError(f"LightGBM has no parameter {', '.join(map(repr, unknown))}.{hints}")
     return {names[name]: value for name, value in params.items()}
-
-
-@cache
-def _parameter_names() -> dict[str, str]:
-    """Return LightGBM's name for each of its parameters and their aliases."""
-    from lightgbm.basic import _ConfigAliases
-
-    aliases = _ConfigAliases._get_all_param_aliases()
-    return {alias: name for name, others in aliases.items() for alias in (name, *others)}
 
 
 def predict_lightgbm(data: DataConnector, booster: Any, threads: int = 1) -> np.ndarray:

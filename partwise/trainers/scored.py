@@ -10,20 +10,14 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from partwise.errors import ColumnError
-from partwise.evaluation import (
-    CrossValidation,
-    Evaluation,
-    FitOn,
-    HoldoutFraction,
-    fits_on_all,
-)
+from partwise.evaluation import CrossValidation, Evaluation, FitOn, HoldoutFraction
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
-from partwise.tables.column_names import names_in_words
-from partwise.tables.column_types import is_number
-from partwise.tables.features import FeatureColumns, choose_features, numbers
+from partwise.tables.column_names import columns_there, names_in_words
+from partwise.tables.column_types import is_number, is_text
+from partwise.tables.features import DECIMAL_COMMA, FeatureColumns, choose_features, numbers
 from partwise.tables.roles import marked_labels
-from partwise.trainers.candidate import score
+from partwise.trainers.candidate import fit_kept, score
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,6 +40,11 @@ class LabelSettings(BaseModel):
         "one that the dataset marks as its label.",
     )
 
+    @property
+    def libraries(self) -> tuple[str, ...]:
+        """The libraries that train, besides partwise."""
+        return ()
+
     def _label_of(self, schema: pa.Schema) -> str:
         """Return the label's name: the one given, else the one that the rows' dataset marks."""
         marked = marked_labels(schema)
@@ -64,15 +63,16 @@ class LabelSettings(BaseModel):
         label = self._label_of(schema)
         if label not in schema.names:
             raise ColumnError(
-                f"The label {label!r} is missing; there are {names_in_words(schema.names)}."
+                f"The label {label!r} is missing; {columns_there(schema.names, label)}"
             )
         if label in empty_columns:
             raise ColumnError(f"The label {label!r} is null in every row.")
         kind = schema.field(label).type
         if not is_number(kind):
+            hint = f" {DECIMAL_COMMA}" if is_text(kind) else ""
             raise ColumnError(
                 f"The label {label!r} is {kind}, but numbers are needed; classes are counted "
-                "from 0."
+                f"from 0.{hint}"
             )
 
 
@@ -119,11 +119,6 @@ class HoldoutTrainer(LabelSettings):
                 'fit_on="train" needs a last window, which a cross-validation does not have'
             )
         return self
-
-    @property
-    def libraries(self) -> tuple[str, ...]:
-        """The libraries that train, besides partwise."""
-        return ()
 
     @property
     @abstractmethod
@@ -178,6 +173,14 @@ class HoldoutTrainer(LabelSettings):
         return table if present.all() else table.filter(pa.array(present))
 
 
+def libraries_of(trainer: object) -> tuple[str, ...]:
+    """Return the libraries that a trainer of partwise trains with; of anything else, none.
+
+    An attribute of that name on a user's function or class is the user's own affair.
+    """
+    return trainer.libraries if isinstance(trainer, LabelSettings) else ()
+
+
 class ScoredTrainer(HoldoutTrainer):
     """A trainer whose models are scored on rows which they were not trained on."""
 
@@ -204,19 +207,13 @@ class ScoredTrainer(HoldoutTrainer):
         scored = score(rows, splits, season=getattr(self.holdout, "season", 1))
         if isinstance(scored, Skip):
             return scored
-        every = np.ones(rows.table.num_rows, dtype=bool)
-        kept, trained = scored.last, splits[-1].train if splits else every
-        if kept is None or fits_on_all(self.fit_on, self.holdout):
-            # Without early stopping, as no rows are left to stop by.
-            settings = {} if scored.rounds is None else {"rounds": scored.rounds}
-            trained = every
-            whole = rows.fit(trained, None, settings)
-            if isinstance(whole, Skip):
-                return whole
-            kept = whole
+        kept = fit_kept(rows, scored, self.fit_on, self.holdout)
+        if isinstance(kept, Skip):
+            return kept
+        trained = splits[-1].train.sum() if kept is scored.last else rows.table.num_rows
         metrics: dict[str, float] = {} if kept.rounds is None else {"rounds": kept.rounds}
         metrics |= {
-            "train_rows": int(trained.sum()),
+            "train_rows": int(trained),
             "holdout_rows": int(sum(split.test.sum() for split in splits)),
             "null_label_rows": data.to_arrow().num_rows - rows.table.num_rows,
         }

@@ -27,9 +27,9 @@ from partwise.trainers.function_candidate import FunctionCandidate
 from partwise.trainers.predict import default_predict
 from partwise.trainers.ready import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
-from partwise.trainers.scored import HoldoutTrainer, ScoredTrainer
+from partwise.trainers.scored import HoldoutTrainer, ScoredTrainer, libraries_of
 from partwise.trainers.trials import Limits, Study
-from partwise.tuning.budget import Budget
+from partwise.tuning.budget import Budget, Left
 from partwise.tuning.pruner import PrunerName
 from partwise.tuning.sampler import SamplerName, check_sampler
 from partwise.tuning.search import (
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 TRIALS_FILE = "trials.json"
 DEFAULT_TRIALS = 30
+_left = Left()
 
 
 def _parse_space(space: Any) -> Any:
@@ -199,7 +200,7 @@ class Tuned(HoldoutTrainer):
     @property
     def libraries(self) -> tuple[str, ...]:
         """Those whose versions decide what becomes of a partition."""
-        return (*getattr(self.trainer, "libraries", ()), "optuna")
+        return (*libraries_of(self.trainer), "optuna")
 
     def _candidate(self, schema: pa.Schema) -> Candidate:
         """Return what is fitted: by the holdout it knows which columns are no features."""
@@ -345,8 +346,17 @@ class Tuned(HoldoutTrainer):
             pruner=self.pruner,
             seed=context.seed,
         )
-        study.run(search, self._limits(context))
+        allowed = self._seconds(context)
+        study.run(search, self._limits(context, allowed))
+        if allowed is not None:
+            _left.settle(context.run_id, allowed, study.seconds)
         return study
+
+    def _seconds(self, context: PartitionContext) -> float | None:
+        """Return the seconds that a budget leaves to a partition; None: it has none of these."""
+        if self.budget is None:
+            return None
+        return self.budget.seconds_of(context.share, _left.of(context.run_id))
 
     def _search(
         self, rows: PreparedRows, context: PartitionContext, question: Question
@@ -387,7 +397,7 @@ class Tuned(HoldoutTrainer):
             return value.high - 1
         return int(getattr(self.trainer, "rounds", 1))
 
-    def _limits(self, context: PartitionContext) -> Limits:
+    def _limits(self, context: PartitionContext, allowed: float | None) -> Limits:
         seconds = inf if self.timeout_s is None else self.timeout_s
         if self.budget is None:
             most = self.trials or DEFAULT_TRIALS
@@ -395,6 +405,6 @@ class Tuned(HoldoutTrainer):
         of_share = [each for each in (self.trials, self.budget.trials_of(context.share)) if each]
         return Limits(
             trials=min(of_share, default=None),
-            seconds=min(seconds, self.budget.seconds_of(context.share) or inf),
+            seconds=seconds if allowed is None else min(seconds, allowed),
             patience=self.budget.patience,
         )

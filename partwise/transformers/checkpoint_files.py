@@ -4,7 +4,6 @@ Nothing here needs torch, nor transformers unless something is fetched, so that 
 is said at once.
 """
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from partwise.errors import CheckpointError
+from partwise.formatting import nearest
 from partwise.tables.column_names import names_in_words
 from partwise.transformers.installed import HUB_LIBRARIES, check_installed
 
@@ -149,7 +149,7 @@ def _near(path: Path) -> str:
     if not folder.is_dir():
         return ""
     names = [each.name for each in folder.iterdir() if each.is_dir()]
-    near = difflib.get_close_matches(path.name, names, n=1)
+    near = nearest(path.name, names, most=1)
     return f" (there is {folder / near[0]})" if near else ""
 
 

@@ -35,8 +35,8 @@ class Budget(FormSettings):
     total_seconds: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
         default=None,
         title="Seconds in all",
-        description="Of all partitions one after another, divided by rows. Which trials there are "
-        "depends on the machine then.",
+        description="Of all partitions one after another, divided by rows; what one leaves, those "
+        "after it in its process have. Which trials there are depends on the machine then.",
     )
     patience: int = Field(
         default=10,
@@ -73,8 +73,33 @@ class Budget(FormSettings):
         # Rounded down, so that all together never spend more.
         return 1 + int((self.total_trials - share.partitions) * share.rows)
 
-    def seconds_of(self, share: Share | None) -> float | None:
-        """Return how long a partition may try; None: that is not limited."""
+    def seconds_of(self, share: Share | None, left: float = 0.0) -> float | None:
+        """Return how long a partition may try; None: that is not limited.
+
+        Args:
+            share: How much of its run it is.
+            left: Seconds that partitions before it have left; below 0 where they took more.
+        """
         if self.total_seconds is None:
             return None
-        return self.total_seconds * (1.0 if share is None else share.rows)
+        return max(0.0, self.total_seconds * (1.0 if share is None else share.rows) + left)
+
+
+class Left:
+    """What partitions of a run have left of their seconds, for those that this process trains next.
+
+    The partitions of one process come one after another, so that one which stops since trials bring
+    nothing any more leaves its time to others, and all together stay within the budget but for the
+    last trial of each. Nothing is handed on between processes, nor from run to run.
+    """
+
+    def __init__(self) -> None:
+        self._left: dict[str, float] = {}
+
+    def of(self, run_id: str) -> float:
+        """Return how many seconds there are."""
+        return self._left.get(run_id, 0.0)
+
+    def settle(self, run_id: str, allowed: float, spent: float) -> None:
+        """Take note of what a partition was allowed, all that was left included, and spent."""
+        self._left = {run_id: allowed - spent}

@@ -1,5 +1,6 @@
 """Prefect's own demands on every block, and what ours promise beyond them."""
 
+import os
 import re
 
 import pytest
@@ -16,6 +17,8 @@ from partwise.blocks import (
     SqlSource,
     SqlTable,
 )
+from partwise.flows.running.connections import open_store
+from partwise.store import signing
 
 EVERY = [ArtifactStore, CudaCluster, FileSource, LocalCluster, RemoteCluster, SqlSource, SqlTable]
 
@@ -63,3 +66,16 @@ def test_blocks_load_as_what_was_saved(prefect_server):
     ):
         saved.save("kept", overwrite=True)
         assert type(saved).load("kept").model_dump() == saved.model_dump()
+
+
+def test_signing_keys_of_a_block_stay_in_the_process_that_opens_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path
+) -> None:
+    monkeypatch.setattr(signing, "_of_blocks", [])
+    keys = f"2026:{'a1' * 32}"
+    block = ArtifactStore(url=str(tmp_path), signing_keys=SecretStr(keys))
+    assert "a1a1" not in repr(block)
+    before = dict(os.environ)
+    open_store(block)
+    assert [key.key_id for key in signing.configured_keys()] == ["2026"]
+    assert dict(os.environ) == before

@@ -86,6 +86,24 @@ def no_other_cluster() -> Iterator[None]:
         logger.setLevel(logging.CRITICAL)
 
 
+def test_a_close_that_is_interrupted_leaves_nothing_to_the_exit_of_the_process(monkeypatch):
+    """There Dask would wait for workers and scheduler once more, for ten seconds."""
+
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    context = LocalCluster(workers=1).client()
+    client = context.__enter__()
+    cluster = client.cluster
+    workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
+    monkeypatch.setattr(distributed.LocalCluster, "close", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        context.__exit__(None, None, None)
+    assert cluster.status is distributed.Status.closed
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert alive == []
+
+
 def test_dask_is_silent_unless_its_configuration_says_otherwise(no_other_cluster, caplog):
     caplog.set_level(logging.INFO)
     with LocalCluster(workers=1).client() as client:
@@ -238,7 +256,9 @@ def test_each_worker_of_a_cuda_cluster_has_a_gpu_of_its_own(monkeypatch):
         seen = client.run(os.getenv, "CUDA_VISIBLE_DEVICES")
         interrupts = client.run(signal.getsignal, signal.SIGINT)
         threads = client.nthreads()
+        address = client.scheduler.address
 
+    assert address.startswith("tls://")
     assert sorted(seen.values()) == ["0,1", "1,0"]
     assert set(interrupts.values()) == {signal.SIG_IGN}
     assert set(threads.values()) == {1}

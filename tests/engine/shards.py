@@ -42,7 +42,7 @@ class TestHost:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = str(folder)
-        self.name = "test"
+        self.name, self.address = "test", "tcp://test"
         self.events: list[ShardProgress] = []
         self.timers: list[threading.Timer] = []
 

@@ -115,7 +115,7 @@ def test_an_end_takes_along_what_the_function_started(borrow, tmp_path) -> None:
             and process.pid != child.pid
         ]
 
-    assert left()
+    assert wait_for(left), "Popen returns a moment before the environment can be read"
     child.close()
     assert wait_for(lambda: not left())
 
@@ -151,7 +151,7 @@ def is_zombie(pid: int) -> bool:
 def test_nothing_runs_before_a_partition_is_begun(borrow) -> None:
     child = borrow()
     assert child.running() == (-1, 0.0)
-    assert wait_for(lambda: child.memory_bytes() > 1 << 20)
+    assert wait_for(lambda: child.memory_bytes(child.family(), 1 << 40) > 1 << 20)
     # A child that was given no work ends, and says why in its log.
     child.connection.send(RunPartitions(indices=[0], attempt=1))
     assert wait_for(child.has_ended)

@@ -57,5 +57,7 @@ def test_which_errors_a_second_attempt_cannot_change() -> None:
     }
     assert final == {
         *("ModelNotFound", "ExportRefused", "ExportMismatch", "CheckpointError", "OpsetError"),
-        "TrialPruned",
+        *("InputError", "ColumnError", "NullKeyError", "KeyClassError", "RunIdError"),
+        *("FunctionError", "TrustError", "SerdeError", "UnknownFeatureError"),
+        *("UnknownModelTypeError", "TrialPruned"),
     }

@@ -43,7 +43,7 @@ def test_no_kind_of_dirt_reaches_a_neighbour(run_shard, isolation, reverse) -> N
     kinds = list(KINDS)
     table = neighbours(kinds, reverse)
     receipt, run = run_shard("dirty", soil_and_see, table, isolation=isolation)
-    assert receipt.counts == {"DONE": table.num_rows}
+    assert receipt.counts == {"DONE": table.num_rows}, run.failures().to_pylist()
     _, clean = run_shard("clean", only_see, table, isolation=isolation)
     found = differences(run, clean)
     assert found == [], {kinds[int(key) // 2 - 1] for key, *_ in found}

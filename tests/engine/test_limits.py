@@ -1,10 +1,11 @@
 """What one partition may use, and whose memory that is a share of."""
 
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import psutil
+from distributed import system
 
 from partwise.engine.limits import Limits, memory_limit, smallest_memory_limit
 from partwise.engine.options import ExecutionOptions
@@ -20,28 +21,33 @@ class TwoWorkers:
         self.totals = totals
         self._patch = monkeypatch
 
-    def run(self, function: Callable[..., Any], *args: Any, on_error: str) -> dict[str, Any]:
+    def run(self, function: Callable[..., Any], *args: Any, **_: Any) -> dict[str, Any]:
         answers = {}
         for total in self.totals:
             with self._patch.context() as patch:
-                patch.setattr(psutil, "virtual_memory", lambda total=total: Memory(total))
+                patch.setattr(system, "memory_limit", lambda total=total: total)
                 answers[f"tcp://worker-{total}"] = function(*args)
         return answers
 
 
-class Memory:
-    def __init__(self, total: int) -> None:
-        self.total = total
-
-
 def test_the_default_is_a_share_of_this_machine(monkeypatch) -> None:
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(TOTAL))
+    monkeypatch.setattr(system, "memory_limit", lambda: TOTAL)
     assert memory_limit(LIMITS) == TOTAL * 0.8 / 4
     assert memory_limit(replace(LIMITS, memory_bytes=5)) == 5
 
 
+def test_the_limit_of_a_container_counts_as_its_machine(monkeypatch) -> None:
+    def read(path: str) -> io.StringIO:
+        if path != "/sys/fs/cgroup/memory.max":
+            raise FileNotFoundError(path)
+        return io.StringIO(f"{40 << 20}\n")
+
+    monkeypatch.setattr(system, "open", read, raising=False)
+    assert memory_limit(LIMITS) == (40 << 20) * 0.8 / 4
+
+
 def test_the_driver_goes_by_the_workers_memory_not_its_own(monkeypatch) -> None:
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(TOTAL))
+    monkeypatch.setattr(system, "memory_limit", lambda: TOTAL)
     client = TwoWorkers(monkeypatch, 10 << 30, 5 << 30)
     assert smallest_memory_limit(client, LIMITS) == 1 << 30
 

@@ -108,7 +108,7 @@ def test_imports_in_bodies_are_made_ahead_and_those_that_fail_are_left(tmp_path)
 
 def test_the_library_of_a_trainer_is_imported_ahead_and_no_other() -> None:
     named = NamedCode([TrainWork(function=LightGBMTrainer(label="y"), serde=None)])
-    assert {name for name, *_ in named._imports} == {"lightgbm", "lightgbm.basic"}
+    assert {name for name, *_ in named._imports} == {"lightgbm"}
 
 
 class Odd:

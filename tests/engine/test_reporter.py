@@ -13,7 +13,7 @@ from partwise.runs.ledger import LedgerRow
 class Host:
     """A host whose clock stands still, and which keeps what it is given."""
 
-    folder, name = "", "test"
+    folder, name, address = "", "test", "tcp://test"
 
     def __init__(self) -> None:
         self.sent: list[ShardProgress] = []

@@ -1,5 +1,6 @@
 """Segments: what a worker commits of a shard at one time, and in which order."""
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,9 @@ class FakeStore:
 
     written: dict[str, bytes] = field(default_factory=dict)
     refuses: str = "nothing"
+
+    def held(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def create(self, path: str, content: bytes) -> None:
         if self.refuses in path:

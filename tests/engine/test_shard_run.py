@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from partwise.errors import ModelNotFound
+from partwise.errors import ColumnError, ModelNotFound, SourceError
 from partwise.outcomes import Skip
 from tests.engine.shards import ShardOfRun, table_of
 
@@ -43,6 +43,17 @@ def test_every_partition_has_its_rows_its_files_and_its_log(shard) -> None:
     assert "at work on b" in run.logs("b")
     assert shard.host.counts == {"DONE": 2}
     assert not list(Path(shard.host.folder).glob("shard-*")), "what only this shard needed is gone"
+
+
+def test_a_refusal_of_ours_is_not_tried_again(shard) -> None:
+    def function(data, context):
+        if context.key == "a":
+            raise ColumnError("there is no column 'price'")
+        raise SourceError("the bucket does not answer")
+
+    _, run = shard.run(function, table_of(a=1, b=2), max_retries=1)
+    assert statuses(run) == {"a": "FAILED", "b": "FAILED"}
+    assert (row_of(run, "a")["attempts"], row_of(run, "b")["attempts"]) == (1, 2)
 
 
 def test_a_failure_is_tried_again_after_the_others(shard, tmp_path) -> None:
@@ -111,6 +122,20 @@ def test_a_child_that_is_killed_takes_only_its_partition_along(shard) -> None:
     assert row["error_type"] == "ProcessDied"
     assert row["attempts"] == 2
     assert "this is the end" in run.logs("b")
+
+
+def test_one_that_is_killed_again_and_again_has_all_of_its_retries(shard) -> None:
+    """Also behind the attempt that it has with the machine to itself."""
+
+    def function(data, context):
+        if context.key == "b" and context.attempt < 4:
+            print(f"attempt {context.attempt}")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    _, run = shard.run(function, table_of(a=1, b=2), max_retries=3, retry_backoff_s=0)
+    assert statuses(run) == {"a": "DONE", "b": "DONE"}
+    assert row_of(run, "b")["attempts"] == 4
+    assert run.logs("b").startswith("attempt 3\n")
 
 
 def test_a_function_that_needs_too_much_memory_is_stopped(shard) -> None:

@@ -1,5 +1,7 @@
 """Train functions of studies: a module of its own, which children import at no cost."""
 
+import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -36,3 +38,37 @@ def fail(data: Any, context: Any) -> Any:
 def nothing(data: Any, context: Any) -> dict[str, float]:
     """Return a model without the metric."""
     return dict(context.params)
+
+
+def gang_parabola(context: Any) -> Result | None:
+    """Be as good as x is near 0.3, on all ranks together, and say so in five steps."""
+    x = float(context.hyperparameters["x"])
+    rows = sum(int(each) for each in context.all_gather(b"%d" % context.share().rows))
+    if folder := context.hyperparameters.get("folder"):
+        with Path(folder, "begun").open("a") as file:
+            file.write(f"{x}\n" if context.rank == 0 else "")
+    for step in range(5):
+        context.report(step=step, loss=(x - 0.3) ** 2 + 5 - step)
+        context.barrier()
+    if context.rank == 0 and folder:
+        with Path(folder, "ended").open("a") as file:
+            file.write(f"{x}\n")
+    return Result({"x": x}, {"loss": (x - 0.3) ** 2, "rows": rows}) if context.rank == 0 else None
+
+
+def die_on_rank_1(context: Any) -> Result | None:
+    """Lose rank 1 in the first attempt, always where x is above 0."""
+    x = float(context.hyperparameters["x"])
+    if context.rank == 1 and (context.attempt == 1 or x > 0):
+        os.kill(os.getpid(), signal.SIGKILL)
+    context.barrier()
+    return Result({"x": x}, {"loss": x}) if context.rank == 0 else None
+
+
+def wait_together(context: Any) -> Result | None:
+    """Come to the end only when as many trials are at work as are told."""
+    folder = Path(context.hyperparameters["folder"])
+    (folder / f"trial-{context.hyperparameters['x']}").touch()
+    while len(list(folder.glob("trial-*"))) < 2:
+        time.sleep(0.05)
+    return Result({"x": 1}, {"loss": 1.0})

@@ -41,12 +41,17 @@ def take_keys() -> dict[str, str]:
     return {name: os.environ.pop(name) for name in KEY_NAMES if name in os.environ}
 
 
+def give_keys(keys: dict[str, str]) -> None:
+    # A function of ours, as os.environ.update would travel with a copy of the environment.
+    os.environ.update(keys)
+
+
 @pytest.fixture
 def workers_without_keys(dask_client) -> Iterator[None]:
     taken = dask_client.run(take_keys)
     yield
     for worker, keys in taken.items():
-        dask_client.run(os.environ.update, keys, workers=[worker])
+        dask_client.run(give_keys, keys, workers=[worker])
 
 
 @pytest.fixture

@@ -206,7 +206,7 @@ def test_list_diff_and_gc(store, tmp_path) -> None:
     lost.parent.mkdir()
     lost.write_bytes(b"12345")
     told = partwise("data", "gc", "sales", "--dry-run", "--store", store)
-    assert told.out.endswith("1 files of sales would be deleted, 5 B\n")
+    assert told.out.endswith("1 file of sales would be deleted, 5 B\n")
     told = partwise("data", "gc", "sales", "--json", "--store", store)
     assert json.loads(told.out)["deleted"] is True
     assert not lost.parent.exists()
@@ -266,5 +266,5 @@ def test_gc_looks_after_a_whole_store(tmp_path) -> None:
     assert f"2 files of {tmp_path} would be deleted, 8 B" in said
     assert partwise("data", "gc", "--store", tmp_path).code == 0
     told = partwise("data", "gc", "--store", tmp_path, "--older-than-days", -1)
-    assert (told.code, "1 files of" in told.out) == (0, True)
+    assert (told.code, "1 file of" in told.out) == (0, True)
     assert not list(tmp_path.rglob("*.part"))

@@ -16,6 +16,7 @@ from partwise.flows import (
     train_models,
     validate_exports,
 )
+from partwise.flows.operations.deploy import for_form
 
 FLOWS = {
     flow.name: flow
@@ -59,3 +60,14 @@ def test_a_form_sends_its_defaults_and_none_is_null(name):
         for field in schema["definitions"].get(options, {}).get("properties", {}).values():
             assert field.get("default", "") is not None
             assert {"type": "null"} not in field.get("anyOf", [])
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_form_does_not_speak_of_what_it_cannot_hold(name):
+    fields = for_form(parameter_schema(FLOWS[name]).model_dump_for_openapi())["properties"]
+    for field, texts in fields.items():
+        text = texts.get("description", "")
+        assert "From Python" not in text, field
+        for word in (", or a function of", "itself", "pandas", "frame or stream", "a serde,"):
+            assert word not in text, f"{field}: {text}"
+        assert text.endswith("."), field

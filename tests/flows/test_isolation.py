@@ -2,11 +2,11 @@
 
 import pytest
 
-from partwise.blocks import LocalCluster
 from partwise.engine.options import ExecutionOptions
 from partwise.flows import map_partitions
 from partwise.runs.run import Run
 from tests.engine.dirt import KINDS, differences, neighbours, only_see, soil_and_see
+from tests.plain_cluster import plain_cluster
 
 ORDERLY = [kind for kind in KINDS if "process" not in kind]
 
@@ -37,12 +37,12 @@ def test_neighbours_make_no_difference_on_any_workers(
             cluster=cluster,
         )
 
-    with LocalCluster(workers=1).client() as client:
+    with plain_cluster(1) as client:
         address = client.scheduler.address
         clean = run("clean", only_see, 1, address)
         assert seen_otherwise(run("one-worker", soil_and_see, 1, address), clean) == []
         run("resumed", soil_and_see, 3, address, table.slice(0, len(ORDERLY)))
-    with LocalCluster(workers=8).client() as client:
+    with plain_cluster(8) as client:
         address = client.scheduler.address
         again = run("resumed", soil_and_see, 3, address)
         assert again.kept == len(ORDERLY)

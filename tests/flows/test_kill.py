@@ -28,6 +28,9 @@ PARTITIONS = 60
 ODD = 30
 MARK = "PARTWISE_KILL_TEST"
 
+PREFECT: dict[str, str] = {}
+DIRECT = {"PREFECT_API_URL": ""}
+
 SCRIPT = """
 import os, sys, time
 
@@ -79,11 +82,13 @@ class Scene:
         keys = [key for key in range(PARTITIONS) for _ in range(4)]
         pq.write_table(pa.table({"key": keys, "y": [k * 0.1 for k in range(len(keys))]}), self.rows)
 
-    def start(self, *run_ids: str, address: str = "", nap_s: float = 0.1) -> subprocess.Popen[str]:
+    def start(
+        self, *run_ids: str, address: str = "", nap_s: float = 0.1, **environment: str
+    ) -> subprocess.Popen[str]:
         (self.folder / "nap_s").write_text(str(nap_s))
         return subprocess.Popen(
             [sys.executable, str(self.script), str(self.rows), str(self.store), address, *run_ids],
-            env=os.environ | {MARK: self.mark},
+            env=os.environ | {MARK: self.mark} | environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -205,9 +210,26 @@ def test_a_killed_run_goes_on_from_what_was_committed(scene: Scene, cluster) -> 
 
 
 @pytest.mark.slow
+def test_a_driver_that_is_killed_leaves_nothing_behind_where_there_is_no_server(
+    scene: Scene, cluster
+) -> None:
+    process = scene.start("alone", **DIRECT)
+    assert wait_for(lambda: scene.segments("alone") >= 2), process.communicate()
+    process.kill()
+    process.communicate()
+    assert scene.is_left_alone()
+    kept = scene.committed("alone")
+    finish(scene.start("alone", address=cluster.address, nap_s=0, **DIRECT))
+    run = Run.open("alone", scene.store)
+    assert (run.status, run.counts) == (RunStatus.SUCCESS, {"DONE": PARTITIONS})
+    assert run.kept == len(kept)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_is_cancelled_in_good_order(scene: Scene, cluster, how) -> None:
-    process = scene.start("cancelled")
+@pytest.mark.parametrize("way", [PREFECT, DIRECT], ids=["prefect", "direct"])
+def test_an_interrupted_run_is_cancelled_in_good_order(scene: Scene, cluster, how, way) -> None:
+    process = scene.start("cancelled", **way)
     assert wait_for(lambda: scene.calls("cancelled").total() >= 12), process.communicate()
     if how is signal.SIGINT:
         # As a terminal does it.
@@ -228,21 +250,24 @@ def test_an_interrupted_run_is_cancelled_in_good_order(scene: Scene, cluster, ho
     assert len(before) - 2 <= len(kept)
     if how is signal.SIGTERM:
         return
-    finish(scene.start("cancelled", address=cluster.address, nap_s=0))
+    finish(scene.start("cancelled", address=cluster.address, nap_s=0, **way))
     ran = scene.calls("cancelled") - before
     assert set(ran) == set(range(PARTITIONS)) - kept
     assert set(ran.values()) == {1}
 
 
 @pytest.mark.slow
-def test_an_interrupt_while_workers_start_reaches_only_the_driver(scene: Scene) -> None:
-    process = scene.start("early")
+@pytest.mark.parametrize("way", [PREFECT, DIRECT], ids=["prefect", "direct"])
+def test_an_interrupt_while_workers_start_reaches_only_the_driver(scene: Scene, way) -> None:
+    process = scene.start("early", **way)
     assert wait_for(scene.starts_workers), process.communicate()
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
     assert errors.splitlines()[-1].startswith("partwise.errors.RunCancelled: ")
-    assert "was interrupted" in errors
+    assert errors.splitlines()[-1].endswith(
+        "'early' was interrupted before anything was begun: there is nothing to go on with."
+    )
     assert "multiprocessing/spawn.py" not in errors
     assert "Nanny failed" not in errors
     assert "atexit" not in errors

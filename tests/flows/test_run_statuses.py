@@ -17,13 +17,13 @@ from partwise.errors import ModelNotFound
 from partwise.flows.cli import flow_calls
 from partwise.flows.cli.main import main
 from partwise.flows.cli.output import STYLES
-from partwise.flows.cli.run_output import next_command
 from partwise.flows.orchestration import announcement
 from partwise.flows.orchestration.states import result_of, state_of
 from partwise.flows.running.prepare import Request, prepare_inference
 from partwise.flows.running.prepare_exports import prepare_export
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.outcomes import CANCELLED, PartitionStatus, RunStatus
+from partwise.reports.next_command import next_command
 from partwise.reports.report import render_report
 from partwise.runs.completion import run_status
 from partwise.runs.pipeline import Pipeline
@@ -89,7 +89,7 @@ def test_a_command_ends_with_the_exit_code_of_the_page(
     pq.write_table(pa.table({"key": ["a"]}), tmp_path / "rows.parquet")
     # The flow alone is replaced, by one whose run ended so.
     monkeypatch.setattr(flow_calls, "call_flow", lambda *_: result_of(Run.open(status, store)))
-    words = ["train", str(tmp_path / "rows.parquet"), "-p", "key", "--trainer", "no.matter:which"]
+    words = ["train", str(tmp_path / "rows.parquet"), "-p", "key", "--trainer", "shutil:copy"]
     assert main([*words, "--run-id", "r"]) == int(promised()[status][1])
     assert capsys.readouterr().out.startswith(f"{status.value}  {status.value} in ")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.blocks import LocalCluster, RemoteCluster
+from partwise.blocks import RemoteCluster
 from partwise.engine.process_family import find_marked
 from partwise.flows import run_script
 from partwise.flows.cli.main import main
@@ -18,6 +18,7 @@ from partwise.runs.checkpoints import CHECKPOINTS, complete_checkpoints
 from partwise.runs.documents import run_path
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from tests.plain_cluster import plain_cluster
 
 pytestmark = pytest.mark.slow  # an epoch takes a second, and a killed worker is started again
 
@@ -43,7 +44,7 @@ run_script(
 @pytest.fixture
 def cluster(prefect_server):
     """Workers of this test alone, as one of them is killed."""
-    with LocalCluster(workers=2).client() as client:
+    with plain_cluster(2) as client:
         yield client
 
 

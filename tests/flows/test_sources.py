@@ -2,13 +2,16 @@
 
 import io
 import json
+import logging
 from contextlib import redirect_stderr, redirect_stdout
 
 import dask.dataframe as dd
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
+import xlsxwriter
 from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools.validation import validate
 from pydantic import SecretStr, ValidationError
@@ -20,8 +23,10 @@ from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.main import main
 from partwise.flows.running.calls import describe_intent, read_call
 from partwise.flows.running.connections import open_rows
+from partwise.flows.running.sent_parameters import sent_parameters
 from partwise.runs.run import Run
 from partwise.sources.files.file_set import Files
+from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 from partwise.sources.opening import open_source
 from partwise.store.credentials import credentials_of, set_credentials
 
@@ -29,7 +34,7 @@ SECRET = "a-very-secret-half"
 
 
 def count(data, context):
-    return pa.table({"rows": [data.num_rows], "total": [float(data.to_numpy("x").sum())]})
+    return pa.table({"rows": [data.num_rows], "total": [float(np.nansum(data.to_numpy("x")))]})
 
 
 def partwise(*words) -> tuple[int, str]:
@@ -83,6 +88,71 @@ def test_each_file_is_a_partition_and_a_resume_reads_them_alike(folder, tmp_path
     again = Run.open("m", store)
     assert (again.executed, again.counts) == (1, {"DONE": 3})
     assert again.predictions().sort_by("file")["total"].to_pylist() == [3.0, 9.5, 4.0]
+
+
+def test_a_european_file_is_read_by_workers_and_a_resume_reads_it_alike(tmp_path, cluster):
+    path, store = tmp_path / "sales.csv", tmp_path / "store"
+    lines = ["Umsätze", "", "k;day;x", "ä;31.12.2025;1,5", "ä;01.01.2026;k. A.", "ß;;2,25"]
+    path.write_bytes("\r\n".join(lines).encode("cp1252"))
+    words = ["map", path, "-p", "k", "--run-id", "m", "--store", store, "--n-shards", "2"]
+    words += ["--function", f"{__name__}:count", "--address", cluster.address]
+    words += ["--shares-filesystem", "--csv-encoding", "cp1252", "--csv-skip-rows", "2"]
+    words += ["--csv-null-words", "k. A.", "--csv-date-formats", "%d.%m.%Y"]
+    told = f"Reading {str(path)!r} with the delimiter ';' of its header.\n"
+    code, err = partwise(*words)
+    assert (code, err.count(told)) == (1, 1), err
+    trained = ["train", *words[1:4], "--trainer", "lightgbm", "--label", "x", *words[12:]]
+    code, err = partwise(*trained, "--run-id", "t", "--store", store)
+    assert (code, "label 'x' is string" in err, "--csv-decimal ," in err) == (2, True, True), err
+    resumed = ["--on-existing-artifacts", "resume"]
+    code, err = partwise(*words, "--csv-decimal", ",", *resumed)
+    assert (code, err.count(told)) == (0, 1), err
+    again = Run.open("m", store)
+    found = again.predictions().select(["k", "total"]).sort_by("k").to_pylist()
+    assert found == [{"k": "ß", "total": 2.25}, {"k": "ä", "total": 1.5}]
+    call = again.read_generation_document().call
+    options = CsvOptions(
+        encoding="cp1252",
+        skip_rows=2,
+        decimal=",",
+        null_words=("k. A.",),
+        date_formats=("%d.%m.%Y",),
+    )
+    assert read_call(call)[1]["data"] == Files(path, csv=options)
+    address = ["--address", cluster.address, "--shares-filesystem"]
+    code, err = partwise("runs", "resume", "m", "--store", store, *address)
+    assert (code, Run.open("m", store).executed) == (0, 0), err
+
+
+def test_what_is_found_out_about_a_file_is_in_the_log_of_the_flow(tmp_path, cluster, caplog):
+    (tmp_path / "x.csv").write_bytes("k;x\na;1\n".encode("utf-16"))
+    with caplog.at_level(logging.INFO, "prefect.flow_runs"):
+        map_partitions(
+            tmp_path / "x.csv", "k", count, run_id="log", store=tmp_path / "s", cluster=cluster
+        )
+    (line,) = [record for record in caplog.records if "Reading" in record.getMessage()]
+    assert line.getMessage().endswith(" of its header and as utf-16, by its byte order mark.")
+    sources = logging.getLogger("partwise.sources")
+    assert (sources.handlers, sources.propagate, sources.level) == ([], True, logging.NOTSET)
+
+
+def test_a_workbook_of_options_of_the_command_line(tmp_path, cluster):
+    with xlsxwriter.Workbook(tmp_path / "x.xlsx") as book:
+        book.add_worksheet("notes")
+        sheet = book.add_worksheet("2026")
+        for place, row in enumerate([["k", "x"], ["a", 1], ["b", 2.5], ["a", "-"]]):
+            sheet.write_row(place + 1, 0, row)
+    words = ["map", tmp_path / "x.xlsx", "-p", "k", "--run-id", "m", "--store", tmp_path / "s"]
+    words += ["--function", f"{__name__}:count", "--address", cluster.address]
+    words += ["--shares-filesystem", "--excel-sheet", "2026", "--excel-null-words=-"]
+    code, err = partwise(*words, "--excel-column-names", "k,x", "--excel-skip-rows", "2")
+    assert code == 0, err
+    found = Run.open("m", tmp_path / "s").predictions().sort_by("k")["total"].to_pylist()
+    assert found == [1.0, 2.5]
+    function = f"{__name__}:count"
+    code, err = partwise("map", tmp_path / "x.xlsx", "-p", "k", "--function", function)
+    assert code == 2
+    assert "Sheet 'notes' of file" in err
 
 
 def test_sources_of_several_kinds_are_one_run(folder, tmp_path, cluster):
@@ -168,10 +238,25 @@ def test_a_form_may_send_files(folder):
             "types": {},
             "file_column": "",
         },
+        {
+            "paths": [str(folder)],
+            "format": "csv",
+            "schema": "union",
+            # A form sends what it has by default as well.
+            "csv": {**CsvOptions().model_dump(mode="json"), "delimiter": ";", "skip_rows": 2},
+            "excel": ExcelOptions().model_dump(mode="json"),
+        },
     ):
         sent = {"data": data, "partition_by": "file", "function": "mine:count"}
         validate(sent, schema, raise_on_error=True, preprocess=False, ignore_required=True)
-    assert open_rows(data) == Files(folder, format="csv", schema="union")
+    options = {"delimiter": ";", "skip_rows": 2}
+    files = Files(folder, format="csv", schema="union", csv=options)
+    assert open_rows(data) == files
+    assert sent_parameters({"data": files})["data"] == files.recipe()
+    block = FileSource(paths=[str(folder)], format="csv", schema_policy="union", csv=options)
+    assert open_rows(block) == files
+    with pytest.raises(InputError, match=r"Files\(csv.sep=';'\) cannot be used"):
+        open_rows(FileSource(paths=[str(folder)], csv={"sep": ";"}))
 
 
 def test_options_that_say_nothing_leave_paths_as_they_are(folder):

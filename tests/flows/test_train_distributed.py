@@ -112,7 +112,6 @@ def test_a_failure_is_that_of_the_guilty_rank(train, rows, store) -> None:
     statuses = dict(zip(*(run.partitions[n].to_pylist() for n in ("rank", "status")), strict=True))
     assert statuses == {0: "CANCELLED", 1: "FAILED"}
     assert "PeerLost" not in str(caught.value)
-    assert "PeerLost" in run.logs(0)
     assert "failed on rank 1 of 2" in run.summary.message
     # The code has changed: a resume begins again, and readers see what is complete.
     run = train(rows, run_id="failed", on_existing_artifacts="resume")
@@ -237,7 +236,7 @@ def test_xgboost_from_rows_to_predictions_and_onnx(rows, store, cluster, capsys)
     settings = ["--label", "y", "--features", "x,z", "--rounds", "5", "--num-workers", "2"]
     words = ["train-distributed", str(rows), "--trainer", "xgboost", *settings]
     assert main([*words, "--eval-data", f"all={rows}", "--run-id", "boosted", *place]) == 0
-    assert "partwise infer DATA --training-run-id boosted" in capsys.readouterr().out
+    assert f"partwise infer {rows} --training-run-id boosted" in capsys.readouterr().out
     run = Run.open("boosted", store)
     assert run.model().num_boosted_rounds() == 5
     assert main(["train-distributed", str(rows), "--trainer", "forest", *place]) == 2
@@ -279,6 +278,7 @@ def test_ranks_have_packages_of_their_own_and_a_resume_compares_them(
     with pytest.raises(PackageError, match="uv says"):
         train(rows, look_into_shop, run_id="none", environment=Environment(packages=("shop>7",)))
     assert not (store / "runs" / "none").exists()
-    words = ["train-distributed", str(rows), "--trainer", "a:b", "--package", "./mine"]
+    words = ["train-distributed", str(rows), "--trainer", f"{__name__}:look_into_shop"]
+    words += ["--package", "./mine"]
     assert main([*words, "--store", str(store)]) == 2
     assert "'./mine' lies on this machine" in capsys.readouterr().err

@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import ColumnError, InputError, RunFailed, RunNotFoundError
+from partwise.errors import ColumnError, InputError, RunFailed, RunNotFoundError, SourceError
 from partwise.flows import run_inference, tune_model
-from partwise.flows.cli.run_output import run_fields
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
+from partwise.reports.summary import run_fields
 from partwise.runs.run import Run
 from partwise.runs.trials import read_trials
 from partwise.trainers import LightGBMTrainer
@@ -99,6 +99,28 @@ def test_one_slot_and_a_seed_decide_what_is_tried_and_a_resume_goes_on(tune) -> 
         run_id="study-first", on_existing_artifacts="resume", **{**given, "seed": 6, "trials": 2}
     )
     assert (other.kept, other.executed) == (0, 2)
+
+
+def test_rows_are_filtered_and_a_filter_that_leaves_none_is_told(tune, store) -> None:
+    run = tune(trials=1, filter=[("row", "<", 100)], run_id="study-filtered")
+    assert run.ledger["rows"].to_pylist() == [100]
+    with pytest.raises(SourceError, match=r"no rows to train on: the filter .* leaves none"):
+        tune(trials=1, filter=[("row", "<", -1)], run_id="study-of-none")
+    assert not (store / "runs" / "study-of-none" / "generations").exists()
+
+
+def test_a_study_begins_anew_when_a_file_that_its_function_reads_has_changed(
+    tune, tmp_path
+) -> None:
+    file = tmp_path / "table.txt"
+    file.write_text("1")
+    given = {"inputs": [file], "trials": 2, "run_id": "study-inputs"}
+    tune(**given)
+    assert tune(on_existing_artifacts="resume", **{**given, "trials": 3}).kept == 2
+    file.write_text("2")
+    assert tune(on_existing_artifacts="resume", **given).kept == 0
+    with pytest.raises(InputError, match="nowhere"):
+        tune(**{**given, "inputs": [tmp_path / "nowhere"], "run_id": "study-no-inputs"})
 
 
 def test_patience_and_a_grid_end_a_study_early(tune) -> None:

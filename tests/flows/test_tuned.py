@@ -13,6 +13,7 @@ from partwise import (
     InputError,
     LightGBMTrainer,
     LocalCluster,
+    PickleSerde,
     Run,
     Tuned,
     XGBoostTrainer,
@@ -22,14 +23,16 @@ from partwise import (
     run_inference,
     train_models,
 )
-from partwise.flows.cli.run_output import next_command
 from partwise.flows.running.calls import read_call
+from partwise.reports.next_command import next_command
+from tests.flows.best_functions import fit_shifted, predict_shifted
 
 SPACE = {
     "learning_rate": loguniform(0.01, 0.5),
     "num_leaves": randint(4, 32),
     "rounds": randint(5, 30),
 }
+LAST = Backtest(time="day", horizon=10)
 KEYS = [f"store-{number}" for number in range(4)]
 
 
@@ -92,7 +95,8 @@ def test_a_portfolio_is_found_on_a_sample_and_used_on_all(rows, cluster, tmp_pat
     common = {"store": tmp_path, "cluster": cluster}
     call = {"sample": 3, "trials": 12, "size": 4, "holdout": holdout, "run_id": "portfolio-found"}
     found = find_portfolio(rows, "store", trainer, SPACE, **call, **common)
-    assert f"--portfolio {found.run_id}" in next_command(found)[0]
+    # No command can name rows in memory.
+    assert "partwise train --portfolio can try these settings" in next_command(found)[1]
     assert found.counts == {"DONE": 3}
     scores = found.predictions().to_pandas()
     assert len(scores) == 3 * 12
@@ -130,6 +134,34 @@ def test_a_portfolio_is_found_on_a_sample_and_used_on_all(rows, cluster, tmp_pat
             rows, "store", Tuned(trainer, portfolio="portfolio-used"), run_id="p-none", **common
         )
     assert not (tmp_path / "runs" / "p-none").exists()
+
+
+def test_the_settings_of_a_train_function_are_found_on_a_sample(rows, cluster, tmp_path):
+    by = {"by": [0.5, 0.0, 3.0]}
+    common = {"store": tmp_path, "cluster": cluster, "serde": PickleSerde()}
+    asked = {"sample": 3, "trials": 4, "size": 2, "sampler": "grid", "label": "y"}
+    for place, function in enumerate((fit_shifted, "tests.flows.best_functions:fit_shifted")):
+        predict = predict_shifted if place else "tests.flows.best_functions:predict_shifted"
+        found = find_portfolio(
+            rows, "store", function, by, **asked, predict=predict, store=tmp_path, cluster=cluster,
+            run_id=f"function-{place}",
+        )  # fmt: skip
+        # Best alone is no shift; the function's own is worse on each.
+        assert found.portfolio.settings == ({}, {"by": 0.0})
+        _, arguments = read_call(found.read_generation_document().call_known)
+        again = find_portfolio.validate_parameters({**arguments, "data": rows})
+        assert (again["label"], again["predict"] is not None) == ("y", True)
+    tuned = Tuned(
+        fit_shifted, label="y", predict=predict_shifted, portfolio="function-0", holdout=LAST
+    )
+    run = train_models(rows, "store", tuned, run_id="function-used", **common)
+    assert {row["trials"] for row in run.partitions.to_pylist()} == {2}
+    with pytest.raises(InputError, match=r"needs --label, or label= in Python"):
+        find_portfolio(
+            rows, "store", fit_shifted, by, sample=3, trials=4, sampler="grid", run_id="no-label",
+            store=tmp_path, cluster=cluster,
+        )  # fmt: skip
+    assert not (tmp_path / "runs" / "no-label").exists()
 
 
 def test_a_resume_searches_only_what_changed(rows, cluster, tmp_path):

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import distributed
+import psutil
 import pyarrow as pa
 import pyarrow.dataset
 import pytest
@@ -79,7 +80,9 @@ def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
         with open(f"{path}/calls", "a") as file:
             file.write(f"{context.key}\n")
         time.sleep(nap_s)
-        while os.path.exists(f"{path}/hold-{os.getppid()}"):
+        # Between the worker and this process stands its keeper.
+        worker = psutil.Process(os.getppid()).ppid()
+        while os.path.exists(f"{path}/hold-{worker}"):
             time.sleep(0.02)
         context.upload(str(context.key), "key.txt")
         return {"y": data.to_numpy("y"), "twice": 2 * data.to_numpy("y")}

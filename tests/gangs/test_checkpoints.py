@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from partwise.connector.rank_context import RankContext
-from partwise.errors import InputError, IntegrityError, RunFormatError
+from partwise.errors import InputError, IntegrityError, RunBusyError, RunFormatError
 from partwise.gangs import checkpoints
 from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.resume_point import newest_checkpoint, resume_point
+from partwise.runs.documents import generation_file, run_path
 from partwise.store.store import Store
 
 RUN = "forecast"
@@ -46,6 +47,7 @@ class Attempts:
         return StoreCheckpoints(
             self.store,
             f"runs/{RUN}/checkpoints",
+            run_id=RUN,
             generation=generation,
             attempt=attempt,
             directory=directory,
@@ -239,7 +241,12 @@ def test_outside_of_a_gang_nothing_is_kept():
 class TestWhatTheCallerNames:
     def test_a_run_of_the_store(self, attempts, store, tmp_path):
         other = StoreCheckpoints(
-            store, "runs/before/checkpoints", generation=3, attempt=1, directory=tmp_path
+            store,
+            "runs/before/checkpoints",
+            run_id="before",
+            generation=3,
+            attempt=1,
+            directory=tmp_path,
         )
         other.save(writing("of another run"), step=900)
         gang = attempts.start(given="before")
@@ -264,6 +271,21 @@ class TestWhatTheCallerNames:
             gang.resume_from()
 
 
+def test_a_rank_that_was_given_up_removes_nothing(attempts, store) -> None:
+    """It was frozen, another generation began from its last checkpoint, and it goes on."""
+    late = attempts.start()
+    for step in (1, 2):
+        late.save(writing(f"step {step}"), step=step)
+    store.create(run_path(RUN, generation_file(2)), b"begun")
+    successor = attempts.start(generation=2, resumable=(1,))
+    there = set(names(store))
+    for step in (3, 4):
+        with pytest.raises(RunBusyError, match=f"'{RUN}' went on or ended without this rank"):
+            late.save(writing(f"step {step}"), step=step)
+    assert set(names(store)) == there
+    assert content(successor.resume_from()) == "step 2"
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -272,7 +294,8 @@ from partwise.store.store import Store
 
 store, folder, left = Store.parse(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 root = "runs/forecast/checkpoints"
-gang = StoreCheckpoints(store, root, generation=1, attempt=2, directory=folder)
+names = {"run_id": "forecast", "generation": 1, "attempt": 2}
+gang = StoreCheckpoints(store, root, directory=folder, **names)
 create = Store.create
 
 def create_some(self, path, data):

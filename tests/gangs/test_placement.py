@@ -2,11 +2,16 @@
 
 import os
 import time
+from collections import Counter
+
+import numpy as np
+import pytest
 
 from partwise.connector.rank_context import RankContext
-from partwise.engine.scaling import ClusterWorker, cluster_workers
+from partwise.engine.scaling import ClusterWorker, ScalingConfig, cluster_workers
+from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
-from partwise.gangs.placement import place_ranks, replace_lost
+from partwise.gangs.placement import place_gangs, place_ranks, replace_lost
 from partwise.outcomes import PartitionStatus, Result
 from tests.gangs.test_gang import make_spec
 
@@ -42,6 +47,37 @@ def test_a_slot_that_is_lent_is_a_node_without_ranks():
         ("tcp://1", 2, 0),
         ("tcp://3", 2, 0),
     ]
+
+
+def test_gangs_beside_each_other_never_wait_for_a_worker_of_another():
+    random = np.random.default_rng(1)
+    beside = 0
+    for _ in range(300):
+        threads = random.integers(1, 5, random.integers(1, 6)).tolist()
+        workers = workers_of(*threads, cores=8)
+        ranks, cpus = int(random.integers(1, 5)), int(random.choice([-1, 1, 2, 3]))
+        config = ScalingConfig(num_workers=ranks, cpus_per_worker=cpus)
+        at_most = None if random.random() < 0.5 else int(random.integers(1, 4))
+        try:
+            one = place_ranks(workers, ranks, cpus)
+        except InputError:
+            with pytest.raises(InputError, match=r"num_workers|cpus_per_worker"):
+                place_gangs(workers, config, at_most)
+            continue
+        gangs = place_gangs(workers, config, at_most)
+        assert 1 <= len(gangs) <= (at_most or sum(threads))
+        if len(gangs) == 1:
+            assert gangs == [one]
+            continue
+        beside += 1
+        assert {sum(node.ranks for node in gang.nodes) for gang in gangs} == {ranks}
+        assert len({gang.threads for gang in gangs}) == 1
+        held = Counter(node.worker for gang in gangs for node in gang.nodes)
+        assert all(held[worker.address] <= worker.threads for worker in workers)
+        used = sum(ranks * gang.threads for gang in gangs)
+        assert used <= sum(threads)
+    assert beside > 50
+    assert len(place_gangs(workers_of(2, 2, 2), ScalingConfig())) == 1
 
 
 def test_a_lost_worker_is_replaced_by_one_that_is_free():

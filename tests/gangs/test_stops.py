@@ -146,9 +146,9 @@ def _folders() -> list[str]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Client]:
-    from partwise.blocks import LocalCluster
+    from tests.plain_cluster import plain_cluster
 
-    with LocalCluster(workers=2).client() as client:
+    with plain_cluster(2) as client:
         yield client
 
 

@@ -7,11 +7,13 @@ import pytest
 
 from partwise.errors import SerdeError
 from partwise.models.serdes import (
+    PROGRAMS,
     SERDES,
     LightGBMSerde,
     PickleSerde,
     TorchSerde,
     XGBoostSerde,
+    refuse_program,
     serde_by_name,
     serde_for,
     serde_name,
@@ -98,7 +100,7 @@ def test_a_given_serde_is_used_where_its_name_fits():
 
 @pytest.mark.parametrize("given", [None, LightGBMSerde(), OwnSerde()], ids=["none", "other", "own"])
 def test_a_pickle_is_not_read_unless_the_caller_passes_its_serde(given):
-    with pytest.raises(SerdeError, match=r"is a pickle, .*pass serde=PickleSerde\(\)"):
+    with pytest.raises(SerdeError, match=r"'pickle', .*pass serde=PickleSerde\(\)"):
         serde_by_name("pickle", given)
     pickled = PickleSerde(filename="other.pkl")
     assert serde_by_name("pickle", pickled) is pickled
@@ -113,3 +115,18 @@ def test_a_serde_of_ones_own_has_to_be_given(given):
     assert serde_by_name("__main__:OwnSerde", own) is own
     with pytest.raises(SerdeError, match="'mine:OtherSerde'"):
         serde_by_name("mine:OtherSerde", own)
+
+
+@pytest.mark.parametrize("name", sorted(PROGRAMS))
+def test_a_file_that_runs_code_is_read_only_where_its_format_is_named(name):
+    # A ledger has the name, and whoever writes to the store may change it.
+    for given in (None, LightGBMSerde(), OwnSerde()):
+        with pytest.raises(SerdeError, match="runs the code in it: if you trust"):
+            serde_by_name(name, given)
+    given = SERDES[name]()
+    assert serde_by_name(name, given) is given
+    for named in ("", "native", "onnx"):
+        with pytest.raises(SerdeError, match=f"pass model_format='{name}'"):
+            refuse_program(name, named)
+    refuse_program(name, name)
+    refuse_program("onnx", "")

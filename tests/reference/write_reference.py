@@ -14,12 +14,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from partwise.blocks import LocalCluster
 from partwise.datasets.dataset import Dataset
 from partwise.datasets.registration import register_dataset
 from partwise.engine.options import ExecutionOptions
 from partwise.flows import export_models, run_inference, train_models
 from partwise.runs.run import Run
+from tests.plain_cluster import plain_cluster
 from tests.reference.functions import SEED, VERSION, fit, sales
 from tests.reference.values import code, python, values
 
@@ -64,7 +64,7 @@ def write(folder: Path) -> None:
     dataset = register_dataset("sales", sales(), store=store, label="sales")
     options = {"store": store, "seed": SEED, "version": VERSION}
     execution = ExecutionOptions(n_shards=1, max_retries=0)
-    with LocalCluster(workers=1).client() as client:
+    with plain_cluster(1) as client:
         cluster = client.scheduler.address
         arguments: dict[str, Any] = {**options, "cluster": cluster, "execution": execution}
         train = train_models("dataset://sales@1", "store", fit, run_id="train", **arguments)

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from partwise.reports.distributions import describe_distribution, worst_end
+from partwise.formatting import number
+from partwise.reports.distributions import describe_distribution, median, worst_end
 from partwise.reports.scales import Scale, scale_of
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -33,6 +34,18 @@ def test_every_partition_is_counted_once(values) -> None:
         rows = [int(key[1:]) for key, _ in end.partitions]
         extreme = min(finite) if "lowest" in end.title else max(finite)
         assert values[rows[0]] == extreme
+
+
+@given(st.lists(st.one_of(FINITE, st.integers(-50, 50).map(float)), min_size=1, max_size=60))
+@example([1.0, 2.0])
+@example([1.7976931348623157e308] * 2 + [1.0, 1.7e308])
+def test_the_median_is_that_of_numpy(values) -> None:
+    found = dict(describe(values).quantiles)
+    array = np.array(values)
+    # The mean of two numbers may be more than a double holds on the way, but is none itself.
+    expected = float(np.median(array)) if np.abs(array).max() < 1e307 else median(array)
+    assert found["median"] == number(expected)
+    assert array.min() <= expected <= array.max()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +110,7 @@ def test_whole_numbers_have_a_bar_each() -> None:
         ("3", 62.5),
         ("4", 87.5),
     ]
-    assert found.median_at == 37.5
+    assert found.median_at == 25.0  # 1.5, between the first bar's middle and the second's
 
 
 @given(st.lists(FINITE, min_size=1, max_size=20))

@@ -1,6 +1,5 @@
-"""Opening a report that does not lie on this machine, or is not what the run is now."""
+"""Opening a report: what is shown is what the run is now, whatever lies in its place."""
 
-import shutil
 import tempfile
 import webbrowser
 from pathlib import Path
@@ -10,8 +9,6 @@ import pytest
 from partwise.flows.cli.open import open_report
 from partwise.reports.report import write_report
 from partwise.runs.documents import run_path
-from partwise.store.store import Store
-from tests.reports.conftest import LedgerMaker
 
 ROW = {"key": "a", "seconds": 1.0}
 
@@ -27,15 +24,20 @@ def opened(monkeypatch, tmp_path) -> list[Path]:
     return files
 
 
-def test_a_report_in_a_bucket_is_opened_as_a_copy(s3_store_url, opened, tmp_path, capsys) -> None:
-    run = LedgerMaker(Store.parse(f"{s3_store_url}/reports")).complete([ROW])
-    assert write_report(run) == f"{s3_store_url}/reports/runs/run/report.html"
+@pytest.mark.parametrize("evil", ["<script>steal()</script>", "", None])
+def test_what_lies_in_the_store_is_never_opened(make_ledger, opened, tmp_path, capsys, evil):
+    run = make_ledger.complete([ROW])
+    write_report(run)
+    ours = run.store.read(run_path("run", "report.html"))
+    if evil is not None:
+        # With all that ours has, the mark of its generation included.
+        run.store.write(run_path("run", "report.html"), ours + evil.encode())
     open_report(run)
     (path,) = opened
-    assert path.is_relative_to(tmp_path)
-    assert path.read_bytes() == run.store.read(run_path("run", "report.html"))
+    assert path.parent.parent == tmp_path
+    assert not path.is_relative_to(run.path)
+    assert path.read_bytes() == ours
     assert capsys.readouterr().out == f"report: {path}\n"
-    shutil.rmtree(path.parent)
 
 
 def test_a_report_of_an_older_generation_is_not_what_is_opened(make_ledger, opened, capsys) -> None:
@@ -54,7 +56,5 @@ def test_without_a_browser_one_is_told_where_it_lies(make_ledger, monkeypatch, c
         raise webbrowser.Error("could not locate runnable browser")
 
     monkeypatch.setattr(webbrowser, "open", refuse)
-    run = make_ledger.complete([ROW])
-    path = write_report(run)
-    open_report(run)
-    assert capsys.readouterr().out.startswith(f"report: {path}  (no browser could be opened here")
+    open_report(make_ledger.complete([ROW]))
+    assert "run.html  (no browser could be opened here" in capsys.readouterr().out

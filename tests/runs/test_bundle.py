@@ -2,7 +2,10 @@
 
 import io
 import random
+import tracemalloc
 import zipfile
+import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import IntegrityError
-from partwise.runs.bundle import BundleWriter, content_file, decode, read_local_artifact
+from partwise.runs.bundle import (
+    BundleWriter,
+    StoredArtifact,
+    content_file,
+    decode,
+    local_content,
+    read_local_artifact,
+)
+from partwise.store.store import Store
 
 CONTENTS = st.one_of(
     st.binary(max_size=2000),
@@ -95,3 +106,37 @@ def test_a_content_file_goes_when_it_was_read() -> None:
     with content_file(b"x", "model.ubj") as name:
         assert name.endswith("/model.ubj")
     assert not Path(name).exists()
+
+
+def bomb(size: int, claimed: int) -> tuple[bytes, StoredArtifact]:
+    """Return deflated zeros, and an artifact that claims to be of so many bytes."""
+    deflater = zlib.compressobj(9, wbits=-15)
+    part = bytes(1 << 20)
+    stored = b"".join([*(deflater.compress(part) for _ in range(size >> 20)), deflater.flush()])
+    about = {"filename": "model.bin", "bundle": "bundles/x.zip", "serde": "", "sha256": "0" * 64}
+    sizes = {"offset": 0, "size_bytes": claimed, "stored_bytes": len(stored)}
+    return stored, StoredArtifact(**about, **sizes, compression="deflate")
+
+
+@pytest.mark.parametrize("claimed", [0, 1000, 1 << 40])
+def test_no_more_is_inflated_than_the_ledger_says(claimed) -> None:
+    stored, artifact = bomb(512 << 20, claimed)
+    assert len(stored) < 1 << 20
+    tracemalloc.start()
+    with pytest.raises(IntegrityError, match=r"'model\.bin' of it differs"):
+        decode(stored, artifact, "it")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(("size", "offset"), [(1 << 40, 0), (1 << 40, 1 << 40), (1, 100)])
+def test_a_range_beyond_its_object_is_refused_before_it_is_read(tmp_path, size, offset) -> None:
+    path = tmp_path / "x.zip"
+    path.write_bytes(bytes(100))
+    _, artifact = bomb(1 << 20, 100)
+    artifact = replace(artifact, stored_bytes=size, compression="stored")
+    with pytest.raises(IntegrityError, match="differs"):
+        local_content(str(path), offset, artifact)
+    with pytest.raises(IntegrityError, match="ends before"):
+        Store.parse(tmp_path).read_range("x.zip", offset, size)

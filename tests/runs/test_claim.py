@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from partwise.errors import InputError, KeyClassError, RunBusyError, RunExistsError
+from partwise.errors import InputError, KeyClassError, RunBusyError, RunExistsError, StoreError
 from partwise.runs.claim import Claim, Identity, Intent
+from partwise.runs.run import Run
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 
 INTENT = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint="c")
@@ -51,6 +52,26 @@ def test_a_run_keeps_its_identity(ended, on_existing, changes, error, message) -
         pass
     assert "\n" not in str(refused.value)
     assert ended.refresh().generation == 1
+
+
+def test_a_store_that_fails_behind_the_lease_leaves_the_run_free(ended, monkeypatch) -> None:
+    find, looks = Run.find, []
+
+    def fail(run_id, store) -> Run:
+        looks.append(run_id)
+        if len(looks) > 1:
+            raise StoreError("no answer")
+        return find(run_id, store)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "find", fail)
+        with (
+            pytest.raises(StoreError, match="no answer"),
+            Claim(ended.store, identity(), "resume"),
+        ):
+            pass
+    with Claim(ended.store, identity(), "resume") as claim:
+        claim.check()
 
 
 def test_a_claim_is_released_and_the_next_begins_another_generation(ended) -> None:

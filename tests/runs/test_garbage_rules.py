@@ -218,6 +218,7 @@ def test_a_collection_gives_way_to_whoever_works_on_the_run(make_run, monkeypatc
         delete(store, path)
 
     monkeypatch.setattr(Store, "delete", slow_delete)
+    monkeypatch.setattr(garbage, "AT_ONCE", 3)
     found = []
     collector = threading.Thread(
         target=lambda: found.append(collect_garbage(run.store, "run", dry_run=False, grace_hours=0))
@@ -233,7 +234,7 @@ def test_a_collection_gives_way_to_whoever_works_on_the_run(make_run, monkeypatc
     asked.join()
     collector.join()
     assert found[0].gave_way
-    assert len(found[0].files) == 1, "it ends before the next file once it is asked to"
+    assert len(found[0].files) == 3, "it ends before the next step once it is asked to"
     before = files(run)
     make_run.commit(*done("abcdefgh", 2.0))
     make_run.end(8)

@@ -56,6 +56,7 @@ class _Rank:
         checkpoints = StoreCheckpoints(
             self.work.store,
             run_path(RUN, "checkpoints"),
+            run_id=RUN,
             generation=1,
             attempt=1,
             directory=own,

@@ -65,6 +65,7 @@ def follow(tmp_path, monkeypatch):
         return StoreCheckpoints(
             store,
             ROOT,
+            run_id="forecast",
             generation=1,
             attempt=number,
             directory=directory,

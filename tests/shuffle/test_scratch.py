@@ -1,5 +1,6 @@
 """The driver's folder: there while it lives, gone when it does not."""
 
+import fcntl
 import subprocess
 import sys
 import tempfile
@@ -47,4 +48,24 @@ def test_the_folder_of_a_killed_process_is_removed_by_the_next(tmp_path) -> None
     (tmp_path / "partwise-rows-of-nobody").mkdir()
     with run_scratch() as folder:
         assert not left.exists()
-        assert sorted(tmp_path.iterdir()) == sorted([folder, tmp_path / "partwise-rows-of-nobody"])
+        nobody = tmp_path / "partwise-rows-of-nobody"
+        assert sorted(tmp_path.iterdir()) == sorted([folder, folder.with_suffix(".lock"), nobody])
+
+
+def test_two_that_start_at_the_same_moment_leave_each_other_alone(tmp_path, monkeypatch) -> None:
+    lock = fcntl.flock
+    others = []
+
+    def flock(descriptor: int, how: int) -> None:
+        # Another driver begins between any two steps of this one, and tidies up.
+        if len(others) < 5:
+            others.append(how)
+            with run_scratch() as other:
+                assert other.is_dir()
+        lock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with run_scratch() as folder:
+        (folder / "rows").write_bytes(b"x")
+    assert others
+    assert list(tmp_path.iterdir()) == []

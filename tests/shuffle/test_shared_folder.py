@@ -1,9 +1,11 @@
 """Files that the driver makes for workers."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from partwise.errors import IntegrityError
 from partwise.shuffle.shared_folder import SharedFolder, fetch
 from partwise.store.store import Store
 
@@ -48,3 +50,16 @@ def test_a_store_that_refuses_to_tidy_up_spoils_no_run(store, folder, tmp_path) 
     scratch.symlink_to(tmp_path / "elsewhere")
     shared_folder.close()
     assert not folder.exists()
+
+
+def test_what_somebody_put_in_its_place_is_never_used(store, folder, tmp_path) -> None:
+    shared_folder = SharedFolder(folder, store, "run", "token", shared=False)
+    staged = shared_folder.write("work.pkl", b"work")
+    for theirs in (b"", b"Work", b"work "):
+        store.write(staged.path, theirs)
+        with pytest.raises(IntegrityError, match="not what this run's driver wrote"):
+            fetch(staged, store, str(tmp_path))
+        assert not (tmp_path / "work.pkl").exists()
+    # Without a checksum nothing is taken either.
+    with pytest.raises(IntegrityError):
+        fetch(replace(staged, sha256=""), store, str(tmp_path))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.errors import SourceError
-from partwise.sources.files import formats
+from partwise.sources.files import csv_files
 from partwise.sources.files.csv_lines import line_of_row, with_line
 from partwise.sources.opening import open_source
 
@@ -53,18 +53,18 @@ def test_a_row_of_other_columns_is_named_by_its_line(packed, end, block, data, t
     content = data.draw(st.sampled_from(["", "\ufeff"])) + text.content
     path = tmp_path_factory.mktemp("csv") / ("x.csv.gz" if packed else "x.csv")
     path.write_bytes(gzip.compress(content.encode()) if packed else content.encode())
-    before = formats._TEXT_BLOCK_BYTES
-    formats._TEXT_BLOCK_BYTES = block
+    before = csv_files._BLOCK_BYTES
+    csv_files._BLOCK_BYTES = block
     try:
         with pytest.raises(SourceError, match=rf"line {text.line}: Expected 2 columns") as caught:
             list(open_source(path).batches())
     finally:
-        formats._TEXT_BLOCK_BYTES = before
+        csv_files._BLOCK_BYTES = before
     assert str(path) in str(caught.value)
 
 
 def test_a_value_that_does_not_convert_is_named_by_its_line(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats, "_TEXT_BLOCK_BYTES", 200)
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 200)
     path = tmp_path / "x.csv"
     rows = ["k,v", '"x\ny",1', "", *("a,1" for _ in range(300)), "a,oops", "a,2"]
     path.write_text("\n".join(rows))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.orc as paorc
 import pyarrow.parquet as pq
 import pytest
+import xlsxwriter
 
 from partwise.errors import ColumnError, InputError, SourceError
 from partwise.sources.files import formats as formats_module
@@ -174,7 +175,7 @@ def test_protocols_that_reach_into_networks_are_refused(url):
         open_source(url)
 
 
-@pytest.mark.parametrize("format_", ["arrow", "orc", "parquet", "csv", "jsonl"])
+@pytest.mark.parametrize("format_", ["arrow", "orc", "parquet", "csv", "csv.zst", "jsonl", "xlsx"])
 def test_every_format_is_read_from_a_bucket(s3_store_url, tmp_path, format_):
     import fsspec
 
@@ -182,6 +183,13 @@ def test_every_format_is_read_from_a_bucket(s3_store_url, tmp_path, format_):
     match format_:
         case "csv":
             path.write_text("n\n1\n2\n")
+        case "csv.zst":
+            path.write_bytes(
+                pa.Codec("zstd").compress("n;m\n1;\n2;\n".encode("utf-16"), asbytes=True)
+            )
+        case "xlsx":
+            with xlsxwriter.Workbook(path) as book:
+                book.add_worksheet().write_column(0, 0, ["n", 1, 2])
         case "jsonl":
             path.write_text('{"n":1}\n{"n":2}\n')
         case _:
@@ -193,7 +201,7 @@ def test_every_format_is_read_from_a_bucket(s3_store_url, tmp_path, format_):
     (fragment,) = pickle.loads(pickle.dumps(list(source.fragments())))
     found = [row for batch in source.selection.batches(fragment) for row in batch.to_pylist()]
     expected = [{"k": 1, "n": n, "file": f"k=1/x.{format_}"} for n in (0, 1, 2)]
-    assert found == (expected[1:] if format_ in ("csv", "jsonl") else expected)
+    assert found == (expected[1:] if format_ in ("csv", "csv.zst", "jsonl", "xlsx") else expected)
 
 
 def test_keys_are_in_no_recipe_and_no_pickle(s3_store_url, tmp_path):

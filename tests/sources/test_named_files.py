@@ -19,6 +19,8 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from partwise.errors import SourceError
+from partwise.sources.files.file_set import Files
+from partwise.sources.files.reading_options import CsvOptions
 from partwise.sources.opening import open_source
 from tests.named_inputs import NAMED, Cases, NamedInput, names_between
 
@@ -205,14 +207,13 @@ def odd_csv(path: Path, row: NamedInput) -> str:
     assert read(put(path / "bom.csv", "\ufeffk,x\na,1\nb,2\n")) == SEEN
     quoted = put(path / "quotes.csv", 'k,x\r\n"a ""b"", c\nd",1\r\n')
     assert read(quoted) == [{"k": 'a "b", c\nd', "x": 1}]
-    for name, content in (
-        ("ragged.csv", b"k,x\na,1\nb\n"),
-        ("head.csv", "caf\u00e9,x\na,1\n".encode("latin-1")),
-        ("empty.csv", b""),
-    ):
+    for name, content in (("ragged.csv", b"k,x\na,1\nb\n"), ("empty.csv", b"")):
         with pytest.raises(SourceError, match=rf"{name}' cannot be read as csv"):
             open_source(put(path / name, content))
+    head = put(path / "head.csv", "caf\u00e9,x\na,1\n".encode("latin-1"))
+    row.is_refused(lambda: open_source(head))
     latin = put(path / "latin.csv", "k,x\ncaf\u00e9,1\n".encode("latin-1"))
+    assert read(Files(latin, csv=CsvOptions(encoding="latin-1"))) == [{"k": "caf\u00e9", "x": 1}]
     return row.is_refused(lambda: open_source(latin))
 
 

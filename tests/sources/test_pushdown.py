@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 
 from partwise.sources.opening import open_source
 
@@ -106,6 +106,9 @@ def filtered_tables(draw):
 
 
 @given(filtered_tables())
+@example((pa.table({"c0": [0.0]}), [("c0", "in", [0.0])], 1))
+@example((pa.table({"c0": [-0.0, 1.0]}), [("c0", "in", [0.0])], 1))
+@example((pa.table({"c0": [-0.0, 1.0]}), [("c0", "not in", [0])], 1))
 def test_a_pruned_and_filtered_file_is_the_filtered_table(case):
     table, filter_, group_size = case
     # nan is not equal to itself.

@@ -1,5 +1,6 @@
 """Every kind of source keeps to what sources promise."""
 
+import csv
 import gzip
 import json
 
@@ -35,6 +36,19 @@ class TestCsv(SourceContract):
         # CSV knows no null text.
         text = table["text"].fill_null("")
         return table.set_column(table.column_names.index("text"), "text", text)
+
+
+class TestEuropeanCsv(SourceContract):
+    def data(self, table, folder):
+        with (folder / "x.csv").open("w", encoding="utf-16", newline="") as file:
+            writer = csv.writer(file, delimiter=";", quotechar="'")
+            file.write("a title\r\n")
+            for row in table.to_pylist():
+                writer.writerow(
+                    "-" if v is None else str(v).replace(".", ",") for v in row.values()
+                )
+        options = {"skip_rows": 1, "decimal": ",", "quote": "'", "null_words": ["-"]}
+        return Files(folder, csv={**options, "column_names": table.column_names})
 
 
 class TestJsonLines(SourceContract):

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.errors import ColumnError, InputError, SourceError
+from partwise.sources.files import csv_files
 from partwise.sources.files import formats as formats_module
 from partwise.sources.opening import open_source
 from partwise.testing.source import reopened
@@ -325,7 +326,7 @@ def test_a_damaged_page_is_named_when_it_is_read(tmp_path):
 
 
 def test_csv_that_changes_its_mind_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(formats_module, "_TEXT_BLOCK_BYTES", 64)
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 64)
     path = tmp_path / "x.csv"
     path.write_text("a\n" + "1\n" * 100 + "oops\n")
     with pytest.raises(SourceError, match=rf"File '{path}' .*int64.*oops"):

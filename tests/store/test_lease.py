@@ -23,7 +23,9 @@ from partwise.store.store import Store
 if sys.argv[2] == "elsewhere":
     lease_module._boot_id = lambda: "another machine"
 try:
-    lease = lease_module.Lease.acquire(Store.parse(sys.argv[1]), "runs/nightly")
+    gives_way = sys.argv[2] == "gives way"
+    store = Store.parse(sys.argv[1])
+    lease = lease_module.Lease.acquire(store, "runs/nightly", gives_way=gives_way)
 except RunBusyError as error:
     print("busy", flush=True)
     sys.exit()
@@ -122,6 +124,17 @@ class TestBothKindsOfStore:
         assert len(seen) == 4
 
 
+def _refused(*arguments):
+    raise StoreError("no")
+
+
+def _soon(is_so) -> bool:
+    deadline = time.monotonic() + 10
+    while not is_so() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return is_so()
+
+
 def _here() -> dict[str, str]:
     here = LeaseOwner.of_this_process()
     return {"boot_id": here.boot_id, "pid_namespace": here.pid_namespace}
@@ -150,6 +163,14 @@ class TestOwnerOnThisMachine:
         with Lease.acquire(local_store, RUN) as lease:
             assert time.monotonic() - start < 2
             lease.check()
+
+    def test_killed_while_it_is_asked_to_give_way(self, local_store, start_owner):
+        process = start_owner(local_store, "gives way")
+        killer = threading.Timer(0.2, process.kill)
+        killer.start()
+        with Lease.acquire(local_store, RUN) as lease:
+            lease.check()
+        killer.join()
 
     def test_another_process_of_the_same_id_is_not_the_owner(self, local_store):
         claim(local_store, owner_elsewhere(**_here(), pid=os.getpid(), process_start="1"))
@@ -213,6 +234,10 @@ class TestOwnerElsewhere:
             pass
 
 
+def refuse(store: Store, path: str, data: bytes) -> None:
+    raise StoreError(f"no {path}")
+
+
 class TestRelease:
     def test_happens_once_and_after_errors(self, local_store):
         with (
@@ -223,25 +248,54 @@ class TestRelease:
         it.release()
         Lease.acquire(local_store, RUN).release()
 
-    def test_does_not_hide_the_error_that_led_there(self, tmp_path):
-        folder = tmp_path / "store" / "runs" / "nightly"
-
+    def test_does_not_hide_the_error_that_led_there(self, local_store, monkeypatch):
         def work():
-            with Lease.acquire(Store.parse(tmp_path / "store"), RUN):
-                (folder / "lease").rename(folder / "elsewhere")
-                (folder / "lease").write_bytes(b"in the way")
+            with Lease.acquire(local_store, RUN):
+                monkeypatch.setattr(Store, "create", refuse)
                 return 1 / 0
 
         with pytest.raises(ZeroDivisionError, match="by zero"):
             work()
 
-    def test_tells_of_its_own_errors(self, tmp_path):
-        folder = tmp_path / "store" / "runs" / "nightly"
-        lease = Lease.acquire(Store.parse(tmp_path / "store"), RUN)
-        (folder / "lease").rename(folder / "elsewhere")
-        (folder / "lease").write_bytes(b"in the way")
-        with pytest.raises(StoreError, match=r"Cannot create runs/nightly/lease/0001\.released"):
+    def test_tells_of_its_own_errors(self, local_store, monkeypatch):
+        lease = Lease.acquire(local_store, RUN)
+        monkeypatch.setattr(Store, "create", refuse)
+        with pytest.raises(StoreError, match=r"no runs/nightly/lease/0001\.released"):
             lease.release()
+
+    def test_that_a_store_refuses_leaves_the_run_free(self, local_store, start_python, monkeypatch):
+        monkeypatch.setattr(lease_module, "HEARTBEAT_S", 0.1)
+        lease = Lease.acquire(local_store, RUN)
+        self.refuse(monkeypatch, lease)
+        # This process holds it no more, so it may have it again at once.
+        with Lease.acquire(local_store, RUN) as again:
+            again.check()
+            self.refuse(monkeypatch, again)
+        # Others see only that this process lives, until the store takes its word.
+        path = f"{local_store.url}/{RUN}/lease/0002.released"
+        assert _soon(lambda: os.path.exists(path))
+        process = start_python(OWNER_SCRIPT, local_store.url, "here")
+        assert process.stdout.readline() == "acquired\n"
+
+    def refuse(self, monkeypatch, lease):
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "create", _refused)
+            with pytest.raises(StoreError, match="no"):
+                lease.release()
+
+    def test_of_a_claim_whose_answer_was_lost_is_not_needed(self, local_store, monkeypatch):
+        create = Store.create
+
+        def lose(store, path, data):
+            create(store, path, data)
+            raise StoreError("no answer")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Store, "create", lose)
+            with pytest.raises(StoreError, match="no answer"):
+                Lease.acquire(local_store, RUN)
+        with Lease.acquire(local_store, RUN) as lease:
+            lease.check()
 
     def test_is_not_a_forked_child_s_to_do(self, local_store, run_python):
         script = """
@@ -266,6 +320,63 @@ with Lease.acquire(store, "runs/nightly") as lease:
         assert heartbeat.name == "lease-heartbeat"
         lease.release()
         assert not heartbeat.is_alive()
+
+
+class TestWhatItWroteIsGone:
+    """The store is another one: its folder was deleted, unmounted, or made anew."""
+
+    @pytest.fixture
+    def lease(self, store, monkeypatch):
+        monkeypatch.setattr(lease_module, "HEARTBEAT_S", 0.01)
+        with Lease.acquire(store, RUN) as lease:
+            # Until the first beat is over.
+            while not store.exists(f"{RUN}/lease/0001.heartbeat"):
+                time.sleep(0.01)
+            yield lease
+
+    def test_check_says_so(self, store, lease):
+        store.delete_folder(RUN)
+        with pytest.raises(StoreError, match=r"does not hold any more what .* runs/nightly"):
+            lease.check()
+
+    def test_it_is_not_made_anew(self, store, lease):
+        store.delete_folder(RUN)
+        lease._thread.join(timeout=10)
+        store.delete_folder(RUN)  # a beat may have been on its way
+        lease.release()
+        assert store.list("") == []
+
+    def test_a_claim_of_somebody_else_is_not_ours(self, store, lease):
+        store.write(f"{RUN}/lease/0001.json", owner_elsewhere().model_dump_json().encode())
+        with pytest.raises(StoreError, match="does not hold any more"):
+            lease.check()
+
+
+class TestSteps:
+    def test_are_given_to_the_next_owner_in_order_once(self, store):
+        claim(store, owner_elsewhere(**_here(), process_start="0"))
+        lost = Lease.acquire(store, RUN)
+        lost.announce(b"first")
+        lost.announce(b"second")
+        lost.owner = owner_elsewhere(**_here(), process_start="0")
+        store.write(f"{RUN}/lease/0002.json", lost.owner.model_dump_json().encode())
+        with Lease.acquire(store, RUN) as lease:
+            assert list(lease.earlier_steps()) == [b"first", b"second"]
+            with pytest.raises(RunBusyError, match="was taken over by process"):
+                lost.announce(b"third")
+            lease.announce(b"mine")
+        with Lease.acquire(store, RUN) as lease:
+            assert list(lease.earlier_steps()) == [], "what was released is done"
+        lost._stop.set()
+
+    def test_that_were_not_carried_out_are_given_again(self, store):
+        claim(store, owner_elsewhere(**_here(), process_start="0"))
+        store.create(f"{RUN}/lease/0001.step-0001", b"first")
+        for _ in range(2):
+            with Lease.acquire(store, RUN) as lease:
+                assert next(lease.earlier_steps()) == b"first"
+        with Lease.acquire(store, RUN) as lease:
+            assert list(lease.earlier_steps()) == [b"first"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"format_version": 2}', b"\xff"])

@@ -1,10 +1,5 @@
 """The store on S3 over a network that fails: a proxy before a real server spoils requests."""
 
-import collections
-import http.client
-import http.server
-import threading
-import urllib.parse
 import uuid
 from collections.abc import Iterator
 
@@ -13,91 +8,18 @@ import s3fs
 
 from partwise.errors import StoreError
 from partwise.store.store import Store
-
-ERROR = "<?xml version='1.0'?><Error><Code>{}</Code><Message>{}</Message></Error>"
-
-
-class FaultProxy(http.server.ThreadingHTTPServer):
-    """Forwards requests, and spoils those that alter something, as the plan says.
-
-    Plan entries, each for one request: "lose answer", "lose request", or a status with an error
-    code as "503 SlowDown". When `strip` is set, conditions are removed from every request.
-    """
-
-    daemon_threads = True
-
-    def __init__(self, upstream: str) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.upstream = urllib.parse.urlsplit(upstream)
-        self.plan: collections.deque[str] = collections.deque()
-        self.strip = False
-        self.seen: list[str] = []
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Handler(http.server.BaseHTTPRequestHandler):
-    server: FaultProxy
-    protocol_version = "HTTP/1.1"
-
-    def forward(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.server.seen.append(f"{self.command} {self.path}")
-        alters = self.command in ("PUT", "POST", "DELETE")
-        fault = self.server.plan.popleft() if alters and self.server.plan else ""
-        if fault[:3].isdigit():
-            status, code = fault.split()
-            self.answer(int(status), {}, ERROR.format(code, "injected").encode())
-            return
-        if fault != "lose request":
-            status, headers, content = self.ask(body)
-        if fault:
-            self.close_connection = True
-            return
-        self.answer(status, headers, content)
-
-    do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = forward
-
-    def ask(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
-        headers = {name: value for name, value in self.headers.items() if name != "Expect"}
-        if self.server.strip:
-            headers.pop("If-None-Match", None)
-        connection = http.client.HTTPConnection(self.server.upstream.netloc, timeout=10)
-        connection.request(self.command, self.path, body, headers)
-        response = connection.getresponse()
-        content = response.read()
-        connection.close()
-        return response.status, dict(response.getheaders()), content
-
-    def answer(self, status: int, headers: dict[str, str], content: bytes) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            if name.lower() not in ("content-length", "connection", "transfer-encoding"):
-                self.send_header(name, value)
-        length = headers.get("Content-Length") if self.command == "HEAD" else str(len(content))
-        self.send_header("Content-Length", length or "0")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
-
-    def log_message(self, *arguments: object) -> None:
-        pass
+from tests.fault_proxy import FaultProxy, fault_proxy
 
 
 @pytest.fixture(scope="module")
 def _proxy(s3_endpoint_url) -> Iterator[FaultProxy]:
-    with FaultProxy(s3_endpoint_url) as proxy:
-        thread = threading.Thread(target=proxy.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
+    with fault_proxy(s3_endpoint_url) as proxy:
         yield proxy
-        proxy.shutdown()
-        thread.join()
 
 
 @pytest.fixture
 def proxy(_proxy) -> FaultProxy:
-    _proxy.plan.clear()
-    _proxy.seen.clear()
-    _proxy.strip = False
+    _proxy.forward_all()
     return _proxy
 
 

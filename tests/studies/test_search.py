@@ -1,11 +1,16 @@
 """Ask and tell without a cluster: what is tried follows from the seed and from what is known."""
 
+from typing import get_args
+
+import numpy as np
 import pytest
 
 from partwise.errors import InputError
 from partwise.outcomes import PartitionStatus
 from partwise.runs.trials import Trial, TrialRecord, best_of, trials_table
 from partwise.studies.search import Search, SearchSpec, first_settings, importances
+from partwise.tuning import sampler
+from partwise.tuning.pruner import PrunerName
 from partwise.tuning.space import choice, grid, loguniform, randint, uniform
 
 DONE = PartitionStatus.DONE
@@ -52,7 +57,15 @@ def run(search: Search, numbers: range) -> list[Trial]:
     return trials
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
+@pytest.mark.parametrize("missing", [["torch"], ["scipy"], ["scipy", "torch"]])
+def test_a_gaussian_process_without_its_packages_is_refused(monkeypatch, missing) -> None:
+    monkeypatch.setattr(sampler, "find_spec", lambda name: None if name in missing else name)
+    words = f"needs {' and '.join(missing)}: install"
+    with pytest.raises(InputError, match=words):
+        first_settings(spec(sampler="gp"))
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", pytest.param("gp", marks=pytest.mark.slow)])
 def test_the_seed_alone_decides_what_one_slot_tries(sampler) -> None:
     first, second = (run(Search(spec(sampler=sampler)), range(15)) for _ in range(2))
     other = run(Search(spec(sampler=sampler, seed=4)), range(15))
@@ -162,3 +175,40 @@ def test_a_function_of_a_trial_is_a_space() -> None:
 def test_what_cannot_be_searched_is_refused(given, message) -> None:
     with pytest.raises(InputError, match=message):
         first_settings(spec(**given))
+
+
+def curve(trial: int) -> list[float]:
+    """What a trial reports: 30 steps, some better and some worse, and no two alike."""
+    level = np.random.default_rng(trial).uniform(0, 5)
+    return [level + 3 / (step + 1) for step in range(30)]
+
+
+def go_through(search: Search, numbers: range) -> dict[int, Trial]:
+    """Let trials report until they are given up, or at their end."""
+    trials = {}
+    for number in numbers:
+        record, reports = search.ask(number), []
+        pruned = False
+        for step, value in enumerate(curve(number)):
+            reports.append((step, value))
+            if pruned := search.is_hopeless(number, step, value):
+                break
+        given = {"pruned": pruned, "reports": tuple(reports)}
+        value = None if pruned else curve(number)[-1]
+        record = TrialRecord(**{**_fields(record), **given, "value": value})
+        status = PartitionStatus.SKIPPED if pruned else DONE
+        search.tell(number, record, status)
+        trials[number] = Trial(number=number, status=status, record=record, seconds=1.0, reason="")
+    return trials
+
+
+@pytest.mark.parametrize("pruner", get_args(PrunerName))
+@pytest.mark.parametrize("stop", [1, 7, 20])
+def test_a_resume_gives_up_what_the_study_would_have_given_up(pruner, stop) -> None:
+    asked = spec(pruner=pruner, sampler="random", space={"x": uniform(0, 1)})
+    whole = go_through(Search(asked), range(40))
+    begun = go_through(Search(asked), range(stop))
+    rest = go_through(Search(asked, list(begun.values())), range(stop, 40))
+    steps = {number: len(trial.record.reports) for number, trial in whole.items()}
+    assert {n: len(t.record.reports) for n, t in (begun | rest).items()} == steps
+    assert (min(steps.values()) < 30) == (pruner != "none")

@@ -317,7 +317,7 @@ def test_parameters_that_lightgbm_does_not_know_are_refused():
         ({"label": "profit"}, "label 'profit' is missing; there are 'store', 'day'"),
         ({"label": "kind"}, "label 'kind' is string, but numbers are needed"),
         ({"features": ("x [€]", "z"), "categorical": ()}, "features 'z' are missing"),
-        ({"categorical": ()}, "feature 'kind' is string: list it in categorical"),
+        ({"categorical": ()}, "feature 'kind' is string, and numbers are needed: list it"),
         ({"holdout": None}, r"feature 'day' is date32.*leave it out"),
         ({"holdout": HoldoutByTime(column="date")}, "time column 'date' .* is missing"),
         ({"categorical": ("kind", "z")}, "categorical columns 'z' are not among the features"),

@@ -60,8 +60,14 @@ def test_named_features_keep_their_order_and_may_be_left_out_ones():
         ({"features": ("x", "y")}, "label 'y' is among the features"),
         ({"features": ("x", "n", "x"), "categorical": ()}, "'x' are named twice"),
         ({"features": ("x",)}, "categorical columns 'note' are not among the features"),
-        ({"categorical": ()}, "feature 'note' is string: list it in categorical"),
-        ({"left_out": {"store"}}, r"feature 'day' is date32.*leave it out of features"),
+        (
+            {"categorical": ()},
+            r"'note' is string, and .* \(--categorical note\).* \(--features x,n.*--csv-decimal ,",
+        ),
+        (
+            {"left_out": {"store"}},
+            r"feature 'day' is date32.*leave it out of features \(--features ",
+        ),
         ({"categorical": ("note", "price"), "features": ("note", "price")}, "cast it to a string"),
         ({"left_out": set(SCHEMA.names)}, "No column is left"),
     ],

@@ -299,6 +299,52 @@ def test_a_partition_leaves_what_brings_nothing(table):
     assert search(tuned, table)[0].metrics["trials"] == 1
 
 
+class Clock:
+    """A second goes by each time that somebody looks."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def monotonic(self):
+        self.now += 1
+        return self.now
+
+
+def spends(table, budget, run_id):
+    settings = [{"bias": 0.9 - place / 1000} for place in range(200)]
+    tuned = Tuned(Plain(), settings=settings, trials=None, budget=budget)
+    share = Share(partitions=4, rows=0.25)
+    return search(tuned, table, run_id=run_id, share=share)[0].metrics
+
+
+def test_seconds_that_a_partition_leaves_go_to_those_after_it(table, monkeypatch):
+    monkeypatch.setattr("partwise.trainers.trials.time", Clock())
+    budget = Budget(total_seconds=400)
+    first = spends(table, budget, "one")
+    own = first["trials"]
+    stops = Tuned(
+        Plain(), settings=[{"bias": 9.0}] * 5, budget=budget.model_copy(update={"patience": 2})
+    )
+    left = search(stops, table, run_id="two", share=Share(partitions=4, rows=0.25))[0].metrics
+    after = [spends(table, budget, "two") for _ in range(2)]
+    assert left["trials"] < own < after[0]["trials"]
+    assert after[1]["trials"] < after[0]["trials"], "it is given once"
+    spent = sum(each["tuning_seconds"] for each in (left, *after))
+    # Each may go on with the trial that it is in.
+    assert spent <= 3 * 100 + 10
+    assert spends(table, budget, "three")["trials"] == own, "another run has its own budget"
+
+
+def test_trials_that_a_partition_leaves_go_to_nobody(table):
+    budget = Budget(total_trials=40, patience=2)
+    share = Share(partitions=4, rows=0.25)
+    stops = Tuned(Plain(), settings=[{"bias": 9.0}] * 5, budget=budget)
+    assert search(stops, table, run_id="four", share=share)[0].metrics["trials"] < 10
+    falling = [{"bias": 0.9 - place / 1000} for place in range(200)]
+    tuned = Tuned(Plain(), settings=falling, budget=budget)
+    assert search(tuned, table, run_id="four", share=share)[0].metrics["trials"] == 10
+
+
 class Slope:
     """A model of our own: `default_predict` does not know it."""
 

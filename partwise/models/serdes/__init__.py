@@ -1,10 +1,10 @@
 """Serdes: how a model becomes a file and comes back.
 
-The native format of the model's library is chosen by the model's type. Nothing is unpickled unless
-the caller passes a `PickleSerde`.
+The native format of the model's library is chosen by the model's type. A file of a `PROGRAMS`
+format runs what is in it when it is read, so only the caller chooses one of these: never a ledger,
+which whoever writes to the store may change.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from partwise.errors import SerdeError
@@ -19,6 +19,7 @@ from partwise.models.serdes.torch_programs import NeuronSerde, Pt2Serde, TorchSc
 from partwise.models.serdes.xgboost import XGBoostSerde
 
 __all__ = [
+    "PROGRAMS",
     "SERDES",
     "ModelSerde",
     "KerasSerde",
@@ -32,13 +33,14 @@ __all__ = [
     "TorchSerde",
     "XGBoostSerde",
     "library_of",
+    "refuse_program",
     "resolve_serde",
     "serde_by_name",
     "serde_for",
     "serde_name",
 ]
 
-SERDES: dict[str, Callable[[], ModelSerde]] = {
+SERDES: dict[str, type[ModelSerde]] = {
     "keras": KerasSerde,
     "lightgbm": LightGBMSerde,
     "neuron": NeuronSerde,
@@ -51,6 +53,9 @@ SERDES: dict[str, Callable[[], ModelSerde]] = {
     "xgboost": XGBoostSerde,
 }
 """The built-in serdes by the name that a ledger has for them."""
+
+PROGRAMS = frozenset({"neuron", "pickle", "pt2", "torchscript"})
+"""Those whose files hold code that runs when they are read."""
 
 _NATIVE_TYPES = {
     ("keras", "Model"): "keras",
@@ -130,22 +135,41 @@ def serde_by_name(name: str, given: ModelSerde | None) -> ModelSerde:
             one's own, that class name (a script's `__main__` is another module elsewhere).
 
     Raises:
-        SerdeError: The name is "pickle" or that of a class of one's own, and it was not given.
+        SerdeError: The name is one of `PROGRAMS` or that of a class of one's own, and it was not
+            given.
     """
     if given is not None and _class_name(serde_name(given)) == _class_name(name):
         return given
-    if name in SERDES and name != "pickle":
+    if name in SERDES and name not in PROGRAMS:
         return SERDES[name]()
     passed = "none was given" if given is None else f"{serde_name(given)!r} was given"
-    if name == "pickle":
+    if name in PROGRAMS:
         raise SerdeError(
-            f"The model is a pickle, and {passed}. Reading a pickle runs the code in it: if you "
-            "trust where it comes from, pass serde=PickleSerde()."
+            f"The model is of the format {name!r}, and {passed}. To read it runs the code in it: "
+            f"if you trust where it comes from, pass serde={SERDES[name].__name__}() (by name: "
+            f"{name!r})."
         )
     raise SerdeError(
-        f"The model was written by the serde {name!r}, and {passed}: pass an object of that class "
-        "as serde=."
+        f"The model was written by the serde {name[:80]!r}, and {passed}: pass an object of that "
+        "class as serde=."
     )
+
+
+def refuse_program(name: str, named: str) -> None:
+    """Refuse a file that runs code when it is read, unless the caller named its format.
+
+    Args:
+        name: Of the serde, from a ledger.
+        named: The format that the caller named; "" for none.
+
+    Raises:
+        SerdeError: It is one of `PROGRAMS`, and the caller named another format, or none.
+    """
+    if name in PROGRAMS and name != named:
+        raise SerdeError(
+            f"The files are of the format {name!r}, which the call does not name. To read one runs "
+            f"the code in it: if you trust where they come from, pass model_format={name!r}."
+        )
 
 
 def _class_name(name: str) -> str:

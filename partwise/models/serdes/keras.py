@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partwise.errors import SerdeError
+from partwise.models.serdes.damage import readable
 
 # Before, `safe_mode=True` could be made to run code (CVE-2025-49655, CVE-2026-1462).
 _SAFE_VERSION = (3, 13, 2)
@@ -61,15 +62,16 @@ class KerasSerde:
                 f"Keras {keras.__version__} cannot read models safely: install keras>={needed}."
             )
         known = {keras.saving.get_registered_name(kind): kind for kind in self.classes}
-        try:
-            model = keras.saving.load_model(file_path, custom_objects=known, safe_mode=True)
-        except (TypeError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise SerdeError(
-                f"Keras does not read the model safely: {reason} If it has layers of your own, "
-                "pass serde=KerasSerde(classes=(...)) with them."
-            ) from error
-        with zipfile.ZipFile(file_path) as archive:
-            if _FEATURES_FILE in archive.namelist():
-                model.feature_names_in_ = json.loads(archive.read(_FEATURES_FILE))
-        return model
+        with readable(file_path, "Keras"):
+            try:
+                model = keras.saving.load_model(file_path, custom_objects=known, safe_mode=True)
+            except (TypeError, ValueError) as error:
+                reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+                raise SerdeError(
+                    f"Keras does not read the model safely: {reason} If it has layers of your own, "
+                    "pass serde=KerasSerde(classes=(...)) with them."
+                ) from error
+            with zipfile.ZipFile(file_path) as archive:
+                if _FEATURES_FILE in archive.namelist():
+                    model.feature_names_in_ = json.loads(archive.read(_FEATURES_FILE))
+            return model

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from partwise.errors import SerdeError
+from partwise.models.serdes.damage import readable
 
 _NAMES = re.compile(rb"^(\[categorical_feature: )name:.*\]$", re.MULTILINE)
 """The parameter as names, which LightGBM (4.7) writes into a model but cannot read back.
 
 It was for training only: a tree says itself what it splits as a category.
 """
+
+_END = b"\nend of trees"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +52,12 @@ class LightGBMSerde:
         """Return the Booster.
 
         Raises:
-            lightgbm.basic.LightGBMError: The file is broken.
+            IntegrityError: The file is broken.
         """
         import lightgbm
 
-        return lightgbm.Booster(model_file=file_path)
+        with readable(file_path, "LightGBM"):
+            # LightGBM's own reader ends the process where a file is cut off among its trees.
+            if _END not in Path(file_path).read_bytes():
+                raise ValueError("the file ends before its trees do")
+            return lightgbm.Booster(model_file=file_path)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from partwise.errors import SerdeError
+from partwise.models.serdes.damage import readable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,4 +50,5 @@ class OnnxSerde:
         """
         from partwise.models.onnx_model import OnnxModel
 
-        return OnnxModel.from_file(file_path)
+        with readable(file_path, "onnxruntime"):
+            return OnnxModel.from_file(file_path)

@@ -7,6 +7,8 @@ from typing import Any
 
 import cloudpickle
 
+from partwise.models.serdes.damage import readable
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickleSerde:
@@ -24,6 +26,10 @@ class PickleSerde:
             cloudpickle.dump(model, file)  # type: ignore[no-untyped-call]
 
     def read(self, file_path: str) -> Any:
-        """Return the model, running whatever code the file holds."""
-        with Path(file_path).open("rb") as file:
+        """Return the model, running whatever code the file holds.
+
+        Raises:
+            IntegrityError: The file is broken.
+        """
+        with readable(file_path, "pickle"), Path(file_path).open("rb") as file:
             return pickle.load(file)  # noqa: S301 (the caller passed this serde)

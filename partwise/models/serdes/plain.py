@@ -46,7 +46,7 @@ class PlainSerde:
             version = written.pop("format_version")
             if version == FORMAT_VERSION:
                 return plain_model(written)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise SerdeError(f"{file_path} is no model that PlainSerde reads: {error}") from error
         raise SerdeError(
             f"{file_path} has format version {version}, and this release reads "

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 from partwise.errors import SerdeError
+from partwise.models.serdes.damage import readable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,13 +81,16 @@ class TorchSerde:
         """
         import torch
 
-        try:
-            with torch.serialization.safe_globals(self._allowed()):
-                content = torch.load(file_path, weights_only=True, map_location="cpu")
-        except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
-            if zipfile.is_zipfile(file_path):
-                self._check_classes(file_path)
-            raise SerdeError(f"{file_path} is not a model that TorchSerde reads safely.") from error
+        with readable(file_path, "PyTorch"):
+            try:
+                with torch.serialization.safe_globals(self._allowed()):
+                    content = torch.load(file_path, weights_only=True, map_location="cpu")
+            except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+                if zipfile.is_zipfile(file_path):
+                    self._check_classes(file_path)
+                raise SerdeError(
+                    f"{file_path} is not a model that TorchSerde reads safely."
+                ) from error
         is_module = isinstance(content, torch.nn.Module)
         if is_module != (self.mode == "module"):
             raise SerdeError(

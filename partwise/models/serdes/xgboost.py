@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from partwise.errors import SerdeError
+from partwise.models.serdes.damage import readable
 
 _WRAPPER_ATTRIBUTE = "partwise_wrapper"
 _WRAPPERS = ("XGBClassifier", "XGBRegressor", "XGBRanker", "XGBRFClassifier", "XGBRFRegressor")
@@ -51,21 +52,22 @@ class XGBoostSerde:
         """Return the Booster or the wrapper.
 
         Raises:
-            xgboost.core.XGBoostError: The file is broken, or newer than this XGBoost.
+            IntegrityError: The file is broken, or newer than this XGBoost.
         """
         import xgboost
 
-        booster = xgboost.Booster(model_file=file_path)
-        settings = booster.attr(_WRAPPER_ATTRIBUTE)
-        if settings is None:
-            return booster
-        name, params = json.loads(settings)
-        if name not in _WRAPPERS:
-            raise SerdeError(f"The model was written from the unknown wrapper {name!r}.")
-        model = getattr(xgboost, name)(**params)
-        model.load_model(file_path)
-        model.get_booster().set_attr(**{_WRAPPER_ATTRIBUTE: None})
-        return model
+        with readable(file_path, "XGBoost"):
+            booster = xgboost.Booster(model_file=file_path)
+            settings = booster.attr(_WRAPPER_ATTRIBUTE)
+            if settings is None:
+                return booster
+            name, params = json.loads(settings)
+            if name not in _WRAPPERS:
+                raise SerdeError(f"The model was written from the unknown wrapper {name!r}.")
+            model = getattr(xgboost, name)(**params)
+            model.load_model(file_path)
+            model.get_booster().set_attr(**{_WRAPPER_ATTRIBUTE: None})
+            return model
 
 
 def _wrapper_name(model: Any) -> str:

@@ -14,23 +14,24 @@ from pyarrow import fs as pafs
 from partwise.errors import SourceError
 from partwise.sources.files.remote_files import Access, filesystem_of
 
-Format = Literal["parquet", "csv", "json", "orc", "ipc"]
+Format = Literal["parquet", "csv", "json", "orc", "ipc", "excel"]
 """The formats of files; json: a JSON object on each line."""
 
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_TEXT: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".ndjson": "json"}
 _SUFFIXES: dict[str, Format] = {
     ".parquet": "parquet",
     ".pq": "parquet",
-    ".csv": "csv",
-    ".csv.gz": "csv",
-    ".jsonl": "json",
-    ".jsonl.gz": "json",
-    ".ndjson": "json",
-    ".ndjson.gz": "json",
+    **{f"{name}{end}": form for name, form in _TEXT.items() for end in ("", *_COMPRESSIONS)},
     ".orc": "orc",
     ".arrow": "ipc",
     ".arrows": "ipc",
     ".ipc": "ipc",
     ".feather": "ipc",
+    ".xlsx": "excel",
+    ".xlsm": "excel",
+    ".xls": "excel",
+    ".ods": "excel",
 }
 _GLOB = frozenset("*?[")
 
@@ -68,9 +69,15 @@ class FoundFile:
         return self.arrow_filesystem().open_input_file(self.bare_path())
 
     def open_stream(self) -> pa.NativeFile:
-        """Open it for reading from front to end, decompressed if its name ends in .gz."""
-        compression = "gzip" if self.path.lower().endswith(".gz") else None
-        return self.arrow_filesystem().open_input_stream(self.bare_path(), compression=compression)
+        """Open it for reading from front to end, decompressed if its name ends in .gz and such."""
+        return self.arrow_filesystem().open_input_stream(
+            self.bare_path(), compression=self.compression
+        )
+
+    @property
+    def compression(self) -> str | None:
+        """Of the whole file, by its name, as Arrow calls it."""
+        return _COMPRESSIONS.get(os.path.splitext(self.path)[1].lower())
 
     def arrow_filesystem(self) -> pafs.FileSystem:
         """The file system that `bare_path` is a path of."""
@@ -156,7 +163,8 @@ def _format(path: str) -> Format | None:
 def _hidden(relative: str) -> bool:
     """Whether a path below a directory is a leftover or marker, such as _SUCCESS or .crc files."""
     parts = PurePosixPath(relative).parts
-    return any(part.startswith((".", "_")) and "=" not in part for part in parts)
+    # ~$ is what Excel puts beside a workbook that is open.
+    return any(part.startswith((".", "_", "~$")) and "=" not in part for part in parts)
 
 
 def _in_directory(base: str, paths: list[str], shown: str, form: Format | None) -> list[str]:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 import pyarrow as pa
+from pydantic import BaseModel, ValidationError
 
 from partwise.errors import InputError, SourceError
 from partwise.sources.files.discovery import Format, absolute_path
+from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, ReadingOptions
 from partwise.sources.files.remote_files import Access
 from partwise.tables.schemas import SchemaPolicy
 
@@ -24,7 +26,7 @@ class Files:
     Args:
         paths: A path, glob, folder or URL, or several.
         format: Of all files, where their names do not say: "parquet", "csv", "json" (an object on
-            each line), "orc" or "ipc".
+            each line), "orc", "ipc" or "excel".
         schema: What becomes of files whose columns differ. "cast": all have the columns of the
             first, of types that widen to a common one without loss, and what others have beyond
             them is not read. "strict": any difference of columns or types is refused. "union": the
@@ -34,17 +36,21 @@ class Files:
             differing ones.
         file_column: The name of a column to add, with each file's path below the folder or glob.
             With `partition_by` this column, each file is a partition.
+        csv: How CSV files are read: delimiter, encoding, decimal comma and more. A mapping of the
+            same words will do.
+        excel: How Excel workbooks are read: which sheet, and more; they need the extra `excel`.
         endpoint_url: Of a service that speaks S3 but is not Amazon's own.
         region: Of the bucket.
         profile: In the AWS configuration files of the workers.
 
     Raises:
         SourceError: No path is given, or an empty one.
-        InputError: A format, policy or type is unknown.
+        InputError: A format, policy, type or option is unknown.
 
     Example:
         >>> files = Files("sales/*.jsonl", schema="union", file_column="file")
         >>> source = open_source(files)
+        >>> european = Files("sales.csv", csv=CsvOptions(delimiter=";", decimal=","))
     """
 
     paths: Sequence[str | os.PathLike[str]] | str | os.PathLike[str]
@@ -53,6 +59,8 @@ class Files:
     schema: SchemaPolicy = "cast"
     types: Mapping[str, str] = field(default_factory=dict)
     file_column: str | None = None
+    csv: CsvOptions | Mapping[str, Any] = field(default_factory=CsvOptions)
+    excel: ExcelOptions | Mapping[str, Any] = field(default_factory=ExcelOptions)
     endpoint_url: str | None = None
     region: str | None = None
     profile: str | None = None
@@ -73,6 +81,8 @@ class Files:
                 raise InputError(f"Files({what}={value!r}) is unknown: use {', '.join(known)}.")
         object.__setattr__(self, "types", dict(self.types))
         self.arrow_types()
+        for name, kind in (("csv", CsvOptions), ("excel", ExcelOptions)):
+            object.__setattr__(self, name, _options(name, kind, getattr(self, name)))
 
     @property
     def names(self) -> list[str]:
@@ -101,13 +111,31 @@ class Files:
                 ) from exc
         return types
 
+    def options_for(self, form: Format) -> ReadingOptions:
+        """How files of a format are read; None: the format says it.
+
+        Raises:
+            InputError: There are options for another format.
+        """
+        options = {"csv": self.csv, "excel": self.excel}
+        for name, given in options.items():
+            if name != form and given != type(given)():
+                raise InputError(
+                    f"The files are {form}, and there are options for {name} files: leave out "
+                    f"{name}= of Files (--{name}-... on the command line)."
+                )
+        found = options.get(form)
+        return found if isinstance(found, CsvOptions | ExcelOptions) else None
+
     def recipe(self) -> dict[str, Any]:
         """The value as JSON: the paths, and what is not as by default."""
-        options = {
-            part.name: getattr(self, part.name)
-            for part in dataclasses.fields(self)
-            if part.name != "paths" and getattr(self, part.name) not in (None, {}, "cast")
-        }
+        options: dict[str, Any] = {}
+        for part in dataclasses.fields(self):
+            value = getattr(self, part.name)
+            if isinstance(value, BaseModel):
+                value = value.model_dump(mode="json", exclude_defaults=True)
+            if part.name != "paths" and value not in (None, {}, "cast"):
+                options[part.name] = value
         return {"paths": self.names, **options}
 
     @classmethod
@@ -125,3 +153,13 @@ class Files:
                 + (f", but not {', '.join(unknown)}." if "paths" in recipe else ".")
             )
         return cls(**recipe)
+
+
+def _options(name: str, kind: type[BaseModel], given: Any) -> BaseModel:
+    try:
+        return kind.model_validate(given or {})
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+        place = ".".join([name, *map(str, first["loc"])])
+        raise InputError(f"Files({place}={first['input']!r}) cannot be used: {reason}.") from error

@@ -10,12 +10,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
 from partwise.errors import PartwiseError, SourceError
-from partwise.sources.files.csv_lines import with_line
+from partwise.sources.files.csv_files import (
+    opened_csv,
+    read_schema,
+    settle,
+    with_nulls,
+)
+from partwise.sources.files.csv_numbers import with_numbers
 from partwise.sources.files.discovery import FoundFile
+from partwise.sources.files.excel_files import read_workbook, workbook_batches
+from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, ReadingOptions
 from partwise.tables.column_names import check_unique_names
 
 _BATCH_ROWS = 262_144
@@ -23,6 +30,7 @@ _BATCH_BYTES = 64 * 2**20
 _BUFFER_BYTES = 2**20
 _TEXT_BLOCK_BYTES = 8 * 2**20
 _TEXT_GROWTH = {False: 1, True: 6}
+"""How much larger text is than its file, if that is compressed."""
 _LATE_FIELD = "unexpected field"
 
 
@@ -38,6 +46,8 @@ class FileHead:
     """The footer of a Parquet file."""
     pieces: int = 0
     """The row groups, stripes or record batches that can be read each by itself; 0: none."""
+    options: ReadingOptions = None
+    """How the file is read, with what was found out about it."""
 
     def row_bytes(self, names: Sequence[str]) -> int:
         """The estimated size of a row of some columns, at least 1."""
@@ -53,7 +63,7 @@ def naming(file: FoundFile) -> Iterator[None]:
     except PartwiseError:
         raise
     except Exception as exc:
-        local = (pa.ArrowException, OSError, EOFError, UnicodeDecodeError)
+        local = (pa.ArrowException, OSError, EOFError, UnicodeError)
         # Every store has exceptions of its own.
         if file.access is None and not isinstance(exc, local):
             raise
@@ -68,8 +78,12 @@ def naming(file: FoundFile) -> Iterator[None]:
         ) from exc
 
 
-def read_head(file: FoundFile) -> FileHead:
+def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
     """Read the schema of a file, and what else costs little.
+
+    Args:
+        file: The file.
+        options: How a caller wants it read; None: as by default.
 
     Raises:
         SourceError: It cannot be read.
@@ -86,10 +100,11 @@ def read_head(file: FoundFile) -> FileHead:
                 check_unique_names(orc.schema.names)
                 sizes = _orc_bytes(orc)
                 return FileHead(schema=orc.schema, rows=rows, column_bytes=sizes, pieces=pieces)
+            case "excel":
+                return _excel_head(file, _excel(options))
             case "csv":
-                with _naming_line(file, None, ()), _open_csv(file) as reader:
-                    schema, pieces = reader.schema, 0
-                    _check_utf8(schema, file)
+                options = settle(file, _csv(options))
+                schema, pieces = read_schema(file, options), 0
             case "json":
                 with _open_json(file) as lines:
                     schema, pieces = lines.schema, 0
@@ -97,14 +112,29 @@ def read_head(file: FoundFile) -> FileHead:
                 with _opened_ipc(file, None) as (schema, pieces, _batches):
                     pass
         check_unique_names(schema.names)
-    growth = _TEXT_GROWTH[file.path.lower().endswith(".gz")]
+    growth = _TEXT_GROWTH[file.compression is not None]
     shared = file.size_bytes * growth // max(1, len(schema.names))
     return FileHead(
         schema=schema,
         rows=None,
         column_bytes=dict.fromkeys(schema.names, shared),
         pieces=pieces,
+        options=options,
     )
+
+
+def _csv(options: ReadingOptions) -> CsvOptions:
+    return options if isinstance(options, CsvOptions) else CsvOptions()
+
+
+def _excel(options: ReadingOptions) -> ExcelOptions:
+    return options if isinstance(options, ExcelOptions) else ExcelOptions()
+
+
+def _excel_head(file: FoundFile, options: ExcelOptions) -> FileHead:
+    table, options = read_workbook(file, options)
+    sizes = {name: table.column(name).nbytes for name in table.column_names}
+    return FileHead(schema=table.schema, rows=table.num_rows, column_bytes=sizes, options=options)
 
 
 def reading_schema(file: FoundFile, own: pa.Schema, common: pa.Schema) -> pa.Schema:
@@ -115,10 +145,9 @@ def reading_schema(file: FoundFile, own: pa.Schema, common: pa.Schema) -> pa.Sch
         own: The types that its first rows look like.
         common: Those of all files, to which what was read is cast.
     """
-    if file.format == "csv":
-        # Its reader makes every type of text.
-        names = set(own.names)
-        return pa.schema([field for field in common if field.name in names])
+    if file.format in ("csv", "excel"):
+        # Of text every type can be made.
+        return pa.schema([field for field in common if field.name in set(own.names)])
     fields = []
     for field in own:
         at = common.get_field_index(field.name)
@@ -149,22 +178,13 @@ def _json_type(found: pa.DataType, wanted: pa.DataType) -> pa.DataType:
     return found
 
 
-def _check_utf8(schema: pa.Schema, file: FoundFile) -> None:
-    """Refuse text in another encoding, which the reader gives as bytes."""
-    for field in schema:
-        if pa.types.is_binary(field.type):
-            raise SourceError(
-                f"Column {field.name!r} of file {file.path!r} holds text that is not UTF-8: "
-                "convert the file, for example with 'iconv -f latin1 -t utf-8'."
-            )
-
-
 def read_batches(
     file: FoundFile,
     names: Sequence[str],
     schema: pa.Schema,
     pieces: range | None,
     row_bytes: int,
+    options: ReadingOptions = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read columns of a file, or of some pieces of it.
 
@@ -175,14 +195,19 @@ def read_batches(
         pieces: Row groups of a Parquet file, stripes of an ORC file, record batches of an Arrow
             file; None: all of the file.
         row_bytes: The estimated size of a row, which limits that of batches.
+        options: Those of the file's head.
     """
     match file.format:
         case "parquet":
             with _open_parquet(file) as parquet:
-                yield from parquet.iter_batches(
-                    batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes)),
-                    row_groups=None if pieces is None else list(pieces),
-                    columns=list(names),
+                yield from _whole(
+                    parquet,
+                    parquet.iter_batches(
+                        batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes)),
+                        row_groups=None if pieces is None else list(pieces),
+                        columns=list(names),
+                    ),
+                    pieces,
                 )
         case "orc":
             orc = _open_orc(file)
@@ -191,9 +216,13 @@ def read_batches(
             for stripe in range(orc.nstripes) if pieces is None else pieces:
                 yield orc.read_stripe(stripe, columns=read).select(names)
         case "csv":
-            with _naming_line(file, schema, names), _open_csv(file, schema, names) as reader:
+            settled = _csv(options)
+            with opened_csv(file, settled, schema, names) as reader:
                 for batch in reader:
-                    yield batch.select(names)
+                    read = with_nulls(batch.select(names), settled)
+                    yield with_numbers(read, schema, settled, f"file {file.path!r}")
+        case "excel":
+            yield from workbook_batches(file, _excel(options), names, schema)
         case "json":
             with _open_json(file, schema, names) as lines:
                 for batch in lines:
@@ -202,6 +231,28 @@ def read_batches(
             with _opened_ipc(file, pieces, names) as (_schema, _pieces, batches):
                 for batch in batches:
                     yield batch.select(names)
+
+
+def _whole(
+    parquet: pq.ParquetFile, batches: Iterator[pa.RecordBatch], pieces: range | None
+) -> Iterator[pa.RecordBatch]:
+    """Give batches, and see that they have as many rows as the footer says.
+
+    The checksum of a page does not cover the page's header: one bit there, and Arrow takes the
+    column to end before it.
+    """
+    metadata = parquet.metadata
+    groups = range(metadata.num_row_groups) if pieces is None else pieces
+    expected = sum(metadata.row_group(group).num_rows for group in groups)
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        yield batch
+    if rows != expected or (pieces is None and rows != metadata.num_rows):
+        raise OSError(
+            f"it has {rows:,} rows, and its footer says {expected:,}: the file is damaged; restore "
+            "it, or write it again"
+        )
 
 
 def _open_parquet(file: FoundFile) -> pq.ParquetFile:
@@ -304,40 +355,6 @@ def _only(schema: pa.Schema, names: Sequence[str]) -> pa.ipc.IpcReadOptions:
     # A batch of no columns says that it has no rows; and no list of fields means all of them.
     fields = [schema.get_field_index(name) for name in names] or [0]
     return pa.ipc.IpcReadOptions(included_fields=fields)
-
-
-@contextmanager
-def _naming_line(file: FoundFile, schema: pa.Schema | None, names: Sequence[str]) -> Iterator[None]:
-    """Have what Arrow refuses in a CSV file say the line of the file."""
-    try:
-        yield
-    except pa.ArrowInvalid as exc:
-        try:
-            # Only without threads does it count rows.
-            with _open_csv(file, schema, names, threads=False) as reader:
-                for _ in reader:
-                    pass
-        except pa.ArrowInvalid as counted:
-            with file.open_stream() as stream:
-                raise pa.ArrowInvalid(with_line(str(counted), stream)) from exc
-        raise
-
-
-def _open_csv(
-    file: FoundFile,
-    schema: pa.Schema | None = None,
-    names: Sequence[str] = (),
-    *,
-    threads: bool = True,
-) -> pacsv.CSVStreamingReader:
-    """Open a CSV file; of named columns only those are parsed."""
-    types = None if schema is None else {field.name: field.type for field in schema}
-    return pacsv.open_csv(
-        file.open_stream(),
-        read_options=pacsv.ReadOptions(block_size=_TEXT_BLOCK_BYTES, use_threads=threads),
-        parse_options=pacsv.ParseOptions(newlines_in_values=True),
-        convert_options=pacsv.ConvertOptions(column_types=types, include_columns=list(names)),
-    )
 
 
 def _open_json(file: FoundFile, schema: pa.Schema | None = None, names: Sequence[str] = ()) -> Any:

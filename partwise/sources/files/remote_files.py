@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from partwise.errors import SourceError
+from partwise.redaction import without_secrets
 from partwise.store.credentials import PROTOCOLS, credentials_of
 from partwise.store.remote_objects import open_filesystem
-from partwise.store.url_secrets import without_secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

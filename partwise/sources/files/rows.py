@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import logging
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,12 +18,15 @@ from partwise.sources.files.file_set import Files
 from partwise.sources.files.formats import FileHead, naming, read_batches, read_head, reading_schema
 from partwise.sources.files.parts import divide_file
 from partwise.sources.files.path_columns import hive_columns, hive_names, relative_paths
+from partwise.sources.files.reading_options import UTF_8, CsvOptions, ExcelOptions, ReadingOptions
 from partwise.sources.files.remote_files import bucket_of
 from partwise.sources.fragments import Fragment, Place, unknown_identity
 from partwise.tables.column_names import names_in_words
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions, filter_batch
 from partwise.tables.schemas import cast_batch, common_schema
+
+logger = logging.getLogger(__name__)
 
 _FOOTER_THREADS = 16
 
@@ -47,6 +52,8 @@ class FileFragment:
     rows: int | None
     size_bytes: int
     row_bytes: int
+    options: ReadingOptions
+    """How the file is read, where its format does not say it."""
 
     @property
     def place(self) -> Place:
@@ -68,7 +75,12 @@ class FileFragment:
         with naming(self.file):
             self.file.check_unchanged()
             for batch in read_batches(
-                self.file, self.names, self.file_schema, self.pieces, self.row_bytes
+                self.file,
+                self.names,
+                self.file_schema,
+                self.pieces,
+                self.row_bytes,
+                self.options,
             ):
                 whole = cast_batch(batch, self.schema, self.constants, what)
                 for name, value in self.stated.items():
@@ -114,7 +126,9 @@ class FileRows:
         declared = requested.arrow_types()
         in_path = {*hive_names(files[0]), requested.file_column}
         late = [name for name in declared if name not in in_path]
-        self._heads = _heads(files, late)
+        options = requested.options_for(files[0].format)
+        self._heads = _heads(files, late, options)
+        _tell_findings(files, self._heads, options)
         heads = zip(self._heads, files, strict=True)
         named = [(head.schema, f"file {file.path!r}") for head, file in heads]
         own = common_schema(named, requested.schema, declared)
@@ -207,6 +221,7 @@ class FileRows:
                     rows=part.rows,
                     size_bytes=int(whole * part.share),
                     row_bytes=row_bytes,
+                    options=head.options,
                 )
                 for part in divide_file(file, head, self._own_schema, left, asked)
             ]
@@ -239,18 +254,47 @@ class FileRows:
         return pa.schema([self.schema.field(name) for name in names])
 
 
-def _heads(files: Sequence[FoundFile], late: Sequence[str]) -> list[FileHead]:
+def _tell_findings(
+    files: Sequence[FoundFile], heads: Sequence[FileHead], requested: ReadingOptions
+) -> None:
+    """Log in one line for all alike what was found out about how files are written."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for file, head in zip(files, heads, strict=True):
+        found[_finding(requested, head.options)].append(file.path)
+    for words, paths in found.items():
+        if words:
+            more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+            logger.info("Reading %r%s %s.", paths[0], more, words)
+
+
+def _finding(requested: ReadingOptions, settled: ReadingOptions) -> str:
+    if isinstance(settled, ExcelOptions):
+        return "" if requested == settled else f"from its first sheet, {settled.sheet!r}"
+    if not isinstance(requested, CsvOptions) or not isinstance(settled, CsvOptions):
+        return ""
+    words = []
+    if not requested.delimiter and settled.delimiter != ",":
+        words.append(f"with the delimiter {settled.delimiter!r} of its header")
+    if not requested.encoding and settled.encoding != UTF_8:
+        words.append(f"as {settled.encoding}, by its byte order mark")
+    return " and ".join(words)
+
+
+def _heads(
+    files: Sequence[FoundFile], late: Sequence[str], options: ReadingOptions
+) -> list[FileHead]:
     """What the heads of files say; those of remote ones are read at once.
 
     Args:
         files: The files.
         late: Columns that lines of JSON may have though the first ones do not.
+        options: How they are read.
     """
     if len(files) > 1 and any(file.access is not None for file in files):
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            heads = list(pool.map(read_head, files))
+            heads = list(pool.map(lambda file: read_head(file, options), files))
     else:
-        heads = [read_head(file) for file in files]
+        heads = [read_head(file, options) for file in files]
     if files[0].format != "json":
         return heads
     found = []

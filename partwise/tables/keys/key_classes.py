@@ -8,7 +8,7 @@ from enum import StrEnum
 import pyarrow as pa
 
 from partwise.errors import ColumnError, KeyClassError
-from partwise.tables.column_names import check_unique_names, names_in_words
+from partwise.tables.column_names import check_unique_names, columns_there, names_in_words
 
 
 class KeyClass(StrEnum):
@@ -106,7 +106,7 @@ def key_columns(schema: pa.Schema, partition_by: Sequence[str]) -> tuple[KeyColu
         if name not in schema.names:
             raise ColumnError(
                 f"partition_by names column {name!r}, which the source does not have: "
-                f"its columns are {names_in_words(schema.names)}."
+                f"{columns_there(schema.names, name, begin='its columns are')}"
             )
         columns.append(
             KeyColumn(name=name, key_class=key_class_of(name, schema.field(name).type)),

@@ -57,7 +57,9 @@ def test_a_pipeline_prints_its_four_runs(folder, done):
     titles = re.findall(r"^(night-\w+)  SUCCESS in", done.out, re.MULTILINE)
     assert titles == ["night-train", "night-export", "night-validate", "night-infer"]
     assert "export_max_abs_diff" in done.out
-    said = "partwise infer DATA --partition-by store --training-run-id night-export "
+    said = (
+        f"partwise infer {folder}/rows.parquet --partition-by store --training-run-id night-export "
+    )
     assert f"next: {said}--model-format onnx --store" in done.out
     pipeline = Pipeline.open("night", folder / "store")
     assert pipeline.inference.predictions().column_names == ["store", "x", "prediction"]
@@ -95,7 +97,7 @@ def test_a_folder_that_will_not_do_is_refused_before_any_work(folder, done, to, 
     [
         (["export", "nowhere"], 2, "There is no run 'nowhere'"),
         (["export", "night-train", "--format", "pickle"], 2, "pickle"),
-        (["export", "night-infer"], 2, "is of the kind 'infer'; training_run_id names"),
+        (["export", "night-infer"], 2, "is of the kind 'infer'; --training-run-id names"),
         (["export", "night-train", "--opset", "0"], 2, "--opset: "),
         (["export", "night-train", "nothere.parquet"], 2, "nothere.parquet"),
         (["export", "night-train", "--run-id", "night-train"], 2, "train"),

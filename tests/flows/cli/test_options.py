@@ -8,11 +8,12 @@ import pytest
 from cyclopts import App, CycloptsError
 from rich.console import Console
 
-from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster
+from partwise.blocks import CudaCluster, CustomCluster, LocalCluster, RemoteCluster
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, CrossValidation, HoldoutByTime, HoldoutFraction
 from partwise.flows.cli.export import Export, Validation
+from partwise.flows.cli.keys import parse_key
 from partwise.flows.cli.options import (
     ClusterOptions,
     Execution,
@@ -22,11 +23,11 @@ from partwise.flows.cli.options import (
 from partwise.flows.cli.parsing import (
     COMMON,
     describe_wrong_option,
+    in_words_of_the_shell,
     parse_condition,
     parse_parameter,
     split_names,
 )
-from partwise.flows.cli.runs import parse_key
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.shuffle.write import NullKeys
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
@@ -293,6 +294,21 @@ def test_a_cluster_is_local_or_gpus_or_an_address() -> None:
     assert ClusterOptions(address=address, shares_filesystem=True).build() == RemoteCluster(
         address=address, shares_filesystem=True
     )
+    named = ClusterOptions(
+        cluster_class="dask_jobqueue.SLURMCluster",
+        cluster_argument=("cores=8", "memory=64GB", "security=true"),
+        workers=2,
+        max_workers=9,
+        allow_plaintext=True,
+    )
+    assert named.build() == CustomCluster(
+        cluster_class="dask_jobqueue.SLURMCluster",
+        arguments={"cores": 8, "memory": "64GB", "security": True},
+        workers=2,
+        max_workers=9,
+        allow_plaintext=True,
+    )
+    assert ClusterOptions(max_workers=2).build() == LocalCluster(max_workers=2)
 
 
 @pytest.mark.parametrize(
@@ -305,6 +321,10 @@ def test_a_cluster_is_local_or_gpus_or_an_address() -> None:
         ({"address": "tls://192.0.2.1:8786"}, "needs tls_ca_file, tls_cert_file, tls_key_file"),
         ({"address": "localhost"}, "is no address of a Dask scheduler"),
         ({"gpus": "first one"}, "^--gpus: "),
+        ({"gpus": "0", "cluster_class": "a.B"}, "--gpus and --cluster-class name different"),
+        ({"cluster_argument": ("a=1",)}, "--cluster-argument goes with --cluster-class"),
+        ({"cluster_class": "B"}, "^--cluster-class: 'B' does not|'B' does not name a class"),
+        ({"cluster_class": "a.B", "cluster_argument": ("x",)}, "--cluster-argument 'x' is not of"),
     ],
 )
 def test_clusters_that_cannot_be_are_refused(options, message) -> None:
@@ -366,3 +386,11 @@ def test_a_composite_key_has_commas_and_quotes_where_a_value_has_one() -> None:
 def test_a_key_of_another_class_is_refused(key_class, text) -> None:
     with pytest.raises(InputError, match=f"{text!r} is no {key_class} for the key column 'k'"):
         parse_key(text, (KeyColumn(name="k", key_class=KeyClass(key_class)),))
+
+
+def test_a_hint_is_in_the_words_of_the_shell() -> None:
+    said = in_words_of_the_shell("pass training_run_id='a', null_keys=drop or serde='pickle'.")
+    assert said == "pass --training-run-id a, --null-keys drop or --pickle."
+    # A call in Python, a quoted name and a path are left as they are.
+    for text in ("map_partitions(data, run_id='m')", "the column 'run_id'", "lies in /run_id/x"):
+        assert in_words_of_the_shell(text) == text

@@ -58,16 +58,19 @@ def test_what_needs_no_prefect_does_not_import_it(words, environment) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("way", ["prefect", "direct"])
 def test_elsewhere_than_in_a_terminal_there_are_plain_lines(
-    prefect_server, words, environment, tmp_path
+    prefect_server, words, environment, tmp_path, way
 ) -> None:
+    if way == "direct":
+        environment["PREFECT_API_URL"] = ""
     ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert ended.returncode == 3
-    rows, *failures = ended.stderr.splitlines()
+    *told, rows, failure = ended.stderr.splitlines()
+    expected = "running without a Prefect server; PREFECT_API_URL names one that shows runs"
+    assert told == ([] if way == "prefect" else [expected])
     assert rows.startswith("Run r: 240 rows in 8 partitions, ")
-    # The first of each kind.
-    assert failures
-    assert all(line.startswith("warning: Run r: partition ") for line in failures), failures
+    assert failure.startswith("warning: Run r: partition ")
     lines = ended.stdout.splitlines()
     assert lines[0].startswith("r  PARTIAL_FAILURE in ")
     assert lines[-1] == "next: partwise runs show r --failures  (what failed, and where)"
@@ -95,10 +98,22 @@ def test_in_a_terminal_there_is_a_bar(prefect_server, words, environment, tmp_pa
 
 
 @pytest.mark.slow
-def test_ctrl_c_ends_a_run_in_order_also_with_an_embedded_server(
-    words, environment, tmp_path
+@pytest.mark.parametrize(
+    ("asked", "news"),
+    [
+        ([], "running without a Prefect server; PREFECT_API_URL names one that shows runs"),
+        (
+            ["--prefect"],
+            "starting Prefect's embedded server; PREFECT_API_URL names one to use instead",
+        ),
+    ],
+    ids=["direct", "embedded"],
+)
+def test_ctrl_c_ends_a_run_in_order_where_no_server_answers(
+    words, environment, tmp_path, asked, news
 ) -> None:
     words[words.index("mine:rows")] = "mine:wait"
+    words += asked
     environment["PREFECT_API_URL"] = "http://127.0.0.1:9/api"
     log = tmp_path / "stderr"
     with (
@@ -121,12 +136,72 @@ def test_ctrl_c_ends_a_run_in_order_also_with_an_embedded_server(
             os.killpg(process.pid, signal.SIGKILL)
             raise
     assert process.returncode == 130
-    first, second, last = log.read_text().splitlines()
-    assert first.startswith("warning: no answer from the Prefect server at http://127.0.0.1:9/api")
+    first, told, second, last = log.read_text().splitlines()
+    assert first == "warning: no answer from the Prefect server at http://127.0.0.1:9/api"
+    assert told == news
     assert second.startswith("Run r: 240 rows in 8 partitions")
     assert last.startswith("error: The run 'r' ended with CANCELLED: 8 partitions (8 CANCELLED).")
     assert out.splitlines()[-1] == "next: partwise runs resume r  (go on with what is not done)"
     assert Run.open("r", environment["PARTWISE_STORE"]).status is RunStatus.CANCELLED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [[], ["--prefect"]], ids=["direct", "embedded"])
+def test_ctrl_c_before_a_run_exists_says_that_nothing_was_begun(
+    words, environment, tmp_path, asked
+) -> None:
+    (tmp_path / "late.py").write_text(
+        f"import time\nopen({str(tmp_path / 'waiting')!r}, 'w').close()\ntime.sleep(60)\n"
+    )
+    words[words.index("mine:rows")] = "late:rows"
+    environment["PREFECT_API_URL"] = ""
+    with subprocess.Popen(
+        [*words, *asked],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            _wait_for(tmp_path / "waiting")
+            os.killpg(process.pid, signal.SIGINT)
+            out, err = process.communicate(timeout=90)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    assert process.returncode == 130, err
+    *told, last = err.splitlines()
+    assert last.startswith("error: ")
+    assert "interrupted before anything was begun: there is nothing to go on with" in last
+    assert len(told) <= 1
+    assert out == ""
+    assert not Path(environment["PARTWISE_STORE"], "runs").exists()
+
+
+@pytest.mark.slow
+def test_bash_completes_commands_and_options(environment, tmp_path) -> None:
+    home = {**environment, "HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    home.pop("XDG_DATA_HOME", None)
+    installed = subprocess.run(
+        [*COMMAND, "--install-completion"], env=home, capture_output=True, text=True
+    )
+    assert installed.returncode == 0, installed.stderr
+    assert (tmp_path / ".bashrc").exists()
+    file = tmp_path / ".local/share/bash-completion/completions/partwise"
+    for words, expected in (
+        (["tra"], {"train", "train-distributed", "transformers"}),
+        (["runs", "comp"], {"compare"}),
+        (["train", "--csv-th"], {"--csv-thousands"}),
+    ):
+        typed = " ".join(["partwise", *words])
+        script = (
+            f"source {file}; COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _partwise; "
+            'printf "%s\\n" "${COMPREPLY[@]}"'
+        )
+        shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+        assert {line.strip() for line in shown.stdout.splitlines()} == expected
 
 
 def test_a_reader_that_goes_away_is_no_error(environment, tmp_path) -> None:

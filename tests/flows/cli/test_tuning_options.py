@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from partwise import Backtest, Budget, HoldoutByTime, InputError, LightGBMTrainer, Tuned
+from partwise.flows.cli import flow_calls
 from partwise.flows.cli.main import main
 from partwise.flows.cli.options import TrainerOptions
 from partwise.flows.cli.tuning_options import TuningOptions, parse_tune
@@ -48,6 +49,8 @@ def test_a_train_function_is_scored_by_the_options_of_trainers():
     tuned = TuningOptions(tune=("penalty=loguniform(0.1, 9)",)).apply(options)
     assert (tuned.trainer, tuned.label, tuned.metric) == ("mine:fit", "y", "mae")
     assert tuned.holdout == Backtest(time="day", horizon="7D")
+    named = TuningOptions(tune=("penalty=1",), predict="mine:predict").apply(options)
+    assert named.predict == "mine:predict"
     rounds = replace(options, rounds=20)
     with pytest.raises(InputError, match="--rounds is a setting of partwise's own trainers"):
         TuningOptions(tune=("penalty=1",)).apply(rounds)
@@ -73,6 +76,20 @@ def test_a_train_function_is_scored_by_the_options_of_trainers():
 def test_what_cannot_be_read_is_refused(options, message):
     with pytest.raises(InputError, match=message):
         TuningOptions(**options).apply(TRAINER)
+
+
+def test_a_portfolio_of_a_function_is_asked_for_with_its_label(monkeypatch):
+    called = {}
+    monkeypatch.setattr(
+        flow_calls, "call_and_print", lambda flow, arguments: called.update(arguments) or 0
+    )
+    command = ["find-portfolio", "rows.parquet", "-p", "store", "--trainer", "mine:fit"]
+    command += ["--label", "y", "--predict", "mine:predict", "--tune", "a=uniform(0, 1)"]
+    assert main([*command, "--backtest-time", "day", "--backtest-horizon", "7D"]) == 0
+    assert [called[name] for name in ("trainer", "label", "predict")] == [
+        "mine:fit", "y", "mine:predict",
+    ]  # fmt: skip
+    assert called["holdout"] == Backtest(time="day", horizon="7D")
 
 
 def test_without_a_holdout_there_is_nothing_to_compare_by(capsys):

@@ -18,7 +18,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 
 @pytest.fixture(scope="session")
-def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
+def started_production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
     """A server and a worker of a project folder, with all of prefect.yaml deployed."""
     folder = tmp_path_factory.mktemp("production")
     # The scheduler looks once a minute otherwise.
@@ -29,10 +29,17 @@ def production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]
         yield started
 
 
+@pytest.fixture(scope="module")
+def production(started_production: Production) -> Iterator[Production]:
+    """The same server and worker, which Prefect's settings name until the module's last test."""
+    with started_production.known():
+        yield started_production
+
+
 @pytest.fixture
 def second(production: Production, tmp_path: Path) -> Iterator[Project]:
     """Another folder, with a deployment and a work pool of its own on the same server."""
-    made = Project.create(tmp_path / "second", PREFECT_API_URL=production.api_url)
+    made = Project.create(tmp_path / "second", **production.access)
     (made.folder / "prefect.yaml").write_text(
         "deployments:\n"
         "  - {name: second, entrypoint: partwise.flows.map_partitions.map_partitions, "

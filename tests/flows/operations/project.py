@@ -8,18 +8,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import httpx
 import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State, StateType
-from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from partwise.flows.operations.services import Services
 
@@ -121,6 +122,10 @@ class Project:
         assert found is not None
         return found
 
+    @property
+    def password(self) -> str:
+        return (self.folder / ".partwise" / "password").read_text().strip()
+
     def log(self, name: str) -> str:
         return (self.folder / ".partwise" / f"{name}.log").read_text()
 
@@ -146,8 +151,9 @@ class Production:
         with ExitStack() as stack:
             stack.callback(project.down)
             project.up()
-            stack.enter_context(temporary_settings(updates={PREFECT_API_URL: api_url}))
-            client = stack.enter_context(get_client(sync_client=True))
+            with _known(api_url, project.password):
+                client = get_client(sync_client=True)
+            stack.enter_context(client)
             yield cls(
                 project=project,
                 client=client,
@@ -156,9 +162,34 @@ class Production:
                 ui_url=api_url.removesuffix("/api"),
             )
 
+    def known(self) -> AbstractContextManager[Any]:
+        """Prefect's settings of this process name this server, and no longer."""
+        return _known(self.api_url, self.project.password)
+
+    @property
+    def access(self) -> dict[str, str]:
+        """What others need to have in their environment."""
+        return {
+            "PREFECT_API_URL": self.api_url,
+            "PREFECT_API_AUTH_STRING": self.project.password,
+        }
+
+    @contextmanager
+    def browser(self, name: str) -> Iterator[httpx.Client]:
+        """A client that asks once, as browsers do, with all that the server wants of them."""
+        user, secret = self.project.password.split(":")
+        with httpx.Client(base_url=self.api_url, auth=(user, secret), timeout=PATIENCE_S) as client:
+            token = client.get("/csrf-token", params={"client": name}).json()["token"]
+            client.headers.update({"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": name})
+            yield client
+
     @property
     def store(self) -> str:
         return str(self.folder / "store")
+
+    def post(self, path: str, content: Mapping[str, Any]) -> Any:
+        """What the server answers to a question, with everything that it asks of who asks."""
+        return self.client._client.post(path, json=content).json()
 
     def run(
         self, deployment: str, parameters: Mapping[str, Any] | None = None, **options: Any
@@ -224,3 +255,8 @@ def processes_of(flow_run_id: UUID) -> list[psutil.Process]:
         except psutil.Error:
             continue
     return found
+
+
+def _known(api_url: str, password: str) -> AbstractContextManager[Any]:
+    names = {PREFECT_API_URL: api_url, PREFECT_API_AUTH_STRING: password}
+    return temporary_settings(updates=names)

@@ -28,19 +28,20 @@ from tests.flows.operations.project import Production, processes_of, wait_until
 pytestmark = pytest.mark.slow  # a Prefect server and a worker
 
 DEPLOYMENTS = (
-    "train-models/on-demand",
-    "find-portfolio/on-demand",
-    "train-distributed/on-demand",
-    "run-script/on-demand",
-    "run-inference/on-demand",
-    "map-partitions/on-demand",
-    "export-models/on-demand",
-    "validate-exports/on-demand",
-    "model-pipeline/on-demand",
-    "export-transformers/on-demand",
-    "scale-cluster/on-demand",
-    "model-pipeline/nightly",
-    "train-models/nightly",
+    "train-models/train",
+    "find-portfolio/find-portfolio",
+    "train-distributed/train-distributed",
+    "tune-model/tune",
+    "run-script/script",
+    "run-inference/infer",
+    "map-partitions/map",
+    "export-models/export",
+    "validate-exports/validate",
+    "model-pipeline/pipeline",
+    "export-transformers/transformers",
+    "scale-cluster/scale",
+    "model-pipeline/nightly-pipeline",
+    "train-models/nightly-train",
     "run-inference/after-training",
 )
 TRAINER = {"kind": "lightgbm", "label": "y", "features": ["x"], "rounds": 2, "min_rows": 1}
@@ -61,11 +62,14 @@ def test_every_deployment_is_there_and_described(production: Production) -> None
     for name in DEPLOYMENTS:
         found = production.client.read_deployment_by_name(name)
         assert found.enforce_parameter_schema
-        assert found.tags == ["partwise"]
+        assert found.tags[0] == "partwise"
+        assert found.tags[1] in ("on-demand", "nightly")
         assert found.work_pool_name == "partwise"
         assert found.job_variables["env"] == {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}
-        # The flow's own sentence, which the page of the deployment shows.
-        assert (found.description or "").splitlines()[0].endswith(".")
+        # What its page shows, and names that tell it apart in the list.
+        assert (found.description or "").endswith(".")
+        assert "\n" not in (found.description or "")
+    assert len({name.partition("/")[2] for name in DEPLOYMENTS}) == len(DEPLOYMENTS)
     types = {kind.slug for kind in production.client.read_block_types()}
     assert {"artifact-store", "local-cluster", "cuda-cluster", "remote-cluster"} <= types
 
@@ -73,14 +77,14 @@ def test_every_deployment_is_there_and_described(production: Production) -> None
 def test_an_unknown_parameter_is_refused_by_its_name(production: Production) -> None:
     parameters = production.small("unknown", function="mine:first_row", n_stores=3)
     with pytest.raises(PrefectHTTPStatusError, match="409") as caught:
-        production.run("map-partitions/on-demand", parameters)
+        production.run("map-partitions/map", parameters)
     assert "'n_stores' was unexpected" in caught.value.response.text
 
 
 def test_a_wrong_value_is_refused_by_its_field(production: Production) -> None:
     parameters = production.small("wrong", function="mine:first_row", null_keys="maybe")
     with pytest.raises(PrefectHTTPStatusError, match="409") as caught:
-        production.run("map-partitions/on-demand", parameters)
+        production.run("map-partitions/map", parameters)
     assert "null_keys" in caught.value.response.text
 
 
@@ -89,12 +93,12 @@ def test_deploying_again_makes_nothing_twice(production: Production) -> None:
     [automation] = client.read_automations_by_name(CRASH_AUTOMATION)
     said = production.project.cli("deploy")
     assert "30 2 * * * Europe/Amsterdam, off" in said
-    assert "event (run-inference after train-models/nightly), on" in said
+    assert "event (run-inference after train-models/nightly-train), on" in said
     assert ids(production) == before
     assert [one.id for one in client.read_automations_by_name(CRASH_AUTOMATION)] == [automation.id]
-    chain = client.read_automations_by_name("run-inference after train-models/nightly")
+    chain = client.read_automations_by_name("run-inference after train-models/nightly-train")
     assert len(chain) == 1
-    schedules = client.read_deployment_schedules(before["train-models/nightly"])
+    schedules = client.read_deployment_schedules(before["train-models/nightly-train"])
     assert [one.active for one in schedules] == [False]
 
 
@@ -102,7 +106,7 @@ def test_deploying_again_makes_nothing_twice(production: Production) -> None:
 def trained(production: Production) -> Run:
     """A training run that the API has started."""
     parameters = production.small("trained", trainer=TRAINER)
-    ended = production.wait(production.run("train-models/on-demand", parameters))
+    ended = production.wait(production.run("train-models/train", parameters))
     assert ended.state_name == "Completed", ended.state
     return Run.open("trained", production.store)
 
@@ -111,8 +115,8 @@ def test_each_flow_is_started_by_the_api(production: Production, trained: Run) -
     infer = production.small("inferred", training_run_id="trained")
     map_ = production.small("mapped", function="mine:first_row")
     started = [
-        production.run("run-inference/on-demand", infer),
-        production.run("map-partitions/on-demand", map_),
+        production.run("run-inference/infer", infer),
+        production.run("map-partitions/map", map_),
     ]
     assert [production.wait(run).state_name for run in started] == ["Completed"] * 2
     assert trained.counts == {"DONE": 8}
@@ -123,7 +127,7 @@ def test_each_flow_is_started_by_the_api(production: Production, trained: Run) -
 def test_a_wrong_type_is_refused_before_a_flow_run_is_made(production: Production) -> None:
     parameters = {**production.small("", function="mine:first_row"), "run_id": 7}
     with pytest.raises(PrefectHTTPStatusError, match="run_id"):
-        production.run("map-partitions/on-demand", parameters)
+        production.run("map-partitions/map", parameters)
 
 
 CALLER = """
@@ -132,7 +136,7 @@ from prefect.deployments import run_deployment
 
 waits = sys.argv[1] == "wait"
 run = run_deployment(
-    "map-partitions/on-demand", parameters=json.loads(sys.argv[2]), timeout=None if waits else 0
+    "map-partitions/map", parameters=json.loads(sys.argv[2]), timeout=None if waits else 0
 )
 print(run.id, run.state.name)
 """
@@ -141,7 +145,7 @@ print(run.id, run.state.name)
 def test_another_project_starts_a_run_and_waits_or_does_not(
     production: Production, tmp_path: Path
 ) -> None:
-    environment = {**production.project.environment, "PREFECT_API_URL": production.api_url}
+    environment = {**production.project.environment, **production.access}
 
     def call(how: str, run_id: str) -> list[str]:
         parameters = json.dumps(production.small(run_id, function="mine:first_row"))
@@ -167,9 +171,9 @@ def test_another_project_starts_a_run_and_waits_or_does_not(
 def test_a_run_id_at_work_is_refused_and_the_first_run_unharmed(production: Production) -> None:
     production.forget_words()
     parameters = production.small("only-once", function="mine:wait_for_word")
-    first = production.run("map-partitions/on-demand", parameters)
+    first = production.run("map-partitions/map", parameters)
     production.await_words(2)
-    second = production.wait(production.run("map-partitions/on-demand", parameters))
+    second = production.wait(production.run("map-partitions/map", parameters))
     assert second.state is not None
     assert second.state.is_failed()
     assert "'only-once'" in (second.state.message or "")
@@ -182,7 +186,7 @@ def test_a_run_id_at_work_is_refused_and_the_first_run_unharmed(production: Prod
 def test_cancelling_keeps_what_was_committed_and_leaves_no_process(production: Production) -> None:
     production.forget_words()
     parameters = production.small("cancelled", function="mine:wait_for_word")
-    flow_run = production.run("map-partitions/on-demand", parameters)
+    flow_run = production.run("map-partitions/map", parameters)
     production.await_words(2)
     asked = datetime.now(UTC)
     production.cancel(flow_run)
@@ -207,7 +211,7 @@ def test_cancelling_a_gang_ends_its_ranks_and_completes_the_run(production: Prod
         "gang": {"grace_s": 1},
         "cluster": {"workers": 2},
     }
-    flow_run = production.run("train-distributed/on-demand", parameters)
+    flow_run = production.run("train-distributed/train-distributed", parameters)
     production.await_words(2)
     production.cancel(flow_run)
     ended = production.wait(flow_run)
@@ -221,9 +225,9 @@ def test_cancelling_a_gang_ends_its_ranks_and_completes_the_run(production: Prod
 
 @pytest.fixture
 def soon(production: Production) -> Iterator[Callable[[], None]]:
-    """A schedule of train-models/nightly that does not wait for the night; call it to end it."""
+    """A schedule of nightly-train that does not wait for the night; call it to end it."""
     client = production.client
-    nightly = client.read_deployment_by_name("train-models/nightly")
+    nightly = client.read_deployment_by_name("train-models/nightly-train")
     # Whatever is due before the scheduler has looked is left out: then the next one counts.
     anchor = datetime.now(UTC) + timedelta(seconds=6)
     schedule = IntervalSchedule(interval=timedelta(seconds=20), anchor_date=anchor)
@@ -241,14 +245,14 @@ def test_a_schedule_starts_a_run_named_by_its_time_and_that_its_inference(
     production: Production, soon: Callable[[], None]
 ) -> None:
     def begun() -> list[FlowRun]:
-        runs = runs_of(production, "train-models/nightly")
+        runs = runs_of(production, "train-models/nightly-train")
         return [run for run in runs if run.state_name not in ("Scheduled", "Late")]
 
     failed = {
         "prefect.resource.id": "partwise.run.bad-night",
         "partwise.kind": "train",
         "partwise.status": "FAILURE",
-        "partwise.deployment": "train-models/nightly",
+        "partwise.deployment": "train-models/nightly-train",
     }
     emit_event("partwise.run.completed", failed, payload={"run_id": "bad-night"})
     run = wait_until(begun, "the scheduled run to begin")[0]

@@ -25,12 +25,12 @@ def test_twenty_flow_runs_at_once_on_postgresql(tmp_path: Path, dask_client: Cli
     with postgres(auth="trust") as server:
         url = server.bare_uri.replace("postgresql", "postgresql+asyncpg")
         project = Project.create(tmp_path / "project", PREFECT_SERVER_DATABASE_CONNECTION_URL=url)
-        with Production.of(project) as production:
+        with Production.of(project) as production, production.known():
             assert not (project.folder / ".partwise" / "prefect.db").exists()
             began = time.monotonic()
             names = [f"concurrent-{i:02d}" for i in range(FLOW_RUNS)]
             flow_runs = [
-                production.run("train-models/on-demand", production.small(name, **common))
+                production.run("train-models/train", production.small(name, **common))
                 for name in names
             ]
             ended = [production.wait(flow_run, PATIENCE_S) for flow_run in flow_runs]

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from typing import Any
 
-import httpx
 import pyarrow as pa
 import pytest
 from distributed import Scheduler, SchedulerPlugin
@@ -97,13 +96,13 @@ def everything(production: Production, bucket: LockedBucket) -> dict[str, bytes]
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
         found["database"] = "\n".join(connection.iterdump()).encode()
     for kind in ("flow_runs", "task_runs", "logs", "artifacts", "block_documents", "automations"):
-        found[f"api/{kind}"] = json.dumps(list(pages(production.api_url, kind))).encode()
+        found[f"api/{kind}"] = json.dumps(list(pages(production, kind))).encode()
     return found
 
 
-def pages(api_url: str, kind: str) -> Iterator[Any]:
+def pages(production: Production, kind: str) -> Iterator[Any]:
     seen = 0
-    while rows := httpx.post(f"{api_url}/{kind}/filter", json={"offset": seen}, timeout=60).json():
+    while rows := production.post(f"/{kind}/filter", {"offset": seen}):
         yield rows
         seen += len(rows)
 
@@ -114,7 +113,7 @@ def places(texts: dict[str, bytes], word: str) -> list[str]:
 
 def log_of(production: Production, run: FlowRun) -> str:
     chosen = {"logs": {"flow_run_id": {"any_": [str(run.id)]}}}
-    rows = httpx.post(f"{production.api_url}/logs/filter", json=chosen, timeout=60).json()
+    rows = production.post("/logs/filter", chosen)
     return "\n".join(row["message"] for row in rows)
 
 
@@ -124,11 +123,11 @@ def ended(production: Production, bucket: LockedBucket) -> dict[str, FlowRun]:
     document = production.client.read_block_document_by_name("locked", "artifact-store")
     by_slug = {"$ref": {"block_document_slug": "artifact-store/wrong"}}
     started = {
-        name: production.run("train-models/on-demand", training(production, name, store))
+        name: production.run("train-models/train", training(production, name, store))
         for name, store in {"by-name": "artifact-store/locked", "by-slug": by_slug}.items()
     }
     masked = training(production, "masked", ArtifactStore.load("locked"))
-    asked = run_deployment("train-models/on-demand", parameters=masked, timeout=0)
+    asked = run_deployment("train-models/train", parameters=masked, timeout=0)
     started["masked"] = asked.id
     production.wait(started["by-name"])
     LocalCluster(workers=1).save("one")
@@ -136,7 +135,7 @@ def ended(production: Production, bucket: LockedBucket) -> dict[str, FlowRun]:
     parameters["serde"] = "pickle"
     parameters["store"] = {"$ref": {"block_document_id": str(document.id)}}
     parameters["cluster"] = {"$ref": {"block_document_slug": "local-cluster/one"}}
-    started["by-id"] = production.run("run-inference/on-demand", parameters)
+    started["by-id"] = production.run("run-inference/infer", parameters)
     return {name: production.wait(flow_run_id) for name, flow_run_id in started.items()}
 
 

@@ -4,7 +4,10 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from uuid import UUID
 
 import psutil
 import pytest
@@ -49,7 +52,7 @@ def test_without_a_prefect_yaml_it_says_where_to_get_one(project: Project) -> No
     (project.folder / "prefect.yaml").unlink()
     said = project.cli("up", code=2)
     assert "There is no prefect.yaml in" in said
-    assert "pip installs none" in said
+    assert "`partwise init NAME` makes a project with one" in said
 
 
 def test_a_server_that_is_named_and_silent_is_not_replaced(project: Project) -> None:
@@ -96,7 +99,7 @@ def test_up_twice_starts_nothing_twice_and_leaves_schedules_as_they_were_switche
 ) -> None:
     before = production.project.services()
     client = production.client
-    nightly = client.read_deployment_by_name("train-models/nightly").id
+    nightly = client.read_deployment_by_name("train-models/nightly-train").id
     [schedule] = client.read_deployment_schedules(nightly)
     assert not schedule.active
     client.update_deployment_schedule(nightly, schedule.id, active=True)
@@ -122,6 +125,41 @@ def test_the_server_keeps_its_own_database_and_is_heard_on_loopback_only(
         if connection.status == psutil.CONN_LISTEN
     }
     assert heard == {"127.0.0.1"}
+
+
+def test_forms_that_are_sent_at_once_all_make_their_flow_runs(production: Production) -> None:
+    """SQLite lets one write at a time, and no browser repeats a request that is refused."""
+    deployment = production.client.read_deployment_by_name("map-partitions/map").id
+    asked = {
+        "parameters": {"data": "rows.parquet", "partition_by": "k", "function": "mine:f"},
+        "state": {"type": "SCHEDULED", "state_details": {"scheduled_time": "2999-01-01T00:00:00Z"}},
+    }
+
+    def send(_: int) -> int:
+        # Prefect's own client would repeat what is refused.
+        with production.browser(f"form-{threading.get_ident()}") as client:
+            answer = client.post(f"/deployments/{deployment}/create_flow_run", json=asked)
+        made.append(answer.json().get("id"))
+        return answer.status_code
+
+    made: list[str | None] = []
+    with ThreadPoolExecutor(8) as threads:
+        statuses = list(threads.map(send, range(24)))
+    for flow_run_id in filter(None, made):
+        production.client.delete_flow_run(UUID(flow_run_id))
+    assert statuses == [201] * 24
+
+
+def test_a_request_within_another_one_does_not_wait_for_it(production: Production) -> None:
+    # To pause a queue, Prefect's server opens a second transaction within the first.
+    queue = production.client._client.post("/work_pools/partwise/queues/", json={"name": "nested"})
+    assert queue.status_code == 201, queue.text
+    began = time.monotonic()
+    path = "/work_pools/partwise/queues/nested"
+    paused = production.client._client.patch(path, json={"is_paused": True})
+    assert paused.status_code == 204, paused.text
+    assert time.monotonic() - began < 30
+    production.client._client.delete(path)
 
 
 def test_another_port_is_refused_while_it_runs(production: Production) -> None:

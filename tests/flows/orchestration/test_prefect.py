@@ -26,7 +26,6 @@ from prefect.client.schemas.filters import (
     TaskRunFilterFlowRunId,
 )
 from prefect.client.schemas.objects import FlowRun, TaskRun
-from prefect.settings import PREFECT_API_URL
 
 from partwise.blocks import ArtifactStore
 from partwise.engine.options import ExecutionOptions
@@ -241,13 +240,17 @@ def script_environment(home: Path) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_a_plain_script_runs_with_an_embedded_server(tmp_path) -> None:
+@pytest.mark.parametrize("is_embedded", [False, True], ids=["direct", "embedded"])
+def test_a_plain_script_runs_where_no_server_is_named(tmp_path, is_embedded) -> None:
     """It has no guard against being imported, as short scripts have none."""
+    environment = script_environment(tmp_path / "prefect")
+    if is_embedded:
+        environment["PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"] = "true"
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, script, tmp_path / "store", "", "0"],
-        env=script_environment(tmp_path / "prefect"),
+        env=environment,
         capture_output=True,
         text=True,
         timeout=300,
@@ -257,6 +260,9 @@ def test_a_plain_script_runs_with_an_embedded_server(tmp_path) -> None:
     assert done.stdout == "the last words: SUCCESS {'DONE': 20}\n"
     assert "Traceback" not in done.stderr
     assert "Error" not in done.stderr
+    # A person sees the same lines.
+    assert re.search(r"INFO +\| Flow run 'outlives' - Run outlives: 60 rows in 20", done.stderr)
+    assert (tmp_path / "prefect" / "prefect.db").exists() is is_embedded
 
 
 @contextmanager
@@ -297,8 +303,7 @@ def test_a_run_outlives_the_server(prefect_server, dask_client, tmp_path) -> Non
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     store = tmp_path / "store"
-    # Behind the tests of production, in one process, Prefect's settings still name their server.
-    with way_to(urlsplit(PREFECT_API_URL.value()).port or 0) as (port, end_it):
+    with way_to(urlsplit(prefect_server).port or 0) as (port, end_it):
         environment = script_environment(tmp_path / "prefect") | {
             "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
             "PREFECT_CLIENT_MAX_RETRIES": "0",

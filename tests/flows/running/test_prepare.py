@@ -45,7 +45,7 @@ from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
-from partwise.trainers import Best, LightGBMTrainer, Linear
+from partwise.trainers import Best, LightGBMTrainer, Linear, Mean, Tuned
 from partwise.transformers.collection import TransformersExport
 from tests.run_maker import RunMaker
 
@@ -70,6 +70,35 @@ def test_a_candidate_without_its_library_is_refused(monkeypatch):
     environment = ResolvedEnvironment(name="mine", python="3.11", platform="linux")
     request = replace(REQUEST, packages=environment)
     assert prepare_training(open_source(ROWS), "key", trainer, request)
+
+
+class WithLibraries:
+    """A user's trainer, who calls something of his own `libraries`."""
+
+    def __init__(self, libraries):
+        self.libraries = libraries
+
+    def __call__(self, data, context):
+        return None
+
+
+@pytest.mark.parametrize("libraries", [7, "sales", ("nowhere.at.all",), {"books": ["a.b"]}])
+def test_what_a_user_calls_libraries_is_not_looked_at(libraries):
+    own = WithLibraries(libraries)
+    tuned = Tuned(own, {"a": 1}, label="sales")
+    for trainer in (own, tuned, Best([own, Mean(label="sales"), tuned])):
+        plan = prepare_training(open_source(ROWS), "key", trainer, REQUEST)
+        assert not {"library nowhere", "library sales"} & set(plan.intent.code_parts)
+
+
+def test_a_module_within_a_library_is_looked_for_by_the_library():
+    class Nested(Mean):
+        @property
+        def libraries(self):
+            return ("nowhere.at.all",)
+
+    with pytest.raises(InputError, match=r"The trainer needs nowhere.at.all, which is not inst"):
+        prepare_training(open_source(ROWS), "key", Nested(label="sales"), REQUEST)
 
 
 def test_nothing_of_prefect_is_needed():

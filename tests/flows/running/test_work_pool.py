@@ -149,8 +149,16 @@ def test_a_paused_pool_and_a_paused_queue_are_refused(client, pool, call) -> Non
 def test_a_pool_without_the_deployment_or_with_several_is_refused(pool, call) -> None:
     with pytest.raises(InputError, match=r"no deployment of map-partitions.*partwise deploy"):
         call(pool(deployments=()))
-    with pytest.raises(InputError, match=r"several deployments.*/a-.*/b-.*Name the one"):
+    with pytest.raises(InputError, match=r"several deployments.*/a-.*/b-.*Give the one"):
         call(pool(deployments=("a", "b")))
+
+
+def test_of_several_deployments_the_one_that_is_on_demand_is_taken(client, pool, call) -> None:
+    name = pool(deployments=("nightly",))
+    flow_id = client.create_flow(map_partitions)
+    client.create_deployment(flow_id, f"map-{name}", work_pool_name=name, tags=["on-demand"])
+    with pytest.raises(RunCancelled):
+        call(name, Cancelled())
 
 
 def test_without_a_server_it_says_which_address_is_missing(call) -> None:
@@ -308,7 +316,7 @@ def _configuration(template: dict[str, Any], values: dict[str, Any]) -> Any:
 
 
 def test_without_a_worker_it_says_so_and_waits(client, pool, call, caplog) -> None:
-    caplog.set_level(logging.INFO, "partwise")
+    caplog.set_level(logging.INFO, "prefect.flow_runs")
     name = pool()
     with pytest.raises(RunCancelled, match="'nobody' was cancelled before it began"):
         call(name, Cancelled(), run_id="nobody")
@@ -319,7 +327,7 @@ def test_a_flow_run_that_does_not_begin_says_what_it_waits_for(
     client, pool, call, caplog, monkeypatch
 ) -> None:
     monkeypatch.setattr("partwise.flows.orchestration.flow_run_lines.FIRST_LINE_S", 0.2)
-    caplog.set_level(logging.INFO, "partwise")
+    caplog.set_level(logging.INFO, "prefect.flow_runs")
     name = pool()
 
     def pause(_: UUID) -> None:

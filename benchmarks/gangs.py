@@ -1,7 +1,7 @@
 """One big model: gangs, beside one process on the same path and the libraries' Dask front ends.
 
-    python benchmarks/distributed.py [--rows 6_000_000] [--rounds 10] [--turns 3]
-    python benchmarks/distributed.py --trips 40_000 [--turns 3]
+    python benchmarks/gangs.py [--rows 6_000_000] [--rounds 10] [--turns 3]
+    python benchmarks/gangs.py --trips 40_000 [--turns 3]
 
 The first trains on rows x 20 float32 with 500,000 rows of validation. The second is shaped like use
 case 8 of TPCx-AI, the classification of shopping trips: orders, line items and products are joined
@@ -13,7 +13,6 @@ the highest anonymous memory of all processes of a contestant and of the largest
 largest rank, else the largest Dask worker).
 """
 
-# ruff: noqa: E402 (this script has the name of a library that it needs)
 import argparse
 import hashlib
 import json
@@ -28,8 +27,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-sys.path[:] = [path for path in sys.path if Path(path).resolve() != Path(__file__).resolve().parent]
 
 import duckdb
 import numpy as np

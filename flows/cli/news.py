@@ -1,0 +1,44 @@
+"""What is logged while a command works, as plain lines on stderr."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from partwise.flows.cli.output import tell
+
+FLOWS = Path(__file__).parents[1]
+
+
+@contextmanager
+def shown(name: str) -> Iterator[None]:
+    """Show what a logger is given, for the time of the block.
+
+    Args:
+        name: The logger's: "partwise", whose news are shown too, or one of Prefect's.
+    """
+    logger, handler = logging.getLogger(name), _Lines()
+    level = logger.level
+    if name == "partwise":
+        logger.setLevel(logging.INFO)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Lines(logging.Handler):
+    """Writes to stderr as it is at that moment: a progress bar replaces it for a time."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from partwise.flows.orchestration.summary_log import is_summary
+
+        # Prefect logs under the same name as flows do, and the files of flows are in this folder.
+        if record.name.startswith("prefect") and not Path(record.pathname).is_relative_to(FLOWS):
+            return
+        if is_summary(record):
+            return  # the command prints it
+        prefix = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
+        tell(f"{prefix}{record.getMessage()}")

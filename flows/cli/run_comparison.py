@@ -1,0 +1,164 @@
+"""`partwise runs compare`: did a second run do better than a first one, and where."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from rich.text import Text
+
+from partwise.errors import InputError
+from partwise.flows.cli import output
+from partwise.flows.cli.options import Json, StoreUrl
+from partwise.formatting import STYLES, counted, number
+from partwise.reports.comparison import Comparison, MetricChange, compare_runs
+from partwise.runs.local_file import check_free, new_file
+from partwise.runs.run import Run
+
+MOST_METRICS = 100
+MOST_KEYS = 5
+
+
+def compare(
+    before: Annotated[str, Parameter(name="A")],
+    after: Annotated[str, Parameter(name="B")],
+    /,
+    *,
+    to: Path | None = None,
+    in_browser: Annotated[bool, Parameter(name="--open")] = False,
+    force: bool = False,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Compare the metrics of two runs, key by key: for how many B is better than A.
+
+    Which values of a metric are better is told by its name, such as rmse or auc. Of others, where B
+    has the lower and where the higher value is counted.
+
+    Args:
+        before: The ID of a run.
+        after: That of another one, with keys of the same names and classes.
+        to: Write it to this .html file as well, with a picture of each metric.
+        in_browser: Open that page in a browser.
+        force: Replace a file that is there.
+        store: A folder, or a URL such as s3://bucket/folder, which has both.
+        as_json: Print a JSON object.
+    """
+    if as_json and (to is not None or in_browser):
+        raise InputError("--json prints the numbers: give --to and --open without it.")
+    if to is not None and to.suffix.lower() != ".html":
+        raise InputError(f"--to {str(to)!r}: name a file that ends in .html.")
+    if to is not None:
+        check_free(to, overwrite=force)
+    first, second = Run.open(before, store), Run.open(after, store)
+    found = compare_runs(first, second)
+    if as_json:
+        output.print_json(_record(first, second, found))
+        return 0
+    output.print_fields(
+        {
+            "A": _run_text(first),
+            "B": _run_text(second),
+            "partitions": _partitions(found),
+            **_other_fields(found),
+        }
+    )
+    _print_metrics(found.metrics)
+    if to is not None or in_browser:
+        _write_page(first, second, to, force=force, in_browser=in_browser)
+    return 0
+
+
+def _write_page(first: Run, second: Run, to: Path | None, *, force: bool, in_browser: bool) -> None:
+    from partwise.flows.cli.open import open_page
+    from partwise.reports.comparison_page import render_comparison
+
+    page = render_comparison(first, second)
+    if to is not None:
+        with new_file(to, overwrite=force) as temporary:
+            temporary.write_bytes(page.encode())
+        output.console().print(f"page: {to}", markup=False)
+    if in_browser:
+        open_page("page", f"{first.run_id}-{second.run_id}.html", page)
+
+
+def _run_text(run: Run) -> Text:
+    text = Text(f"{run.run_id}  ").append(run.status.value, STYLES[run.status])
+    counts = ", ".join(f"{count:,} {status}" for status, count in sorted(run.counts.items()))
+    return text.append(f"  {counts or 'no partitions'}")
+
+
+def _partitions(found: Comparison) -> str:
+    lines = [f"{found.in_both:,} in both"]
+    for keys, name in ((found.only_before, "A"), (found.only_after, "B")):
+        if keys:
+            more = f" and {len(keys) - MOST_KEYS:,} more" if len(keys) > MOST_KEYS else ""
+            lines.append(f"{len(keys):,} in {name} alone: {'; '.join(keys[:MOST_KEYS])}{more}")
+    return "\n".join(lines)
+
+
+def _other_fields(found: Comparison) -> dict[str, Text | str]:
+    fields: dict[str, Text | str] = {}
+    if found.statuses:
+        fields["status"] = Text("\n").join(
+            Text(f"{count:,} ")
+            .append(one, STYLES.get(one))
+            .append(" in A, ")
+            .append(other, STYLES.get(other))
+            .append(" in B")
+            for one, other, count in found.statuses
+        )
+    for names, where in ((found.metrics_only_before, "A"), (found.metrics_only_after, "B")):
+        if names:
+            more = f" and {len(names) - MOST_KEYS:,} more" if len(names) > MOST_KEYS else ""
+            fields[f"in {where} alone"] = f"metrics {', '.join(names[:MOST_KEYS])}{more}"
+    return fields
+
+
+def _print_metrics(metrics: Sequence[MetricChange]) -> None:
+    out = output.console()
+    if not metrics:
+        out.print("No metric has values in both.")
+        return
+    known = [metric for metric in metrics if metric.better is not None]
+    others = [metric for metric in metrics if metric.better is None]
+    heads = ("partitions", "median a", "median b", "change")
+    if known:
+        out.print()
+        rows = [
+            (*_row(each), each.improved, each.worsened, each.equal, f"{each.better} is better")
+            for each in known[:MOST_METRICS]
+        ]
+        output.print_table(("metric", *heads, "b better", "b worse", "equal", ""), rows)
+    if others:
+        out.print()
+        rows = [
+            (*_row(each), each.lower, each.higher, each.equal) for each in others[:MOST_METRICS]
+        ]
+        output.print_table(("metric", *heads, "b lower", "b higher", "equal"), rows)
+    if left := sum(max(0, len(each) - MOST_METRICS) for each in (known, others)):
+        out.print(f"and {counted(left, 'more metric')} (--json has all)")
+
+
+def _row(change: MetricChange) -> tuple[Any, ...]:
+    medians = (change.median_before, change.median_after, change.median_change)
+    texts = ["" if value != value else number(value) for value in medians]
+    return change.metric, change.count, *texts
+
+
+def _record(before: Run, after: Run, found: Comparison) -> dict[str, Any]:
+    record = asdict(found)
+    record["metrics"] = [
+        {**asdict(each), "improved": each.improved, "worsened": each.worsened, "equal": each.equal}
+        for each in found.metrics
+    ]
+    record["statuses"] = [
+        {"before": one, "after": other, "count": count} for one, other, count in found.statuses
+    ]
+    names = {"before": before.run_id, "after": after.run_id}
+    return {**names, **{key: _listed(value) for key, value in record.items()}}
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value

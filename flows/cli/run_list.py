@@ -1,0 +1,152 @@
+"""`partwise runs list`: the runs in a store, or those of them that one looks for."""
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from partwise.errors import InputError
+from partwise.flows.cli import output, run_output
+from partwise.flows.cli.options import Json, StoreUrl
+from partwise.outcomes import PartitionStatus
+from partwise.runs.contents import list_runs
+from partwise.runs.documents import RunKind
+from partwise.runs.run import Run
+from partwise.store.store import Store
+
+READERS = 8
+Status = Literal[
+    "SUCCESS", "PARTIAL_FAILURE", "FAILURE", "SKIPPED", "CANCELLED", "IN_PROGRESS", "UNREADABLE"
+]
+
+_ALWAYS = (PartitionStatus.DONE, PartitionStatus.SKIPPED, PartitionStatus.FAILED)
+"""Partitions of these statuses are counted in a column of their own, also where there are none."""
+_AGE = re.compile(r"(\d+)\s*(min|h|d|w)")
+_UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def print_runs(
+    *,
+    name: str = "*",
+    kind: tuple[RunKind, ...] = (),
+    status: tuple[Status, ...] = (),
+    since: str = "",
+    limit: Annotated[int, Parameter(validator=Number(gte=1))] = 50,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """List the runs in a store, newest first.
+
+    A run that cannot be read is UNREADABLE, and the reason stands below; the others are listed all
+    the same, and the exit code stays 0.
+
+    Args:
+        name: Those whose ID is of this pattern, such as "nightly-*".
+        kind: Those of this kind; may be repeated.
+        status: Those that stand so; may be repeated.
+        since: Those that were begun since then: 2026-11-20, 2026-11-20T18:00 (UTC), or 90min, 12h,
+            7d, 2w ago.
+        limit: The most runs to list.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object per run.
+    """
+    wanted = _Wanted(kind, status, _moment(since) if since else None)
+    opened = Store.parse(store)
+    there = list_runs(opened)
+    names = [each for each in there if fnmatchcase(each, name)]
+    with ThreadPoolExecutor(READERS) as readers:
+        records = list(readers.map(lambda each: _record(each, opened), names))
+    records = [record for record in records if wanted.has(record)]
+    records.sort(key=_began, reverse=True)
+    if as_json:
+        for record in records[:limit]:
+            output.print_json(record)
+        return 0
+    out = output.console()
+    if not there:
+        out.print(f"There are no runs in {opened.url}.", markup=False)
+        return 0
+    if not records:
+        how_many = "The only run" if len(there) == 1 else f"None of the {len(there):,} runs"
+        verb = "is not" if len(there) == 1 else "is"
+        out.print(f"{how_many} in {opened.url} {verb} one of those.", markup=False)
+        return 0
+    _print_table(records[:limit])
+    for record in records[:limit]:
+        if "error" in record:
+            out.print(f"{record['run_id']}: {record['error']}", markup=False)
+    if len(records) > limit:
+        out.print(f"and {len(records) - limit:,} older (--limit)")
+    return 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Which runs are listed; an empty tuple and None are fulfilled by all."""
+
+    kinds: Sequence[RunKind]
+    statuses: Sequence[Status]
+    since: dt.datetime | None
+
+    def has(self, record: Mapping[str, Any]) -> bool:
+        began = record["started_at"] or record["created_at"]
+        return (
+            (not self.kinds or record["kind"] in self.kinds)
+            and (not self.statuses or record["status"] in self.statuses)
+            and (self.since is None or (began is not None and began >= self.since))
+        )
+
+
+def _moment(text: str) -> dt.datetime:
+    """Return the moment that a text stands for.
+
+    Raises:
+        InputError: It is neither a moment nor an age.
+    """
+    if age := _AGE.fullmatch(text.strip()):
+        try:
+            return dt.datetime.now(dt.UTC) - dt.timedelta(**{_UNITS[age[2]]: int(age[1])})
+        except OverflowError:
+            return dt.datetime.min.replace(tzinfo=dt.UTC)
+    try:
+        moment = dt.datetime.fromisoformat(text.strip())
+    except ValueError as error:
+        raise InputError(
+            f"--since {text!r} is no moment: write 2026-11-20, 2026-11-20T18:00, or an age such as "
+            "90min, 12h, 7d or 2w."
+        ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def _record(run_id: str, store: Store) -> dict[str, Any]:
+    """Return a run as a JSON line has it, also where its documents cannot be read."""
+    try:
+        return run_output.run_record(Run.open(run_id, store))
+    except Exception as error:
+        # Whatever is wrong with one run, the others are to be seen.
+        none = dict.fromkeys(("kind", "created_at", "started_at"))
+        why = output.why_unreadable(error)
+        return {"run_id": run_id, **none, "status": "UNREADABLE", "error": why}
+
+
+def _began(record: Mapping[str, Any]) -> str:
+    return str(record["started_at"] or record["created_at"] or "")
+
+
+def _print_table(records: Sequence[Mapping[str, Any]]) -> None:
+    seen = {name for record in records for name in record.get("counts", {})}
+    statuses = [each.value for each in PartitionStatus if each in _ALWAYS or each.value in seen]
+    heads = [status.lower().replace("_", " ") for status in statuses]
+    rows = []
+    for record in records:
+        counts = record.get("counts", {})
+        by_status = [counts.get(status, 0) for status in statuses]
+        head = (record["run_id"], record["kind"], record["status"], sum(counts.values()))
+        rows.append((*head, *by_status, record["started_at"] or record["created_at"]))
+    output.print_table(("run", "kind", "status", "partitions", *heads, "began (UTC)"), rows)

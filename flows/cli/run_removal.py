@@ -1,0 +1,98 @@
+"""`partwise runs rm`: delete runs with all that they hold."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from partwise.errors import InputError
+from partwise.flows.cli import output
+from partwise.flows.cli.exit_codes import FAILURE
+from partwise.flows.cli.options import Json, RunId, StoreUrl
+from partwise.formatting import counted, size
+from partwise.runs.documents import run_path
+from partwise.runs.removal import Removal, Use, measure, remove_run, uses_of
+from partwise.store.lease import check_nobody_works
+from partwise.store.store import Store
+
+MOST_USES = 10
+
+
+def remove_runs(
+    *run_ids: RunId,
+    yes: Annotated[bool, Parameter(name="--yes", alias="-y")] = False,
+    store: StoreUrl = "artifacts",
+    as_json: Json = False,
+) -> int:
+    """Delete runs: their models, predictions, logs and reports.
+
+    A run that a process works on is refused. Runs that use these are named first, and stay: what
+    they have made is theirs, but they cannot be resumed or repeated any more. The run ID can be
+    begun again, for the same kind of run and keys.
+
+    Args:
+        run_ids: The IDs of the runs.
+        yes: Do not ask.
+        store: A folder, or a URL such as s3://bucket/folder.
+        as_json: Print a JSON object per run; goes with --yes.
+    """
+    if not run_ids:
+        raise InputError("Name the runs to delete: partwise runs rm RUN...")
+    names = list(dict.fromkeys(run_ids))
+    opened = Store.parse(store)
+    # All are looked at before the first is deleted.
+    found = {name: measure(opened, name) for name in names}
+    for name in names:
+        check_nobody_works(opened, run_path(name))
+    uses = {name: _others(uses_of(opened, name), names) for name in names}
+    if not as_json:
+        _print(found, uses)
+    if not yes and not _is_sure(names):
+        output.tell("nothing was deleted")
+        return FAILURE
+    for name in names:
+        removed = remove_run(opened, name, found[name])
+        _print_removed(name, removed, uses[name], as_json)
+    return 0
+
+
+def _others(uses: Sequence[Use], names: Sequence[str]) -> list[Use]:
+    return [use for use in uses if use.run_id not in names]
+
+
+def _print(found: Mapping[str, Removal], uses: Mapping[str, Sequence[Use]]) -> None:
+    out = output.console()
+    for name, removal in found.items():
+        files = f"{counted(removal.files, 'file')}, {size(removal.size_bytes)}"
+        out.print(f"{name}: {files}", markup=False)
+        for use in uses[name][:MOST_USES]:
+            state = ", at work" if use.is_at_work else ""
+            how = "uses its models" if use.how == "its models" else "names it in its call"
+            out.print(f"  {use.run_id} ({use.kind}{state}) {how}", markup=False)
+        if (more := len(uses[name]) - MOST_USES) > 0:
+            out.print(f"  and {counted(more, 'more run')}")
+
+
+def _is_sure(names: Sequence[str]) -> bool:
+    """Ask whoever sits there.
+
+    Raises:
+        InputError: Nobody does.
+    """
+    what = f"the run {names[0]}" if len(names) == 1 else f"these {len(names)} runs"
+    if not sys.stdin.isatty():
+        raise InputError(f"Deleting {what} cannot be undone: say --yes.")
+    sys.stdout.flush()
+    sys.stderr.write(f"Delete {what}? This cannot be undone. [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _print_removed(name: str, removed: Removal, uses: Sequence[Use], as_json: bool) -> None:
+    if as_json:
+        used_by = [use.run_id for use in uses]
+        record = {"run_id": name, "files": removed.files, "size_bytes": removed.size_bytes}
+        output.print_json({**record, "used_by": used_by})
+        return
+    output.console().print(f"{name}: deleted", markup=False)

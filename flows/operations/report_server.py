@@ -1,0 +1,131 @@
+"""The reports of runs, for the links in Prefect's UI: a server that `partwise up` starts.
+
+It answers to signed links only, each of which opens one report (`partwise.reports.links`). The
+report is made anew from the run, never taken from the store: whoever can write there could have
+put any page in its place. It comes with headers by which a browser runs nothing in it, loads
+nothing for it, and shows it within no other page.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from html import escape
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import urlsplit
+
+from partwise.formatting import visible
+from partwise.processes import python_words
+from partwise.reports.links import SECRET, read_link
+from partwise.reports.page_process import REFUSED
+
+AT_ONCE = 2
+"""Reports that are made at the same time; others wait."""
+RENDER_TIMEOUT_S = 120.0
+REQUEST_TIMEOUT_S = 10.0
+_HEADERS = {
+    "Content-Type": "text/html; charset=utf-8",
+    "Content-Security-Policy": (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        "form-action 'none'; frame-ancestors 'none'; sandbox"
+    ),
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    # The address is what opens the report.
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_PAGE = (
+    '<!DOCTYPE html><html lang="en"><meta charset="utf-8"><title>{title} · partwise</title>'
+    '<body style="font-family: system-ui, sans-serif; max-width: 40rem; margin: 4rem auto">'
+    "<h1>{title}</h1><p>{text}</p></body></html>"
+)
+_NO_LINK = (
+    "This address opens no report. Links to reports are in the artifacts of flow runs, in "
+    "Prefect's UI; they hold until the password of its server is changed."
+)
+
+
+class ReportServer(ThreadingHTTPServer):
+    """Serves reports on the loopback address."""
+
+    daemon_threads = True
+
+    def __init__(self, port: int, secret: str) -> None:
+        super().__init__(("127.0.0.1", port), _Request)
+        self.secret = secret
+        self.turn = threading.BoundedSemaphore(AT_ONCE)
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: ReportServer
+    server_version = "partwise"
+    sys_version = ""
+    timeout = REQUEST_TIMEOUT_S
+
+    def do_GET(self) -> None:
+        """Answer a browser: with the report, or a page that says why there is none."""
+        link = read_link(self.path, self.server.secret)
+        if link is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "No such report", _NO_LINK)
+            return
+        run_id, store = link
+        with self.server.turn:
+            page, reason = _render(run_id, store)
+        if page is None:
+            self._refuse(HTTPStatus.NOT_FOUND, f"No report of {run_id}", reason)
+            return
+        self._answer(HTTPStatus.OK, page)
+
+    def _refuse(self, status: HTTPStatus, title: str, text: str) -> None:
+        page = _PAGE.format(title=escape(visible(title)), text=escape(visible(text)))
+        self._answer(status, page.encode())
+
+    def _answer(self, status: HTTPStatus, page: bytes) -> None:
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(page)))
+        self.end_headers()
+        self.wfile.write(page)
+
+    def log_message(self, *words: Any) -> None:
+        """Log nothing: the address of a request is what opens a report."""
+
+
+def _render(run_id: str, store: dict[str, str]) -> tuple[bytes | None, str]:
+    """Return the report of a run, or the reason why there is none."""
+    wanted = json.dumps({"run_id": run_id, "store": store})
+    environment = {name: value for name, value in os.environ.items() if name != SECRET}
+    try:
+        done = subprocess.run(  # noqa: S603 (our own arguments)
+            python_words("partwise.reports.page_process", wanted),
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=RENDER_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"It could not be made within {RENDER_TIMEOUT_S:.0f} seconds."
+    if done.returncode == 0:
+        return done.stdout, ""
+    said = done.stderr.decode(errors="replace").strip()
+    if done.returncode != REFUSED:
+        sys.stderr.write(f"{said}\n")
+        return None, "It could not be made: .partwise/reports.log says why."
+    return None, said
+
+
+def main() -> None:
+    """Serve at the URL that is this process's argument, until it is ended."""
+    port = urlsplit(sys.argv[1]).port or 0
+    ReportServer(port, os.environ[SECRET]).serve_forever()
+
+
+if __name__ == "__main__":
+    main()

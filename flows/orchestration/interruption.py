@@ -1,0 +1,148 @@
+"""The end of a flow run that is interrupted: within ten seconds, whatever hangs by then.
+
+A store, a scheduler or Prefect's server may not answer while a cancelled run tidies up. What waits
+for it on the main thread is then interrupted again, as an impatient person does it with Ctrl-C.
+"""
+
+import multiprocessing
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+END_S = 5.5
+"""For so long a run that is interrupted may tidy up."""
+PRESS_S = 0.25
+
+_current: "Interruption | None" = None
+
+
+class Interruption:
+    """What follows on the first interrupt of a flow's call on the main thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._has_begun = False
+        self._is_over = threading.Event()
+        self._allowed_s = END_S
+        self.has_pressed = False
+        """Whether something hung, and was interrupted."""
+
+    def begin(self) -> None:
+        """Note that the call was interrupted; the first time counts."""
+        with self._lock:
+            if self._has_begun:
+                return
+            self._has_begun = True
+        threading.Thread(target=self._press, daemon=True, name="partwise-interruption").start()
+
+    def allow(self, seconds: float) -> None:
+        """Give the call more time than it has anyhow."""
+        self._allowed_s += seconds
+
+    def end(self) -> None:
+        """Note that the call has come to its end."""
+        self._is_over.set()
+
+    def _press(self) -> None:
+        waited_s = 0.0
+        while waited_s < self._allowed_s:
+            if self._is_over.wait(PRESS_S):
+                return
+            waited_s += PRESS_S
+        self.has_pressed = True
+        while not self._is_over.wait(PRESS_S):
+            # What closes a cluster waits for these.
+            for process in multiprocessing.active_children():
+                if process.name.startswith("Dask Worker"):
+                    process.kill()
+            # A real signal: it also ends a wait for a lock or a socket.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+@contextmanager
+def interruption() -> Iterator[Interruption]:
+    """Give what follows on an interrupt of this call, or of the one that it is part of."""
+    global _current
+    if _current is not None or threading.current_thread() is not threading.main_thread():
+        # Signals are those of the main thread; elsewhere nobody presses.
+        yield _current or Interruption()
+        return
+    _current = Interruption()
+    try:
+        yield _current
+    finally:
+        _current.end()
+        _current = None
+
+
+def allow(seconds: float) -> None:
+    """Give the call at work, if it is interrupted, more time than it has anyhow."""
+    if _current is not None:
+        _current.allow(seconds)
+
+
+@dataclass(slots=True)
+class Work:
+    """What is known of the work of a call."""
+
+    has_begun: bool = False
+    """Whether a run may have been begun: until then there is nothing to go on with."""
+
+
+_work: ContextVar[Work | None] = ContextVar("partwise_work", default=None)
+
+
+@contextmanager
+def watched_work() -> Iterator[Work]:
+    """Give what is known of the work of this call, or of the one that it is part of."""
+    outer = _work.get()
+    work = outer or Work()
+    token = _work.set(work)
+    try:
+        yield work
+    finally:
+        _work.reset(token)
+
+
+def note_work() -> None:
+    """Note that the call at work is about to begin a run, or a generation of one."""
+    if (work := _work.get()) is not None:
+        work.has_begun = True
+
+
+@contextmanager
+def noticed() -> Iterator[None]:
+    """Notice Ctrl-C and SIGTERM, which then do what they would do without us.
+
+    Not around the whole call: Prefect takes SIGTERM for itself after that has begun.
+    """
+    interruption = _current
+    if interruption is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    earlier: dict[int, Any] = {
+        number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+
+    def handler(act: Callable[[int, FrameType | None], Any]) -> Any:
+        def handle(number: int, frame: FrameType | None) -> None:
+            interruption.begin()
+            act(number, frame)
+
+        return handle
+
+    # One that is no function (SIG_IGN, SIG_DFL) does not come here.
+    taken = {number: handler(act) for number, act in earlier.items() if callable(act)}
+    for number, handle in taken.items():
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number, handle in taken.items():
+            if signal.getsignal(number) is handle:
+                signal.signal(number, earlier[number])

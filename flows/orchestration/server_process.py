@@ -1,0 +1,28 @@
+"""Prefect's embedded server, as a process that ends when the one that started it does."""
+
+import json
+import os
+
+from partwise.processes import become_child
+
+
+def main(argument: str) -> None:
+    """Serve Prefect's API on a port of the loopback address.
+
+    Args:
+        argument: JSON with the `parent`, a process ID, and the `port`.
+    """
+    told = json.loads(argument)
+    become_child(told["parent"])
+    # Its database holds blocks, and the key that they are encrypted with.
+    os.umask(0o077)
+    import uvicorn
+
+    uvicorn.run(
+        "prefect.server.api.server:create_app",
+        factory=True,
+        host="127.0.0.1",
+        port=told["port"],
+        log_level="error",
+        lifespan="on",
+    )

@@ -1,0 +1,116 @@
+"""What a call is refused for at once: before Prefect is imported, a server or a cluster started.
+
+Flows refuse all of it as well, by the same functions. Here it takes a third of the time, since
+nothing in this module knows Prefect or Dask.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from partwise.datasets.dataset import resolve_references
+from partwise.flows.running.prepare import (
+    check_kept,
+    check_trained_keys,
+    check_training_run,
+    checked_trainer,
+    keys_of,
+)
+from partwise.runs.claim import refuse_existing
+from partwise.runs.documents import check_run_id
+from partwise.runs.exports import has_one_model
+from partwise.runs.run import Run
+from partwise.sources.descriptions import Source
+from partwise.sources.opening import OpenedData, open_source
+from partwise.store.store import Store
+from partwise.trainers import Best, Tuned, resolve_trainer
+
+_FUNCTIONS = ("function", "predict", "inputs")
+"""Arguments that may be the name of a function."""
+_BLOCKS = ("artifact-store/", "file-source/", "sql-source/")
+"""Names of what only a Prefect server knows begin so."""
+_BY_PARTITION = ("train_models", "model_pipeline")
+_BY_GANG = ("train_distributed", "tune_model")
+
+
+def check_call(flow: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Refuse a call that its flow would refuse, as far as that can be seen without Prefect.
+
+    Args:
+        flow: The flow function's name.
+        arguments: What it is called with.
+
+    Returns:
+        The arguments, with the rows opened: reading the footers of thousands of files takes seconds
+        too, and the flow need not do it again.
+
+    Raises:
+        InputError: The flow would refuse them; so with all other errors of ours.
+    """
+    check_run_id(arguments["run_id"])
+    store = arguments.get("store")
+    opened_store = None if _names_block(store) or store is None else Store.parse(store)
+    if opened_store is not None:
+        _check_runs(flow, arguments, opened_store)
+    for name in _FUNCTIONS:
+        # Files that a function reads are named so as well.
+        if isinstance(value := arguments.get(name), str) and ":" in value:
+            resolve_trainer(value)
+    if exporter := arguments.get("exporter"):
+        from partwise.exports.choice import resolve_exporter
+
+        resolve_exporter(exporter)
+    data = arguments.get("data")
+    if not data or (isinstance(data, list) and any(map(_names_block, data))):
+        return arguments  # the rows of an earlier run, or a block
+    found = resolve_references(data, lambda: Store.parse(arguments["store"]))
+    opened = OpenedData.of(data, found)
+    columns, condition = arguments["columns"] or None, arguments["filter"] or None
+    source = open_source(opened, columns=columns, filter=condition)
+    _check_rows(flow, arguments, source, opened_store)
+    return {**arguments, "data": opened}
+
+
+def _names_block(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(_BLOCKS)
+
+
+def _check_runs(flow: str, arguments: Mapping[str, Any], store: Store) -> None:
+    """Refuse a run ID that is taken, and a run to work with that is not there."""
+    if arguments.get("on_existing_artifacts", "error") == "error" and flow != "model_pipeline":
+        refuse_existing(arguments["run_id"], store)
+    if training_run_id := arguments.get("training_run_id"):
+        training = Run.open(training_run_id, store)
+        if flow == "run_inference":
+            check_training_run(training)
+    if export_run_id := arguments.get("export_run_id"):
+        Run.open(export_run_id, store)
+
+
+def _check_rows(
+    flow: str, arguments: Mapping[str, Any], source: Source, store: Store | None
+) -> None:
+    """Refuse columns that the rows lack, and settings that do not go with them."""
+    names: list[str] = []
+    if arguments.get("partition_by"):
+        names, keys = keys_of(source, arguments["partition_by"])
+        if flow == "run_inference" and store is not None:
+            training = Run.open(arguments["training_run_id"], store)
+            if not has_one_model(training):
+                check_trained_keys(training, names, keys)
+    if flow != "model_pipeline":
+        # There these are columns of other rows.
+        check_kept(arguments.get("keep_columns") or (), source.schema)
+    trainer: Any = arguments.get("trainer")
+    if flow in _BY_PARTITION and not _names_portfolio(trainer):
+        environment = arguments.get("environment")
+        has_packages = environment is not None and environment.is_own
+        checked_trainer(trainer, source.schema, names, has_packages=has_packages)
+    elif flow in _BY_GANG and hasattr(function := resolve_trainer(trainer), "check"):
+        function.check(source.schema, key_columns=())
+
+
+def _names_portfolio(trainer: Any) -> bool:
+    """Whether the settings of a trainer stand in another run."""
+    if isinstance(trainer, Best):
+        return any(map(_names_portfolio, trainer.candidates))
+    return isinstance(trainer, Tuned) and bool(trainer.portfolio)

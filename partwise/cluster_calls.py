@@ -1,0 +1,128 @@
+"""Calls to a Dask cluster that end in time, whatever has become of its processes.
+
+Dask waits for ever for the answer of a process that is stopped, hangs, or is cut off. What only
+puts a message in line (`submit`, `compute`, `cancel`, topics) needs no limit.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from partwise.errors import ClusterError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+ANSWER_S = 10.0
+"""For so long an answer of the scheduler, or of a worker, is waited for."""
+
+T = TypeVar("T")
+
+
+def known_workers(client: "Client", limit_s: float = ANSWER_S) -> dict[str, dict[str, Any]]:
+    """Return what the scheduler says of each worker, by address.
+
+    Raises:
+        ClusterError: It does not answer in time.
+    """
+    # `client.scheduler_info()` shares a cache whose refresh leaves out the workers.
+    scheduler: Any = client.scheduler
+    try:
+        identity = client.sync(scheduler.identity, n_workers=-1, callback_timeout=limit_s)
+    except TimeoutError as error:
+        raise no_answer(limit_s) from error
+    workers: dict[str, dict[str, Any]] = identity["workers"]
+    return workers
+
+
+def ask_workers(
+    client: "Client",
+    function: Callable[..., Any],
+    *arguments: Any,
+    workers: list[str] | None = None,
+    limit_s: float = ANSWER_S,
+) -> dict[str, Any]:
+    """Have workers call a function, beside their tasks.
+
+    Args:
+        client: Connected to the cluster.
+        function: What they call.
+        arguments: What they call it with.
+        workers: Addresses; None: all workers.
+        limit_s: For so many seconds their answers are waited for; twice where one is missing.
+
+    Returns:
+        What each has answered in time, by address. What one has raised is its answer.
+
+    Raises:
+        ClusterError: The scheduler does not answer in time.
+    """
+    with suppress(TimeoutError):
+        answers: dict[str, Any] = client.run(
+            function, *arguments, workers=workers, on_error="return", callback_timeout=limit_s
+        )
+        return answers
+    # One that does not answer keeps the answers of all others back: so each is asked by itself.
+    addresses = list(known_workers(client, limit_s)) if workers is None else workers
+    asked = client.sync(_ask_each, client, function, arguments, addresses, limit_s)
+    return dict(asked)
+
+
+async def _ask_each(
+    client: "Client",
+    function: Callable[..., Any],
+    arguments: Iterable[Any],
+    addresses: Iterable[str],
+    limit_s: float,
+) -> dict[str, Any]:
+    async def ask(address: str) -> dict[str, Any]:
+        answer: Any = client.run(function, *arguments, workers=[address], on_error="return")
+        return dict(await answer)
+
+    asked = [asyncio.ensure_future(ask(address)) for address in addresses]
+    if not asked:
+        return {}
+    done, late = await asyncio.wait(asked, timeout=limit_s)
+    for each in late:
+        each.cancel()
+    return {
+        address: answer
+        for each in done
+        if each.exception() is None
+        for address, answer in each.result().items()
+    }
+
+
+def in_time(limit_s: float, call: Callable[..., T], *arguments: Any) -> T:
+    """Return what a call returns that has no time limit of its own.
+
+    Raises:
+        TimeoutError: It has not ended; it is left to itself, on a thread that keeps no process.
+    """
+    outcome: list[T] = []
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(call(*arguments))
+        except BaseException as error:
+            errors.append(error)
+
+    caller = threading.Thread(target=run, daemon=True, name="partwise-call")
+    caller.start()
+    caller.join(limit_s)
+    if errors:
+        raise errors[0]
+    if not outcome:
+        raise TimeoutError(f"no answer within {limit_s:g} s")
+    return outcome[0]
+
+
+def no_answer(seconds: float) -> ClusterError:
+    """Return the error of a scheduler that has not answered for so long."""
+    return ClusterError(
+        f"The Dask scheduler has not answered for {seconds:.0f} s: it hangs, is stopped, or is out "
+        "of reach. What is committed is kept; resume the run when the cluster is back."
+    )

@@ -1,0 +1,82 @@
+"""The process between a worker and its child: it outlives either, and ends what they leave.
+
+A child may be killed at any time, by the kernel when memory is short, and so may its worker. What
+the functions had started would then belong to nobody: a process with a session and an environment
+of its own, to which nothing leads. The keeper is there before anything large is imported, runs
+nothing of the user's, and becomes the parent of whatever the child leaves.
+"""
+
+import json
+import os
+import resource
+import signal
+
+from partwise.engine.fork_server import end_like
+from partwise.engine.process_family import (
+    adopt_orphans,
+    clears_up,
+    descendants_of,
+    end_children,
+    end_with_parent,
+    kill,
+    stop,
+)
+from partwise.engine.shared_files import files_there, held_files, remove_files
+from partwise.processes import importing
+
+_SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM})
+
+
+def main(settings: str) -> None:
+    """Start a child with these settings, as JSON of `ChildSettings`, and end with it."""
+    end_with_parent(json.loads(settings)["parent_pid"], signal.SIGTERM)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    adopt_orphans()
+    # Held back, so that none is lost between two looks.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    there = files_there()
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_child(settings, keeper)
+    # The worker is to see the end of the connection when the child is gone.
+    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    _keep(pid, there)
+
+
+def _become_child(settings: str, keeper: int) -> None:
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    # Of a session of its own, so that a signal to its group does not end the keeper.
+    os.setsid()
+    end_with_parent(keeper)
+    with importing():
+        from partwise.engine import child
+
+    child.main(settings)
+
+
+def _keep(pid: int, there: frozenset[int]) -> None:
+    """Wait for the end of the child, or of the worker, or for its word; then end all.
+
+    Args:
+        pid: The child.
+        there: The files of shared memory that were there before it.
+    """
+    status = 0
+    while True:
+        is_asked = signal.sigwait(_SIGNALS) == signal.SIGTERM
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended or is_asked:
+            break
+    # Held still first: what is open and mapped is known only as long as they are there. Those that
+    # clear up go on, since they do that when all others have ended.
+    family = set(descendants_of(os.getpid()))
+    others = {one for one in family if one == pid or not clears_up(one)}
+    stop(others)
+    held = held_files(family)
+    if not ended:
+        kill(others)
+        status = os.waitpid(pid, 0)[1]
+    end_children()
+    remove_files(held - there, {pid, *family})
+    end_like(status)

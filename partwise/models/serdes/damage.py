@@ -1,0 +1,34 @@
+"""One error for a file that no library reads, whatever the libraries raise."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from partwise.errors import IntegrityError, PartwiseError
+from partwise.formatting import reason
+
+
+@contextmanager
+def readable(file_path: str, library: str) -> Iterator[None]:
+    """Turn what a library raises on a file into a sentence with the reason.
+
+    Args:
+        file_path: The file.
+        library: Whose format it should have.
+
+    Raises:
+        IntegrityError: The library does not read it.
+    """
+    try:
+        yield
+    except PartwiseError:
+        raise
+    # LightGBMError, XGBoostError, UnicodeDecodeError, BadZipFile, MemoryError and so on; a missing
+    # library is not the file's fault.
+    except ImportError:
+        raise
+    except Exception as error:
+        raise IntegrityError(
+            f"{Path(file_path).name} is no model that {library} reads: it is damaged, or another "
+            f"program wrote it ({type(error).__name__}: {reason(error)})"
+        ) from error

@@ -1,0 +1,126 @@
+"""Secrets in text, which have no place in a message, a log or a document.
+
+Text from elsewhere becomes text of ours in few places: an error of ours (`PartwiseError`), the
+description of somebody else's (`describe_error`), the log of a child, a line that Prefect logs.
+Each of them calls `without_secrets`, or `without_known_secrets` where the text is the user's own.
+
+What a secret looks like is bounded in every pattern, so that time is linear in the text.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+MASK = "***"
+LEAST_CHARS = 8
+"""Shorter values are not looked for by themselves: they are words of any text."""
+
+_PASSWORD = re.compile(
+    r"(://[^\s/?#@:\[]{0,256}:)"
+    # A port, not a password, however many @ come later in the path.
+    r"(?!\d{1,5}(?:[/?#]|[^\w@]{0,32}(?:\s|$)))"
+    # A password that should have been quoted holds one of @, / or a blank.
+    r"(?:[^\s/?#]{0,512}@|\S{0,512}@|[^@]{0,512}@)"
+)
+_QUERY = re.compile(
+    r"([?&;](?:[^=&;#\s]{0,64}"
+    r"(?:password|passwd|pwd|secret|token|key|credential|signature)[^=&;#\s]{0,64}"
+    r"|sig)=)"
+    r"[^&;#\s]{1,4096}?(?=['\")\],.]{0,8}(?:[&;#\s]|$))",
+    re.IGNORECASE,
+)
+_VALUE = r"(\"[^\"\n]{1,1024}\"|'[^'\n]{1,1024}'|(?!\*\*\*)[^\s,;&\"'(){}\[\]]{1,1024})"
+# password=..., "aws_secret_access_key": ..., AccountKey=...
+_NAMED = re.compile(
+    r"((?:password|passwd|pwd|passphrase|secret|credential|api[_-]?key|access[_-]?key|account[_-]?key"
+    r"|private[_-]?key)(?!_?id)[\w-]{0,64}[\"']?\s{0,3}[=:]\s{0,3})" + _VALUE,
+    re.IGNORECASE,
+)
+# Tokens are parts of texts and of sentences too: "tokens=512", "unexpected token: x".
+_TOKEN = re.compile(
+    r"(token(?:=|[\"']\s{0,3}[=:]\s{0,3}))(?!\d{1,9}\b)" + _VALUE,
+    re.IGNORECASE,
+)
+_SHAPES = re.compile(
+    # A header; and what issuers begin their keys with.
+    r"(?<=bearer )[\w.~+/=-]{8,4096}"
+    r"|(?<=authorization: basic )[\w+/=]{8,4096}"
+    r"|\bgh[pousr]_\w{20,255}|\bhf_[A-Za-z0-9]{20,255}"
+    r"|\beyJ[\w-]{8,4096}\.eyJ[\w-]{8,4096}\.[\w-]{8,4096}"
+    r"|-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----[^-]{1,16384}",
+    re.IGNORECASE,
+)
+_SECRET_NAME = re.compile(
+    r"password|passwd|passphrase|_pwd$|_pass$|secret|token|credential|auth_string|connection_string"
+    r"|(?:api|access|account|private|signing|encryption)_?keys?$",
+    re.IGNORECASE,
+)
+_remembered: set[str] = set()
+
+
+def without_secrets(text: str) -> str:
+    """Return a text in which secrets are masked: by their value, by their name, or by their form.
+
+    These are values that this process knows to be secret (`without_known_secrets`); the passwords
+    of URLs, also in a URL's query, user:password@host:port after "://" (RFC 3986, 3.2), a password
+    with a sign in it that should have been quoted up to the last "@" before the path; what follows
+    a name such as `password=` or `AccountKey=`; and bearer tokens, private keys and the like.
+
+    Example:
+        >>> without_secrets("no answer from postgresql://reader:pa@ss@db/shop?sslmode=require")
+        'no answer from postgresql://reader:***@db/shop?sslmode=require'
+        >>> without_secrets("https://host:443/a@b?token=abc")
+        'https://host:443/a@b?token=***'
+        >>> without_secrets("connect(host='db', password='abc')")
+        "connect(host='db', password=***)"
+    """
+    if not text:
+        return text
+    text = without_known_secrets(text)
+    if "://" in text:
+        text = _QUERY.sub(rf"\1{MASK}", _PASSWORD.sub(rf"\1{MASK}@", text))
+    text = _TOKEN.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
+    return _SHAPES.sub(MASK, text)
+
+
+def without_known_secrets(text: str) -> str:
+    """Return a text without the values that this process knows to be secret.
+
+    These are the values of environment variables with names such as PGPASSWORD or HF_TOKEN, and
+    those that `remember` was told, if they have at least eight characters.
+    """
+    if not text:
+        return text
+    known = [*_known()]
+    # Not sorted(): a function may have replaced it, and its messages are masked all the same.
+    known.sort(key=len, reverse=True)
+    for value in known:
+        if value in text:
+            text = text.replace(value, MASK)
+    return text
+
+
+def remember(values: Iterable[str]) -> None:
+    """Have values masked in this process from now on, also as they stand in URLs."""
+    _remembered.update(value for value in values if len(value) >= LEAST_CHARS)
+
+
+def _known() -> set[str]:
+    values = {value for name, value in os.environ.items() if _SECRET_NAME.search(name)}
+    # The path of a file that holds the secret is none.
+    values = {v for v in values if len(v) >= LEAST_CHARS and not v.startswith(("/", "~"))}
+    values |= _remembered
+    return values | {quote(value, safe="") for value in values}
+
+
+def masked(value: Any) -> Any:
+    """Return a value with `without_secrets` of each text in it, in lists, tuples and dicts too."""
+    if isinstance(value, str):
+        return without_secrets(value)
+    if isinstance(value, Mapping):
+        return {masked(key): masked(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [masked(item) for item in value]
+    return tuple(masked(item) for item in value) if isinstance(value, tuple) else value

@@ -1,0 +1,144 @@
+"""What to type after a run: a command of this program, with all that it needs."""
+
+import json
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from partwise.errors import PartwiseError, RunNotFoundError
+from partwise.outcomes import RunStatus
+from partwise.runs.exports import exported_as, has_one_model
+from partwise.runs.portfolio import has_portfolio
+from partwise.runs.run import Run
+from partwise.store.store import Store
+
+MOST_PATHS = 3
+_PLAIN = frozenset(("paths", "columns", "filter"))
+"""What a command can say of the rows of a call."""
+
+
+def next_command(run: Run) -> tuple[str, str]:
+    """Return the command to type after such a run, as it stands, and what it is for."""
+    command, why = _next(run, run.run_id, store_option(run))
+    return f"{program()} {command}", why
+
+
+def _next(run: Run, name: str, where: str) -> tuple[str, str]:
+    match run.status:
+        case RunStatus.SUCCESS if run.summary is not None and run.summary.remark:
+            all_rows = "read this again; the same call without --sample runs all partitions"
+            return f"runs show {name}{where}", all_rows
+        case RunStatus.SUCCESS if run.kind == "train" and run.counts.get("DONE"):
+            return _infer(run, run, _keys(run), "use the models")
+        case RunStatus.SUCCESS if run.kind in ("train-distributed", "tune"):
+            return _infer(run, run, "", "use the model")
+        case RunStatus.SUCCESS if run.kind == "export" and run.counts.get("DONE"):
+            keys, trained = _keys(run), run
+            with suppress(RunNotFoundError):
+                keys = "" if has_one_model(run) else keys
+                trained = Run.open(run.document.training_run_id or "", run.store)
+            form = next(iter(exported_as(run)), "native")
+            return _infer(run, trained, keys, "use the exports", f" --model-format {form}")
+        case RunStatus.SUCCESS if run.kind == "infer":
+            export = f"runs export {name} --what predictions --to {name}.parquet{where}"
+            return export, "the predictions as a file; run.predictions() reads them"
+        case RunStatus.SUCCESS if run.kind == "map" and has_portfolio(run):
+            return _train(run)
+        case RunStatus.SUCCESS:
+            return f"runs show {name}{where}", "read this again"
+        case RunStatus.SKIPPED:
+            return f"runs show {name} --open{where}", "what was skipped, and why"
+        case RunStatus.PARTIAL_FAILURE | RunStatus.FAILURE:
+            return f"runs show {name} --failures{where}", "what failed, and where"
+        case RunStatus.CANCELLED | RunStatus.IN_PROGRESS:
+            return f"runs resume {name}{where}", "go on with what is not done"
+
+
+def store_option(run: Run) -> str:
+    """Return " --store URL" where a command would not find the run's store without it."""
+    default = os.environ.get("PARTWISE_STORE", "artifacts")
+    if Store.parse(default).url == run.store.url:
+        return ""
+    return f" --store {shlex.quote(_shown_path(run.store.url))}"
+
+
+def program() -> str:
+    """Return how this program is called from here: where the shell would not find it, its path."""
+    called = Path(sys.argv[0])
+    if called.name != "partwise" or not called.is_file():
+        return "partwise"
+    there = shutil.which("partwise")
+    is_found = there is not None and Path(there).samefile(called)
+    path = _shown_path(str(called.absolute()))
+    return "partwise" if is_found else shlex.quote(path if os.sep in path else f"./{path}")
+
+
+def _shown_path(path: str) -> str:
+    """Return a path relative to the current folder, where it lies below that."""
+    here = os.getcwd()
+    return os.path.relpath(path, here) if path.startswith(f"{here}{os.sep}") else path
+
+
+def _infer(run: Run, trained: Run, keys: str, why: str, more: str = "") -> tuple[str, str]:
+    """Return the command that uses the models of a run on the rows that they were trained on."""
+    rows, where = _rows(trained), store_option(run)
+    if rows is None:
+        return f"runs show {run.run_id} --open{where}", f"its report; partwise infer can {why}"
+    return f"infer {rows}{keys} --training-run-id {run.run_id}{more}{where}", why
+
+
+def _train(run: Run) -> tuple[str, str]:
+    """Return the command that tries the settings of a portfolio on all partitions."""
+    why = "try these settings on each partition"
+    trainer, rows, where = _arguments(run).get("trainer"), _rows(run), store_option(run)
+    kind, label, features = (
+        trainer.get(name) if isinstance(trainer, Mapping) else None
+        for name in ("kind", "label", "features")
+    )
+    if rows is None or not isinstance(kind, str) or not isinstance(label, str):
+        again = f"read this again; partwise train --portfolio can {why}"
+        return f"runs show {run.run_id}{where}", again
+    words = f" --trainer {shlex.quote(kind)} --label {shlex.quote(label)}"
+    if isinstance(features, list) and features:
+        words += f" --features {shlex.quote(','.join(map(str, features)))}"
+    return f"train {rows}{_keys(run)}{words} --portfolio {run.run_id}{where}", why
+
+
+def _keys(run: Run) -> str:
+    return f" --partition-by {shlex.quote(','.join(run.document.partition_by))}"
+
+
+def _arguments(run: Run) -> Mapping[str, Any]:
+    arguments = _call(run).get("arguments")
+    return arguments if isinstance(arguments, Mapping) else {}
+
+
+def _call(run: Run) -> Mapping[str, Any]:
+    with suppress(PartwiseError):
+        return run.read_generation_document().call or {}
+    return {}
+
+
+def _rows(run: Run) -> str | None:
+    """Return the words that name the rows of a run's call; None: they are no few plain files."""
+    data = _call(run).get("data")
+    if not isinstance(data, Mapping):
+        return None
+    paths, conditions = data.get("paths"), data.get("filter") or [[]]
+    others = [name for name, value in data.items() if name not in _PLAIN and value]
+    if others or not isinstance(paths, list) or not 1 <= len(paths) <= MOST_PATHS:
+        return None
+    if not isinstance(conditions, list) or len(conditions) != 1:
+        return None  # alternatives, which no option can say
+    words = [shlex.quote(_shown_path(str(path))) for path in paths]
+    for column, operator, value in conditions[0]:
+        if '"' in column or not isinstance(value, str | int | float | list):
+            return None
+        text = f'"{column}" {operator} {json.dumps(value, ensure_ascii=False)}'
+        words.append(f"--where {shlex.quote(text)}")
+    return " ".join(words)

@@ -1,0 +1,43 @@
+"""The pages that people look at: templates, and what stands in them for texts and numbers."""
+
+from datetime import UTC
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from partwise.formatting import counted, duration
+from partwise.reports.scales import seconds_text
+
+
+@cache
+def page_environment() -> jinja2.Environment:
+    """Return what turns templates into pages, and escapes every text of others."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "count": counted,
+        "duration": duration,
+        "seconds": seconds_text,
+        "utc": lambda moment: moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S"),
+    }
+    return environment
+
+
+# What a browser would not show, or take for the end of the file, as pictures of it.
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"}
+_PICTURES |= {0x7F: 0x2421} | dict.fromkeys([*range(0x80, 0xA0), 0xFFFE, 0xFFFF], 0xFFFD)
+
+
+def _visible(value: Any) -> Any:
+    """Return a text with pictures of its control characters; markup and numbers as they are."""
+    if isinstance(value, str) and not hasattr(value, "__html__"):
+        return value.translate(_PICTURES)
+    return value

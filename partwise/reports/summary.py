@@ -1,0 +1,177 @@
+"""What a run came to, as people read it: counts, metrics, failures, where it lies."""
+
+import json
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from rich.text import Text
+
+from partwise.formatting import STYLES, counted, duration, key_text, number, shortened
+from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.reports.distributions import median
+from partwise.reports.fields import field_lines
+from partwise.reports.next_command import next_command
+from partwise.runs.documents import REPORT_FILE, run_path
+from partwise.runs.ledger import (
+    KEY_PREFIX,
+    candidate_counts,
+    metric_values,
+    n_metrics,
+    skip_reasons,
+)
+from partwise.runs.run import Run
+from partwise.runs.trials import best_of, read_trials
+
+_FAILURE = (
+    "partition_id",
+    "status",
+    "attempts",
+    "rows",
+    "seconds",
+    "peak_memory_bytes",
+    "finished_at",
+    "host",
+    "reason",
+    "error_type",
+    "error_message",
+    "error_fingerprint",
+)
+MOST_GROUPS = 5
+MOST_SAMPLES = 3
+MOST_METRICS = 100
+
+
+def summary_text(run: Run) -> str:
+    """Return what a run came to, without colours: the lines that the command line prints."""
+    command, why = next_command(run)
+    lines = [run_title(run), *field_lines(run_fields(run)), Text(f"next: {command}  ({why})")]
+    return "\n".join(line.plain for line in lines)
+
+
+def run_title(run: Run) -> Text:
+    """Return the first line of a run's summary: its name, its status, how long it took."""
+    title = Text().append(f"{run.run_id}  ", "bold").append(run.status.value, STYLES[run.status])
+    if run.summary is not None:
+        taken = (run.summary.finished_at - run.summary.started_at).total_seconds()
+        title.append(f" in {duration(taken)}")
+    return title
+
+
+def run_fields(run: Run) -> dict[str, Text | str]:
+    """Return the lines of a run's summary."""
+    fields: dict[str, Text | str] = {"partitions": _counts(run)}
+    if run.summary is not None:
+        if run.summary.remark:
+            fields["dry run"] = run.summary.remark
+        fields["rows"] = f"{run.summary.rows:,}"
+        if run.summary.dropped_rows:
+            fields["rows"] += f", and {run.summary.dropped_rows:,} with a null key dropped"
+    if medians := metric_medians(run):
+        done = run.counts.get(PartitionStatus.DONE.value, 0)
+        width = max(map(len, medians))
+        lines = [f"{name:<{width}}  {number(value)}" for name, value in medians.items()]
+        lines[0] += f"  (medians over {counted(done, 'partition')})"
+        if more := n_metrics(run.ledger) - MOST_METRICS:
+            lines += [f"and {more:,} more (run.metrics has all)"] if more > 0 else []
+        fields["metrics"] = "\n".join(lines)
+    if won := candidate_counts(run.ledger):
+        fields["best"] = ", ".join(f"{name} {count:,}" for name, count in won)
+    if run.kind == "tune" and (best := best_of(read_trials(run.ledger))) is not None:
+        settings = ", ".join(f"{name} {_setting(each)}" for name, each in best.settings.items())
+        value = "" if best.value is None else f" {number(best.value)}"
+        fields["best"] = f"trial {best.number}: {best.metric}{value} with {settings or 'its own'}"
+    if skipped := skip_reasons(run.ledger):
+        fields["skipped"] = skipped
+    if failures := failure_groups(run):
+        fields["failures"] = Text("\n").join(failures)
+    if run.summary is not None and run.summary.stages:
+        stages = run.summary.stages.items()
+        fields["seconds"] = ", ".join(f"{name} {seconds:.1f}" for name, seconds in stages)
+    fields["lies in"] = run.path
+    if run.summary is not None and run.store.exists(run_path(run.run_id, REPORT_FILE)):
+        fields["report"] = run.report()
+    return fields
+
+
+def _setting(value: Any) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number(value) if is_number else json.dumps(value)
+
+
+def shown_text(run: Run) -> str:
+    """Return which generation readers see of a run, and what it holds."""
+    if run.shown is None:
+        return "what was committed; no generation is complete yet"
+    counts = ", ".join(f"{count:,} {name}" for name, count in sorted(run.counts.items()))
+    return f"generation {run.shown.generation} ({run.shown.status.value}): {counts}"
+
+
+def metric_medians(run: Run) -> dict[str, float]:
+    """Return the median of each metric over the partitions that have it; of many, of the first."""
+    medians = {}
+    for name, _, values in islice(metric_values(run.ledger), MOST_METRICS):
+        finite = values[np.isfinite(values)]
+        if len(finite):
+            medians[name] = median(finite)
+    return medians
+
+
+def failure_groups(run: Run, most: int = MOST_GROUPS, samples: int = MOST_SAMPLES) -> list[Text]:
+    """Return a text for each kind of failure, most frequent first: count, cause, sample keys."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    causes: dict[tuple[str, str], str] = {}
+    for row in failed_rows(run):
+        group = (row["status"], row["error_fingerprint"] or row["reason"] or "")
+        groups.setdefault(group, []).append(row_key(run, row))
+        causes.setdefault(group, cause(row))
+    ordered = sorted(groups, key=lambda group: -len(groups[group]))
+    texts = []
+    for group in ordered[:most]:
+        keys = groups[group]
+        more = f" and {len(keys) - samples:,} more" if len(keys) > samples else ""
+        text = Text().append(f"{len(keys):,} x {causes[group]}", "red")
+        texts.append(text.append(f"\n    {'; '.join(keys[:samples])}{more}"))
+    if len(ordered) > most:
+        texts.append(Text(f"and {counted(len(ordered) - most, 'more kind')} of failure"))
+    return texts
+
+
+def failed_rows(run: Run) -> list[dict[str, Any]]:
+    """Return what the ledger of the newest generation has of each partition that went wrong."""
+    wrong = pa.array([PartitionStatus.FAILED.value, PartitionStatus.INTERNAL_ERROR.value])
+    ledger = run.newest.ledger
+    table = ledger.filter(pc.is_in(ledger["status"], value_set=wrong))
+    shown_names = [f"{KEY_PREFIX}{column.name}" for column in run.key_columns] + list(_FAILURE)
+    rows: list[dict[str, Any]] = table.select(shown_names).to_pylist()
+    return rows
+
+
+def cause(row: Mapping[str, Any]) -> str:
+    """Return in one line why a partition is not DONE."""
+    if row["error_type"]:
+        message = str(row["error_message"] or "").strip()
+        first = message.splitlines()[0] if message else ""
+        name = row["error_type"].rpartition(".")[2]
+        return f"{name}: {shortened(first)}".rstrip(": ")
+    return shortened(row["reason"] or row["status"])
+
+
+def row_key(run: Run, row: Mapping[str, Any]) -> str:
+    """Return the key of a ledger's row as `--key` takes it."""
+    return key_text([row[f"{KEY_PREFIX}{column.name}"] for column in run.key_columns])
+
+
+def _counts(run: Run) -> Text:
+    total = sum(run.counts.values())
+    text = Text(f"{total:,}")
+    if run.status is RunStatus.IN_PROGRESS:
+        text.append(" committed so far")
+    for i, (status, count) in enumerate(sorted(run.counts.items())):
+        text.append(": " if i == 0 else ", ").append(f"{count:,} {status}", STYLES.get(status))
+    if run.kept:
+        text.append(f"  ({run.kept:,} kept from before, {run.executed:,} run)")
+    return text

@@ -1,0 +1,74 @@
+"""A file of a caller's that we write for him: whole or not at all, and over nothing unless told."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from partwise.errors import InputError, PartwiseError
+
+
+def check_free(path: Path, *, overwrite: bool) -> None:
+    """See that a file can be written there, before the work that makes its content.
+
+    Raises:
+        InputError: There is one, and it is not to be replaced; or its folder is not there.
+    """
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name the file.")
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no ordinary file: name another one.")
+    if os.path.lexists(path) and not overwrite:
+        raise _taken(path)
+    if not path.parent.is_dir():
+        raise InputError(f"There is no folder {path.parent} to write {path.name} into: make it.")
+
+
+@contextlib.contextmanager
+def new_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
+    """Give the path of a temporary file, which gets its name when the block ends without error.
+
+    Args:
+        path: Where to.
+        overwrite: Whether it replaces a file that is there.
+
+    Raises:
+        InputError: There is one, and it is not to be replaced; or it cannot be written.
+    """
+    check_free(path, overwrite=overwrite)
+    # A link is followed: its target is what is to be replaced.
+    target = path.resolve()
+    temporary = target.with_name(f".partwise-{secrets.token_hex(8)}.tmp")
+    try:
+        yield temporary
+        if overwrite:
+            os.replace(temporary, target)
+        else:
+            _give_name(temporary, target)
+    except PartwiseError:
+        raise  # of what the block reads, such as a StoreError
+    except FileExistsError as error:
+        raise _taken(path) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"{path} cannot be written: {reason}; name another file.") from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+
+
+def _give_name(temporary: Path, target: Path) -> None:
+    try:
+        # Unlike a rename, it fails where somebody was faster.
+        os.link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        if os.path.lexists(target):
+            raise FileExistsError(target) from None
+        temporary.rename(target)
+
+
+def _taken(path: Path) -> InputError:
+    return InputError(f"{path} exists: name another file, or have it replaced (--force).")

@@ -1,0 +1,168 @@
+"""Removing a run: all that it holds is deleted, and its ID can be begun again.
+
+What stays is `run.json`, `lease/` and `generations/000N.removed`, some hundred bytes each, which
+say that nothing up to generation N counts. Numbers of generations go on behind N. So no name that
+is deleted is ever given again, and a process that was stopped in the middle of a removal, and goes
+on when others have begun the run anew, deletes nothing of theirs. Each part is announced like those
+of a garbage collection (`partwise.runs.steps`), that the run is removed first of all.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from partwise.errors import PartwiseError, RunBusyError, RunNotFoundError
+from partwise.runs.contents import READ_THREADS, list_runs
+from partwise.runs.documents import RUN_DOCUMENT, RunKind, removed_number, run_path
+from partwise.runs.run import Run
+from partwise.runs.steps import AT_ONCE, Step, carry_out, finish_earlier_steps
+from partwise.store.lease import Lease
+from partwise.store.store import Store
+
+_NAMES = ("training_run_id", "export_run_id", "portfolio", "resume_from")
+"""Arguments of calls that name another run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What a removal deleted, or would."""
+
+    files: int
+    size_bytes: int
+    generation: int
+    """The newest of the run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """A run that uses another one, which would be missed when it is resumed or repeated."""
+
+    run_id: str
+    kind: RunKind
+    how: Literal["its models", "named in its call"]
+    is_at_work: bool
+
+
+def measure(store: Store, run_id: str) -> Removal:
+    """Return what a removal would delete.
+
+    Raises:
+        RunNotFoundError: There is no such run, and nothing is left of one that was removed.
+    """
+    run = Run.find(run_id, store)
+    paths = _files(store, run_id)
+    if run.is_removed and not paths:
+        raise RunNotFoundError(f"The run {run_id!r} in {store.url} was removed already.")
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        sizes = threads.map(lambda path: _size(store, path), paths)
+        return Removal(files=len(paths), size_bytes=sum(sizes), generation=run.generation)
+
+
+def remove_run(store: Store, run_id: str, looked_at: Removal | None = None) -> Removal:
+    """Remove a run, or what an interrupted removal has left of it.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        looked_at: What `measure` returned when it was decided; None: it is decided now.
+
+    Raises:
+        RunNotFoundError: There is no such run, and nothing is left of one that was removed.
+        RunBusyError: A process works on it, has done so since it was looked at, or took it over;
+            nothing of what that needs is deleted.
+    """
+    looked_at = looked_at or measure(store, run_id)
+    with Lease.acquire(store, run_path(run_id)) as lease:
+        finish_earlier_steps(lease, store, run_id)
+        found = measure(store, run_id)
+        if found.generation != looked_at.generation:
+            raise RunBusyError(
+                f"The run {run_id!r} was begun again since it was looked at, as generation "
+                f"{found.generation}: nothing of it was deleted."
+            )
+        run = Run.find(run_id, store)
+        if not run.is_removed:
+            _do(lease, store, run_id, Step(remove=run.generation))
+        root = run_path(run_id) + "/"
+        names = [path.removeprefix(root) for path in _files(store, run_id)]
+        for start in range(0, len(names), AT_ONCE):
+            _do(lease, store, run_id, Step(delete=tuple(names[start : start + AT_ONCE])))
+    return found
+
+
+def _do(lease: Lease, store: Store, run_id: str, step: Step) -> None:
+    lease.announce(step.to_bytes())
+    carry_out(store, run_id, step)
+
+
+def _files(store: Store, run_id: str) -> list[str]:
+    """Return the paths of what a removal deletes."""
+    root = run_path(run_id) + "/"
+    return [
+        path
+        for path in store.list(root)
+        if path != root + RUN_DOCUMENT
+        and not path.startswith(f"{root}lease/")
+        and removed_number(path.removeprefix(f"{root}generations/")) is None
+    ]
+
+
+def _size(store: Store, path: str) -> int:
+    try:
+        return store.size(path)
+    except FileNotFoundError:
+        return 0  # deleted meanwhile
+
+
+def uses_of(store: Store, run_id: str) -> list[Use]:
+    """Return the runs in the same store that use a run.
+
+    Those that use its models or exports, and those whose newest call names it: as inputs, as the
+    run that they resume from, or as a portfolio. A run that cannot be read is left out.
+    """
+
+    def use(name: str) -> Use | None:
+        try:
+            run = Run.open(name, store)
+            if run.document.training_run_id == run_id:
+                how: Literal["its models", "named in its call"] = "its models"
+            elif run.generation and _is_named(run_id, _call(run)):
+                how = "named in its call"
+            else:
+                return None
+            is_at_work = run.summary is None
+        except PartwiseError:
+            return None
+        return Use(run_id=name, kind=run.kind, how=how, is_at_work=is_at_work)
+
+    names = [name for name in list_runs(store) if name != run_id]
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        return [found for found in threads.map(use, names) if found is not None]
+
+
+def _call(run: Run) -> Mapping[str, Any]:
+    document = run.read_generation_document()
+    return document.call or document.call_known or {}
+
+
+def _is_named(run_id: str, value: Any) -> bool:
+    """Whether a call names a run, in any argument that names one, or as run://RUN."""
+    return any(
+        text.startswith(f"run://{run_id}/")
+        or text == f"run://{run_id}"
+        or (name in _NAMES and text == run_id)
+        for name, text in _texts("", value)
+    )
+
+
+def _texts(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield each text of a JSON value, with the name under which it stands."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _texts(key, item)
+    elif isinstance(value, Sequence):
+        for item in value:
+            yield from _texts(name, item)

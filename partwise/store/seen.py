@@ -1,0 +1,94 @@
+"""The newest signed state that this user has seen of a run or dataset on this machine.
+
+A signature says that a document is ours, and not that it is the newest: whoever can write a store
+can delete newer ones. So where signing keys are configured, the newest number that was verified is
+kept in the folder of `state_folder`, and a store that has less is refused.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from partwise.errors import SignatureError
+from partwise.store.signing import is_configured, state_folder
+
+_FOLDER = "seen"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What was verified of a run or dataset."""
+
+    since: str = ""
+    """When it was created, in ISO format and UTC: one that was made anew under its name is later
+    than the one before."""
+    number: int = 0
+    """Of the newest generation that has ended, or the newest version."""
+
+
+def recall(store_url: str, path: str) -> Seen:
+    """Return what was seen of a run or dataset before; nothing where no keys are configured.
+
+    It is asked for before the store is: what others complete meanwhile is not missed then.
+    """
+    file = _file_of(store_url, path)
+    if file is None:
+        return Seen()
+    try:
+        values = json.loads(file.read_bytes())
+        return Seen(since=str(values["since"]), number=int(values["number"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return Seen()
+
+
+def check_not_older(seen: Seen, found: Seen, store_url: str, path: str) -> None:
+    """Refuse a store that has less than was seen of it before.
+
+    Args:
+        seen: What `recall` returned, before the store was asked.
+        found: What the store has.
+        store_url: Of the store.
+        path: Of the run or dataset in it.
+
+    Raises:
+        SignatureError: It has.
+    """
+    if found.since > seen.since or (found.since == seen.since and found.number >= seen.number):
+        return
+    file = _file_of(store_url, path)
+    raise SignatureError(
+        f"{path} in the artifact store {store_url} is older than when it was last read here: "
+        f"number {found.number or 'none'}, and number {seen.number} had been signed. Restore what "
+        f"is missing; if you went back on purpose, delete {file}."
+    )
+
+
+def remember(store_url: str, path: str, found: Seen) -> None:
+    """Keep what was verified of a run or dataset, where it is newer than what was before.
+
+    Where no keys are configured, or this user has no folder of state, nothing is kept.
+    """
+    file = _file_of(store_url, path)
+    before = recall(store_url, path)
+    if file is None or (found.since, found.number) <= (before.since, before.number):
+        return
+    content = json.dumps({"store": store_url, "path": path, **asdict(found)}).encode()
+    temporary = file.with_name(f".{file.name}-{secrets.token_hex(8)}")
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as opened:
+            opened.write(content)
+        temporary.replace(file)
+
+
+def _file_of(store_url: str, path: str) -> Path | None:
+    folder = state_folder() if is_configured() else None
+    if folder is None:
+        return None
+    name = hashlib.sha256(f"{store_url}\n{path}".encode()).hexdigest()
+    return folder / _FOLDER / f"{name}.json"

@@ -1,0 +1,308 @@
+"""Signatures of documents: HMAC-SHA256 with keys that the store does not hold.
+
+Whoever can write a store can write checksums too, but cannot sign. Keys come from the environment
+variable `PARTWISE_SIGNING_KEYS`, or from the block of a store: "ID:KEY, ID:KEY", each key 64
+hexadecimal digits. The first signs and all verify, so that a key can be replaced. Without any, the
+key of this user on this machine signs: it is made when it is first needed, in the folder that
+`state_folder` names, and says only which documents were made here.
+
+A sealed document is JSON whose last members are its own checksum and its signature, both of the
+bytes before them; a signature has a purpose besides, which document it is. So a document is still
+one object, created at once, and a release that writes other members can verify it.
+"""
+
+import contextlib
+import functools
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from partwise.errors import InputError, SignatureError
+
+KEYS_VARIABLE = "PARTWISE_SIGNING_KEYS"
+STATE_VARIABLE = "PARTWISE_STATE"
+"""Names the folder of what this user's processes remember; for tests and services."""
+OWN_KEY_FILE = "signing-key"
+
+_KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
+_SECRET = re.compile(r"[0-9a-fA-F]{64}")
+_SIGNATURE = re.compile(r"hmac-sha256:([A-Za-z0-9][A-Za-z0-9._-]{0,31}):([0-9a-f]{64})")
+_SEAL = re.compile(
+    rb'(.*),\n  "sha256": "([0-9a-f]{64})"(?:,\n  "signature": "([^"\\\n]*)")?\n\}\n', re.DOTALL
+)
+_END = b"\n}\n"
+
+_lock = threading.Lock()
+_of_blocks: list[str] = []
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningKey:
+    """A key, and the name that signatures call it by."""
+
+    key_id: str
+    secret: bytes = field(repr=False)
+
+    def digest(self, content: bytes, purpose: str) -> str:
+        """Return the HMAC of a content for a purpose, as hexadecimal digits."""
+        name = purpose.encode()
+        # The length comes first, so that no content can be taken for the end of a purpose.
+        message = b"partwise-signature-1\n%d\n%b\n%b" % (len(name), name, content)
+        return hmac.new(self.secret, message, hashlib.sha256).hexdigest()
+
+
+def set_signing_keys(text: str) -> None:
+    """Keep the keys of a block in this process; those of the environment come before them.
+
+    Child processes and workers do not inherit them, as they would the environment.
+
+    Raises:
+        InputError: A key is not of the form ID:KEY.
+    """
+    parse_keys(text, "the block's signing_keys")
+    with _lock:
+        if text not in _of_blocks:
+            _of_blocks.append(text)
+
+
+def parse_keys(text: str, where: str) -> tuple[SigningKey, ...]:
+    """Return the keys that a text names, in its order.
+
+    Args:
+        text: "ID:KEY, ID:KEY".
+        where: What the text is, for messages, which never repeat a key.
+
+    Raises:
+        InputError: A key is not of this form, or an ID stands there twice.
+    """
+    keys: list[SigningKey] = []
+    for number, item in enumerate(filter(None, re.split(r"[,\s]+", text)), 1):
+        key_id, colon, secret = item.partition(":")
+        if not colon or _KEY_ID.fullmatch(key_id) is None:
+            raise InputError(
+                f"Key {number} of {where} is not of the form ID:KEY, with an ID of up to 32 "
+                "letters, digits, '.', '_' and '-'."
+            )
+        if _SECRET.fullmatch(secret) is None:
+            raise InputError(
+                f"The key {key_id!r} of {where} has {len(secret)} characters; it must be 64 "
+                "hexadecimal digits, such as `openssl rand -hex 32` prints."
+            )
+        if any(key.key_id == key_id for key in keys):
+            raise InputError(f"The key ID {key_id!r} stands twice in {where}; name each key once.")
+        keys.append(SigningKey(key_id=key_id, secret=bytes.fromhex(secret)))
+    return tuple(keys)
+
+
+def configured_keys() -> tuple[SigningKey, ...]:
+    """Return the keys that this process was given; the first signs.
+
+    Raises:
+        InputError: A key is not of the form ID:KEY.
+    """
+    with _lock:
+        texts = [*_of_blocks]
+    found = {key.key_id: key for text in reversed(texts) for key in parse_keys(text, "the block")}
+    given = parse_keys(os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE)
+    ours = {key.key_id for key in given}
+    return (*given, *(key for key_id, key in found.items() if key_id not in ours))
+
+
+def is_configured() -> bool:
+    """Whether keys were given, so that unsigned documents are refused.
+
+    Raises:
+        InputError: A key is not of the form ID:KEY.
+    """
+    return bool(configured_keys())
+
+
+def sign(content: bytes, purpose: str) -> str | None:
+    """Return a signature of a content, with the ID of its key.
+
+    Args:
+        content: What is signed.
+        purpose: Which document it is: a content that is valid for one is not valid for another.
+
+    Returns:
+        "hmac-sha256:ID:DIGEST"; None where no key is configured and this user has no folder to keep
+        one in.
+
+    Raises:
+        InputError: A key is not of its form, or others can read this user's own.
+    """
+    keys = configured_keys()
+    key = keys[0] if keys else own_key()
+    return None if key is None else f"hmac-sha256:{key.key_id}:{key.digest(content, purpose)}"
+
+
+def verify(content: bytes, purpose: str, signature: str | None) -> str | None:
+    """Return the ID of the key that signed a content; None: no key that this process has did.
+
+    Raises:
+        InputError: A key is not of its form, or others can read this user's own.
+    """
+    match = _SIGNATURE.fullmatch(signature or "")
+    if match is None:
+        return None
+    # One's own key counts beside those configured: nobody else can sign with it.
+    own = own_key(make=False)
+    for key in (*configured_keys(), *([] if own is None else [own])):
+        if key.key_id == match[1] and hmac.compare_digest(key.digest(content, purpose), match[2]):
+            return key.key_id
+    return None
+
+
+def seal(document: bytes, purpose: str = "") -> bytes:
+    """Return a JSON document with its checksum, and its signature, as its last members.
+
+    Args:
+        document: An object as `Document.to_bytes` gives it.
+        purpose: Which document it is, for the signature; "" for one that gets none.
+    """
+    body = document.removesuffix(_END)
+    members = [f'"sha256": "{hashlib.sha256(body).hexdigest()}"']
+    if purpose and (signature := sign(body, purpose)):
+        members.append(f'"signature": "{signature}"')
+    return body + "".join(f",\n  {member}" for member in members).encode() + _END
+
+
+def unseal(document: bytes) -> bytes | None:
+    """Return what `seal` was given; None: it was changed since, or never sealed."""
+    match = _SEAL.fullmatch(document)
+    if match is None or hashlib.sha256(match[1]).hexdigest().encode() != match[2]:
+        return None
+    return match[1] + _END
+
+
+def signer(document: bytes, purpose: str) -> str | None:
+    """Return the ID of the key that signed a sealed document; None: none that this process has.
+
+    Raises:
+        InputError: A key is not of its form, or others can read this user's own.
+    """
+    match = _SEAL.fullmatch(document)
+    return None if match is None else verify(match[1], purpose, _text(match[3]))
+
+
+def check_signed(document: bytes, purpose: str, where: str) -> None:
+    """Refuse a document that no key of ours signed, where keys are configured.
+
+    Args:
+        document: As it stands in the store.
+        purpose: Which document it is.
+        where: Its path, for the message.
+
+    Raises:
+        SignatureError: It is unsigned, was altered, is another document, or of an unknown key.
+    """
+    keys = configured_keys()
+    if not keys or signer(document, purpose) is not None:
+        return
+    match = _SEAL.fullmatch(document)
+    signature = _SIGNATURE.fullmatch(_text(match[3])) if match else None
+    if signature is None:
+        raise SignatureError(
+            f"{where} is not signed, and this process was given signing keys; restore it from a "
+            f"backup, or read it without {KEYS_VARIABLE} if it is older than the keys and you "
+            "trust the store."
+        )
+    if signature[1] in {key.key_id for key in keys}:
+        raise SignatureError(
+            f"{where} was changed after it was signed with the key {signature[1]!r}, or belongs "
+            "elsewhere; restore it from a backup, and find out who can write to the store."
+        )
+    raise SignatureError(
+        f"{where} is signed with the key {signature[1]!r}, which this process does not have (it "
+        f"has {', '.join(repr(key.key_id) for key in keys)}); add it to {KEYS_VARIABLE}."
+    )
+
+
+def _text(signature: bytes | None) -> str:
+    return (signature or b"").decode(errors="replace")
+
+
+def state_folder() -> Path | None:
+    """Return the folder of what this user's processes remember on this machine.
+
+    It is `$PARTWISE_STATE`, else `$XDG_STATE_HOME/partwise`, else `~/.local/state/partwise`. None:
+    it cannot be made.
+    """
+    named = os.environ.get(STATE_VARIABLE)
+    base = os.environ.get("XDG_STATE_HOME")
+    try:
+        if named:
+            folder = Path(named)
+        else:
+            folder = Path(base) if base else Path.home() / ".local" / "state"
+            folder /= "partwise"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except (OSError, RuntimeError):
+        return None
+    return folder
+
+
+def own_key(*, make: bool = True) -> SigningKey | None:
+    """Return the key of this user on this machine.
+
+    Args:
+        make: Whether one is made where there is none.
+
+    Returns:
+        The key. None: there is none, or no folder to keep it in.
+
+    Raises:
+        InputError: Others can read or write it, or it is damaged.
+    """
+    folder = state_folder()
+    if folder is None:
+        return None
+    path = folder / OWN_KEY_FILE
+    try:
+        if make and not path.exists():
+            _make_key(path)
+        return _read_key(str(path))
+    except OSError:
+        return None
+
+
+@functools.lru_cache(maxsize=8)
+def _read_key(path: str) -> SigningKey:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags), encoding="ascii", errors="replace") as file:
+        about = os.fstat(file.fileno())
+        # What others can read, others can sign with; what they can write may be theirs.
+        if about.st_uid != os.geteuid() or stat.S_IMODE(about.st_mode) & 0o077:
+            raise InputError(
+                f"{path} holds this user's signing key, and others may have read or written it; "
+                "delete it, and a new one is made (runs that it signed then count as made "
+                "elsewhere)."
+            )
+        keys = parse_keys(file.read(), path)
+    if len(keys) != 1:
+        raise InputError(f"{path} does not hold one signing key; delete it, and one is made.")
+    return keys[0]
+
+
+def _make_key(path: Path) -> None:
+    """Make a key; of several processes that do so at once all get that of the first."""
+    temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
+    content = f"own-{secrets.token_hex(4)}:{secrets.token_hex(32)}\n".encode()
+    try:
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(file, "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        # A link is made only where there is none, and shows the file whole.
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)

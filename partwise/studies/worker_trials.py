@@ -1,0 +1,83 @@
+"""Trials that are a Dask task each: a worker runs one in a child process, and commits it."""
+
+import logging
+from typing import Any
+
+from distributed import Client, Future
+
+from partwise.cluster_calls import ANSWER_S
+from partwise.engine.driver import FAREWELL_S, tell_to_stop
+from partwise.outcomes import Stop
+from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
+from partwise.studies.trials import Ask
+from partwise.studies.worker import answer, end_study, run_trial
+
+ANSWERING_S = 2.0
+"""A worker that does not take the answer of a question for so long goes without it."""
+
+logger = logging.getLogger(__name__)
+
+
+class WorkerTrials:
+    """Runs trials on the workers of a cluster.
+
+    Args:
+        client: Connected to the cluster.
+        token: The execution's.
+    """
+
+    def __init__(self, client: Client, token: str) -> None:
+        self._client = client
+        self._token = token
+        self._is_stopped = False
+        self._is_over = False
+
+    def open(self, ask: Ask) -> None:
+        """Have the questions of trials at work handed on."""
+        self._client.subscribe_topic(self._token, lambda event: ask(Question(**event[1])))
+
+    def submit(self, assignment: TrialAssignment, start: int) -> "Future[TrialReceipt | None]":
+        """Begin a trial."""
+        return self._client.submit(
+            run_trial,
+            assignment,
+            key=f"trial-{assignment.number:05d}-{self._token}-{start}",
+            priority=-assignment.number,
+            pure=False,
+        )
+
+    def answer(self, question: Question, *, gives_up: bool) -> None:
+        """Tell a trial whether it is given up."""
+        self._try(
+            answer,
+            self._token,
+            question.number,
+            question.step,
+            gives_up=gives_up,
+            workers=[question.worker],
+            callback_timeout=ANSWERING_S,
+        )
+
+    def stop(self, stop: Stop) -> None:  # noqa: ARG002 (what a gang wants to know)
+        """Have all trials end."""
+        if not self._is_stopped:
+            self._is_stopped = True
+            tell_to_stop(self._client, self._token, lambda: self._is_over)
+
+    def close(self) -> None:
+        """Leave nothing on the workers."""
+        self._is_over = True
+        try:
+            self._client.unsubscribe_topic(self._token)
+        except Exception:
+            logger.debug("could not tidy up a study", exc_info=True)
+        limit_s = FAREWELL_S if self._is_stopped else ANSWER_S
+        self._try(end_study, self._token, callback_timeout=limit_s)
+
+    def _try(self, function: Any, *arguments: Any, **more: Any) -> None:
+        try:
+            self._client.run(function, *arguments, on_error="ignore", **more)
+        except Exception:
+            # A worker that is gone has its trial begun again on another; where the whole cluster
+            # is gone, so is what would have to be tidied there.
+            logger.debug("could not reach the workers of a study", exc_info=True)

@@ -1,0 +1,317 @@
+"""Guards that are taken out of the code, one at a time: the test that is named has to fail.
+
+A guard whose test passes without it is not tested. A change of the code that a line of the table
+no longer fits fails here too, so that the table stays true.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.conftest import Experiment
+
+pytestmark = pytest.mark.slow
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FOLDERS = ("partwise", "blocks", "tasks", "flows", "tests")
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """A guard, how it is taken out, and the test that has to notice."""
+
+    guard: str
+    path: str
+    old: str
+    new: str
+    test: str
+
+
+MUTANTS = (
+    Mutant(
+        "content is flushed before it has its name",
+        "partwise/store/local_objects.py",
+        "        os.fsync(descriptor)\n    finally:\n        os.close(descriptor)\n\n\ndef _link(",
+        "        pass\n    finally:\n        os.close(descriptor)\n\n\ndef _link(",
+        "tests/store/test_store.py -k is_on_disk_before_it_is_visible",
+    ),
+    Mutant(
+        "the folder is flushed after it",
+        "partwise/store/local_objects.py",
+        "            _flush_folder(folder)\n\n    def _make_folders",
+        "            pass\n\n    def _make_folders",
+        "tests/store/test_store.py -k is_on_disk_before_it_is_visible",
+    ),
+    Mutant(
+        "an object is created by a link, which fails where there is one",
+        "partwise/store/local_objects.py",
+        "        os.link(temporary, target, follow_symlinks=False)\n    except OSError",
+        "        os.replace(temporary, target)\n    except OSError",
+        "tests/store/test_lease.py -k 'one_of_many_takes_over or not_two_at_once'",
+    ),
+    Mutant(
+        "links in the store are not followed",
+        "partwise/store/local_objects.py",
+        "os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC",
+        "os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC",
+        "tests/store/test_store.py -k does_not_follow_links_inside_the_store",
+    ),
+    Mutant(
+        "the sha256 of an artifact",
+        "partwise/runs/bundle.py",
+        "hashlib.sha256(content).hexdigest() != artifact.sha256",
+        "False",
+        "tests/runs/test_bundle.py -k damaged_bytes_are_never_returned",
+    ),
+    Mutant(
+        "the sha256 of a ledger",
+        "partwise/runs/view.py",
+        "sha256_of(content) != summary.ledger_sha256",
+        "False",
+        "tests/runs/test_run.py -k a_ledger_that_was_changed_is_named",
+    ),
+    Mutant(
+        "the sha256 of a snapshot of scripts",
+        "partwise/scripts/snapshot.py",
+        "hashlib.sha256(plain).hexdigest() != sha256",
+        "False",
+        "tests/scripts -k snapshot",
+    ),
+    Mutant(
+        "the footer of a dataset's part",
+        "partwise/datasets/rows.py",
+        "hashlib.sha256(footer).hexdigest() != expected.footer_sha256",
+        "False",
+        "tests/datasets/test_bound.py -k a_footer_in_a_bucket",
+    ),
+    Mutant(
+        "a taken lease is noticed",
+        "partwise/store/lease.py",
+        'if self._store.exists(_object(self._run_path, self._number + 1, "json")):',
+        "if False:",
+        "tests/store/test_lease.py -k a_frozen_owner_notices_that_it_was_replaced",
+    ),
+    Mutant(
+        "the file name of an artifact",
+        "partwise/runs/bundle.py",
+        "if not is_name_below(self.filename):",
+        "if False:",
+        "tests/runs/test_names_in_ledgers.py -k names_of_an_artifact_are_checked",
+    ),
+    Mutant(
+        "a temporary file is made anew",
+        "partwise/runs/bundle.py",
+        "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW",
+        "os.O_WRONLY | os.O_CREAT",
+        "tests/runs/test_names_in_ledgers.py -k a_file_that_is_there_is_not_written_through",
+    ),
+    Mutant(
+        "formats that run code are named by the caller",
+        "partwise/models/serdes/__init__.py",
+        "if name in SERDES and name not in PROGRAMS:",
+        "if name in SERDES:",
+        "tests/models/test_serde_choice.py -k a_file_that_runs_code_is_read_only_where",
+    ),
+    Mutant(
+        "the sha256 of staged files",
+        "partwise/shuffle/shared_folder.py",
+        "hashlib.sha256(content).hexdigest() != staged.sha256",
+        "False",
+        "tests/shuffle/test_shared_folder.py -k what_somebody_put_in_its_place",
+    ),
+    Mutant(
+        "a call of somebody else's wants trust",
+        "partwise/flows/running/trust.py",
+        "if trust or is_made_here(run):",
+        "if True:",
+        "tests/flows/running/test_trust.py -k exports_use_nothing_of_such_a_call",
+    ),
+    Mutant(
+        "modules that a document may name",
+        "partwise/trainers/allowed_modules.py",
+        "if not _is_of_project(module):",
+        "if False:",
+        "tests/flows/running/test_trust.py -k modules_of_the_project_only",
+    ),
+    Mutant(
+        "weights_only",
+        "partwise/models/serdes/torch.py",
+        "weights_only=True, map_location",
+        "weights_only=False, map_location",
+        "tests/models/test_torch_serde.py -k a_file_with_code_does_not_run_it",
+    ),
+    Mutant(
+        "rows read are as many as a footer says",
+        "partwise/sources/files/formats.py",
+        "if rows != expected or (pieces is None and rows != metadata.num_rows):",
+        "if False:",
+        "tests/datasets/test_bound.py -k a_flipped_bit_of_a_parquet_source_loses_no_row",
+    ),
+    Mutant(
+        "no more is inflated than the ledger says",
+        "partwise/runs/bundle.py",
+        "inflater.decompress(stored, artifact.size_bytes + 1)",
+        "inflater.decompress(stored)",
+        "tests/runs/test_bundle.py -k no_more_is_inflated_than_the_ledger_says",
+    ),
+    Mutant(
+        "no name twice in a document",
+        "partwise/store/strict_json.py",
+        "if len(values) < len(pairs):",
+        "if False:",
+        "tests/store/test_strict_json.py -k a_name_that_stands_twice",
+    ),
+    Mutant(
+        "one's own claim is still there",
+        "partwise/store/lease.py",
+        "if not self._is_there():\n            raise StoreError(",
+        "if False:\n            raise StoreError(",
+        "tests/store/test_lease.py -k TestWhatItWroteIsGone",
+    ),
+    Mutant(
+        "what is moved is announced, and refused to who was given up",
+        "partwise/store/lease.py",
+        "            raise self._taken_over() from None\n        self._steps += 1",
+        "            pass\n        self._steps += 1",
+        "tests/store/test_lease.py -k are_given_to_the_next_owner",
+    ),
+    Mutant(
+        "a store that is another one now is noticed",
+        "partwise/store/local_objects.py",
+        "if held and _identity(self._root) not in held:",
+        "if False:",
+        "tests/runs/test_store_moves.py -k is_not_made_anew",
+    ),
+    Mutant(
+        "with a key, what it did not sign is refused",
+        "partwise/store/signing.py",
+        "if not keys or signer(document, purpose) is not None:",
+        "if True:",
+        "tests/runs/test_signed.py -k with_a_key_what_it_did_not_sign_is_refused",
+    ),
+    Mutant(
+        "secrets in exceptions are masked",
+        "partwise/engine/failures.py",
+        "message = storable(message[: 2 * MESSAGE_CHARS])",
+        "message = message[: 2 * MESSAGE_CHARS]",
+        "tests/test_redaction.py -k canaries_leak_by_no_way",
+    ),
+    Mutant(
+        "clusters of our own speak TLS",
+        "blocks/cluster_start.py",
+        '        "protocol": "tls://",\n        "security": Security.temporary(),\n',
+        "",
+        "tests/blocks/test_other_users.py -k nobody_else_runs_code",
+    ),
+    Mutant(
+        "a silent worker is let go",
+        "partwise/engine/cluster_watch.py",
+        "if silent_s > self._silence_s:",
+        "if False:",
+        "tests/engine/test_cluster_watch.py -k a_silent_worker_is_let_go",
+    ),
+    Mutant(
+        "shards in a store are used again only with a signature of ours",
+        "partwise/shuffle/shard_cache.py",
+        'if self.where == "store" and signer(sealed, self._purpose) is None:',
+        "if False:",
+        "tests/shuffle/test_kept_shards.py -k of_somebody_else",
+    ),
+    Mutant(
+        "rows of a shard in a store equal their SHA-256",
+        "partwise/shuffle/part_file.py",
+        "if hashlib.sha256(message).digest() != digest.tobytes():",
+        "if False:",
+        "tests/shuffle/test_kept_shards.py -k no_flipped_bit",
+    ),
+    Mutant(
+        "the index of a part in a store is the one that was written",
+        "partwise/shuffle/part_file.py",
+        "or (sha256 and hashlib.sha256(content).hexdigest() != sha256)",
+        "",
+        "tests/shuffle/test_kept_shards.py -k another_part",
+    ),
+    Mutant(
+        "a claim of ours that nobody holds is nobody's",
+        "partwise/store/lease.py",
+        "is_held = self.pid != os.getpid() or self.writer_id in _held_here",
+        "is_held = True",
+        "tests/store/test_lease.py -k that_a_store_refuses",
+    ),
+    Mutant(
+        "an owner that dies while it is asked gives way",
+        "partwise/store/lease.py",
+        'if owner.state() == "gone" or store.exists(',
+        "if store.exists(",
+        "tests/store/test_lease.py -k killed_while_it_is_asked",
+    ),
+    Mutant(
+        "a claim that fails behind its lease gives it back",
+        "partwise/runs/claim.py",
+        "                self.__exit__()  # nobody else does: the block has not begun\n",
+        "",
+        "tests/runs/test_claim.py -k fails_behind_the_lease",
+    ),
+    Mutant(
+        "who finds the very same bytes has created them",
+        "partwise/store/store.py",
+        "if objects.size(path) == len(data) and objects.read(path) == data:",
+        "if False:",
+        "tests/runs/test_faulty_bucket.py -k lost_answer",
+    ),
+)
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the code and its tests that may be changed."""
+    folder = tmp_path_factory.mktemp("mutants")
+    for name in FOLDERS:
+        shutil.copytree(
+            CHECKOUT / name,
+            folder / name,
+            symlinks=True,
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+    shutil.copy(CHECKOUT / "pyproject.toml", folder)
+    return folder
+
+
+def is_noticed(copy: Path, test: str) -> bool:
+    """Whether the named test fails on the copy; one that finds nothing to run does not count."""
+    selection = test.replace("'", "").split(" -k ")
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "-n0", "-m", ""),
+            *(selection[0], "-k", selection[1]),
+        ],
+        cwd=copy,
+        env=os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert ended.returncode in (0, 1), f"{test}: {ended.stdout[-2000:]}{ended.stderr[-2000:]}"
+    return ended.returncode == 1
+
+
+def test_each_guard_has_a_test_that_notices_its_absence(experiment: Experiment, copy: Path) -> None:
+    passed = []
+    for mutant in MUTANTS:
+        path = copy / mutant.path
+        content = path.read_text()
+        assert content.count(mutant.old) == 1, f"the table is out of date: {mutant.guard}"
+        path.write_text(content.replace(mutant.old, mutant.new))
+        try:
+            if not is_noticed(copy, mutant.test):
+                passed.append(mutant.guard)
+        finally:
+            path.write_text(content)
+    assert not passed, passed
+    experiment.tell("G19", tried=len(MUTANTS), lost=0, what="each noticed by the test it names")

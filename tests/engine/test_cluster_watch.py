@@ -1,0 +1,98 @@
+"""When a worker counts as silent: a clock that stands still while nobody could be heard."""
+
+import contextlib
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from partwise.engine import cluster_watch
+from partwise.engine.cluster_watch import ClusterWatch
+from partwise.errors import ClusterError
+from tests.own_cluster import wait_for
+
+HEARD_S = 0.01
+
+
+class Client:
+    """A client whose scheduler says what a test wants, and notes which workers are let go."""
+
+    def __init__(self) -> None:
+        self.status = "running"
+        self.seen = {"a": 0.0, "b": 0.0}
+        self.stopped: set[str] = set()
+        self.restarted: list[str] = []
+        self.hangs = False
+        self.scheduler = SimpleNamespace(identity="identity", restart_workers="restart")
+
+    def sync(self, what, callback_timeout, **arguments):
+        if self.hangs:
+            time.sleep(HEARD_S)
+            raise TimeoutError
+        if what == "restart":
+            self.restarted += arguments["workers"]
+            for address in arguments["workers"]:
+                self.seen.pop(address)
+            return {}
+        for address in self.seen.keys() - self.stopped:
+            self.seen[address] += 1
+        return {"workers": {each: {"last_seen": seen} for each, seen in self.seen.items()}}
+
+
+@pytest.fixture
+def client(monkeypatch) -> Client:
+    monkeypatch.setattr(cluster_watch, "LOOK_S", HEARD_S)
+    monkeypatch.setattr(cluster_watch, "_LARGEST_STEP_S", 4 * HEARD_S)
+    return Client()
+
+
+def test_a_silent_worker_is_let_go_once_and_others_are_not(client, caplog) -> None:
+    with ClusterWatch(client, "run", silence_s=0.1) as watch:
+        client.stopped.add("a")
+        wait_for(lambda: client.restarted, "it is let go")
+        time.sleep(0.2)
+        assert client.restarted == ["a"]
+        assert list(watch.workers()) == ["b"]
+    assert "Run run: nothing is heard of the worker a for 0." in caplog.text
+
+
+def test_nobody_is_silent_while_this_process_or_the_scheduler_stood_still(client) -> None:
+    with ClusterWatch(client, "run", silence_s=0.1) as watch:
+        wait_for(lambda: watch.clock() > 0, "it looks")
+        client.hangs = True
+        time.sleep(0.4)
+        before = watch.clock()
+        client.hangs = False
+        wait_for(lambda: watch.clock() > before, "it looks again")
+        assert watch.clock() - before < 0.4
+        watch.look()
+    assert not client.restarted
+
+
+def test_a_scheduler_that_does_not_answer_is_given_up(client, monkeypatch) -> None:
+    monkeypatch.setattr(cluster_watch, "SCHEDULER_S", 0.1)
+    with ClusterWatch(client, "run") as watch:
+        watch.look()
+        client.hangs = True
+        with pytest.raises(ClusterError, match="has not answered"):
+            look_until(watch)
+
+
+def test_a_cluster_without_workers_is_given_up(client, monkeypatch) -> None:
+    monkeypatch.setattr(cluster_watch, "NO_WORKERS_S", 0.1)
+    with ClusterWatch(client, "run") as watch:
+        client.seen.clear()
+        with pytest.raises(ClusterError, match=r"no worker .* resume the run 'run'"):
+            look_until(watch)
+
+
+def test_a_connection_that_is_lost_is_told_at_once(client) -> None:
+    with ClusterWatch(client, "run") as watch:
+        client.status = "closed"
+        with pytest.raises(ClusterError, match="is closed; resume the run 'run'"):
+            watch.look()
+
+
+def look_until(watch: ClusterWatch) -> None:
+    with contextlib.suppress(AssertionError):
+        wait_for(watch.look, "it gives up", timeout_s=10)

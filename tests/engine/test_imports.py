@@ -1,0 +1,82 @@
+"""What the processes of a run import: what the work needs, and nothing else."""
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.engine.shards import ShardOfRun, table_of
+
+HEAVY = (
+    *("prefect", "distributed", "fastapi", "sqlalchemy", "httpx", "cyclopts", "rich", "jinja2"),
+    *("torch", "xgboost", "lightgbm", "sklearn", "scipy", "optuna", "onnx", "onnxruntime", "s3fs"),
+)
+OF_WORKERS = {"distributed", "jinja2"}
+"""Dask itself, and what it imports."""
+FUNCTIONS = f"""
+import pickle
+import sys
+
+from partwise import LocalCluster, Result, Skip, map_partitions, train_models
+
+HEAVY = {HEAVY!r}
+
+
+def look(data, context):
+    from partwise import RemoteCluster
+
+    before = sorted(set(HEAVY) & set(sys.modules))
+    if context.key == "a":
+        return {{"seen": [" ".join(before)]}}
+    # Whoever uses one gets the thing itself.
+    assert train_models.name == "train-models"
+    assert LocalCluster(workers=3).workers == 3
+    assert isinstance(RemoteCluster(address="tcp://127.0.0.1:1"), RemoteCluster)
+    assert pickle.loads(pickle.dumps(map_partitions)).name == "map-partitions"
+
+    class Own(LocalCluster):
+        workers: int = 7
+
+    def made(cluster: LocalCluster | None = None) -> LocalCluster:
+        return cluster or Own()
+
+    return {{"seen": [f"{{made().workers}} {{'prefect' in sys.modules}}"]}}
+"""
+
+
+def test_a_child_imports_what_the_function_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "looking.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    shard = ShardOfRun(tmp_path)
+    try:
+        function = importlib.import_module("looking").look
+        _, run = shard.run(function, table_of(a=1, b=1))
+    finally:
+        shard.host.close()
+        del sys.modules["looking"]
+    seen = dict(zip(*run.predictions().select(["key", "seen"]).to_pydict().values(), strict=True))
+    assert run.failures().to_pylist() == []
+    assert seen == {"a": "", "b": "7 True"}
+
+
+@pytest.mark.parametrize(
+    ("module", "allowed"),
+    [
+        ("partwise", set()),
+        ("partwise.engine.keeper", set()),
+        ("partwise.engine.child", set()),
+        ("partwise.engine.worker", OF_WORKERS),
+        ("partwise.shuffle.load", OF_WORKERS),
+        ("partwise.studies.worker", OF_WORKERS),
+        ("partwise.gangs.node", OF_WORKERS),
+        ("partwise.gangs.rank", set()),
+    ],
+)
+def test_a_process_imports_nothing_that_its_work_does_not_need(module, allowed) -> None:
+    code = f"import sys, {module}; print(*set({HEAVY!r}) & set(sys.modules))"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(shown.stdout.split()) <= allowed

@@ -1,0 +1,342 @@
+"""The limits of a partition hold for all that it starts and shares, and all of it ends with it."""
+
+import mmap
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing.shared_memory import SharedMemory
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from partwise.engine.family_memory import FamilyMemory
+from partwise.engine.process_family import descendants_of, is_running
+from tests.engine.shards import ShardOfRun, table_of
+
+MIB = 1 << 20
+DAEMON = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        with open(sys.argv[1], "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(sys.argv[1], sys.argv[1] + ".pid")
+        time.sleep(300)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.fixture
+def shard(tmp_path):
+    shard = ShardOfRun(tmp_path)
+    yield shard
+    shard.host.close()
+
+
+@pytest.fixture(params=["shared", "partition"])
+def isolation(request) -> str:
+    return request.param
+
+
+def fill(mapped: mmap.mmap) -> None:
+    view = np.frombuffer(mapped, np.uint8)
+    view[:: mmap.PAGESIZE] = 1
+
+
+def start_daemon(note: str) -> int:
+    """Start a process with a session and an environment of its own; return its number."""
+    subprocess.run([sys.executable, "-c", DAEMON, note], env={}, check=True)
+    while not os.path.exists(f"{note}.pid"):
+        time.sleep(0.01)
+    return int(Path(f"{note}.pid").read_text())
+
+
+def is_gone(pid: int) -> bool:
+    deadline = time.monotonic() + 10
+    while is_running(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not is_running(pid)
+
+
+def map_anonymous(size: int) -> None:
+    fill(mmap.mmap(-1, size))
+    time.sleep(30)
+
+
+def map_in_children(size: int) -> None:
+    """Have two forks take half of it each: only the sum is too much."""
+    for _ in range(2):
+        if os.fork() == 0:
+            fill(mmap.mmap(-1, size // 2))
+            time.sleep(60)
+    time.sleep(30)
+
+
+def take_shared_memory(size: int) -> None:
+    global kept
+    kept = SharedMemory(create=True, size=size)
+    fill(kept._mmap)
+    time.sleep(30)
+
+
+@pytest.mark.parametrize("take", [map_anonymous, map_in_children, take_shared_memory])
+def test_shared_memory_counts(shard, isolation, take) -> None:
+    def function(data, context):
+        if context.key == "a":
+            take(600 * MIB)
+
+    receipt, run = shard.run(
+        function,
+        table_of(a=1, b=2),
+        max_retries=0,
+        partition_memory_bytes=400 * MIB,
+        partition_timeout_s=20.0,
+        isolation=isolation,
+    )
+    assert receipt.counts == {"DONE": 1, "FAILED": 1}
+    row = run.ledger.to_pylist()[0]
+    assert row["error_type"] == "MemoryLimitExceeded"
+    assert "the limit (partition_memory_bytes) is 400 MiB" in row["error_message"]
+    assert row["peak_memory_bytes"] > 400 * MIB
+
+
+def share_among_forks(size: int) -> None:
+    """Have three forks map the same memory, which the sum over them has four times."""
+    mapped = mmap.mmap(-1, size)
+    fill(mapped)
+    forks = []
+    for _ in range(3):
+        if (pid := os.fork()) == 0:
+            fill(mapped)
+            time.sleep(1.0)
+            os._exit(0)
+        forks.append(pid)
+    for pid in forks:
+        os.waitpid(pid, 0)
+
+
+def test_what_processes_share_counts_once(shard) -> None:
+    def function(data, context):
+        share_among_forks(250 * MIB)
+
+    receipt, run = shard.run(
+        function, table_of(a=1), max_retries=0, partition_memory_bytes=500 * MIB
+    )
+    assert receipt.counts == {"DONE": 1}
+    assert 250 * MIB < run.ledger["peak_memory_bytes"][0].as_py() < 500 * MIB
+
+
+@pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no shared memory here")
+def test_rows_that_are_mapped_from_a_scratch_folder_in_memory_do_not_count() -> None:
+    folder = Path(f"/dev/shm/partwise-test-{os.getpid()}")
+    theirs = Path(f"{folder}-theirs")
+    folder.mkdir()
+    try:
+        memory = FamilyMemory(str(folder))
+        for path, counts in ((folder / "rows", False), (theirs, True)):
+            with path.open("w+b") as file:
+                file.truncate(100 * MIB)
+                mapped = mmap.mmap(file.fileno(), 0)
+            fill(mapped)
+            # The limit is such that the exact figure has to be asked for.
+            figure = memory.measure([os.getpid()], 1)
+            path.unlink()
+            mapped.close()
+            before = memory.measure([os.getpid()], 1)
+            assert (figure - before > 90 * MIB) is counts
+    finally:
+        folder.rmdir()
+
+
+@pytest.mark.parametrize("end", ["crash", "exit", "kill", "late", "parent"])
+def test_a_daemon_ends_with_its_partition_however_that_ends(shard, tmp_path, isolation, end):
+    def function(data, context):
+        if context.key == "a":
+            start_daemon(str(tmp_path / "daemon"))
+            match end:
+                case "crash":
+                    signal.raise_signal(signal.SIGSEGV)
+                case "exit":
+                    os._exit(3)
+                case "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                case "parent":
+                    os.kill(os.getppid(), signal.SIGTERM)
+            time.sleep(60)
+
+    receipt, _ = shard.run(
+        function,
+        table_of(a=1, b=2),
+        max_retries=0,
+        partition_timeout_s=4.0 if end == "late" else None,
+        isolation=isolation,
+    )
+    assert receipt.counts == {"DONE": 1, "FAILED": 1}
+    assert is_gone(int((tmp_path / "daemon.pid").read_text()))
+
+
+WORKER = """
+import sys, time
+from pathlib import Path
+from tests.engine.shards import ShardOfRun, table_of
+from tests.engine.test_whole_limits import hold_all
+folder = sys.argv[1]
+ShardOfRun(Path(folder)).run(
+    lambda data, context: hold_all(folder), table_of(a=1), isolation=sys.argv[2]
+)
+"""
+
+
+def hold_all(folder: str) -> None:
+    """Start a daemon, hold a file of shared memory, and wait."""
+    daemon = start_daemon(f"{folder}/daemon")
+    with open(f"/dev/shm/partwise-test-{daemon}", "w+b") as file:
+        file.truncate(MIB)
+        Path(folder, "held").write_text(file.name)
+        Path(folder, "ready").touch()
+        time.sleep(60)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_is_left_when_a_worker_or_a_child_is_killed(tmp_path, isolation, seed) -> None:
+    victim = random.Random(seed).choice(["worker", "child", "both"])
+    words = [sys.executable, "-c", WORKER, str(tmp_path), isolation]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+        while not (tmp_path / "ready").exists():
+            assert worker.poll() is None
+            time.sleep(0.05)
+        below = list(descendants_of(worker.pid))
+        daemon = int((tmp_path / "daemon.pid").read_text())
+        assert daemon in below
+        if victim != "worker":
+            # The child and what it has started, but for the keeper: that is the first below.
+            os.kill(below[1], signal.SIGKILL)
+        if victim != "child":
+            worker.kill()
+        assert is_gone(daemon)
+        worker.kill()
+    assert [pid for pid in below if not is_gone(pid)] == []
+    deadline = time.monotonic() + 10
+    held = Path((tmp_path / "held").read_text())
+    while held.exists() and victim != "child" and time.monotonic() < deadline:
+        time.sleep(0.05)
+    # Of a child that is killed by others, nobody could look what it held.
+    assert victim != "worker" or not held.exists()
+    held.unlink(missing_ok=True)
+
+
+def test_files_in_shared_memory_go_with_a_partition_that_is_killed_and_others_stay(
+    shard, tmp_path, isolation
+) -> None:
+    def path(name: str) -> Path:
+        return Path(f"/dev/shm/partwise-test-{os.getpid()}-{name}")
+
+    names = {"held": path("held"), "before": path("before"), "shared": path("shared")}
+    names["before"].write_bytes(b"before")
+
+    def function(data, context):
+        if context.key == "a":
+            named = Path(f"/dev/shm/torch_{os.getpid()}_1_2")
+            named.write_bytes(b"x")
+            (tmp_path / "named").write_text(str(named))
+            files = [each.open("r+b" if each.exists() else "w+b") for each in names.values()]
+            assert len(files) == 3
+            (tmp_path / "ready").touch()
+            time.sleep(60)
+
+    def hold_shared() -> subprocess.Popen[bytes]:
+        code = (
+            "import sys, time, os\n"
+            "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
+            "file = open(sys.argv[1]); time.sleep(120)"
+        )
+        return subprocess.Popen([sys.executable, "-c", code, str(names["shared"])])
+
+    with hold_shared() as other:
+        try:
+            shard.run(
+                function,
+                table_of(a=1),
+                max_retries=0,
+                partition_timeout_s=4.0,
+                isolation=isolation,
+            )
+            assert (tmp_path / "ready").exists()
+            assert not names["held"].exists()
+            assert not Path((tmp_path / "named").read_text()).exists()
+            assert names["before"].read_bytes() == b"before"
+            assert names["shared"].exists()
+        finally:
+            other.kill()
+            for each in names.values():
+                each.unlink(missing_ok=True)
+
+
+def test_a_log_is_bounded_while_it_is_written(shard, tmp_path, isolation) -> None:
+    largest = tmp_path / "largest"
+
+    def function(data, context):
+        print("the beginning")
+        line = "x" * 65_535 + "\n"
+        most = 0
+        deadline = time.monotonic() + 2.0
+        while time.monotonic() < deadline:
+            os.write(1, line.encode())
+            status = os.fstat(1)
+            most = max(most, status.st_blocks * 512)
+        largest.write_text(f"{most} {status.st_size}")
+        print("the end")
+
+    receipt, run = shard.run(function, table_of(a=1, b=2), isolation=isolation)
+    assert receipt.counts == {"DONE": 2}
+    most, written = map(int, largest.read_text().split())
+    assert written > 100 * MIB, "the test has to write more than is allowed"
+    assert most < written / 2
+    log = run.logs("b")
+    assert log.startswith("the beginning\nxxx")
+    assert log.endswith("xxx\nthe end\n")
+    assert "bytes left out" in log
+    assert "\0" not in log
+    assert len(log) < 2 * MIB
+
+
+def test_a_fork_bomb_is_stopped(shard, isolation, monkeypatch) -> None:
+    monkeypatch.setattr("partwise.engine.supervisor.MOST_PROCESSES", 40)
+
+    def function(data, context):
+        if context.key == "a":
+            # Bounded here, should nobody stop it.
+            for _ in range(8):
+                os.fork()
+            time.sleep(60)
+
+    before = set(descendants_of(os.getpid()))
+    receipt, run = shard.run(function, table_of(a=1, b=2), max_retries=0, isolation=isolation)
+    assert receipt.counts == {"DONE": 1, "FAILED": 1}
+    assert run.failures()["error_type"].to_pylist() == ["ProcessLimitExceeded"]
+    assert set(descendants_of(os.getpid())) <= before
+
+
+def test_what_was_killed_for_want_of_memory_runs_once_more_and_alone(shard, tmp_path) -> None:
+    """As the kernel does: it takes a process, whoever took the memory."""
+
+    def function(data, context):
+        with open(tmp_path / f"attempts-{context.key}", "a") as file:
+            file.write(f"{context.attempt}\n")
+        if context.key in "ac" and (context.attempt == 1 or context.key == "c"):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    receipt, run = shard.run(function, table_of(a=1, b=2, c=3, d=4), max_retries=0)
+    assert receipt.counts == {"DONE": 3, "FAILED": 1}
+    attempts = {key: (tmp_path / f"attempts-{key}").read_text().split() for key in "abcd"}
+    assert attempts == {"a": ["1", "2"], "b": ["1"], "c": ["1", "2"], "d": ["1"]}
+    rows = {row["key.key"]: row for row in run.ledger.to_pylist()}
+    assert rows["c"]["error_type"] == "ProcessDied"
+    assert (rows["c"]["attempts"], rows["a"]["attempts"], rows["a"]["status"]) == (2, 2, "DONE")

@@ -1,0 +1,364 @@
+"""Calls of flows within a flow run of Prefect, and without any server: both come to the same."""
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from prefect import task
+from prefect.server.api.server import SubprocessASGIServer
+from prefect.settings import PREFECT_API_URL, temporary_settings
+from prefect.states import Completed, Failed
+
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.scaling import ScalingConfig
+from partwise.errors import (
+    ColumnError,
+    InputError,
+    RunCancelled,
+    RunExistsError,
+    RunFailed,
+    RunIdError,
+)
+from partwise.flows import (
+    map_partitions,
+    model_pipeline,
+    scale_cluster,
+    train_distributed,
+    tune_model,
+)
+from partwise.flows.orchestration import direct
+from partwise.flows.orchestration.direct import runs_directly
+from partwise.flows.orchestration.run_flow import run_flow
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import RunStatus, Skip
+from partwise.runs.run import Run
+from partwise.tasks.steps import await_steps, begin_step, is_direct, run_logger, run_step, try_step
+from partwise.trainers import LightGBMTrainer
+from tests.flows.distributed_functions import count_rows, fail_on_rank_1
+from tests.flows.study_functions import parabola
+
+ROWS = pa.table({"key": [n // 3 for n in range(24)], "value": [float(n) for n in range(24)]})
+OPTIONS = ExecutionOptions(n_shards=2, max_retries=0)
+
+
+@pytest.fixture(params=["prefect", "direct"])
+def way(request: pytest.FixtureRequest, prefect_server: str) -> Iterator[str]:
+    """How calls of flows work in a test: each is run in both ways."""
+    if request.param == "prefect":
+        yield "prefect"
+        return
+    with temporary_settings(updates={PREFECT_API_URL: None}):
+        yield "direct"
+
+
+@pytest.fixture
+def call(way, cluster, tmp_path) -> Callable[..., Run]:
+    """Call a function for each of eight partitions."""
+    given = {"store": tmp_path, "cluster": cluster, "execution": OPTIONS, "run_id": "r"}
+
+    def map_(function: Any, **arguments: Any) -> Run:
+        return map_partitions(ROWS, "key", function, **{**given, **arguments})
+
+    return map_
+
+
+def fail_for(keys: set[int]) -> Callable[..., Any]:
+    def function(data, context):
+        if context.key in keys:
+            raise ValueError("not this one")
+        return {"twice": 2 * data.to_numpy("value")}
+
+    return function
+
+
+def test_a_run_succeeds_wholly_or_in_part(call, way, tmp_path) -> None:
+    run = call(fail_for(set()))
+    assert (run.status, run.counts) == (RunStatus.SUCCESS, {"DONE": 8})
+    assert sorted(run.predictions()["twice"].to_pylist()) == [2.0 * n for n in range(24)]
+    assert (Path(run.path) / "report.html").exists()
+    part = call(fail_for({1, 2}), run_id="part")
+    assert (part.status, part.counts) == (RunStatus.PARTIAL_FAILURE, {"DONE": 6, "FAILED": 2})
+    # Only a run of Prefect's is known by a flow run.
+    documents = [each.read_generation_document() for each in (run, part)]
+    assert {each.flow_run_id is None for each in documents} == {way == "direct"}
+    with pytest.raises(RunExistsError, match="'part'"):
+        call(fail_for({1}), run_id="part")
+    whole = call(fail_for(set()), run_id="part", version="1", on_existing_artifacts="overwrite")
+    assert (whole.status, whole.generation) == (RunStatus.SUCCESS, 2)
+    same = call(fail_for(set()), run_id="part", version="1", on_existing_artifacts="resume")
+    assert (same.executed, same.kept, same.counts) == (0, 8, {"DONE": 8})
+
+
+def test_a_run_that_fails_is_raised(call) -> None:
+    with pytest.raises(
+        RunFailed, match=r"'r' ended with FAILURE: 8 partitions.*8 x ValueError"
+    ) as caught:
+        call(fail_for(set(range(8))))
+    assert isinstance(caught.value.run, Run)
+    assert (caught.value.run.status, caught.value.run.counts) == (RunStatus.FAILURE, {"FAILED": 8})
+
+
+def test_a_run_of_which_all_is_skipped_comes_back(call) -> None:
+    run = call(lambda data, context: Skip("too few rows"))
+    assert (run.status, run.counts) == (RunStatus.SKIPPED, {"SKIPPED": 8})
+
+
+def test_bad_input_is_refused_before_any_work(call, way, cluster, tmp_path) -> None:
+    store = tmp_path / "new"
+    function = fail_for(set())
+    with pytest.raises(InputError, match=r"cannot use: execution\.max_retries -1: Input should"):
+        call(function, store=store, execution={"max_retries": -1})
+    with pytest.raises(InputError, match="null_keys 'perhaps'"):
+        call(function, store=store, null_keys="perhaps")
+    with pytest.raises(RunIdError, match="Mars"):
+        call(function, store=store, run_id="{scheduled[Mars]}")
+    with pytest.raises(ColumnError, match="'shop'"):
+        map_partitions(ROWS, "shop", function, store=store, cluster=cluster)
+    with pytest.raises(TypeError, match="missing a required argument: 'function'"):
+        map_partitions(ROWS, "key")
+    assert not store.exists()
+    assert runs_directly() is (way == "direct")
+
+
+def test_a_mistake_is_raised_without_the_frames_of_an_engine(call) -> None:
+    with pytest.raises(RunIdError, match="not a safe name") as caught:
+        call(fail_for(set()), run_id="a/b")
+    with pytest.raises(ColumnError, match="'nope'") as of_column:
+        call(fail_for(set()), columns=["nope"])
+    for error in (caught, of_column):
+        files = [Path(str(entry.path)).name for entry in error.traceback]
+        assert set(files) == {"test_both_ways.py", "run_flow.py"}
+        assert error.value.__suppress_context__
+
+
+def test_run_ids_are_made_up_and_filled_in(call) -> None:
+    made_up = call(fail_for(set()), run_id="").run_id
+    assert made_up.startswith("map-20")
+    assert call(fail_for(set()), run_id="due-{scheduled:%Y}").run_id.startswith("due-20")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_is_cancelled_and_resumed(call, tmp_path, how) -> None:
+    path, sleeps = str(tmp_path / "at-work"), tmp_path / "sleeps"
+    sleeps.touch()
+
+    def work(data, context):
+        Path(path).touch()
+        while context.key == 5 and os.path.exists(context.params["sleeps"]):
+            time.sleep(0.05)
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        while not Path(path).exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        os.kill(os.getpid(), how)
+
+    before = signal.getsignal(signal.SIGTERM)
+    params = {key: {"sleeps": str(sleeps)} for key in range(8)}
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    began = time.monotonic()
+    with pytest.raises(RunCancelled, match="'r' ended with CANCELLED") as caught:
+        call(work, params=params)
+    thread.join()
+    assert time.monotonic() - began < 60
+    assert caught.value.run.status is RunStatus.CANCELLED
+    assert signal.getsignal(signal.SIGTERM) is before
+    sleeps.unlink()
+    done = call(work, params=params, on_existing_artifacts="resume")
+    assert (done.status, done.counts) == (RunStatus.SUCCESS, {"DONE": 8})
+
+
+def test_one_model_is_trained_by_a_gang(way, cluster, tmp_path) -> None:
+    rows = tmp_path / "rows.parquet"
+    pq.write_table(ROWS, rows, row_group_size=6)
+    given: dict[str, Any] = {"store": tmp_path, "cluster": cluster, "serde": PickleSerde()}
+    given["scaling"] = ScalingConfig(num_workers=2)
+    run = train_distributed(rows, count_rows, run_id="gang", **given)
+    assert run.model(serde=PickleSerde())["rows"] == 24
+    with pytest.raises(RunFailed, match="no such rows") as caught:
+        train_distributed(rows, fail_on_rank_1, run_id="failed", **given)
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert caught.value.run.counts["FAILED"] >= 1
+
+
+def test_a_model_is_tuned(way, cluster, tmp_path) -> None:
+    rows = tmp_path / "rows.parquet"
+    pq.write_table(ROWS, rows)
+    given: dict[str, Any] = {"store": tmp_path, "cluster": cluster, "serde": PickleSerde()}
+    space = {"x": [0.1, 0.3]}
+    run = tune_model(rows, parabola, space, run_id="t", metric="loss", trials=2, **given)
+    assert (run.status, run.counts) == (RunStatus.SUCCESS, {"DONE": 2})
+
+
+@pytest.mark.slow
+def test_a_pipeline_runs_its_stages_in_the_same_way(way, cluster, tmp_path) -> None:
+    x = np.random.default_rng(3).normal(size=240)
+    rows = pa.table({"k": [n // 60 for n in range(240)], "x": x, "y": 2 * x})
+    trainer = LightGBMTrainer(label="y", features=("x",), rounds=5, min_rows=20)
+    done = model_pipeline(
+        rows, "k", trainer, run_id="p", store=tmp_path, cluster=cluster, execution=OPTIONS
+    )
+    assert done.status is RunStatus.SUCCESS
+    assert [run.executed for run in done.runs] == [4, 4, 4, 4]
+    for run in done.runs:
+        assert (run.read_generation_document().flow_run_id is None) is (way == "direct")
+
+
+def test_an_error_of_somebody_elses_comes_as_it_is(way, make_run) -> None:
+    @run_flow(name="breaks", kind="map", opaque=())
+    def breaks(run_id: str = "") -> Run:
+        raise LookupError("somebody else's")
+
+    with pytest.raises(LookupError, match="somebody else's"):
+        breaks()
+
+
+def test_secrets_are_masked_in_lines(way, make_run, caplog) -> None:
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.0))
+    make_run.end(1)
+
+    @run_flow(name="leaks", kind="map", opaque=())
+    def leaks(run_id: str = "") -> Run:
+        run_logger().warning("no answer from postgresql://app:canary7f3a@db/shop")
+        assert is_direct() is (way == "direct")
+        return Run.open("run", make_run.store)
+
+    caplog.set_level(logging.INFO, logger="prefect.flow_runs")
+    assert leaks(run_id="leaks").run_id == "run"
+    [record] = [record for record in caplog.records if "no answer" in record.getMessage()]
+    assert record.name == "prefect.flow_runs"
+    assert record.flow_run_name == "leaks"
+    assert "canary" not in record.getMessage()
+
+
+def test_a_process_says_once_that_there_is_no_server(way, make_run, caplog) -> None:
+    make_run.begin()
+    make_run.commit(("a", "DONE", 1.0))
+    make_run.end(1)
+
+    @run_flow(name="calm", kind="map", opaque=())
+    def calm(run_id: str = "") -> Run:
+        return Run.open("run", make_run.store)
+
+    direct.say_so.cache_clear()
+    caplog.set_level(logging.INFO, logger="prefect.flow_runs")
+    for _ in range(2):
+        calm()
+    assert caplog.text.count("running without a Prefect server") == (way == "direct")
+
+
+def test_a_direct_call_starts_no_server(call, way, tmp_path) -> None:
+    if way == "prefect":
+        pytest.skip("a server is there")
+    process = psutil.Process()
+    seen: set[str] = set()
+    ended = threading.Event()
+
+    def listening() -> set[str]:
+        found = {
+            str(each.laddr) for each in process.net_connections("tcp") if each.status == "LISTEN"
+        }
+        return found | {" ".join(child.cmdline()) for child in process.children()}
+
+    before = listening()
+
+    def look() -> None:
+        while not ended.wait(0.02):
+            seen.update(listening())
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    call(fail_for({1}))
+    ended.set()
+    thread.join()
+    assert seen - before == set()
+    assert SubprocessASGIServer._instances == {}
+
+
+def test_a_cluster_is_scaled_without_a_server(dask_client) -> None:
+    with (
+        temporary_settings(updates={PREFECT_API_URL: None}),
+        pytest.raises(InputError, match="name a cluster that runs already"),
+    ):
+        scale_cluster(2, cluster="")
+    assert SubprocessASGIServer._instances == {}
+
+
+def test_a_block_that_a_server_keeps_needs_one() -> None:
+    with (
+        temporary_settings(updates={PREFECT_API_URL: None}),
+        pytest.raises(
+            InputError, match=r"'artifact-store/prod' is kept by a Prefect server.*set PREF"
+        ),
+    ):
+        map_partitions(ROWS, "key", fail_for(set()), store="artifact-store/prod")
+
+
+def test_who_asks_for_prefect_by_its_variable_gets_it(monkeypatch) -> None:
+    assert not runs_directly()
+    with temporary_settings(updates={PREFECT_API_URL: None}):
+        assert runs_directly()
+        for name in direct.EPHEMERAL_MODE:
+            with monkeypatch.context() as context:
+                context.setenv(name, "true")
+                assert not runs_directly()
+
+
+@pytest.mark.parametrize(
+    ("profile", "expected"), [("asks", False), ("names", False), ("silent", True), ("", True)]
+)
+def test_who_asks_for_prefect_by_a_profile_gets_it(profile, expected, run_python, tmp_path) -> None:
+    profiles = tmp_path / "profiles.toml"
+    profiles.write_text(
+        '[profiles.asks]\nPREFECT_SERVER_ALLOW_EPHEMERAL_MODE = "true"\n'
+        '[profiles.names]\nPREFECT_API_URL = "http://127.0.0.1:9/api"\n'
+        "[profiles.silent]\n"
+    )
+    script = """
+import json, os
+del os.environ["PREFECT_API_URL"]
+if not os.environ["PREFECT_PROFILE"]:
+    # As it comes: Prefect's own profile.
+    del os.environ["PREFECT_PROFILE"], os.environ["PREFECT_PROFILES_PATH"]
+from partwise.flows.orchestration.direct import runs_directly
+print(json.dumps(runs_directly()))
+"""
+    environment = {"PREFECT_PROFILE": profile, "PREFECT_PROFILES_PATH": str(profiles)}
+    assert run_python(script, **environment) is expected
+
+
+def test_steps_without_prefect(caplog) -> None:
+    @task
+    def divide(a: float, b: float) -> float:
+        return a / b
+
+    @task
+    def tell(good: bool) -> Any:
+        return Completed(data=1) if good else Failed(data=KeyError("bad"))
+
+    assert run_step(divide, 6, 3) == 2
+    steps = [begin_step(divide, n, 1) for n in range(100)]
+    await_steps(steps)
+    assert [step.result() for step in steps] == list(range(100))
+    with pytest.raises(ZeroDivisionError):
+        begin_step(divide, 1, 0).result()
+    assert begin_step(tell, True).result() == 1
+    with pytest.raises(KeyError, match="bad"):
+        begin_step(tell, False).result()
+    caplog.set_level(logging.WARNING, "partwise")
+    try_step(divide, 1, 0)
+    assert (
+        "The step divide failed, and the run is whole without it: ZeroDivisionError" in caplog.text
+    )

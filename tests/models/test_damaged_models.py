@@ -1,0 +1,50 @@
+"""Files that no library reads: one error of ours, whatever the library raises."""
+
+import numpy as np
+import pytest
+
+from partwise.errors import PartwiseError
+from partwise.models.serdes import PROGRAMS, SERDES, LightGBMSerde, PickleSerde, XGBoostSerde
+
+ROWS = np.arange(40.0).reshape(20, 2)
+
+
+def written(name: str, path: str) -> None:
+    if name == "lightgbm":
+        import lightgbm
+
+        settings = {"verbose": -1, "num_threads": 1, "min_data_in_leaf": 1, "num_leaves": 4}
+        data = lightgbm.Dataset(ROWS, ROWS[:, 0])
+        LightGBMSerde().write(lightgbm.train(settings, data, 2), path)
+    elif name == "xgboost":
+        import xgboost
+
+        data = xgboost.DMatrix(ROWS, ROWS[:, 0])
+        XGBoostSerde().write(xgboost.train({"nthread": 1}, data, 2), path)
+    else:
+        PickleSerde().write({"a": [1, 2]}, path)
+
+
+@pytest.mark.parametrize("name", sorted(SERDES.keys() - PROGRAMS - {"keras"} | {"pickle"}))
+@pytest.mark.parametrize("content", [b"", b"x", b"{}", b"[" * 5000, bytes(range(256)), b"PK\3\4"])
+def test_a_file_of_another_kind_is_refused_in_a_sentence(name, content, tmp_path):
+    serde = SERDES[name]()
+    path = tmp_path / serde.filename
+    path.write_bytes(content)
+    with pytest.raises(PartwiseError, match=r"\w+ \w+ \w+"):
+        serde.read(str(path))
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "pickle"])
+def test_a_file_that_is_cut_off_is_refused_in_a_sentence(name, tmp_path):
+    # XGBoost's reader may end the process here, and others where bits are other ones; but what is
+    # read from a store has the checksum of its ledger.
+    serde = SERDES[name]()
+    path = tmp_path / serde.filename
+    written(name, str(path))
+    whole = path.read_bytes()
+    end = whole.index(b"end of trees") if name == "lightgbm" else len(whole)
+    for size in range(0, end, 97 if name == "lightgbm" else 7):
+        path.write_bytes(whole[:size])
+        with pytest.raises(PartwiseError, match=r"no model that \w+ reads"):
+            serde.read(str(path))

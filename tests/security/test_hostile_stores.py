@@ -1,0 +1,42 @@
+"""Stores that somebody else wrote: nothing runs, nothing is written or called, and a sentence."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.security.hostile_stores import SUBJECTS, Case, hostile_cases, import_libraries, try_case
+
+FOUND = (
+    Case(seed=11, number=88, subject="manifest"),
+    Case(seed=7, number=30, subject="index"),
+    Case(seed=7, number=62, subject="index"),
+    Case(seed=7, number=53, subject="ledger"),
+    Case(seed=7, number=152, subject="manifest"),
+    Case(seed=7, number=879, subject="raw"),
+)
+"""A schema that was none, numbers for entries and files of an index, no shard, a part without a
+path: each raised what is no error of ours. Of a large manifest without members 18 copies were made.
+"""
+
+
+@pytest.mark.parametrize("case", [*hostile_cases(seed=7, count=len(SUBJECTS)), *FOUND], ids=str)
+def test_a_hostile_store_is_refused_in_a_sentence(case, tmp_path: Path) -> None:
+    outcome = try_case(case, tmp_path / "case")
+    assert outcome.is_harmless, outcome
+
+
+@pytest.mark.slow
+def test_more_of_them(tmp_path: Path) -> None:
+    import_libraries()
+    harmful = []
+    for case in hostile_cases(seed=11, count=10 * len(SUBJECTS)):
+        outcome = try_case(case, tmp_path / "case")
+        harmful += [] if outcome.is_harmless else [outcome]
+    assert harmful == []
+
+
+@pytest.mark.slow
+def test_the_command_line_of_a_new_process_too(tmp_path: Path) -> None:
+    for case in [each for each in hostile_cases(13, len(SUBJECTS)) if each.subject == "call"]:
+        outcome = try_case(case, tmp_path / "case", commands=True)
+        assert outcome.is_harmless, outcome

@@ -1,0 +1,139 @@
+"""No secret is repeated: in messages, in logs, or in what Prefect stores."""
+
+import string
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partwise.engine.failures import MESSAGE_CHARS, describe_error
+from partwise.errors import SourceError, StoreError
+from partwise.flows import train_models
+from partwise.redaction import without_known_secrets, without_secrets
+from partwise.sources.opening import open_source
+from tests.secret_canaries import SENTENCES, try_canaries
+
+NAMES = st.text(string.ascii_lowercase + string.digits, min_size=1)
+PASSWORDS = st.text(
+    st.characters(categories=("L", "N", "P", "S"), exclude_characters="/?#"), min_size=1
+)
+VALUES = st.text(string.ascii_letters + string.digits + "%+/=_-", min_size=1)
+WORDS = st.sampled_from(
+    ["password", "passwd", "PWD", "client_secret", "token", "X-Amz-Security-Token", "api_key",
+     "sig", "X-Amz-Signature"]
+)  # fmt: skip
+
+
+@given(user=NAMES | st.just(""), password=PASSWORDS, host=NAMES, word=WORDS, value=VALUES)
+def test_a_password_is_masked_wherever_the_url_stands(user, password, host, word, value) -> None:
+    text = "no answer from 'postgresql://{}:{}@{}:5432/db?ssl=on&{}={}&a=b', and http://x:1/y@z"
+    told = without_secrets(text.format(user, password, host, word, value))
+    assert told == text.format(user, "***", host, word, "***")
+    assert without_secrets(told) == told
+
+
+@pytest.mark.parametrize("password", ["pa/ss", "p@s@s", "two words", "q?a", "n#1"])
+def test_a_password_that_should_have_been_quoted_is_masked(password) -> None:
+    assert without_secrets(f"sftp://me:{password}@host/x") == "sftp://me:***@host/x"
+
+
+@given(path=VALUES, port=st.integers(1, 65535))
+def test_what_holds_no_secret_is_left_alone(path, port) -> None:
+    for text in (
+        f"https://a:{port}/{path}@y",
+        f"refused by 'https://a:{port}', ask x@y",
+        f"s3://bucket/{path}@2",
+        f"dataset://{port}@2",
+        f"http://[::1]:{port}/a@b",
+        f"https://me@host/?page={port}",
+        f"mail me:{port}@host",
+    ):
+        assert without_secrets(text) == text
+
+
+SECRETS = st.text(string.ascii_letters + string.digits, min_size=12, max_size=40)
+"""As people generate them: none is by chance a part of the sentence around it."""
+
+
+@given(st.text(" \n=:'\"?&;/@é*", max_size=20), st.sampled_from(SENTENCES), SECRETS)
+def test_a_secret_is_masked_by_its_name_or_its_form(before, sentence, secret) -> None:
+    text = f"{before} {sentence.format(secret)}"
+    told = without_secrets(text)
+    assert secret not in told
+    assert without_secrets(told) == told
+    assert secret not in str(SourceError(text))
+    assert secret not in str(StoreError(text))
+
+
+@given(SECRETS, st.text(max_size=20), st.text(max_size=20))
+def test_a_value_that_is_known_to_be_secret_is_masked_without_any_name(secret, before, after):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SHOP_DB_PASSWORD", secret)
+        for told in (
+            without_known_secrets(f"{before}{secret}{after}"),
+            describe_error(ValueError(f"{before} {secret} {after}")).message,
+            describe_error(KeyError(secret)).traceback,
+            str(StoreError(f"no answer: {secret}")),
+        ):
+            assert secret not in told
+
+
+def test_a_secret_across_the_cut_of_a_long_message_is_masked_too() -> None:
+    for place in range(MESSAGE_CHARS - 60, MESSAGE_CHARS + 10):
+        failure = describe_error(ValueError("x" * place + " password=hunter2hunter2 " + "y" * 5000))
+        assert "hunter2" not in failure.message + failure.traceback
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["tokens=512, pad_token=0", "unexpected token: '}'", "the key: a", "max_tokens=4096",
+     "secret_access_key is a row of asterisks", "the column 'password' is missing",
+     "AWS_ACCESS_KEY_ID=AKIAEXAMPLE"],
+)  # fmt: skip
+def test_words_of_sentences_are_left_alone(text) -> None:
+    assert without_secrets(text) == text
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["://a:", "://", "password=", "secret", "?token", "?key=a", "eyJ", "eyJaaaaaaaa.", "bearer ",
+     "-----BEGIN PRIVATE KEY-----", "'", "a", "=", "token'"],
+)  # fmt: skip
+def test_time_grows_no_faster_than_the_text(piece) -> None:
+    # The steps of the patterns cannot be counted; 64 times as long would take 4,096 times as long.
+    def least(chars: int) -> float:
+        text = piece * (chars // len(piece))
+        began = time.process_time()
+        without_secrets(text)
+        return time.process_time() - began
+
+    short = max(min(least(8_000) for _ in range(5)), 1e-4)
+    assert least(512_000) < 64 * 12 * short
+
+
+def test_prefect_stores_no_password_of_a_list_or_mapping() -> None:
+    uri = "postgresql://u:hunter2@h/db"
+    stored = train_models.serialize_parameters(
+        {"data": [uri, (uri,)], "params": {"deep": {"uri": uri}}, "store": f"{uri}?a=1"}
+    )
+    assert stored == {
+        "data": ["postgresql://u:***@h/db", ("postgresql://u:***@h/db",)],
+        "params": {"deep": {"uri": "postgresql://u:***@h/db"}},
+        "store": "postgresql://u:***@h/db?a=1",
+    }
+
+
+@pytest.mark.parametrize("protocol", ["postgresql", "http", "sftp", "simplecache::http"])
+def test_a_source_that_is_not_read_is_named_by_its_protocol_alone(protocol) -> None:
+    shown = protocol.partition("::")[0]
+    with pytest.raises(SourceError, match=f"protocol '{shown}' are not read: use a local") as told:
+        open_source(f"{protocol}://u:hunter2@h/db")
+    assert "hunter2" not in str(told.value)
+    assert "Query(...) or sql-source/NAME" in str(told.value)
+
+
+def test_canaries_leak_by_no_way(tmp_path) -> None:
+    tried, leaked = try_canaries(seed=7, number=200, folder=tmp_path)
+    assert tried == 1400
+    assert leaked == []

@@ -1,0 +1,135 @@
+"""The documentation as a site: built as `make docs` does, complete, and read without a network."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+import partwise
+from partwise.engine.options import ExecutionOptions
+from partwise.flows.cli.main import app
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+ROOT = Path(__file__).resolve().parents[1]
+CHROMIUM = Path("/usr/bin/chromium")
+# What a browser loads by itself; a link that a reader may follow is no part of it.
+LOADED = {"src", "srcset", "poster", "data"}
+# Any other element is a `<name>` in a text that should have been escaped.
+WORDS = (
+    "a article b body button code div em footer form h1 h2 h3 h4 head header hr html input label"
+)
+WORDS += " li link main meta nav ol p path pre script span strong svg table tbody td th thead title"
+TAGS = {*WORDS.split(), "tr", "ul"}
+
+pytestmark = pytest.mark.slow  # building it takes 15 s
+
+
+class Page(HTMLParser):
+    """What one page loads, which elements it has, and its text."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.tags: set[str] = set()
+        self.text = ""
+        self.feed(path.read_text())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.loads += [
+            value or ""
+            for name, value in attrs
+            if name in LOADED or (tag, name) == ("link", "href")
+        ]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built where nothing outside of the machine is reached."""
+    folder = tmp_path_factory.mktemp("site")
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **nowhere, "NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pages(site: Path) -> dict[str, Page]:
+    return {str(path.relative_to(site)): Page(path) for path in site.rglob("*.html")}
+
+
+def test_no_page_loads_anything_from_elsewhere(site, pages) -> None:
+    loads = {load for page in pages.values() for load in page.loads}
+    assert len(pages) > 50
+    assert [load for load in loads if "//" in load] == []
+    sheets = [path.read_text() for path in site.rglob("*.css")]
+    assert [sheet for sheet in sheets if "url(http" in sheet or "@import" in sheet] == []
+
+
+def test_no_text_is_taken_for_html(pages) -> None:
+    assert {name: page.tags - TAGS for name, page in pages.items() if page.tags - TAGS} == {}
+
+
+def test_every_command_has_its_options_on_a_page(pages) -> None:
+    names = [name for name in app if not name.startswith("-")]
+    assert [name for name in names if f"commands/{name}.html" not in pages] == []
+    train = pages["commands/train.html"].text
+    assert "partwise train --trainer STR --partition-by STR... [OPTIONS] DATA" in train
+    assert "the run <run_id>-sample" in train
+    assert "partwise runs compare" in pages["commands/runs.html"].text
+
+
+def test_every_public_name_has_its_words_on_a_page(pages) -> None:
+    text = " ".join(page.text for name, page in pages.items() if name.startswith("api/"))
+    assert [name for name in partwise.__all__ if name not in text] == []
+    for name, field in ExecutionOptions.model_fields.items():
+        assert name in text
+        assert " ".join(str(field.description).split()) in " ".join(text.split())
+    assert ">>> run = train_models(" in text
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[sync_api.Browser]:
+    if not CHROMIUM.exists():
+        pytest.skip("there is no chromium: apt-get install chromium")
+    with sync_api.sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-dev-shm-usage"]
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        browser.close()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (400, "dark")])
+def test_a_reader_without_a_server_finds_a_word(site, browser, width, scheme) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(f"file://{site}/index.html")
+    if width < 1000:
+        page.locator("label[for=__search]").first.click()
+    page.locator("input.md-search__input").press_sequentially("partition_timeout_s")
+    found = page.locator(".md-search-result__link").first
+    found.wait_for()
+    assert "How a run is executed" in found.inner_text()
+
+    page.goto(f"file://{site}/training.html")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    if pictures := os.environ.get("PARTWISE_SCREENSHOTS"):
+        page.screenshot(path=f"{pictures}/site-{width}-{scheme}.png")
+    page.close()
+    assert [url for url in requests if not url.startswith(("file:", "data:", "blob:"))] == []
