@@ -6,6 +6,7 @@ they are part of the project that they make and not of partwise.
 
 import re
 import shutil
+from contextlib import ExitStack
 from importlib import metadata
 from pathlib import Path
 
@@ -53,12 +54,12 @@ def write_project(folder: Path) -> str:
                 f"The folder {folder} is not empty, and nothing in it is replaced: give another "
                 "name, or the name of an empty folder."
             )
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            _fill(folder, name)
-        except BaseException:
-            _empty(folder, keeps_folder=was_there)
-            raise
+        with ExitStack() as undo:
+            folder.mkdir(parents=True, exist_ok=True)
+            if not was_there:
+                undo.callback(folder.rmdir)
+            _fill(folder, name, undo)
+            undo.pop_all()
     except OSError as error:
         raise InputError(
             f"The project cannot be written to {folder} ({error.strerror or error}): choose a "
@@ -67,21 +68,17 @@ def write_project(folder: Path) -> str:
     return name
 
 
-def _fill(folder: Path, name: str) -> None:
+def _fill(folder: Path, name: str, undo: ExitStack) -> None:
+    """Write the files; what takes them away again knows those only that were made here."""
     for path in sorted(TEMPLATE.glob(f"*{SUFFIX}")):
         text = path.read_text(encoding="utf-8").replace("PROJECT_NAME", name)
         text = text.replace("PARTWISE_VERSION", metadata.version("partwise"))
+        made = folder / path.name.removesuffix(SUFFIX)
         # A new file only: whoever else writes here meanwhile loses nothing.
-        with (folder / path.name.removesuffix(SUFFIX)).open("x", encoding="utf-8") as file:
+        with made.open("x", encoding="utf-8") as file:
+            undo.callback(made.unlink, missing_ok=True)
             file.write(text)
-    (folder / "data").mkdir()
-    write_demo_table(folder / "data" / "sales.parquet", stores=STORES)
-
-
-def _empty(folder: Path, *, keeps_folder: bool) -> None:
-    """Take away what was written, and nothing else."""
-    for path in TEMPLATE.glob(f"*{SUFFIX}"):
-        (folder / path.name.removesuffix(SUFFIX)).unlink(missing_ok=True)
-    shutil.rmtree(folder / "data", ignore_errors=True)
-    if not keeps_folder:
-        folder.rmdir()
+    data = folder / "data"
+    data.mkdir()
+    undo.callback(shutil.rmtree, data, ignore_errors=True)
+    write_demo_table(data / "sales.parquet", stores=STORES)

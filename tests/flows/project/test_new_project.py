@@ -147,6 +147,22 @@ def test_a_project_that_cannot_be_finished_is_taken_away(tmp_path, monkeypatch, 
     assert list(tmp_path.rglob("*")) == [tmp_path / "shop"] * was_there
 
 
+def test_what_another_writes_meanwhile_is_left_as_it_is(tmp_path, monkeypatch):
+    theirs = tmp_path / "shop" / "prefect.yaml"
+    read = Path.read_text
+
+    def meanwhile(path: Path, *arguments: object, **named: object) -> str:
+        if path.parent == new_project.TEMPLATE:
+            theirs.write_text("theirs")
+        return read(path, *arguments, **named)
+
+    monkeypatch.setattr(Path, "read_text", meanwhile)
+    with pytest.raises(InputError, match="cannot be written"):
+        write_project(tmp_path / "shop")
+    assert list((tmp_path / "shop").iterdir()) == [theirs]
+    assert theirs.read_text() == "theirs"
+
+
 def words_of(readme: str) -> list[str]:
     """The lines between fences, in their order."""
     blocks = re.findall(r"^```bash\n(.*?)^```", readme, re.DOTALL | re.MULTILINE)
