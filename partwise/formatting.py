@@ -124,6 +124,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean {found[0]!r}?" if found else ""
 
 
+def some_of_those_there(names: Iterable[str]) -> str:
+    """Return what follows the place in which a name was not found.
+
+    Example:
+        >>> some_of_those_there(["a", "b"]), some_of_those_there([])
+        (' (some of those there: a, b)', ', which has none')
+    """
+    known = ", ".join(names)
+    return f" (some of those there: {known})" if known else ", which has none"
+
+
 def counted(number: int, noun: str) -> str:
     """Return how many there are of something, in the singular or the plural.
 

@@ -20,7 +20,7 @@ from partwise.datasets.manifest import (
 )
 from partwise.datasets.rows import DatasetRows
 from partwise.errors import DatasetNotFoundError, InputError, RunFormatError
-from partwise.formatting import nearest
+from partwise.formatting import nearest, some_of_those_there
 from partwise.runs.documents import is_run_id
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
@@ -213,7 +213,5 @@ def _not_found(store: Store, name: str, version: int | None) -> DatasetNotFoundE
             f"{' and older ones' if len(versions) > 5 else ''}."
         )
     names = [name for name in store.list_folder(DATASETS) if is_run_id(name)]
-    known = ", ".join(nearest(name, names) or names[-3:]) or "none"
-    return DatasetNotFoundError(
-        f"There is no dataset {name!r} in {store.url} (some of those there: {known})."
-    )
+    known = some_of_those_there(nearest(name, names) or names[-3:])
+    return DatasetNotFoundError(f"There is no dataset {name!r} in {store.url}{known}.")

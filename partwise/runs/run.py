@@ -21,7 +21,7 @@ from partwise.errors import (
     RunFormatError,
     RunNotFoundError,
 )
-from partwise.formatting import nearest
+from partwise.formatting import nearest, some_of_those_there
 from partwise.models.serdes import ModelSerde, resolve_serde, serde_by_name
 from partwise.outcomes import RunStatus
 from partwise.runs.bundle import (
@@ -133,10 +133,8 @@ class Run:
             content = opened.read_document(run_path(run_id, RUN_DOCUMENT))
         except FileNotFoundError:
             names = [name for name in opened.list_folder(RUNS) if is_run_id(name)]
-            known = ", ".join(_there(opened, nearest(run_id, names) or names[-3:])) or "none"
-            raise RunNotFoundError(
-                f"There is no run {run_id!r} in {opened.url} (some of those there: {known})."
-            ) from None
+            known = some_of_those_there(_there(opened, nearest(run_id, names) or names[-3:]))
+            raise RunNotFoundError(f"There is no run {run_id!r} in {opened.url}{known}.") from None
         document = RunDocument.from_bytes(content, f"{run_id}/{RUN_DOCUMENT}")
         if document.run_id != run_id:
             raise RunFormatError(
