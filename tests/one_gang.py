@@ -10,7 +10,6 @@ from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.ledger import commit_ranks
 from partwise.gangs.resume_point import resume_point
 from partwise.gangs.spec import RANK_KEY, RankEnd
-from partwise.outcomes import PartitionStatus
 from partwise.reports.report import write_report
 from partwise.runs.bundle import BundleWriter
 from partwise.runs.checkpoints import CHECKPOINTS
@@ -20,6 +19,7 @@ from partwise.runs.documents import BUNDLES, execution_token, run_path, segment_
 from partwise.runs.run import Run
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import partition_id
+from tests.one_model import rank_end
 
 RUN_ID = "gang"
 IDENTITY = Identity(run_id=RUN_ID, kind="train-distributed", key_columns=RANK_KEY)
@@ -58,7 +58,7 @@ def drive_gang(
             claim.begin(n_shards=1, intent=intent, partitions=RANKS)
             with tempfile.TemporaryDirectory() as folder:
                 end = _train(claim, generations, Path(folder), dies_after)
-            run = commit_ranks(claim, [end, _ended(1)], RANKS, started_at=started_at)
+            run = commit_ranks(claim, [end, rank_end(1)], RANKS, started_at=started_at)
         write_report(run)
         return run
 
@@ -88,26 +88,11 @@ def _train(
     bundle = BundleWriter(f"{BUNDLES}/{name}")
     model = bundle.add(partition_id(0, RANK_KEY), "model.txt", state.encode(), "")
     store.create(run_path(RUN_ID, bundle.path), bundle.close())
-    return _ended(0, model)
+    return rank_end(0, model)
 
 
 def _write(state: str, folder: Path) -> None:
     (folder / "state.txt").write_text(state)
-
-
-def _ended(rank: int, *artifacts: object) -> RankEnd:
-    return RankEnd(
-        rank=rank,
-        host="here",
-        attempt=1,
-        status=PartitionStatus.DONE,
-        exit_code=0,
-        failure=None,
-        seconds=1.0,
-        peak_memory_bytes=None,
-        rows=1,
-        artifacts=artifacts,
-    )
 
 
 def check_gang(run: Run) -> None:

@@ -51,19 +51,21 @@ def make_model_run(
         ]
         made += [bundle.add("0", name, content, "") for name, content in (files or {}).items()]
         store.create(run_path(run_id, bundle.path), bundle.close())
-        ends = [
-            RankEnd(
-                rank=rank,
-                host="here",
-                attempt=1,
-                status=PartitionStatus.DONE,
-                exit_code=0,
-                failure=None,
-                seconds=1.0,
-                peak_memory_bytes=1 << 20,
-                rows=10,
-                artifacts=tuple(made) if rank == 0 else (),
-            )
-            for rank in range(ranks)
-        ]
+        ends = [rank_end(rank, *(made if rank == 0 else ())) for rank in range(ranks)]
         return commit_ranks(claim, ends, ranks, stages={"gang": 1.0})
+
+
+def rank_end(rank: int, *artifacts: StoredArtifact) -> RankEnd:
+    """Return what a rank tells that did its part."""
+    return RankEnd(
+        rank=rank,
+        host="here",
+        attempt=1,
+        status=PartitionStatus.DONE,
+        exit_code=0,
+        failure=None,
+        seconds=1.0,
+        peak_memory_bytes=1 << 20,
+        rows=10,
+        artifacts=artifacts,
+    )
