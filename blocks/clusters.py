@@ -82,11 +82,7 @@ class LocalCluster(Block):
 
     @model_validator(mode="after")
     def _can_grow(self) -> "LocalCluster":
-        if 0 < self.max_workers < self.workers:
-            raise ValueError(
-                f"max_workers is {self.max_workers}, and workers, the fewest, {self.workers}: "
-                "raise max_workers, or give 0 for a number that stays as it is."
-            )
+        check_growth(self.workers, self.max_workers)
         return self
 
     @contextmanager
@@ -309,6 +305,19 @@ class RemoteCluster(Block):
             tls_client_cert=self.tls_cert_file,
             tls_client_key=self.tls_key_file,
             require_encryption=True,
+        )
+
+
+def check_growth(workers: int, max_workers: int) -> None:
+    """Refuse a cluster that would have to grow down.
+
+    Raises:
+        ValueError: The most workers are fewer than the fewest.
+    """
+    if 0 < max_workers < workers:
+        raise ValueError(
+            f"max_workers is {max_workers}, and workers, the fewest, {workers}: raise "
+            "max_workers, or give 0 for a number that stays as it is."
         )
 
 

@@ -19,7 +19,7 @@ from prefect.blocks.core import Block
 from pydantic import Field, HttpUrl, model_validator
 
 from partwise.blocks.cluster_start import DASK_SETTINGS, connected, quiet
-from partwise.blocks.clusters import LOGO_URL, is_loopback
+from partwise.blocks.clusters import LOGO_URL, check_growth, is_loopback
 
 CLOSE_TIMEOUT_S = 60.0
 """To end jobs and pods is a request to somebody else's server for each."""
@@ -116,11 +116,7 @@ class CustomCluster(Block):
                 "The argument asynchronous cannot be given: the cluster is started and closed "
                 "here. Take it out of arguments."
             )
-        if 0 < self.max_workers < self.workers:
-            raise ValueError(
-                f"max_workers is {self.max_workers}, and workers, the fewest, {self.workers}: "
-                "raise max_workers, or give 0 for a number that stays as it is."
-            )
+        check_growth(self.workers, self.max_workers)
         return self
 
     @contextmanager
