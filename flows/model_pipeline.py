@@ -28,6 +28,7 @@ from partwise.flows.running.parameters import (
     TrainerParameter,
     VersionParameter,
 )
+from partwise.flows.running.refusals import check_stages
 from partwise.flows.train_models import train_models
 from partwise.flows.validate_exports import validate_exports
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
@@ -126,11 +127,14 @@ def model_pipeline(
 
     Raises:
         InputError: An argument cannot be used.
+        ExportRefused: The models of this trainer cannot be exported so.
         RunExistsError: A run of the pipeline exists, and on_existing_artifacts is "error".
         RunFailed: A stage did none of its partitions, or exceeded the failure budget; carries its
             run.
         RunCancelled: The pipeline was cancelled; what was committed is kept.
     """
+    exporting = {"trainer": trainer, "format": format, "exporter": exporter, "options": options}
+    check_stages(exporting | {"inputs": inputs, "predict": predict})
     # All stages read the version of a dataset that is the newest now.
     data, inference_data = open_data(data, store), open_data(inference_data, store)
     # A flow run that is begun again goes on with its own runs.

@@ -27,6 +27,7 @@ from cyclopts import App, CycloptsError
 from partwise.errors import (
     ArtifactNotFoundError,
     DatasetNotFoundError,
+    ExportRefused,
     InputError,
     PartitionNotFoundError,
     PartwiseError,
@@ -53,6 +54,7 @@ _USAGE_ERRORS = (
     PartitionNotFoundError,
     ArtifactNotFoundError,
     DatasetNotFoundError,
+    ExportRefused,
 )
 
 _DEBUG = "PARTWISE_DEBUG"

@@ -22,7 +22,7 @@ from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import OpenedData, open_source
 from partwise.store.store import Store
-from partwise.trainers import Best, Tuned, resolve_trainer
+from partwise.trainers import Best, Tuned, libraries_of, resolve_trainer
 
 _FUNCTIONS = ("function", "predict", "inputs")
 """Arguments that may be the name of a function."""
@@ -51,14 +51,10 @@ def check_call(flow: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     opened_store = None if _names_block(store) or store is None else Store.parse(store)
     if opened_store is not None:
         _check_runs(flow, arguments, opened_store)
-    for name in _FUNCTIONS:
-        # Files that a function reads are named so as well.
-        if isinstance(value := arguments.get(name), str) and ":" in value:
-            resolve_trainer(value)
-    if exporter := arguments.get("exporter"):
-        from partwise.exports.choice import resolve_exporter
-
-        resolve_exporter(exporter)
+    if flow == "model_pipeline":
+        check_stages(arguments)
+    else:
+        check_functions(arguments)
     data = arguments.get("data")
     if not data or (isinstance(data, list) and any(map(_names_block, data))):
         return arguments  # the rows of an earlier run, or a block
@@ -68,6 +64,42 @@ def check_call(flow: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     source = open_source(opened, columns=columns, filter=condition)
     _check_rows(flow, arguments, source, opened_store)
     return {**arguments, "data": opened}
+
+
+def check_functions(arguments: Mapping[str, Any]) -> None:
+    """Refuse names of functions and of an exporter that lead nowhere.
+
+    Raises:
+        FunctionError: With the name in its message.
+    """
+    for name in _FUNCTIONS:
+        # Files that a function reads are named so as well.
+        if isinstance(value := arguments.get(name), str) and ":" in value:
+            resolve_trainer(value)
+    if exporter := arguments.get("exporter"):
+        from partwise.exports.choice import resolve_exporter
+
+        resolve_exporter(exporter)
+
+
+def check_stages(arguments: Mapping[str, Any]) -> None:
+    """Refuse of a pipeline what its later stages would, once all models are trained.
+
+    Args:
+        arguments: Those of `model_pipeline`.
+
+    Raises:
+        FunctionError: The name of a function leads nowhere.
+        ExportRefused: Models of a built-in trainer cannot be exported so.
+    """
+    check_functions(arguments)
+    if arguments["exporter"]:
+        return
+    from partwise.exports.choice import check_formats
+
+    trainer = arguments["trainer"]
+    kind = trainer.trainer if isinstance(trainer, Tuned) else trainer
+    check_formats(arguments["format"], libraries_of(kind), arguments["options"])
 
 
 def _names_block(value: Any) -> bool:

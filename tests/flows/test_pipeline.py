@@ -9,13 +9,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import InputError, RunExistsError, RunFailed, RunNotFoundError
+from partwise.errors import (
+    ExportRefused,
+    FunctionError,
+    InputError,
+    RunExistsError,
+    RunFailed,
+    RunNotFoundError,
+)
 from partwise.flows import export_models, model_pipeline
 from partwise.flows.running.earlier_call import EarlierCall
 from partwise.outcomes import RunStatus
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
-from partwise.trainers import LightGBMTrainer
+from partwise.trainers import LightGBMTrainer, Tuned
+from partwise.tuning.space import randint
 from tests.flows.export_functions import fit_some_wrong
 
 TRAINER = LightGBMTrainer(label="y", features=("x", "z"), rounds=5, min_rows=20)
@@ -85,6 +93,24 @@ def test_the_failure_budget_is_a_gate_between_stages(data, tmp_path, cluster):
     failed = done.export.partitions.filter(pc.equal(done.export.partitions["status"], "FAILED"))
     assert failed["k"].to_pylist() == [3]
     assert "1 FAILED, 2 SKIPPED on the way" in done.message
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"format": "torchscript"}, "choose native or onnx"),
+        ({"exporter": "tests.flows.export_functions:missing"}, "missing"),
+        ({"predict": "tests.flows.export_functions:missing"}, "missing"),
+    ],
+)
+def test_what_a_later_stage_would_refuse_is_refused_first(
+    data, tmp_path, prefect_server, arguments, message
+):
+    # Without a cluster, which training would start.
+    for trainer in (TRAINER, Tuned(TRAINER, space={"num_leaves": randint(2, 8)}, trials=2)):
+        with pytest.raises((ExportRefused, FunctionError), match=message):
+            model_pipeline(data, "k", trainer, run_id="p", store=tmp_path / "store", **arguments)
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize(

@@ -104,12 +104,12 @@ def test_a_folder_that_will_not_do_is_refused_before_any_work(folder, done, to, 
         (["export", "night-train", "--seed", "3"], 2, "--seed"),
         (
             ["export", "night-train", "--format", "pt2"],
-            1,
+            2,
             "xgboost.*cannot be exported to pt2: choose",
         ),
         (["validate", "night-train"], 2, "pass the ID|export_run_id names a run"),
-        (["export", "night-train", "--format", "torchscript"], 1, "cannot be exported to torch"),
-        (["export", "night-train", "--precision", "int8"], 1, "int8"),
+        (["export", "night-train", "--format", "torchscript"], 2, "cannot be exported to torch"),
+        (["export", "night-train", "--precision", "int8"], 2, "int8"),
     ],
 )
 def test_mistakes_are_one_line(folder, done, cluster, words, code, message):

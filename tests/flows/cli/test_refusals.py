@@ -75,6 +75,11 @@ REFUSED = [
     (("map", "sales.parquet", "-p", "store", "--function", "mine:fits"), "fits"),
     (("export", "trian"), "There is no run 'trian' .*train"),
     (("export", "train", "--exporter", "mine:exporter"), "is a str, which lacks describe"),
+    (
+        ("pipeline", *TRAIN[1:], "--format", "torchscript"),
+        "Models of lightgbm cannot be exported to torchscript: choose native or onnx",
+    ),
+    (("pipeline", *TRAIN[1:], "--predict", "mine:fits"), "fits"),
     (("validate", "exports"), "There is no run 'exports' .*export"),
 ]
 
