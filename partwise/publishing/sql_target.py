@@ -88,8 +88,10 @@ class Target:
     def find_schema(self) -> pa.Schema | None:
         """Return the columns of the table, of SQLite without types; None where there is none."""
         if self._kind == "postgresql":
-            there = self._execute(f"SELECT to_regclass({self._text(self._table)}) IS NOT NULL")
-            if not there[0][0]:
+            # From pg_class: a table that it once found missing, PostgreSQL looks up anew only in a
+            # statement that locks some relation, and another publisher may have made it since.
+            name = f"to_regclass({self._text(self._table)})"
+            if not self._execute(f"SELECT 1 FROM pg_class WHERE oid = {name}"):
                 return None
             with closing(self._connection.cursor()) as cursor:
                 schema: pa.Schema = cursor.adbc_execute_schema(f"SELECT * FROM {self._table}")

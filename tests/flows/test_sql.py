@@ -5,7 +5,9 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -25,6 +27,7 @@ from partwise.flows.running.calls import read_call
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.publishing.sql_output import Table, publish
+from partwise.publishing.sql_target import Target
 from partwise.runs.run import Run
 from partwise.sources.sql.query import Query
 from tests.flows import sql_functions
@@ -88,6 +91,41 @@ def test_killed_at_any_statement_every_partition_is_there_once(
     assert [count for name, count in marks if "killed" in name or "together" in name] == (
         [9] * len(names)
     )
+
+
+@pytest.mark.slow
+def test_a_table_that_another_publisher_makes_meanwhile_is_found(
+    postgres_server, monkeypatch
+) -> None:
+    table = Table("meanwhile", postgres_server.uri)
+    schema = pa.schema([("store", pa.string())])
+
+    def create_when_it_is_waited_for(target: Target) -> None:
+        waiting = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        while postgres_server.rows(waiting)[0][0] == 0:
+            time.sleep(0.05)
+        # The other one's transaction, in which it was told what was new by then, has begun.
+        target._create(schema)
+        target._connection.commit()
+
+    with (
+        Target.opened(table.database, table.name) as first,
+        Target.opened(table.database, table.name) as second,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        lock, calls = first._lock, []
+
+        def locks_later(what: str) -> None:
+            calls.append(what)
+            # The second look for the table is the one that decides.
+            if len(calls) == 2:
+                second._lock("")
+                calls.append(thread.submit(create_when_it_is_waited_for, second))
+            lock(what)
+
+        monkeypatch.setattr(first, "_lock", locks_later)
+        first.prepare("run", 1, lambda: schema)
+        assert first.find_schema().names == ["run_id", "partition_id", "store"]
 
 
 @pytest.mark.slow
