@@ -102,7 +102,10 @@ def test_the_work_of_a_stopped_worker_is_done_by_others(cluster, tmp_path, caplo
         # It ends by itself: the scheduler has dropped it, and nobody waits for what it does.
         frozen[0].wait(60)
     check(run.refresh())
-    assert run.store.list(f"runs/{run.run_id}/") == files
+    # Stopped in the middle of a commit, it has written that one to its end, which nobody reads.
+    late = sorted(set(run.store.list(f"runs/{run.run_id}/")) - set(files))
+    assert len({path.rpartition("/")[2].split(".")[0] for path in late}) <= 1, late
+    assert set(files) <= set(run.store.list(f"runs/{run.run_id}/"))
     assert re.search(r"shard \d: partition \S+ runs since [\d.]+ s on the worker tcp", caplog.text)
 
 
