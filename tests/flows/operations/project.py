@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, State, StateType
+from prefect.events.worker import EventsWorker
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
 from partwise.flows.operations.services import Services
@@ -257,6 +259,12 @@ def processes_of(flow_run_id: UUID) -> list[psutil.Process]:
     return found
 
 
-def _known(api_url: str, password: str) -> AbstractContextManager[Any]:
+@contextmanager
+def _known(api_url: str, password: str) -> Iterator[None]:
     names = {PREFECT_API_URL: api_url, PREFECT_API_AUTH_STRING: password}
-    return temporary_settings(updates=names)
+    with temporary_settings(updates=names):
+        yield
+    # It has the settings of its first event, and would send those of later tests here as well. On a
+    # thread without a loop (Playwright's runs on this one) it waits until all are sent.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(EventsWorker.drain_all).result(PATIENCE_S)
