@@ -4,7 +4,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo up down docs test test-slow test-architectures chaos lint format constraints clean
+.PHONY: help demo up down docs test test-slow test-alone test-architectures chaos lint format constraints clean
 
 # Containers often set it. Each of the hundreds of processes that runs and tests start would compile
 # the package anew.
@@ -34,6 +34,7 @@ help:
 	@echo 'make docs         build the documentation as a site: site/index.html'
 	@echo 'make test         lint, then the tests of every module'
 	@echo 'make test-slow    what needs real servers, a browser, many kinds of models or much data'
+	@echo 'make test-alone   what measures memory or time, one after another'
 	@echo 'make test-architectures  export and prove tiny models of 50 architectures, 248 pairs'
 	@echo 'make chaos        break things at random for MINUTES=5 with SEED=7, and print what was lost'
 	@echo 'make lint         ruff, import contracts, mypy'
@@ -59,6 +60,8 @@ test: lint
 
 test-slow: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest -n $(JOBS) -m 'slow and not alone' -o faulthandler_timeout=900
+
+test-alone: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest -s -m 'slow and alone' -o faulthandler_timeout=900 \
 		$$(grep -rl --include='test_*.py' 'mark\.alone' tests)
 
