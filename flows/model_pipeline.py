@@ -133,8 +133,9 @@ def model_pipeline(
             run.
         RunCancelled: The pipeline was cancelled; what was committed is kept.
     """
-    exporting = {"trainer": trainer, "format": format, "exporter": exporter, "options": options}
-    check_stages(exporting | {"inputs": inputs, "predict": predict})
+    exporting: dict[str, Any] = {"format": format, "options": options}
+    compared: dict[str, Any] = {"inputs": inputs, "exporter": exporter}
+    check_stages(exporting | compared | {"trainer": trainer, "predict": predict})
     # All stages read the version of a dataset that is the newest now.
     data, inference_data = open_data(data, store), open_data(inference_data, store)
     # A flow run that is begun again goes on with its own runs.
@@ -160,15 +161,9 @@ def model_pipeline(
         seed=seed,
         **stages,
     )
-    compared: dict[str, Any] = {"data": data, "filter": filter, "inputs": inputs}
-    compared |= {"exporter": exporter, "validation": validation}
+    compared |= {"data": data, "filter": filter, "validation": validation}
     exported = export_models(
-        trained.run_id,
-        format,
-        run_id=stage_run_id(run_id, "export"),
-        options=options,
-        **compared,
-        **stages,
+        trained.run_id, run_id=stage_run_id(run_id, "export"), **exporting, **compared, **stages
     )
     compared["model_format"] = format
     proved = validate_exports(
