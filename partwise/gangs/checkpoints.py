@@ -13,6 +13,8 @@ from typing import BinaryIO
 
 from partwise.connector.checkpoint_schedule import CheckpointSchedule
 from partwise.errors import InputError, IntegrityError, RunBusyError, StoreError
+from partwise.formatting import shortened
+from partwise.runs.bundle import is_name_below
 from partwise.runs.checkpoints import (
     DOCUMENT,
     CheckpointDocument,
@@ -192,9 +194,18 @@ def upload_files(
         paths: The files.
         by_content: Name parts by their sha256, over those that are there already, and not by
             numbers.
+
+    Raises:
+        InputError: A file cannot have its name everywhere.
     """
     files, number = [], 0
     for path in paths:
+        relative = path.relative_to(folder).as_posix()
+        if not is_name_below(relative):
+            raise InputError(
+                f"The path {shortened(relative)!r} below {folder} is too long to be sent: give it "
+                "at most 255 bytes between two '/' and 900 in all."
+            )
         parts = []
         for content in _pieces(path):
             digest = hashlib.sha256(content).hexdigest()
@@ -203,7 +214,6 @@ def upload_files(
             write(f"{target}/{name}", content)
             parts.append(FilePart(name=name, size_bytes=len(content), sha256=digest))
             number += 1
-        relative = path.relative_to(folder).as_posix()
         files.append(CheckpointFile(path=relative, parts=tuple(parts)))
     return tuple(files)
 

@@ -13,9 +13,10 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import PurePosixPath
 
 from partwise.errors import RunFormatError
+from partwise.formatting import shortened
+from partwise.runs.bundle import is_name_below
 from partwise.store.store import Store
 from partwise.store.strict_json import parse_json
 
@@ -84,10 +85,9 @@ class CheckpointDocument:
                 f"{_FORMAT_VERSION}; install a newer partwise."
             )
         for file in files:
-            path = PurePosixPath(file.path)
-            if path.is_absolute() or ".." in path.parts:
+            if not is_name_below(file.path):
                 raise RunFormatError(
-                    f"{where} is damaged: the file {file.path!r} is not in its folder"
+                    f"{where} is damaged: the file {shortened(file.path)!r} is not in its folder"
                 )
         return cls(step=step, files=files)
 

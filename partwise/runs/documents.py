@@ -32,7 +32,7 @@ import hashlib
 import json
 import re
 from datetime import datetime
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
@@ -98,6 +98,7 @@ _GENERATION_FILE = re.compile(r"(\d{4,})\.json")
 _SUMMARY_FILE = re.compile(r"(\d{4,})\.summary\.json")
 _REMOVED_FILE = re.compile(r"(\d{4,})\.removed")
 _SEGMENT_FILE = re.compile(r"\d{5,}-g(\d{4,})[0-9a-f]{8}-\d{3,}\..+")
+_Status = Annotated[str, Field(pattern=f"^({'|'.join(PartitionStatus)})$")]
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
@@ -274,7 +275,7 @@ class SummaryDocument(Document):
     message: str
     remark: str = ""
     """What else to report: of a dry run, what all partitions would take."""
-    counts: dict[str, int]
+    counts: dict[_Status, Annotated[int, Field(ge=0)]]
     kept: int
     """Partitions that a resume found done."""
     executed: int | None = None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.errors import IntegrityError
+from partwise.errors import InputError, IntegrityError
 from partwise.gangs.checkpoints import upload_files
 from partwise.runs.sent_files import (
     parse_sent,
@@ -40,6 +40,15 @@ def received(store: Store, name: str) -> dict[str, bytes]:
         file.path: b"".join(store.read(f"{sent_folder('run')}/{part.name}") for part in file.parts)
         for file in read_sent(store, "run", name)
     }
+
+
+def test_a_path_that_not_every_machine_can_have_is_refused_before_it_is_sent(tmp_path) -> None:
+    store, deep = Store.parse(tmp_path / "store"), tmp_path.joinpath("folder", *["d" * 240] * 4)
+    deep.mkdir(parents=True)
+    (deep / "rows.csv").touch()
+    with pytest.raises(InputError, match=r"too long to be sent: .* 900 in all"):
+        upload_files(store, sent_folder("run"), tmp_path / "folder", [deep / "rows.csv"])
+    assert list(store.list("")) == []
 
 
 def make_older(root: Path, hours: float) -> None:

@@ -13,9 +13,13 @@ FOUND = (
     Case(seed=7, number=53, subject="ledger"),
     Case(seed=7, number=152, subject="manifest"),
     Case(seed=7, number=879, subject="raw"),
+    Case(seed=7, number=770, subject="summary"),
+    Case(seed=7, number=858, subject="sent"),
+    Case(seed=7, number=954, subject="sent"),
 )
 """A schema that was none, numbers for entries and files of an index, no shard, a part without a
-path: each raised what is no error of ours. Of a large manifest without members 18 copies were made.
+path, a status that there is not, a path that is too long or has a NUL: each raised what is no error
+of ours. Of a large manifest without members 18 copies were made.
 """
 
 
