@@ -93,12 +93,13 @@ def check_stages(arguments: Mapping[str, Any]) -> None:
         ExportRefused: Models of a built-in trainer cannot be exported so.
     """
     check_functions(arguments)
-    if arguments["exporter"]:
+    trainer = arguments["trainer"]
+    kind = trainer.trainer if isinstance(trainer, Tuned) else trainer
+    # Of several candidates, a function may make models that nobody knows yet.
+    if arguments["exporter"] or isinstance(kind, Best):
         return
     from partwise.exports.choice import check_formats
 
-    trainer = arguments["trainer"]
-    kind = trainer.trainer if isinstance(trainer, Tuned) else trainer
     check_formats(arguments["format"], libraries_of(kind), arguments["options"])
 
 

@@ -19,10 +19,12 @@ from partwise.errors import (
 )
 from partwise.flows import export_models, model_pipeline
 from partwise.flows.running.earlier_call import EarlierCall
+from partwise.flows.running.refusals import check_stages
+from partwise.models.export_options import ExportOptions
 from partwise.outcomes import RunStatus
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
-from partwise.trainers import LightGBMTrainer, Tuned
+from partwise.trainers import Best, LightGBMTrainer, Tuned
 from partwise.tuning.space import randint
 from tests.flows.export_functions import fit_some_wrong
 
@@ -111,6 +113,14 @@ def test_what_a_later_stage_would_refuse_is_refused_first(
         with pytest.raises((ExportRefused, FunctionError), match=message):
             model_pipeline(data, "k", trainer, run_id="p", store=tmp_path / "store", **arguments)
     assert not (tmp_path / "store").exists()
+
+
+def test_a_candidate_whose_models_nobody_knows_yet_is_not_refused():
+    best = Best((TRAINER, "tests.flows.export_functions:fit_some_wrong"), metric="rmse")
+    arguments = {"format": "torchscript", "options": ExportOptions(), "exporter": ""}
+    check_stages(arguments | {"trainer": best})
+    with pytest.raises(ExportRefused):
+        check_stages(arguments | {"trainer": TRAINER})
 
 
 @pytest.mark.parametrize(
