@@ -6,10 +6,11 @@ script in every worker, fills the screen on Ctrl-C, and may wait for ever as it 
 
 import logging
 import multiprocessing
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from multiprocessing import resource_tracker, spawn
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -60,8 +61,29 @@ _LEAVE_THE_GROUP = (
 _COLLECT_RARELY = "import atexit, gc; gc.set_threshold(200_000, 10, 10); atexit.register(gc.freeze)"
 
 _prepare = spawn.get_preparation_data
-_counting = threading.Lock()
-_clusters = 0
+
+
+class _WhileClusters:
+    """Enters a context with the first cluster that wants it, and leaves it with the last one."""
+
+    def __init__(self, context: Callable[[], AbstractContextManager[object]]) -> None:
+        self._context = context
+        self._counting = threading.Lock()
+        self._clusters = 0
+        self._entered: AbstractContextManager[object]
+
+    def __enter__(self) -> None:
+        with self._counting:
+            if not self._clusters:
+                self._entered = self._context()
+                self._entered.__enter__()
+            self._clusters += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._counting:
+            self._clusters -= 1
+            if not self._clusters:
+                self._entered.__exit__(None, None, None)
 
 
 def _start_options(dashboard_address: str) -> dict[str, Any]:
@@ -95,7 +117,7 @@ def started(
     """
     settings = DASK_SETTINGS if dashboard_address else DASK_SETTINGS | _NO_PAGES
     older = set(multiprocessing.active_children())
-    with quiet(), _without_the_callers_script():
+    with quiet(), _without_the_callers_script:
         with dask.config.set(settings), _interrupts_later() as interrupts:
             cluster = start(_start_options(dashboard_address))
         try:
@@ -147,24 +169,44 @@ def _prepare_worker(name: str) -> dict[str, Any]:
 
 
 @contextmanager
-def _without_the_callers_script() -> Iterator[None]:
-    """Start worker processes without the caller's script, which they would import as a module.
-
-    They do not need it, and a script that has no `if __name__ == "__main__":` would call its flow
-    again in each of them, which never ends. Workers are started again when they die, so this holds
-    as long as the cluster does.
-    """
-    global _clusters
-    with _counting:
-        _clusters += 1
-        spawn.get_preparation_data = _prepare_worker
+def _prepared_otherwise() -> Iterator[None]:
+    spawn.get_preparation_data = _prepare_worker
     try:
         yield
     finally:
-        with _counting:
-            _clusters -= 1
-            if not _clusters:
-                spawn.get_preparation_data = _prepare
+        spawn.get_preparation_data = _prepare
+
+
+# Worker processes start without the caller's script, which they would import as a module. They do
+# not need it, and a script that has no `if __name__ == "__main__":` would call its flow again in
+# each of them, which never ends. Workers are started again when they die, so this holds as long as
+# a cluster does.
+_without_the_callers_script = _WhileClusters(_prepared_otherwise)
+
+
+def _forking() -> AbstractContextManager[object]:
+    # Dask would import all that it can name in this process first, pandas among it.
+    distributed.utils._forkserver_preload_set = True
+    return dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+
+
+forked_workers = _WhileClusters(_forking)
+"""Workers are forked from a process that has done their imports, which each would do for itself."""
+
+
+def forked_environment() -> tuple[dict[str, str], str]:
+    """Return what gives a forked worker the environment that a spawned one would have.
+
+    The process that it is forked from may have been started long before.
+
+    Returns:
+        The variables of this process; and what the worker runs first, to forget all others.
+    """
+    known = {"PYTHONHASHSEED", *os.environ}
+    for key in ("pre-spawn-environ", "environ"):
+        known.update(dask.config.get(f"distributed.nanny.{key}"))
+    forget = f"import os; [os.environ.pop(name) for name in set(os.environ) - {known!r}]"
+    return dict(os.environ), forget
 
 
 @contextmanager

@@ -21,7 +21,14 @@ from distributed.security import Security
 from prefect.blocks.core import Block
 from pydantic import Field, HttpUrl, model_validator
 
-from partwise.blocks.cluster_start import connected, quiet, started
+from partwise.blocks.cluster_start import (
+    connected,
+    forked_environment,
+    forked_workers,
+    quiet,
+    started,
+)
+from partwise.worker_server import begin_worker_server
 
 LOGO_URL = HttpUrl(
     "https://raw.githubusercontent.com/PrefectHQ/prefect/420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/process.png"
@@ -95,10 +102,12 @@ class LocalCluster(Block):
         fewest = self.workers or (1 if self.max_workers else CPU_COUNT)
 
         def start(options: dict[str, Any]) -> distributed.LocalCluster:
+            environment, forget_others = forked_environment()
             cluster = distributed.LocalCluster(
                 n_workers=fewest,
                 memory_limit=self.memory_limit_bytes,
-                **options,
+                env=environment,
+                **options | {"preload": [forget_others, *options["preload"]]},
             )
             if self.max_workers:
                 # Dask closes idle workers only, and takes tasks for short ones until it has seen
@@ -106,7 +115,8 @@ class LocalCluster(Block):
                 cluster.adapt(minimum=fewest, maximum=self.max_workers, target_duration="100ms")
             return cluster
 
-        with started(start, self.dashboard_address) as client:
+        begin_worker_server()
+        with forked_workers, started(start, self.dashboard_address) as client:
             yield client
 
 

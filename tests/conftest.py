@@ -185,8 +185,8 @@ def _marked_processes() -> list[str]:
     found = []
     for process in psutil.process_iter(["pid", "cmdline"]):
         command = " ".join(process.info["cmdline"] or ())
-        # Python's own helper ends with the interpreter that started it.
-        if process.pid == os.getpid() or "resource_tracker" in command:
+        # Python's own helpers end with the interpreter that started them.
+        if process.pid == os.getpid() or "resource_tracker" in command or "forkserver" in command:
             continue
         try:
             if process.environ().get(SESSION_MARK) == mark:

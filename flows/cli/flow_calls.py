@@ -12,6 +12,7 @@ from partwise.flows.running.refusals import check_call
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.runs.pipeline import Pipeline
+from partwise.worker_server import begin_worker_server
 
 if TYPE_CHECKING:
     from partwise.runs.run import Run
@@ -27,6 +28,9 @@ def call_and_print(flow: str, arguments: Mapping[str, Any]) -> int:
     """
     with shown("partwise"):
         arguments = check_call(flow, arguments)
+    if _will_start_workers(arguments):
+        # On another core than the imports below.
+        begin_worker_server()
     # Prefect takes half a second and more, which a call that is refused does without.
     from prefect.exceptions import TerminationSignal
 
@@ -53,6 +57,13 @@ def call_and_print(flow: str, arguments: Mapping[str, Any]) -> int:
                 )
             raise KeyboardInterrupt(f"interrupted; {hint} goes on with what is not done") from None
     return PARTIAL_FAILURE if run.status is RunStatus.PARTIAL_FAILURE else SUCCESS
+
+
+def _will_start_workers(arguments: Mapping[str, Any]) -> bool:
+    """Whether a call, as far as can be seen, starts workers here; a resume may have none to do."""
+    where = arguments.get("compute_target") or arguments.get("cluster")
+    is_here = isinstance(where, ClusterOptions) and where.is_local
+    return is_here and arguments.get("on_existing_artifacts") != "resume"
 
 
 def pickle_serde(chosen: bool) -> PickleSerde | None:

@@ -170,6 +170,11 @@ class ClusterOptions:
     shares_filesystem: bool = False
     """The workers, which are not of this machine, see its files under the same paths."""
 
+    @property
+    def is_local(self) -> bool:
+        """Whether they name worker processes of this machine, of partwise's own."""
+        return not (self.gpus or self.cluster_class or self.address)
+
     def checked(self) -> "Self":
         """Return these very options, which do not contradict each other.
 
