@@ -16,6 +16,7 @@ from distributed.security import Security
 from pydantic import ValidationError
 
 from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster, cluster_start
+from tests.own_cluster import wait_for
 
 
 def test_a_local_cluster_has_one_thread_a_worker_and_our_settings():
@@ -95,6 +96,7 @@ def test_a_close_that_is_interrupted_leaves_nothing_to_the_exit_of_the_process(m
     context = LocalCluster(workers=1).client()
     client = context.__enter__()
     cluster = client.cluster
+    nannies = list(cluster.workers.values())
     workers = [psutil.Process(pid) for pid in client.run(os.getpid).values()]
     monkeypatch.setattr(distributed.LocalCluster, "close", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -102,6 +104,9 @@ def test_a_close_that_is_interrupted_leaves_nothing_to_the_exit_of_the_process(m
     assert cluster.status is distributed.Status.closed
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert alive == []
+    # The fork server tells them, and they log it: here, and not in the next test.
+    stopped = distributed.Status.stopped
+    wait_for(lambda: all(nanny.process.status is stopped for nanny in nannies), "not told", 10)
 
 
 def test_dask_is_silent_unless_its_configuration_says_otherwise(no_other_cluster, caplog):
