@@ -105,8 +105,8 @@ def test_a_close_that_is_interrupted_leaves_nothing_to_the_exit_of_the_process(m
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert alive == []
     # The fork server tells them, and they log it: here, and not in the next test.
-    stopped = distributed.Status.stopped
-    wait_for(lambda: all(nanny.process.status is stopped for nanny in nannies), "not told", 10)
+    closed = distributed.Status.closed
+    wait_for(lambda: all(nanny.status is closed for nanny in nannies), "a nanny goes on", 10)
 
 
 def test_dask_is_silent_unless_its_configuration_says_otherwise(no_other_cluster, caplog):
