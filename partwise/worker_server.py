@@ -6,8 +6,8 @@ once for all workers, while this process has its own imports to do.
 
 import os
 import signal
-import threading
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker
 
@@ -23,16 +23,27 @@ _SET = {
 }
 
 
+# The kernel kills the server, stopped or not, when the thread that started it ends. A caller's may
+# end at any time; this one ends with the process.
+_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="partwise-worker-server")
+
+
 def begin_worker_server() -> None:
     """Begin the server, where it does not run already, and do not wait for its imports.
 
-    Python ends it when this process is gone, and the workers that it has forked.
+    It ends with this process, or after it, once the workers are gone that it has forked.
     """
+    _thread.submit(_begin).result()
+
+
+def _begin() -> None:
     # It unblocks what is blocked below.
     resource_tracker.ensure_running()
+    # For good, in the server and in its workers: only the driver is to answer Ctrl-C.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     forkserver.set_forkserver_preload([_IMPORTS])
     unset = {name: value for name, value in _UNLESS_SET.items() if name not in os.environ}
-    with _variables(unset | _SET), _without_interrupts():
+    with _variables(unset | _SET):
         forkserver.ensure_running()
 
 
@@ -49,16 +60,3 @@ def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-@contextmanager
-def _without_interrupts() -> Iterator[None]:
-    """Block Ctrl-C for good in what is started in a block: only the driver is to answer it."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)

@@ -127,9 +127,12 @@ def _group(pid: int) -> int:
         return 0
 
 
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["", "stopped"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_server_ends_with_its_driver(driver, number):
+def test_the_server_ends_with_its_driver(driver, number, is_stopped):
     left = [psutil.Process(pid) for pid in _answer(driver)]
+    if is_stopped:
+        left[0].suspend()
     driver.send_signal(number)
     driver.wait(10)
 

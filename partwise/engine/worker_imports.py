@@ -4,7 +4,7 @@ import gc
 import os
 from importlib import import_module
 
-from partwise.processes import importing
+from partwise.processes import become_child, importing
 
 _MODULES = (
     "distributed.nanny",
@@ -19,6 +19,7 @@ _MODULES = (
 # Ctrl-C, and the SIGTERM by which Prefect cancels a flow run, reach all processes of a group. Were
 # this one ended, its workers would count as dead.
 os.setpgid(0, 0)
+become_child(os.getppid())
 with importing():
     for _name in _MODULES:
         import_module(_name)

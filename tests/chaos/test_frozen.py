@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 
 from partwise.outcomes import RunStatus
@@ -19,9 +19,6 @@ from tests.chaos.conftest import Experiment
 from tests.chaos.test_servers import answers, free_port, server
 from tests.chaos.training import Training, wait_for
 from tests.own_cluster import OwnCluster, is_child, own_cluster, send
-
-if TYPE_CHECKING:
-    import psutil
 
 pytestmark = pytest.mark.slow
 
@@ -141,15 +138,20 @@ class Stage:
                 self.stopped.append(self.cluster.scheduler.pid)
             case "server" if self.prefect is not None:
                 self.stopped.append(self.prefect.pid)
-            case "worker":
-                known = {p.pid: " ".join(p.cmdline()) for p in self.training.processes()}
-                self.stopped.append(
-                    next(pid for pid, line in known.items() if "spawn_main" in line)
-                )
+            case "worker" | "fork-server":
+                # A worker has the words of the process that it was forked from.
+                known = [p for p in self.training.processes() if _forks_workers(p)]
+                workers = [p.pid for p in known if p.parent() in known]
+                servers = [p.pid for p in known if p.pid not in workers]
+                self.stopped.append(workers[0] if what == "worker" else servers[0])
             case "child":
                 self.stopped.append(next(p.pid for p in self.training.processes() if is_child(p)))
         for pid in self.stopped:
             os.kill(pid, signal.SIGSTOP)
+
+
+def _forks_workers(process: psutil.Process) -> bool:
+    return "multiprocessing.forkserver" in " ".join(process.cmdline())
 
 
 @pytest.fixture
@@ -189,7 +191,7 @@ def stage(request, tmp_path: Path, prefect_server: str, monkeypatch) -> Iterator
 @pytest.mark.parametrize(
     "stage",
     [
-        *("worker", "child", "scheduler", "server", "store"),
+        *("worker", "fork-server", "child", "scheduler", "server", "store"),
         *(f"{what} {DIRECT}" for what in ("worker", "child", "scheduler", "store")),
     ],
     indirect=True,
