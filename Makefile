@@ -20,8 +20,28 @@ MINUTES ?= 5
 # How many processes share the tests: half of their time goes by in waiting for other processes.
 JOBS ?= 2
 
-# Twice quiet: pip warns of every place where a package is not, but errors are still shown.
-INSTALL := $(BIN)/python -m pip install -q -q --disable-pip-version-check -c constraints.txt
+# uv installs within a minute what takes pip three, from the places that pip is set up with: it reads
+# no settings of pip's. What it cannot install, pip may.
+define INSTALL
+import ast, os, subprocess, sys
+PIP = [sys.executable, "-m", "pip"]
+NAMES = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS",
+         "constraint": "UV_CONSTRAINT", "trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE"}
+lines = subprocess.check_output([*PIP, "config", "list"], text=True).splitlines()
+lines.sort(key=lambda line: line.startswith(":env:"))  # they win
+found = {key.rpartition(".")[2]: ast.literal_eval(text) for key, _, text in (line.partition("=") for line in lines)}
+places = {NAMES[key]: " ".join(text.split()) for key, text in found.items() if key in NAMES}
+if "UV_FIND_LINKS" in places:
+    places["UV_FIND_LINKS"] = places["UV_FIND_LINKS"].replace(" ", ",")
+wanted = ["install", "-q", "-c", "constraints.txt"]
+pip = [*PIP, *wanted, "-q", "--disable-pip-version-check"]  # twice quiet: of each place without a package it warns
+subprocess.check_call([*pip, "uv"])
+uv = [sys.executable, "-m", "uv", "pip", *wanted, "--python", sys.executable, "--index-strategy", "unsafe-best-match"]
+uv += ["--no-index"] * (found.get("no-index", "") in ("1", "true", "yes", "on"))
+if subprocess.call([*uv, "-e", sys.argv[1]], env=places | os.environ):
+    subprocess.check_call([*pip, "-e", sys.argv[1]])
+endef
+export INSTALL
 
 # A failed import of LightGBM is nearly always the one library that its wheel does not bring.
 CHECK := $(BIN)/python -c 'import lightgbm' || { \
@@ -85,19 +105,19 @@ format: $(VENV)/dev.stamp
 
 # Three stamps on one environment: the demo and the site need less than half of what the tests need.
 $(VENV)/base.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
-	@echo 'installing partwise into $(VENV) (about a minute the first time)'
-	@$(INSTALL) -e .
+	@echo 'installing partwise into $(VENV) (half a minute the first time)'
+	@$(BIN)/python -c "$$INSTALL" .
 	@$(CHECK)
 	@touch $@
 
 $(VENV)/docs.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 	@echo 'installing partwise and what builds its site into $(VENV)'
-	@$(INSTALL) -e '.[docs]'
+	@$(BIN)/python -c "$$INSTALL" '.[docs]'
 	@touch $(VENV)/base.stamp $@
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
-	@echo 'installing partwise and its test tools into $(VENV) (about three minutes the first time)'
-	@$(INSTALL) -e '.[cuda,torch,postgresql,sqlite,huggingface,transformers,docs,dev]'
+	@echo 'installing partwise and its test tools into $(VENV) (about a minute the first time)'
+	@$(BIN)/python -c "$$INSTALL" '.[cuda,torch,postgresql,sqlite,huggingface,transformers,docs,dev]'
 	@$(CHECK)
 	@touch $(VENV)/base.stamp $(VENV)/docs.stamp $@
 
