@@ -20,7 +20,8 @@ TEMPORARY_PREFIX = ".tmp-"
 """Names that start so are unfinished writes, for a `Store` to hide; a killed process leaves one."""
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
-_ATTEMPTS = 20
+_ATTEMPTS = 200
+"""Against somebody who writes without a pause: on a disk that answers at once, 20 were too few."""
 _MOVED = "its directory was moved away, unmounted or made anew in the middle of the work"
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
@@ -192,6 +193,8 @@ class LocalObjects:
             except (FileNotFoundError, NotADirectoryError):
                 if not os.path.isdir(target):
                     break  # and not just a file in it that another process deleted
+                if attempt == _ATTEMPTS - 1:
+                    raise
             except OSError as error:
                 # Another process wrote into it.
                 if error.errno != errno.ENOTEMPTY or attempt == _ATTEMPTS - 1:
