@@ -208,7 +208,8 @@ while not os.path.exists("started"):
 @pytest.mark.parametrize("then", ["", "raise SystemExit(3)", "time.sleep(600)"])
 def test_a_daemon_ends_with_its_script(run, dask_client, then):
     name = f"daemon-{len(then)}"
-    call = {"run_id": name, "process_count_per_node": 2, "max_run_duration_s": 2.0}
+    limit_s = 2.0 if "sleep" in then else 120.0
+    call = {"run_id": name, "process_count_per_node": 2, "max_run_duration_s": limit_s}
     if then:
         with pytest.raises(RunFailed, match=r"exit status 3|its time limit of 2 s was over"):
             run(DAEMON + then, **call)
