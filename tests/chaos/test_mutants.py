@@ -272,12 +272,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the code and its tests that may be changed."""
     folder = tmp_path_factory.mktemp("mutants")
     for name in FOLDERS:
-        shutil.copytree(
-            CHECKOUT / name,
-            folder / name,
-            symlinks=True,
-            ignore=shutil.ignore_patterns("__pycache__"),
-        )
+        shutil.copytree(CHECKOUT / name, folder / name, symlinks=True)
     shutil.copy(CHECKOUT / "pyproject.toml", folder)
     return folder
 
@@ -291,7 +286,8 @@ def is_noticed(copy: Path, test: str) -> bool:
             *(selection[0], "-k", selection[1]),
         ],
         cwd=copy,
-        env=os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"},
+        # With bytecode: else each of them would compile all again.
+        env=os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": ""},
         capture_output=True,
         text=True,
         timeout=300,
