@@ -17,8 +17,16 @@ PORT ?=
 # Of `make chaos`: its chance, and how long it goes on.
 SEED ?= 7
 MINUTES ?= 5
-# How many processes share the tests: half of their time goes by in waiting for other processes.
-JOBS ?= 2
+# How many processes share the tests: on two cores a third of their time goes by in waiting for disks,
+# servers and other processes.
+JOBS ?= 3
+
+# Of what tests draw at random or count off: a sample, or with 1 all of it.
+THOROUGH ?=
+
+# Tests kill processes, not machines, so that nothing depends on what a disk has done: where Debian's
+# `eatmydata` is installed, their files are not flushed. `make chaos` and `make test-alone` flush all.
+PYTEST := $(shell command -v eatmydata) $(BIN)/python -m pytest
 
 # uv installs within a minute what takes pip three, from the places that pip is set up with: it reads
 # no settings of pip's. What it cannot install, pip may.
@@ -76,10 +84,10 @@ docs: $(VENV)/docs.stamp
 	@echo 'the site is built: open site/index.html'
 
 test: lint
-	@$(BIN)/python -m pytest -n $(JOBS)
+	@$(PYTEST) -n $(JOBS)
 
 test-slow: $(VENV)/dev.stamp
-	@$(BIN)/python -m pytest -n $(JOBS) -m 'slow and not alone' -o faulthandler_timeout=900
+	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(JOBS) -m 'slow and not alone' -o faulthandler_timeout=900
 
 test-alone: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest -s -m 'slow and alone' -o faulthandler_timeout=900 \

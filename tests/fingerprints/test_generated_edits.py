@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from tests.fingerprints.generated_modules import make_edit
+from tests.thoroughness import THOROUGH
+
+SLOW_SEEDS = range(1, 25 if THOROUGH else 7)
 
 SCRIPT = """
 import importlib, json, os, sys
@@ -54,7 +57,7 @@ print(json.dumps([
 
 @pytest.mark.parametrize(
     ("seed", "n_cases"),
-    [(0, 40), *(pytest.param(seed, 50, marks=pytest.mark.slow) for seed in range(1, 25))],
+    [(0, 40), *(pytest.param(seed, 50, marks=pytest.mark.slow) for seed in SLOW_SEEDS)],
 )
 def test_no_edit_that_changes_the_result_is_missed(
     tmp_path: Path, run_python: Any, seed: int, n_cases: int, record_property: Any

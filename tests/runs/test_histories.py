@@ -24,6 +24,7 @@ from partwise.runs.run import Run
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import partition_ids
 from tests.run_maker import RunMaker, fingerprint_of
+from tests.thoroughness import THOROUGH
 
 KEYS = "abcd"
 LOOKS = Counter[str]()
@@ -344,7 +345,7 @@ def test_readers_see_one_complete_generation_or_all_of_one_attempt(make_runs, wa
 
 @pytest.mark.slow
 @given(steps=STEPS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400 if THOROUGH else 100, deadline=None)
 def test_thousands_of_looks_differ_nowhere(make_runs, watch, steps) -> None:
     follow(make_runs, steps, watch)
 

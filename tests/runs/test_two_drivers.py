@@ -15,6 +15,7 @@ from partwise.store.store import Store
 from tests.one_gang import Died, check_gang, drive_gang
 from tests.one_shard import check, drive
 from tests.one_study import check_study, drive_study
+from tests.thoroughness import THOROUGH
 from tests.two_drivers import Tally, points
 
 FIRST = {"a": 1.0, "b": 2.0, "c": 3.0}
@@ -163,6 +164,7 @@ def test_nor_does_it_in_a_bucket_or_at_more_operations(store, case) -> None:
         return dataclasses.replace(store, url=f"{store.url}/{next(numbers)}")
 
     # A point takes a second in a bucket; `make chaos` tries them all in a folder.
-    tally = stop_everywhere(new_store, case, 2 if store.protocol == "file" else 10)
+    in_bucket = 10 if THOROUGH else 20
+    tally = stop_everywhere(new_store, case, 2 if store.protocol == "file" else in_bucket)
     assert tally.lost == []
     assert tally.tried > 5

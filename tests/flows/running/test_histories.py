@@ -36,6 +36,7 @@ from partwise.store.store import Store
 from tests.engine.shards import TestHost
 from tests.flows.running.history_functions import trainer
 from tests.run_maker import ending
+from tests.thoroughness import THOROUGH
 
 MET = Counter[str]()
 """What the histories of this process were made of."""
@@ -197,7 +198,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.slow
 @given(calls=st.lists(CALLS, min_size=4, max_size=8))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25 if THOROUGH else 8, deadline=None)
 def test_a_resume_holds_what_a_new_run_holds(folders, patch, calls) -> None:
     with patch.context() as monkeypatch:
         follow(folders(), calls, monkeypatch)
