@@ -67,6 +67,7 @@ def told(run: Run) -> list[tuple]:
     ]
 
 
+@pytest.mark.slow  # tests/flows/test_tune_model.py and tests/studies have it without gangs
 def test_one_seed_tries_and_prunes_the_same_and_a_resume_goes_on(tune, store) -> None:
     given = {"trials": 8, "pruner": "median", "seed": 3, "sampler": "random"}
     first = tune(run_id="gangs-first", **given)

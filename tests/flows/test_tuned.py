@@ -63,7 +63,7 @@ def search(run: Run, key: str) -> list:
     return [(each["settings"], each["value"], each["state"]) for each in trials(run, key)["trials"]]
 
 
-@pytest.mark.parametrize("isolation", ["shared", "partition"])
+@pytest.mark.parametrize("isolation", ["shared", pytest.param("partition", marks=pytest.mark.slow)])
 def test_each_partition_has_its_own_best_settings(rows, cluster, tmp_path, isolation):
     trainer = tuned(pruner="median")
     run = train_models(
@@ -136,6 +136,7 @@ def test_a_portfolio_is_found_on_a_sample_and_used_on_all(rows, cluster, tmp_pat
     assert not (tmp_path / "runs" / "p-none").exists()
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_train_function_are_found_on_a_sample(rows, cluster, tmp_path):
     by = {"by": [0.5, 0.0, 3.0]}
     common = {"store": tmp_path, "cluster": cluster, "serde": PickleSerde()}
