@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 from distributed import Client
@@ -36,11 +36,10 @@ from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, StagedWork
 from partwise.outcomes import CANCELLED, RunStatus, Stop
 from partwise.runs.claim import Claim
-from partwise.runs.documents import execution_token, run_path
+from partwise.runs.documents import execution_token
 from partwise.runs.run import Run
 from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shared_folder import SharedFolder
-from partwise.store.store import Store
 from partwise.tasks.run_gang import run_gang_step
 from partwise.tasks.steps import await_steps, begin_step, run_logger
 
@@ -89,7 +88,6 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         )
         stack.callback(folder.close)
         with clock.stage("load"):
-            _keep_files(plan, opened_store)
             target = _stage_payload(plan, folder, client, token)
         spec = _specify(plan, claim, token, placement, target)
         note_work()
@@ -113,13 +111,6 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         )
         run.cause = cause
         return publish_run(run)
-
-
-def _keep_files(plan: GangPlan, store: Store) -> None:
-    """Write the files of the plan to its run, where they are not there yet."""
-    for name, content in plan.files.items():
-        with suppress(FileExistsError):
-            store.create(run_path(plan.identity.run_id, name), content)
 
 
 def _stage_payload(

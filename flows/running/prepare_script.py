@@ -21,7 +21,7 @@ from partwise.gangs.placement import Placement, place_nodes
 from partwise.gangs.plan import GangPlan
 from partwise.gangs.spec import RANK_KEY
 from partwise.runs.claim import Identity, Intent, OnExisting
-from partwise.runs.documents import run_path, to_json
+from partwise.runs.documents import SNAPSHOTS, run_path, to_json
 from partwise.runs.run import Run
 from partwise.scripts.inputs import RUN_SCHEME, ScriptInput, StoredFiles, find_input
 from partwise.scripts.open_mpi import check_open_mpi
@@ -30,6 +30,7 @@ from partwise.scripts.rank_work import ScriptRankWork
 from partwise.scripts.snapshot import (
     Snapshot,
     read_snapshot_names,
+    sha256_of_snapshot,
     snapshot_name,
     take_snapshot,
 )
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_SNAPSHOT = re.compile(r"run://([^/]+)(?:/snapshots/([0-9a-f]{64})(?:\.tar\.gz)?)?/?")
+_SNAPSHOT = re.compile(
+    rf"run://([^/]+)(?:/({SNAPSHOTS}/[0-9a-f]{{64}}(?:-[0-9a-f]{{8}})?)(?:\.tar\.gz)?)?/?"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +82,12 @@ class ScriptCall:
 class Code:
     """The source directory as the run will have it."""
 
-    sha256: str = ""
+    name: str = ""
+    """Of the snapshot, relative to the folder of the run; empty: there is none."""
     content: bytes = b""
+    """Empty: the run has it already."""
     names: frozenset[str] = frozenset()
+    """Of the files in it."""
 
 
 def prepare_script(
@@ -122,7 +128,7 @@ def prepare_script(
         backend=call.backend,
         environment=resolved,
         grace_s=call.grace_s,
-        snapshot_sha256=code.sha256,
+        snapshot=code.name,
         environment_variables={"PARTWISE_BACKEND": call.backend, **call.environment_variables},
         inputs=found,
         row_inputs=tuple(sorted(rows)),
@@ -148,7 +154,6 @@ def prepare_script(
         ),
         check_workers=_check_of(call),
         resume_from=_resume_from(call.resume_from),
-        files={snapshot_name(code.sha256): code.content} if code.sha256 else {},
         buckets=tuple(each.store.url for each in found.values() if isinstance(each, StoredFiles)),
         shares_gpus=True,
     )
@@ -198,23 +203,25 @@ def take_code(call: ScriptCall, store: Store) -> Code:
         return Code()
     if named is None:
         taken: Snapshot = take_snapshot(Path(call.source_directory))
-        return Code(taken.sha256, taken.content, read_snapshot_names(taken.content))
-    run_id, sha256 = named[1], named[2]
-    if sha256 is None:
-        sha256 = newest_snapshot(run_id, store)
+        return Code(taken.name, taken.content, read_snapshot_names(taken.content))
+    run_id = named[1]
+    name = newest_snapshot(run_id, store) if named[2] is None else f"{named[2]}.tar.gz"
     try:
-        content = store.read(run_path(run_id, snapshot_name(sha256)))
+        content = store.read(run_path(run_id, name))
     except FileNotFoundError as error:
         raise RunNotFoundError(
             f"source_directory={call.source_directory!r}: {store.url}, as {os.uname().nodename} "
             "sees it, has no such snapshot: give a store that all machines see, or begin the run "
             "again from its source directory."
         ) from error
-    return Code(sha256, content, read_snapshot_names(content))
+    names = read_snapshot_names(content)
+    if run_id == call.run_id:
+        return Code(name, b"", names)
+    return Code(snapshot_name(sha256_of_snapshot(name)), content, names)
 
 
 def newest_snapshot(run_id: str, store: Store) -> str:
-    """Return the sha256 of the snapshot that the newest generation of a run was begun with.
+    """Return the name of the snapshot that the newest generation of a run was begun with.
 
     Raises:
         InputError: It has none, since it ran no script.
@@ -229,7 +236,7 @@ def newest_snapshot(run_id: str, store: Store) -> str:
             f"The run {run_id!r} is of the kind {run.kind!r} and has no snapshot of a source "
             "directory: name a run of a script."
         )
-    return named[2]
+    return f"{named[2]}.tar.gz"
 
 
 def check_script(call: ScriptCall, code: Code) -> None:
@@ -305,14 +312,13 @@ def _identities(found: Mapping[str, ScriptInput], rows: Mapping[str, Source]) ->
 
 def store_source(call: ScriptCall, code: Code, store: Store) -> str:
     """Write the source directory to the run, for a machine that does not see it; return its URL."""
-    if code.sha256:
-        # Over what may be there: so it is as young as the call, for a garbage collection.
-        store.write(run_path(call.run_id, snapshot_name(code.sha256)), code.content)
+    if code.content:
+        store.create(run_path(call.run_id, code.name), code.content)
     return _stored_source(call.run_id, code)
 
 
 def _stored_source(run_id: str, code: Code) -> str:
-    return f"{RUN_SCHEME}{run_id}/{snapshot_name(code.sha256)}" if code.sha256 else ""
+    return f"{RUN_SCHEME}{run_id}/{code.name}" if code.name else ""
 
 
 def _describe_intent(
@@ -339,7 +345,7 @@ def _describe_intent(
         "resume_argument=": call.resume_argument,
     }
     given = {f"library {name}": version for name, version in packages.items()}
-    given |= {"file source_directory": code.sha256} if code.sha256 else {}
+    given |= {"file source_directory": sha256_of_snapshot(code.name)} if code.name else {}
     fingerprint = arguments_fingerprint(deciding, given)
     written: dict[str, JsonValue] = {
         name: to_json(value)
@@ -365,6 +371,7 @@ def _describe_intent(
         code_unknown=fingerprint.unknown,
         code_parts=fingerprint.parts,
         packages=packages,
+        files={code.name: code.content} if code.content else {},
         call=None if obstacle else whole,
         call_obstacle=obstacle,
         call_known=whole if obstacle else None,

@@ -183,7 +183,7 @@ class StoreCheckpoints:
 
 
 def upload_files(
-    store: Store, target: str, folder: Path, paths: Sequence[Path], *, by_content: bool = False
+    store: Store, target: str, folder: Path, paths: Sequence[Path], prefix: str = ""
 ) -> tuple[CheckpointFile, ...]:
     """Write files to the store, in parts.
 
@@ -192,8 +192,7 @@ def upload_files(
         target: Folder of the parts, relative to the store.
         folder: What the names of files are relative to.
         paths: The files.
-        by_content: Name parts by their sha256, over those that are there already, and not by
-            numbers.
+        prefix: What names of parts begin with, before a number.
 
     Raises:
         InputError: A file cannot have its name everywhere.
@@ -208,10 +207,8 @@ def upload_files(
             )
         parts = []
         for content in _pieces(path):
-            digest = hashlib.sha256(content).hexdigest()
-            name = digest if by_content else f"{number:05d}"
-            write = store.write if by_content else store.create
-            write(f"{target}/{name}", content)
+            digest, name = hashlib.sha256(content).hexdigest(), f"{prefix}{number:05d}"
+            store.create(f"{target}/{name}", content)
             parts.append(FilePart(name=name, size_bytes=len(content), sha256=digest))
             number += 1
         files.append(CheckpointFile(path=relative, parts=tuple(parts)))

@@ -37,9 +37,6 @@ class GangPlan:
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     resume_from: str = ""
     """A run, or a folder, with a checkpoint to begin with; empty: none."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """Files that stand in the run before the ranks begin, by their paths in it; a path names its
-    content, so that one that is there already is left as it is."""
     buckets: tuple[str, ...] = ()
     """Buckets that ranks read from besides those of the rows."""
     packages: ResolvedEnvironment | None = None

@@ -70,6 +70,9 @@ class Intent:
     """What `code_fingerprint` is made of, so that a change of it can be told."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the packages that come before those installed here."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Files that the call names, by new names relative to the run, which has them before the
+    generation begins."""
     call: dict[str, JsonValue] | None = None
     call_obstacle: str | None = None
     call_known: dict[str, JsonValue] | None = None
@@ -259,6 +262,8 @@ class Claim:
         self.compatible = self.earlier_generations(intent)
         self.generation = self.next_generation
         run_id = self.identity.run_id
+        for name, content in intent.files.items():
+            self.store.create(run_path(run_id, name), content)
         self.run_sha256 = self._sha256_of(run_path(run_id, RUN_DOCUMENT))
         before = run_path(run_id, generation_file(self.generation - 1))
         has_before = self.generation > 1 and not (self.existing and self.existing.is_removed)

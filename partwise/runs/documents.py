@@ -15,7 +15,7 @@
         replaced/                       those of them that a newer generation replaced
         damaged/                        ledger segments that could not be read
         checkpoints/                    of the ranks of a gang; see `partwise.runs.checkpoints`
-        snapshots/<sha256>.tar.gz       what scripts were run from; see `partwise.scripts.snapshot`
+        snapshots/                      what scripts were run from; see `partwise.scripts.snapshot`
         sent/                           inputs of scripts that were sent to a work pool; see
                                         `partwise.runs.sent_files`
         report.html                     for people, of the newest generation that had ended when it

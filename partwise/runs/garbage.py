@@ -56,7 +56,7 @@ def collect_garbage(
     Of a run that is not complete, or of which partitions were cancelled or lost, only what was
     handed to workers by way of the store is deleted: a resume goes on from the rest, of earlier
     generations too. A process that wants to work on the run meanwhile does not wait for the end.
-    Of a run that was sent to a work pool and never begun, what was sent is deleted.
+    Of a run that was sent to a work pool and not begun, what was sent is deleted.
 
     Args:
         store: Where the run is.
@@ -74,21 +74,11 @@ def collect_garbage(
     if grace_hours < 0:
         raise InputError(f"grace_hours is {grace_hours:g}; it must be 0 or more.")
     since = now() - timedelta(hours=grace_hours)
-    try:
-        run = Run.open(run_id, store)
-    except RunNotFoundError:
-        found = [(path, store.size(path)) for path in unneeded(store, run_id, (), since)]
-        if not found and not store.list_folder(run_path(run_id)):
-            raise
-        for path, _ in found:
-            if not dry_run:
-                store.delete(path)
-        return Garbage(files=found)
-    if dry_run:
-        return Garbage(files=_with_sizes(run, since))
+    if dry_run or not store.list_folder(run_path(run_id)):
+        return Garbage(files=_with_sizes(store, run_id, since))
     with Lease.acquire(store, run_path(run_id), gives_way=True) as lease:
         finish_earlier_steps(lease, store, run_id)
-        found = _with_sizes(run.refresh(), since)
+        found = _with_sizes(store, run_id, since)
         root = run_path(run_id) + "/"
         for start in range(0, len(found), AT_ONCE):
             # Who asked us to give way waits for the release. Whoever does not wait so long, since
@@ -108,19 +98,27 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def _with_sizes(run: Run, since: datetime) -> list[tuple[str, int]]:
+def _with_sizes(store: Store, run_id: str, since: datetime) -> list[tuple[str, int]]:
     # What makes a checkpoint count goes first: it is there as a whole, or not at all.
-    ordered = sorted(_garbage(run, since), key=lambda path: (not path.endswith(DOCUMENT), path))
+    ordered = sorted(
+        _garbage(store, run_id, since), key=lambda path: (not path.endswith(DOCUMENT), path)
+    )
     found = []
     for path in ordered:
         # What is gone by now, another process has deleted that took the run over.
         with contextlib.suppress(FileNotFoundError):
-            found.append((path, run.store.size(path)))
+            found.append((path, store.size(path)))
     return found
 
 
-def _garbage(run: Run, since: datetime) -> Iterator[str]:
-    store, run_id = run.store, run.run_id
+def _garbage(store: Store, run_id: str, since: datetime) -> Iterator[str]:
+    try:
+        run = Run.open(run_id, store)
+    except RunNotFoundError:
+        if not store.list_folder(run_path(run_id)):
+            raise
+        yield from unneeded(store, run_id, (), since)
+        return
     yield from store.list(run_path(run_id, SCRATCH) + "/")
     if run.shown is None or run.shown is not run.summary or _UNFINISHED & set(run.counts):
         return

@@ -1,16 +1,21 @@
 """Files of a caller's machine that a run has in its folder, since its workers do not see them.
 
-    runs/<run_id>/snapshots/<sha256>.tar.gz   a source directory; see `partwise.scripts.snapshot`
-    runs/<run_id>/sent/<sha256>.json          which parts make which file; named by its own sha256
-    runs/<run_id>/sent/<sha256>               parts of at most 64 MiB, each named by its sha256
+    runs/<run_id>/snapshots/<sha256>-<token>.tar.gz
+                                        a source directory; see `partwise.scripts.snapshot`
+    runs/<run_id>/sent/<sha256>-<token>.json
+                                        which parts make which file; the sha256 is of the content
+    runs/<run_id>/sent/<token>-00000    parts of at most 64 MiB
 
-Equal content has equal names, so that a call which is sent twice is stored once. They are there
-before the run is, which begins when a worker takes the call.
+They are there before the run is, which begins when a worker takes the call. The token is drawn when
+something is sent, so that no name is given twice: a garbage collection that stood still, and goes
+on, deletes nothing that was sent since. What a generation names was there when it began, after all
+that was to be deleted by then, or never is again. Earlier releases named all by sha256 alone.
 """
 
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from partwise.errors import IntegrityError
@@ -18,23 +23,39 @@ from partwise.runs.checkpoints import CheckpointDocument, CheckpointFile
 from partwise.runs.documents import SENT, SNAPSHOTS, run_path
 from partwise.store.store import Store
 
-_NAME = r"[0-9a-f]{64}"
+_NAME = r"[0-9a-f]{64}(?:-[0-9a-f]{8})?"
 _SENT_URL = re.compile(rf"run://([^/]+)/{SENT}/({_NAME})(?:/([^/]+))?/?")
 
 
-def write_sent(store: Store, run_id: str, files: Sequence[CheckpointFile]) -> str:
+def write_sent(store: Store, run_id: str, token: str, files: Sequence[CheckpointFile]) -> str:
     """Write down which parts make which file, and return the name that this list has.
 
     Args:
         store: The artifact store, which has the parts already.
         run_id: The run that they are sent to.
+        token: That of the parts: eight hexadecimal digits that were drawn for them.
         files: The files, with paths relative to the folder that was sent.
     """
+    name = f"{_sha256_of(files)}-{token}"
     content = CheckpointDocument(step=0, files=tuple(files)).to_bytes()
-    name = hashlib.sha256(content).hexdigest()
-    # Anew where it is there already: so it is as young as the call, for a garbage collection.
-    store.write(_list_path(run_id, name), content)
+    store.create(_list_path(run_id, name), content)
     return name
+
+
+def content_of_sent(name: str) -> str:
+    """Return the checksum in the name of a list: equal where equal files were sent."""
+    return name[:64]
+
+
+def _sha256_of(files: Sequence[CheckpointFile]) -> str:
+    """Return the checksum of the list as it were if each part had its sha256 as its name."""
+    by_content = [
+        replace(file, parts=tuple(replace(part, name=part.sha256) for part in file.parts))
+        for file in files
+    ]
+    return hashlib.sha256(
+        CheckpointDocument(step=0, files=tuple(by_content)).to_bytes()
+    ).hexdigest()
 
 
 def read_sent(store: Store, run_id: str, name: str) -> tuple[CheckpointFile, ...]:
@@ -45,13 +66,13 @@ def read_sent(store: Store, run_id: str, name: str) -> tuple[CheckpointFile, ...
         IntegrityError: It differs from its checksum.
     """
     path = _list_path(run_id, name)
-    content = store.read_document(path)
-    if hashlib.sha256(content).hexdigest() != name:
+    files = CheckpointDocument.from_bytes(store.read_document(path), path).files
+    if _sha256_of(files) != content_of_sent(name):
         raise IntegrityError(
             f"{path} in {store.url} differs from its checksum, so it was changed or damaged; begin "
             "the run again."
         )
-    return CheckpointDocument.from_bytes(content, path).files
+    return files
 
 
 def sent_folder(run_id: str) -> str:

@@ -6,6 +6,7 @@ gang has them as a source, and the node writes them as Parquet (`write_rows`).
 """
 
 import hashlib
+import secrets
 import shutil
 import urllib.error
 import urllib.parse
@@ -33,7 +34,14 @@ from partwise.runs.checkpoints import CheckpointFile, FilePart
 from partwise.runs.documents import run_path
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
-from partwise.runs.sent_files import parse_sent, read_sent, sent_folder, sent_url, write_sent
+from partwise.runs.sent_files import (
+    content_of_sent,
+    parse_sent,
+    read_sent,
+    sent_folder,
+    sent_url,
+    write_sent,
+)
 from partwise.store.store import Store
 
 RUN_SCHEME = "run://"
@@ -249,20 +257,22 @@ def send_input(found: SharedPath, store: Store, run_id: str) -> str:
     Raises:
         InputError: There is nothing in the folder.
     """
-    files = _upload(found, store, sent_folder(run_id), by_content=True)
+    token = secrets.token_hex(4)
+    files = _upload(found, store, sent_folder(run_id), f"{token}-")
     path = Path(found.path)
-    return sent_url(run_id, write_sent(store, run_id, files), path.name if path.is_file() else "")
+    name = write_sent(store, run_id, token, files)
+    return sent_url(run_id, name, path.name if path.is_file() else "")
 
 
 def _upload(
-    found: SharedPath, store: Store, target: str, *, by_content: bool = False
+    found: SharedPath, store: Store, target: str, prefix: str = ""
 ) -> tuple[CheckpointFile, ...]:
     path = Path(found.path)
     paths = list(_files_below(path))
     if not paths:
         raise InputError(f"The folder {found.path} is empty, so it cannot be an input.")
     root = path.parent if path.is_file() else path
-    return upload_files(store, target, root, paths, by_content=by_content)
+    return upload_files(store, target, root, paths, prefix)
 
 
 def _find_sent(name: str, text: str, sent: tuple[str, str, str], store: Store) -> UploadedPath:
@@ -277,7 +287,7 @@ def _find_sent(name: str, text: str, sent: tuple[str, str, str], store: Store) -
         source=sent_folder(run_id),
         files=files,
         # By content: where it lay on the caller's machine makes it no other input.
-        identity=listed,
+        identity=content_of_sent(listed),
     )
 
 

@@ -33,7 +33,7 @@ from partwise.scripts.inputs import SharedPath, upload_input, write_rows
 from partwise.scripts.mpi import run_mpi
 from partwise.scripts.outputs import find_outputs
 from partwise.scripts.program import Program
-from partwise.scripts.snapshot import snapshot_name, unpack_snapshot
+from partwise.scripts.snapshot import unpack_snapshot
 from partwise.scripts.spec import VARIABLES, ScriptSpec, input_variable
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.store.store import Store
@@ -111,12 +111,18 @@ class ScriptRankWork:
         (folders.root / _PLACES_FILE).write_text(json.dumps(places))
 
     def _unpack(self, run_id: str, target: Path) -> None:
-        sha256 = self.spec.snapshot_sha256
-        if not sha256:
+        name = self.spec.snapshot
+        if not name:
             target.mkdir()
             return
-        path = run_path(run_id, snapshot_name(sha256))
-        unpack_snapshot(self.store.read(path), sha256, target)
+        try:
+            content = self.store.read(run_path(run_id, name))
+        except FileNotFoundError as error:
+            raise InputError(
+                f"The source directory of the run {run_id!r}, {name}, is not in {self.store.url} "
+                "any more; begin the run again with source_directory=."
+            ) from error
+        unpack_snapshot(content, name, target)
 
     def _run(
         self,

@@ -1,9 +1,11 @@
 """The source directory of a script, packed by content: a run can be repeated from itself.
 
-    <store>/runs/<run_id>/snapshots/<sha256>.tar.gz
+    <store>/runs/<run_id>/snapshots/<sha256>-<token>.tar.gz
 
 The same files give the same bytes, whenever and wherever they are packed: names in order, no times,
-no owners. So the name tells two snapshots apart, and an unchanged folder is stored once. Only
+no owners. So the checksum tells two snapshots apart. The token is drawn when one is packed, so that
+no name is given twice, and a garbage collection that stood still deletes nothing new; earlier
+releases wrote names without. Only
 regular files, folders and symbolic links that stay in the folder are in it, and what lies outside
 cannot be written when it is unpacked.
 """
@@ -12,6 +14,7 @@ import gzip
 import hashlib
 import io
 import os
+import secrets
 import stat
 import tarfile
 import zlib
@@ -43,19 +46,23 @@ class Snapshot:
 
     content: bytes
     """A tar file, compressed by gzip."""
-    sha256: str
-    """Of the tar file."""
+    name: str
+    """Where it lies, relative to the folder of its run."""
     files: int
-
-    @property
-    def name(self) -> str:
-        """Where it lies, relative to the folder of the run."""
-        return snapshot_name(self.sha256)
 
 
 def snapshot_name(sha256: str) -> str:
-    """Return where a snapshot lies, relative to the folder of its run."""
-    return f"{SNAPSHOTS}/{sha256}.tar.gz"
+    """Return a name that no other snapshot has, relative to the folder of its run.
+
+    Args:
+        sha256: Of the tar file.
+    """
+    return f"{SNAPSHOTS}/{sha256}-{secrets.token_hex(4)}.tar.gz"
+
+
+def sha256_of_snapshot(name: str) -> str:
+    """Return the checksum of a snapshot's tar file, which its name holds."""
+    return name.removeprefix(f"{SNAPSHOTS}/")[:64]
 
 
 def take_snapshot(directory: Path) -> Snapshot:
@@ -83,13 +90,13 @@ def take_snapshot(directory: Path) -> Snapshot:
     return Snapshot(
         content=gzip.compress(plain, compresslevel=1, mtime=0),
         # Not of the compressed bytes, which are others where zlib is another one.
-        sha256=hashlib.sha256(plain).hexdigest(),
+        name=snapshot_name(hashlib.sha256(plain).hexdigest()),
         files=len(paths),
     )
 
 
-def unpack_snapshot(content: bytes, sha256: str, target: Path) -> None:
-    """Unpack a snapshot into a new folder; nothing is written outside of it.
+def unpack_snapshot(content: bytes, name: str, target: Path) -> None:
+    """Unpack a snapshot of this name into a new folder; nothing is written outside of it.
 
     Raises:
         IntegrityError: The bytes differ from their checksum, or would be written elsewhere.
@@ -99,9 +106,9 @@ def unpack_snapshot(content: bytes, sha256: str, target: Path) -> None:
         plain = zlib.decompressobj(wbits=_GZIP).decompress(content, _LARGEST_TAR_BYTES)
     except zlib.error:
         plain = b""
-    if hashlib.sha256(plain).hexdigest() != sha256:
+    if hashlib.sha256(plain).hexdigest() != sha256_of_snapshot(name):
         raise IntegrityError(
-            f"The snapshot {snapshot_name(sha256)} differs from its checksum, so it was changed or "
+            f"The snapshot {name} differs from its checksum, so it was changed or "
             "damaged; run the script from its source directory again."
         )
     target.mkdir(parents=True)
@@ -109,9 +116,7 @@ def unpack_snapshot(content: bytes, sha256: str, target: Path) -> None:
         with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
             archive.extractall(target, filter="data")
     except tarfile.TarError as error:
-        raise IntegrityError(
-            f"The snapshot {snapshot_name(sha256)} cannot be unpacked: {error}."
-        ) from error
+        raise IntegrityError(f"The snapshot {name} cannot be unpacked: {error}.") from error
 
 
 def read_snapshot_names(content: bytes) -> frozenset[str]:

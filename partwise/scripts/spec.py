@@ -34,8 +34,8 @@ class ScriptSpec:
     shell: str = ""
     """A command line for /bin/sh."""
     backend: ScriptBackend = "none"
-    snapshot_sha256: str = ""
-    """Names the packed source directory in the run; empty: there is none."""
+    snapshot: str = ""
+    """The packed source directory, relative to the folder of the run; empty: there is none."""
     environment: ResolvedEnvironment | None = None
     """None: the worker's own Python."""
     grace_s: float = 30.0

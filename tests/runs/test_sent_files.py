@@ -1,6 +1,8 @@
 """What was sent to a run before it began: found by its checksum, collected when unneeded."""
 
+import hashlib
 import os
+import secrets
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +13,9 @@ from hypothesis import strategies as st
 
 from partwise.errors import InputError, IntegrityError
 from partwise.gangs.checkpoints import upload_files
+from partwise.runs.checkpoints import CheckpointDocument, CheckpointFile, FilePart
 from partwise.runs.sent_files import (
+    content_of_sent,
     parse_sent,
     read_sent,
     sent_folder,
@@ -31,8 +35,24 @@ def send(store: Store, folder: Path, content: dict[str, bytes]) -> str:
     for name, each in content.items():
         (folder / name).write_bytes(each)
     paths = [folder / name for name in sorted(content)]
-    files = upload_files(store, sent_folder("run"), folder, paths, by_content=True)
-    return write_sent(store, "run", files)
+    token = secrets.token_hex(4)
+    files = upload_files(store, sent_folder("run"), folder, paths, f"{token}-")
+    return write_sent(store, "run", token, files)
+
+
+def send_as_before(store: Store, folder: Path, content: dict[str, bytes]) -> str:
+    """Send files as releases did that named all by its sha256."""
+    files = []
+    for name, each in sorted(content.items()):
+        digest = hashlib.sha256(each).hexdigest()
+        parts = (FilePart(name=digest, size_bytes=len(each), sha256=digest),) if each else ()
+        for part in parts:
+            store.write(f"{sent_folder('run')}/{part.name}", each)
+        files.append(CheckpointFile(path=name, parts=parts))
+    listed = CheckpointDocument(step=0, files=tuple(files)).to_bytes()
+    name = hashlib.sha256(listed).hexdigest()
+    store.write(f"{sent_folder('run')}/{name}.json", listed)
+    return name
 
 
 def received(store: Store, name: str) -> dict[str, bytes]:
@@ -74,12 +94,13 @@ def test_what_a_document_names_or_is_young_stays_whole_and_all_else_goes(
     store = Store.parse(folder / "store")
     kept: dict[str, dict[str, bytes]] = {}
     kept_code, documents = set(), []
-    # The old ones first: what is sent again is young again.
+    # The old ones first.
     for number, (content, is_young, is_named) in enumerate(sorted(sent, key=lambda one: one[1])):
         if is_young and not (folder / "aged").exists():
             make_older(folder / "store", 30)
             (folder / "aged").touch()
-        name = send(store, folder / str(number), content)
+        # Every other one by an earlier release.
+        name = (send_as_before if number % 2 else send)(store, folder / str(number), content)
         assert received(store, name) == content
         if is_young or is_named:
             kept[name] = content
@@ -88,12 +109,13 @@ def test_what_a_document_names_or_is_young_stays_whole_and_all_else_goes(
     if not (folder / "aged").exists():
         make_older(folder / "store", 30)
     for digit, is_young, is_named in sorted(code, key=lambda one: one[1]):
-        path = f"runs/run/{snapshot_name(digit * 64)}"
+        name = f"snapshots/{digit * 64}.tar.gz" if digit < "2" else snapshot_name(digit * 64)
+        path = f"runs/run/{name}"
         store.write(path, b"packed")
         if is_young or is_named:
             kept_code.add(path)
         if is_named:
-            documents.append(f'{{"source_directory": "run://run/{snapshot_name(digit * 64)}"}}')
+            documents.append(f'{{"source_directory": "run://run/{name}"}}')
         if not is_young:
             moment = time.time() - 30 * HOUR_S
             os.utime(folder / "store" / path, (moment, moment))
@@ -112,13 +134,22 @@ def test_what_a_document_names_or_is_young_stays_whole_and_all_else_goes(
         for file in read_sent(store, "run", name)
         for part in file.parts
     }
-    # Parts of an old list may be those of a young one, so that they are young themselves.
     assert {path for path in left if "/sent/" in path} == needed
     assert list(unneeded(store, "another", documents, since)) == []
 
 
-def test_names_are_read_as_they_are_written_and_no_others() -> None:
-    name = "0a" * 32
+def test_equal_files_are_known_as_equal_and_share_no_name(tmp_path: Path) -> None:
+    store, content = Store.parse(tmp_path / "store"), {"a": b"1", "b": b"", "c": b"1"}
+    before = send_as_before(store, tmp_path, content)
+    names = [send(store, tmp_path / place, content) for place in ("one", "two")]
+    assert {content_of_sent(name) for name in names} == {before}
+    assert len({*names, before}) == 3
+    other = send(store, tmp_path / "three", {"a": b"1", "b": b"1", "c": b""})
+    assert content_of_sent(other) != before
+
+
+@pytest.mark.parametrize("name", ["0a" * 32, "0a" * 32 + "-01234567"])
+def test_names_are_read_as_they_are_written_and_no_others(name: str) -> None:
     assert parse_sent(sent_url("one", name, "rows.csv")) == ("one", name, "rows.csv")
     assert parse_sent(sent_url("one", name)) == ("one", name, "")
     for other in ("run://one/0/outputs/x", "run://one", "run://one/sent/0a", f"s3://b/sent/{name}"):

@@ -13,6 +13,7 @@ from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
 from partwise.store.store import Store
 from tests.one_gang import Died, check_gang, drive_gang
+from tests.one_script import check_script, drive_script, send
 from tests.one_shard import check, drive
 from tests.one_study import check_study, drive_study
 from tests.thoroughness import THOROUGH
@@ -57,6 +58,10 @@ def of_a_study(**parts) -> Case:
     return Case(second=second, check=lambda run: check_study(run, TRIALS), **parts)
 
 
+def of_a_script(**parts) -> Case:
+    return Case(second=drive_script, check=check_script, first=collect, **parts)
+
+
 def twice(store: Store) -> None:
     # Without rows: files of rows that were replaced are not kept in any case.
     drive(store, FIRST, "c1", gives_rows=False)
@@ -75,6 +80,11 @@ def two_gangs(store: Store) -> None:
 
 def collect(store: Store) -> None:
     collect_garbage(store, store.list_folder("runs")[0], dry_run=False, grace_hours=0)
+
+
+def two_scripts(store: Store) -> None:
+    drive_script(store)
+    drive_script(store, "second")
 
 
 def half_a_study(store: Store) -> None:
@@ -98,6 +108,9 @@ CASES = {
         before=half_a_gang, first=lambda store: drive_gang(store, "c", "overwrite")
     ),
     "gang collected": of_a_gang(before=two_gangs, first=collect),
+    # The second one sends once more what the first one is about to delete.
+    "script collected": of_a_script(before=two_scripts),
+    "sent and collected": of_a_script(before=lambda store: send(store, "first")),
     "studies begin": of_a_study(first=lambda store: drive_study(store, TRIALS)),
     "studies resume": of_a_study(
         before=half_a_study, first=lambda store: drive_study(store, TRIALS)
@@ -143,6 +156,7 @@ EVERY = {
     **dict.fromkeys(("both begin", "both resume", "other code", "overwrites", "collects"), 13),
     **dict.fromkeys(("gangs resume", "studies resume"), 13),
     "gang collected": 3,
+    **dict.fromkeys(("script collected", "sent and collected"), 5),
 }
 """Of the operations each n-th, where time is short; a collection has few."""
 

@@ -101,7 +101,7 @@ def run_script_ranks(
     store = Store.parse(folder / "store")
     snapshot = take_snapshot(source)
     store.create(run_path(RUN, snapshot.name), snapshot.content)
-    given = {"words": ("main.py",), "snapshot_sha256": snapshot.sha256, **fields}
+    given = {"words": ("main.py",), "snapshot": snapshot.name, **fields}
     work = ScriptRankWork(spec=ScriptSpec(**given), store=store)
     (folder / node).mkdir()
     return run_ranks(ranks, _Rank(work, resume_from, str(folder / node)))

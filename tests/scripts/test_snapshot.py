@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from partwise.errors import InputError, IntegrityError
 from partwise.scripts import snapshot as module
-from partwise.scripts.snapshot import read_snapshot_names, take_snapshot, unpack_snapshot
+from partwise.scripts.snapshot import (
+    read_snapshot_names,
+    sha256_of_snapshot,
+    take_snapshot,
+    unpack_snapshot,
+)
 from tests.scripts.script_ranks import packed
 
 NAMES = st.text("abc.é ", min_size=1, max_size=6).filter(lambda name: name.strip(". ") != "")
@@ -35,9 +40,11 @@ def test_what_is_packed_is_unpacked_as_it_was(files):
             kept[name] = content
         taken = take_snapshot(root)
         again = take_snapshot(root)
-        assert (taken.content, taken.sha256) == (again.content, again.sha256)
+        assert taken.content == again.content
+        assert sha256_of_snapshot(taken.name) == sha256_of_snapshot(again.name)
+        assert taken.name != again.name
         target = Path(directory, "target")
-        unpack_snapshot(taken.content, taken.sha256, target)
+        unpack_snapshot(taken.content, taken.name, target)
         found = {
             path.relative_to(target).as_posix(): path.read_bytes()
             for path in target.rglob("*")
@@ -86,7 +93,7 @@ def test_links_stay_in_the_folder_and_files_keep_their_right_to_be_run(tmp_path)
     (root / "bin" / "inner").symlink_to("../a.txt")
     (root / "absolute").symlink_to(root / "a.txt")
     taken = take_snapshot(root)
-    unpack_snapshot(taken.content, taken.sha256, tmp_path / "target")
+    unpack_snapshot(taken.content, taken.name, tmp_path / "target")
     assert (tmp_path / "target" / "bin" / "inner").read_text() == "a"
     assert os.readlink(tmp_path / "target" / "absolute") == "a.txt"
     assert os.access(tmp_path / "target" / "bin" / "go.sh", os.X_OK)
@@ -120,4 +127,4 @@ def test_nothing_is_written_outside_of_the_folder(tmp_path, name):
 def test_changed_bytes_are_refused(tmp_path):
     taken = take_snapshot(write(tmp_path / "source", {"main.py": "1"}))
     with pytest.raises(IntegrityError, match="differs from its checksum"):
-        unpack_snapshot(taken.content[:-9], taken.sha256, tmp_path / "target")
+        unpack_snapshot(taken.content[:-9], taken.name, tmp_path / "target")
