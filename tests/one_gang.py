@@ -2,14 +2,15 @@
 
 import secrets
 import tempfile
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.ledger import commit_ranks
-from partwise.gangs.resume_point import resume_point
-from partwise.gangs.spec import RANK_KEY, RankEnd
+from partwise.gangs.resume_point import begin_attempt
+from partwise.gangs.spec import RANK_KEY, CommandTarget, GangSpec, RankEnd
 from partwise.reports.report import write_report
 from partwise.runs.bundle import BundleWriter
 from partwise.runs.checkpoints import CHECKPOINTS
@@ -23,6 +24,7 @@ from tests.one_model import rank_end
 
 RUN_ID = "gang"
 IDENTITY = Identity(run_id=RUN_ID, kind="train-distributed", key_columns=RANK_KEY)
+INTENT = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint="c")
 RANKS = 2
 STEPS = 4
 """After each there is a checkpoint."""
@@ -48,47 +50,57 @@ def drive_gang(
         dies_after: The step behind which driver and ranks are killed.
     """
     started_at = datetime.now(UTC)
-    intent = Intent(source_fingerprint="s", inputs_fingerprint="i", code_fingerprint=code)
+    intent = replace(INTENT, code_fingerprint=code)
     with Claim(store, IDENTITY, on_existing) as claim:
         if claim.is_settled(intent):
             claim.begin(n_shards=0, intent=intent)
             run = settle_unchanged(claim, started_at)
         else:
-            generations = (*claim.resumable_generations(intent), claim.next_generation)
-            claim.begin(n_shards=1, intent=intent, partitions=RANKS)
-            with tempfile.TemporaryDirectory() as folder:
-                end = _train(claim, generations, Path(folder), dies_after)
+            spec = begin_gang(claim, intent)
+            end = train(begin_attempt(spec, 1), 1, dies_after)
             run = commit_ranks(claim, [end, rank_end(1)], RANKS, started_at=started_at)
         write_report(run)
         return run
 
 
-def _train(
-    claim: Claim, generations: tuple[int, ...], folder: Path, dies_after: int | None
-) -> RankEnd:
-    """Do as the first rank of an attempt does; its state is the steps that are behind it."""
-    store, generation = claim.store, claim.generation
-    checkpoints = StoreCheckpoints(
-        store,
-        run_path(RUN_ID, CHECKPOINTS),
+def begin_gang(claim: Claim, intent: Intent = INTENT) -> GangSpec:
+    """Begin a generation, and return what its gang is asked to do."""
+    resumable = claim.resumable_generations(intent)
+    claim.begin(n_shards=1, intent=intent, partitions=RANKS)
+    return GangSpec(
+        token=execution_token(claim.generation, secrets.token_hex(4)),
         run_id=RUN_ID,
-        generation=generation,
-        attempt=1,
-        directory=folder,
-        resume_from=resume_point(store, RUN_ID, generations),
+        generation=claim.generation,
+        store=claim.store,
+        nodes=(),
+        target=CommandTarget(words=()),
+        resumable=resumable,
     )
-    found = checkpoints.resume_from()
-    state = "" if found is None else (found / "state.txt").read_text()
-    while len(state) < STEPS:
-        state += str(len(state))
-        checkpoints.save(partial(_write, state), step=len(state))
-        if len(state) == dies_after:
-            raise Died
-    name = segment_file(0, execution_token(generation, secrets.token_hex(4)), 1, "zip")
-    bundle = BundleWriter(f"{BUNDLES}/{name}")
+
+
+def train(spec: GangSpec, attempt: int, dies_after: int | None = None) -> RankEnd:
+    """Do as the first rank of an attempt does; its state is the steps that are behind it."""
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = StoreCheckpoints(
+            spec.store,
+            run_path(RUN_ID, CHECKPOINTS),
+            run_id=RUN_ID,
+            generation=spec.generation,
+            attempt=attempt,
+            directory=Path(folder),
+            resume_from=spec.resume_from,
+        )
+        found = checkpoints.resume_from()
+        state = "" if found is None else (found / "state.txt").read_text()
+        while len(state) < STEPS:
+            state += str(len(state))
+            checkpoints.save(partial(_write, state), step=len(state))
+            if len(state) == dies_after:
+                raise Died
+    bundle = BundleWriter(f"{BUNDLES}/{segment_file(0, spec.token, attempt, 'zip')}")
     model = bundle.add(partition_id(0, RANK_KEY), "model.txt", state.encode(), "")
-    store.create(run_path(RUN_ID, bundle.path), bundle.close())
-    return rank_end(0, model)
+    spec.store.create(run_path(RUN_ID, bundle.path), bundle.close())
+    return replace(rank_end(0, model), attempt=attempt)
 
 
 def _write(state: str, folder: Path) -> None:

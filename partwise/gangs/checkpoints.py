@@ -60,7 +60,7 @@ class StoreCheckpoints:
         self._store = store
         self._root = root
         self._run_id = run_id
-        self._generation = generation
+        self._generation, self._attempt = generation, attempt
         self._prefix = f"{generation:04d}-{attempt:02d}"
         self._directory = directory
         self._resume_from = resume_from
@@ -95,9 +95,9 @@ class StoreCheckpoints:
         self._schedule.kept(step)
         seconds = time.monotonic() - started
         _logger.info("checkpoint at step %d: %.1f MB in %.1f s", step, size / 1e6, seconds)
-        # Once more, now that the new one counts. A generation that begins from here on finds it,
-        # and so needs none of those that are removed below, however late that is; one that had
-        # begun may be reading any of them.
+        # Once more, now that the new one counts. A generation or attempt that begins from here on
+        # finds it, and so needs none of those that are removed below, however late that is; one
+        # that had begun may be reading any of them.
         self._check_generation()
         # What stays is removed next time.
         with contextlib.suppress(StoreError):
@@ -105,16 +105,17 @@ class StoreCheckpoints:
         return True
 
     def _check_generation(self) -> None:
-        """See that the run is still this execution's.
+        """See that the run is still this attempt's.
 
         Raises:
-            RunBusyError: It has ended, was removed, or is begun anew.
+            RunBusyError: It has ended, was removed, or is begun anew, be it by another attempt.
             StoreError: The store cannot be read.
         """
         # With the first checkpoint, and not with the module: it takes a third of a rank's start.
         from partwise.runs.contents import list_generations
 
-        if list_generations(self._store, self._run_id).is_over(self._generation):
+        generations = list_generations(self._store, self._run_id)
+        if generations.is_over(self._generation, self._attempt):
             raise RunBusyError(
                 f"The run {self._run_id!r} went on or ended without this rank, which was out of "
                 "reach for too long; it reads and keeps no more checkpoints."

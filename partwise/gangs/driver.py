@@ -15,7 +15,7 @@ from partwise.gangs.attempt import LOOK_S, Attempt, AttemptEnd
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.events import GangEvent, GangListener
 from partwise.gangs.placement import replace_lost
-from partwise.gangs.resume_point import resume_point
+from partwise.gangs.resume_point import begin_attempt
 from partwise.gangs.spec import GangSpec, RankEnd
 from partwise.gangs.verdict import choose_guilty, is_consequence, summarize
 from partwise.outcomes import PartitionStatus, Stop
@@ -82,8 +82,7 @@ class GangDriver:
         spec = self._spec
         number = 1
         while True:
-            # All ranks of an attempt go on from one checkpoint, however many there are by then.
-            begun = replace(spec, resume_from=_resume_point(spec))
+            begun = begin_attempt(spec, number)
             self._attempt = Attempt(
                 self._client, watch, begun, number, lambda: self.stopped, self._listen
             )
@@ -149,13 +148,6 @@ class GangDriver:
             f"The gang of the run {spec.run_id!r} lost workers, and no others came in their place "
             f"within {spec.join_timeout_s:g} s: {', '.join(sorted(ended.lost))}."
         )
-
-
-def _resume_point(spec: GangSpec) -> str:
-    if not spec.keeps_checkpoints:
-        return ""
-    generations = (*spec.resumable, spec.generation)
-    return resume_point(spec.store, spec.run_id, generations, spec.resume_from)
 
 
 def _logs(end: RankEnd) -> tuple[StoredArtifact, ...]:

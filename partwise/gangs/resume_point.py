@@ -1,12 +1,36 @@
 """What an attempt of a gang goes on from: the driver's question, asked once for all ranks."""
 
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 from partwise.errors import InputError
+from partwise.gangs.spec import GangSpec
 from partwise.runs.checkpoints import CHECKPOINTS, checkpoint_order, complete_checkpoints
-from partwise.runs.documents import is_run_id, run_path
+from partwise.runs.documents import attempt_file, is_run_id, run_path
 from partwise.store.store import Store
+
+
+def begin_attempt(spec: GangSpec, number: int) -> GangSpec:
+    """Return the gang as the ranks of an attempt are told of it: all go on from one checkpoint.
+
+    Args:
+        spec: The gang.
+        number: Of the attempt, from 1.
+
+    Raises:
+        InputError: The run that the caller named has no checkpoint.
+    """
+    if not spec.keeps_checkpoints:
+        return replace(spec, resume_from="")
+    if number > 1:
+        # Before it is asked what there is: a rank of an earlier attempt that was given up, and
+        # lives, sees this behind each checkpoint that it keeps, and then removes none.
+        path = run_path(spec.run_id, attempt_file(spec.generation, number))
+        spec.store.create(path, b"begun\n")
+    generations = (*spec.resumable, spec.generation)
+    found = resume_point(spec.store, spec.run_id, generations, spec.resume_from)
+    return replace(spec, resume_from=found)
 
 
 def newest_checkpoint(store: Store, run_id: str, generations: Collection[int]) -> str:

@@ -20,6 +20,7 @@ from partwise.runs.documents import (
     RUN_DOCUMENT,
     RUNS,
     RunKind,
+    attempt_number,
     ended_number,
     generation_number,
     generation_of,
@@ -58,19 +59,23 @@ class Generations:
     removed: int = -1
     """The newest with which the run was removed, which does not count, nor does any before it; -1:
     it never was."""
+    attempt: int = 1
+    """The newest of the gang of the newest generation."""
 
     @property
     def is_removed(self) -> bool:
         """Whether the run was removed, and not begun again since."""
         return self.begun <= self.removed
 
-    def is_over(self, generation: int) -> bool:
-        """Whether a generation is to write nothing more.
+    def is_over(self, generation: int, attempt: int | None = None) -> bool:
+        """Whether a generation, or an attempt of its gang, is to write nothing more.
 
         It has ended, a newer one has begun, or the run was removed.
         """
         over = max(*self.ended, self.removed, 0)
-        return self.begun > generation or over >= generation
+        if self.begun > generation or over >= generation:
+            return True
+        return attempt is not None and self.begun == generation and self.attempt > attempt
 
 
 def list_generations(store: Store, run_id: str) -> Generations:
@@ -82,7 +87,8 @@ def list_generations(store: Store, run_id: str) -> Generations:
     # One that has ended was begun, also where its document was lost, which readers of it then say.
     # After a removal the numbers go on, so that no name that was deleted is given once more.
     begun = max(*map(generation_number, names), *ended, removed, 0)
-    return Generations(begun=begun, ended=ended, removed=removed)
+    attempt = max((attempt_number(name, begun) for name in names), default=1)
+    return Generations(begun=begun, ended=ended, removed=removed, attempt=attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@
         generations/0001.json           one for each time that work on the run was begun
         generations/0001.ledger.parquet all rows of a generation that has ended
         generations/0001.summary.json   how it ended; created last, and never changed
+        generations/0001.attempt-02     its gang was begun once more, which its earlier ranks see
         generations/0001.removed        the run was removed, up to this generation: see
                                         `partwise.runs.removal`
         lease/                          who works on it now
@@ -97,6 +98,7 @@ OUTPUT_FOLDERS: dict[RunKind, str] = {
 _GENERATION_FILE = re.compile(r"(\d{4,})\.json")
 _SUMMARY_FILE = re.compile(r"(\d{4,})\.summary\.json")
 _REMOVED_FILE = re.compile(r"(\d{4,})\.removed")
+_ATTEMPT_FILE = re.compile(r"(\d{4,})\.attempt-(\d{2,})")
 _SEGMENT_FILE = re.compile(r"\d{5,}-g(\d{4,})[0-9a-f]{8}-\d{3,}\..+")
 _Status = Annotated[str, Field(pattern=f"^({'|'.join(PartitionStatus)})$")]
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
@@ -329,6 +331,17 @@ def removed_number(name: str) -> int | None:
     """Return the generation up to which a file of this name says a run was removed; None: none."""
     match = _REMOVED_FILE.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def attempt_file(generation: int, attempt: int) -> str:
+    """Return the name of what says that a gang was begun once more in a generation."""
+    return f"generations/{generation:04d}.attempt-{attempt:02d}"
+
+
+def attempt_number(name: str, generation: int) -> int:
+    """Return which attempt of a generation a file of this name says was begun; 1 for any other."""
+    match = _ATTEMPT_FILE.fullmatch(name)
+    return int(match[2]) if match and int(match[1]) == generation else 1
 
 
 def generation_number(name: str) -> int:
