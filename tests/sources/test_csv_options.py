@@ -345,6 +345,7 @@ def test_options_count_in_the_fingerprint_and_go_into_the_recipe(tmp_path):
         ({"encoding": "klingon"}, "there is no encoding of this name"),
         ({"encoding": "base64"}, "there is no encoding of this name"),
         ({"decimal": ",", "thousands": ","}, "decimal and thousands are both ','"),
+        ({"thousands": "_"}, "it has to be a dot, a comma, a space or an apostrophe"),
         ({"decimal": ";"}, "Input should be '.' or ','"),
         ({"skip_rows": -1}, "greater than or equal to 0"),
         ({"date_formats": ["dd.mm.yyyy"]}, "no format of dates that can be read"),

@@ -13,6 +13,7 @@ from partwise.form_schema import FormSettings
 
 UTF_8 = "utf-8"
 _TABS = ("\\t", "tab")
+_BETWEEN_THOUSANDS = ("", ".", ",", " ", "'")
 _FORMAT_CHECK = datetime(2026, 12, 31, 13, 5, 7)  # noqa: DTZ001 (only its digits count)
 
 
@@ -37,6 +38,12 @@ def _tab(text: object) -> object:
 def _one_character(text: str) -> str:
     if len(text) > 1 or not text.isascii() or text in ("\r", "\n"):
         raise ValueError("it has to be one ASCII character, and not the end of a line")
+    return text
+
+
+def _between_thousands(text: str) -> str:
+    if text not in _BETWEEN_THOUSANDS:
+        raise ValueError("it has to be a dot, a comma, a space or an apostrophe")
     return text
 
 
@@ -93,10 +100,13 @@ class CsvOptions(FormSettings):
     decimal: Literal[".", ","] = Field(
         default=".", description="What stands in front of the decimals of a number."
     )
-    thousands: Literal["", ".", ",", " ", "'"] = Field(
+    # No Literal: a list of such characters says little in help, and breaks the completion of fish.
+    thousands: Annotated[str, AfterValidator(_between_thousands)] = Field(
         default="",
-        description="What stands between the thousands of a number, as in 1.234,50; a space is "
-        "also one that breaks no line. Empty: nothing does, and such numbers are text.",
+        description="What stands between the thousands of a number, as in 1.234,50: a dot, a "
+        "comma, an apostrophe, or a space, also one that breaks no line. Empty: nothing does, "
+        "and such numbers are text.",
+        json_schema_extra={"enum": [*_BETWEEN_THOUSANDS]},
     )
     column_names: tuple[str, ...] = Field(
         default=(),

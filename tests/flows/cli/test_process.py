@@ -180,30 +180,6 @@ def test_ctrl_c_before_a_run_exists_says_that_nothing_was_begun(
     assert not Path(environment["PARTWISE_STORE"], "runs").exists()
 
 
-@pytest.mark.slow
-def test_bash_completes_commands_and_options(environment, tmp_path) -> None:
-    home = {**environment, "HOME": str(tmp_path), "SHELL": "/bin/bash"}
-    home.pop("XDG_DATA_HOME", None)
-    installed = subprocess.run(
-        [*COMMAND, "--install-completion"], env=home, capture_output=True, text=True
-    )
-    assert installed.returncode == 0, installed.stderr
-    assert (tmp_path / ".bashrc").exists()
-    file = tmp_path / ".local/share/bash-completion/completions/partwise"
-    for words, expected in (
-        (["tra"], {"train", "train-distributed", "transformers"}),
-        (["runs", "comp"], {"compare"}),
-        (["train", "--csv-th"], {"--csv-thousands"}),
-    ):
-        typed = " ".join(["partwise", *words])
-        script = (
-            f"source {file}; COMP_WORDS=({typed}); COMP_CWORD={len(words)}; _partwise; "
-            'printf "%s\\n" "${COMPREPLY[@]}"'
-        )
-        shown = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-        assert {line.strip() for line in shown.stdout.splitlines()} == expected
-
-
 def test_a_reader_that_goes_away_is_no_error(environment, tmp_path) -> None:
     with subprocess.Popen(
         [*COMMAND, "runs", "list"],
