@@ -58,16 +58,27 @@ def instructions(code: types.CodeType, *, whole: bool = False) -> list[dis.Instr
     while place > 0:
         place -= 1
         step = steps[place]
-        if step.opname == "MAKE_FUNCTION" and step.arg and step.arg & _HAS_ANNOTATIONS:
-            flags = step.arg & ~_HAS_ANNOTATIONS
-            steps[place] = step._replace(arg=flags, argval=flags)
-            # Above the annotations lie what it closes over, if anything, and its code.
-            stop = place - 1
-            if step.arg & _HAS_CLOSURE:
-                stop = _start_of_value(steps, stop)
-            # What follows has been looked at, and moves forward.
-            place = _start_of_value(steps, stop)
-            del steps[place:stop]
+        flags = step.arg or 0
+        if step.opname == "MAKE_FUNCTION" and flags & _HAS_ANNOTATIONS:
+            left = flags & ~_HAS_ANNOTATIONS
+            steps[place] = step._replace(arg=left, argval=left)
+            closes = bool(flags & _HAS_CLOSURE)
+        elif step.opname == "SET_FUNCTION_ATTRIBUTE" and flags == _HAS_ANNOTATIONS:
+            # Since Python 3.13 each attribute has an instruction of its own, after MAKE_FUNCTION.
+            # That of what it closes over comes first.
+            del steps[place]
+            place -= 1
+            closes = steps[place].opname == "SET_FUNCTION_ATTRIBUTE"
+            place -= closes
+        else:
+            continue
+        # Above the annotations lie what it closes over, if anything, and its code.
+        stop = place - 1
+        if closes:
+            stop = _start_of_value(steps, stop)
+        # What follows has been looked at, and moves forward.
+        place = _start_of_value(steps, stop)
+        del steps[place:stop]
     return steps
 
 
