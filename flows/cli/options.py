@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 Names = tuple[str, ...]
 _SETTINGS = (
-    *("label", "features", "categorical", "rounds", "early_stopping_rounds", "min_rows"),
-    *("threads", "predicts", "season"),
+    *("label", "features", "categorical", "calendar", "rounds", "early_stopping_rounds"),
+    *("min_rows", "threads", "predicts", "season"),
 )
 """Options of a trainer that are settings of the same name, of those trainers that have them."""
 StoreUrl = Annotated[str, Parameter(env_var="PARTWISE_STORE")]
@@ -241,6 +241,9 @@ class TrainerOptions(EvaluationOptions):
     """The columns to predict from. Default: all but the label, the keys and the holdout's time."""
     categorical: Names = ()
     """Features whose values are categories."""
+    calendar: Names = ()
+    """Dates and times whose year, month, weekday, hour and so on are features. Single ones are
+    named in --features, as day@month."""
     param: Names = ()
     """A parameter of the library by its own name, such as num_leaves=15; may be repeated. With
     --trainer best, that of a candidate: lightgbm.num_leaves=15."""
@@ -342,7 +345,7 @@ class TrainerOptions(EvaluationOptions):
             if value is None or value == ():
                 continue
             if field in kind.model_fields:
-                is_names = field in ("features", "categorical")
+                is_names = field in ("features", "categorical", "calendar")
                 settings[field] = tuple(split_names(value)) if is_names else value
             elif strict and field != "season":
                 raise InputError(f"{flag(field)} is no setting of the trainer {name}.")

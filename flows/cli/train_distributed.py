@@ -47,6 +47,9 @@ class DistributedTrainerOptions:
     """The columns to predict from. Default: all but the label, the weight and the group."""
     categorical: Names = ()
     """Features whose values are categories."""
+    calendar: Names = ()
+    """Dates and times whose year, month, weekday, hour and so on are features. Single ones are
+    named in --features, as day@month."""
     param: Names = ()
     """A parameter of the library by its own name, such as max_depth=6; may be repeated."""
     rounds: int | None = None
@@ -80,7 +83,7 @@ class DistributedTrainerOptions:
                 f"--trainer {self.trainer!r} is not known: give {', '.join(DISTRIBUTED_TRAINERS)}, "
                 "or package.module:function."
             )
-        for name in ("features", "categorical"):
+        for name in ("features", "categorical", "calendar"):
             settings[name] = tuple(split_names(getattr(self, name)))
         settings["params"] = dict(parse_parameter(text) for text in settings.pop("param", ()))
         kind: Callable[..., Any] = DISTRIBUTED_TRAINERS[self.trainer]

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from partwise.connector.categories import categories_of, with_categories
 from partwise.errors import ColumnError, InputError
+from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import columns_there
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
@@ -58,7 +59,7 @@ def _choose(
         left_out=named,
     )
     return _Chosen(
-        table=table.select(list(chosen.names)),
+        table=with_calendar(table, chosen.names).select(list(chosen.names)),
         label=None if label is None else _whole(table, label, "label"),
         weight=None if weight is None else _whole(table, weight, "weight"),
     )
@@ -130,7 +131,7 @@ def lightgbm_dataset(
             codes = [chunk.indices.cast(pa.int32()) for chunk in column.chunks]
             arrays.append(pa.chunked_array(codes, pa.int32()))
         else:
-            arrays.append(pa.array(feature_matrix(table, [name], {name: lists[-1]})[:, 0]))
+            arrays.append(pa.array(feature_matrix(chosen.table, [name], {name: lists[-1]})[:, 0]))
     dataset = lightgbm.Dataset(
         pa.table(arrays, feature_names(chosen.table.column_names, REFUSED_BY_LIGHTGBM)),
         chosen.label,

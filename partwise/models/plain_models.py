@@ -120,7 +120,7 @@ class Design:
         Raises:
             ColumnError: A feature is missing, or its type does not fit.
         """
-        find_columns(self.names, table.column_names, [])
+        find_columns(self.names, table.schema)
         found = feature_matrix(table, self.names, self.categories).astype(np.float64)
         columns = []
         for place, name in enumerate(self.names):

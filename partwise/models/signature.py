@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from partwise.errors import ColumnError, InputError, IntegrityError
+from partwise.errors import InputError, IntegrityError
 from partwise.models.export_options import ExportOptions
-from partwise.tables.column_names import columns_there, names_in_words
-from partwise.tables.features import feature_matrix
+from partwise.tables.column_names import names_in_words
+from partwise.tables.features import feature_matrix, find_columns
 
 Feeds = Mapping[str, np.ndarray]
 """The inputs of a model by name, in the signature's order; text as arrays of `object`."""
@@ -196,12 +196,7 @@ def feeds_of_rows(signature: Signature, rows: pa.Table) -> dict[str, np.ndarray]
             "The inputs of this export were made by a function of yours: pass predict=, which gets "
             f"the model and runs it on {names_in_words([t.name for t in signature.inputs])}."
         )
-    names, there = signature.column_names(), rows.column_names
-    if missing := sorted(set(names) - set(there), key=names.index):
-        raise ColumnError(
-            f"The data lacks features of the model: {names_in_words(missing)}; "
-            f"{columns_there(there, *missing)}"
-        )
+    names = find_columns(signature.column_names(), rows.schema)
     categories = {
         feature.name: list(feature.categories)
         for feature in signature.features

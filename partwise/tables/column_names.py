@@ -13,14 +13,22 @@ def names_in_words(names: Sequence[str], limit: int = 20) -> str:
     return words + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-def columns_there(names: Sequence[str], *missing: str, begin: str = "there are") -> str:
+def columns_there(
+    names: Sequence[str], *missing: str, begin: str = "there are", makeable: Sequence[str] = ()
+) -> str:
     """Return the end of a sentence about columns that are missing: which are there.
+
+    Args:
+        names: Those that are there.
+        missing: Those that were named.
+        begin: How it begins.
+        makeable: Others that can have been meant.
 
     Example:
         >>> columns_there(["store", "day"], "stroe")
         "there are 'store', 'day'. Did you mean 'store'?"
     """
-    hints = {did_you_mean(name, names): None for name in missing[:3]}
+    hints = {did_you_mean(name, [*names, *makeable]): None for name in missing[:3]}
     return f"{begin} {names_in_words(names)}.{''.join(hints)}"
 
 

@@ -1,7 +1,7 @@
 """Columns as the features of a model: which ones, and as what numbers."""
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
+from partwise.tables.calendar import (
+    calendar_names,
+    calendar_schema,
+    check_calendar,
+    has_calendar,
+    makeable,
+    why_not_made,
+    with_calendar,
+)
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.column_types import is_number, is_text
 
@@ -46,35 +55,43 @@ def choose_features(
     features: Sequence[str],
     categorical: Collection[str],
     left_out: Collection[str],
+    calendar: Sequence[str] = (),
 ) -> FeatureColumns:
     """Choose the feature columns, and refuse those that no model can use.
 
     Args:
         schema: Of the data.
         label: Never a feature.
-        features: The columns to take. None at all: every column but the label and `left_out`.
+        features: The columns to take, those that can be made of them among them, such as
+            "day@month". None at all: every column but the label and `left_out`.
         categorical: Columns of categories, besides those of a dictionary type.
         left_out: What is no feature unless `features` names it.
+        calendar: Dates and times in whose place all columns are taken that can be made of them.
 
     Raises:
         ColumnError: A column is missing, named twice, of an unfit type, or there is none.
     """
     if label in features:
         raise ColumnError(f"The label {label!r} is among the features; take it out of them.")
-    names = tuple(features) or tuple(
+    if len(set(features)) < len(features):
+        twice = sorted({name for name in features if features.count(name) > 1})
+        raise ColumnError(f"The features {names_in_words(twice)} are named twice.")
+    check_calendar(schema, calendar)
+    chosen_names = features or [
         name for name in schema.names if name != label and name not in left_out
-    )
+    ]
+    made = [one for name in calendar for one in calendar_names(name, schema.field(name).type)]
+    names = tuple(dict.fromkeys([*(n for n in chosen_names if n not in calendar), *made]))
     if not names:
         raise ColumnError(f"No column is left as a feature besides the label {label!r}.")
+    data, schema = schema, calendar_schema(schema, names)
     known = set(schema.names)
     if missing := [name for name in names if name not in known]:
         raise ColumnError(
             f"The features {names_in_words(missing)} are missing; "
-            f"{columns_there(schema.names, *missing)}"
+            f"{columns_there(data.names, *missing, makeable=makeable(data))}"
+            f"{why_not_made(missing, data)}"
         )
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise ColumnError(f"The features {names_in_words(twice)} are named twice.")
     if unknown := [name for name in categorical if name not in names]:
         raise ColumnError(
             f"The categorical columns {names_in_words(unknown)} are not among the features."
@@ -107,16 +124,23 @@ def _check_type(name: str, kind: pa.DataType, is_categorical: bool, fit: Sequenc
             f"(--categorical {shlex.quote(name)}) if its values are categories, or leave it out of "
             f"features{_without(fit)}. {DECIMAL_COMMA}"
         )
-    elif pa.types.is_temporal(kind):
+    elif has_calendar(kind):
         raise ColumnError(
-            f"The feature {name!r} is {kind}, and numbers are needed: leave it out of features"
-            f"{_without(fit)}, or have numbers of it among the columns, such as the month."
+            f"The feature {name!r} is {kind}, and numbers are needed: list it in calendar "
+            f"(--calendar {shlex.quote(name)}), which takes its {_parts_in_words(name, kind)} as "
+            f"features, name one as {calendar_names(name, kind)[0]!r}, or leave it out of "
+            f"features{_without(fit)}."
         )
     elif not (is_number(kind) or pa.types.is_null(kind)):
         raise ColumnError(
             f"The feature {name!r} is {kind}, and numbers are needed: leave it out of features"
             f"{_without(fit)}, or have numbers of it among the columns."
         )
+
+
+def _parts_in_words(name: str, kind: pa.DataType) -> str:
+    parts = [one.removeprefix(name)[1:].replace("_", " ") for one in calendar_names(name, kind)]
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def _without(fit: Sequence[str]) -> str:
@@ -159,6 +183,7 @@ def feature_matrix(table: pa.Table, names: Sequence[str], categories: Categories
         ColumnError: A column is of a type that has no numbers, or of another kind than its
             categories.
     """
+    table = with_calendar(table, names)
     kinds = [table.schema.field(name).type for name in names]
     narrow = all(
         name in categories or _fits_single(kind) for name, kind in zip(names, kinds, strict=True)
@@ -231,14 +256,14 @@ def feature_names(columns: Sequence[str], refused: str) -> list[str]:
 
 
 def columns_in_order(
-    given: Sequence[str], n_features: int, columns: Sequence[str], has_names: bool
+    given: Sequence[str], n_features: int, schema: pa.Schema, has_names: bool
 ) -> list[str]:
     """Return the columns that a user gives for the features of a model, which has no names.
 
     Args:
         given: The columns, in the model's order.
         n_features: Of the model.
-        columns: Those of the data.
+        schema: Of the data.
         has_names: Whether the model has names for its features nevertheless.
 
     Raises:
@@ -253,31 +278,36 @@ def columns_in_order(
             f"The model has {n_features} features, and features= names {len({*given})} columns: "
             f"{names_in_words(given)}. Name each in the order of the training."
         )
-    return find_columns(given, columns, [])
+    return find_columns(given, schema)
 
 
 def find_columns(
-    features: Sequence[str], columns: Sequence[str], spellings: Sequence[Sequence[str]]
+    features: Sequence[str],
+    schema: pa.Schema,
+    spellings: Sequence[Callable[[Sequence[str]], list[str]]] = (),
 ) -> list[str]:
-    """Return the columns of a model's features.
+    """Return the columns of a model's features, some of which `with_calendar` makes.
 
     Args:
         features: The names that the model has.
-        columns: The columns of the data.
-        spellings: The columns as a library may spell them, each list parallel to `columns`.
+        schema: Of the data.
+        spellings: How a library may spell the names of columns, each parallel to them.
 
     Raises:
         ColumnError: There is no such column for a feature, or several.
     """
+    columns = [*schema.names, *makeable(schema)]
     names_of: dict[str, set[str]] = {name: {name} for name in columns}
+    known = set(columns)
     for spelling in spellings:
-        for spelled, name in zip(spelling, columns, strict=True):
-            if spelled not in columns:
+        for spelled, name in zip(spelling(columns), columns, strict=True):
+            if spelled not in known:
                 names_of.setdefault(spelled, set()).add(name)
     missing = [name for name in features if len(names_of.get(name, ())) != 1]
     if missing:
         raise ColumnError(
             f"The data lacks features of the model: {names_in_words(missing)}; "
-            f"{columns_there(columns, *missing)}"
+            f"{columns_there(schema.names, *missing, makeable=makeable(schema))}"
+            f"{why_not_made(missing, schema)}"
         )
     return [next(iter(names_of[name])) for name in features]

@@ -14,6 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 from partwise.errors import InputError
 from partwise.evaluation.metrics import Task
 from partwise.outcomes import Skip
+from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import (
     Categories,
@@ -198,10 +199,10 @@ class PreparedBoosting:
     def __init__(
         self, trainer: BoostingTrainer, table: pa.Table, context: PartitionContext
     ) -> None:
-        self.table = table
         self._trainer, self._context = trainer, context
         self._columns = trainer._choose_features(table.schema, context.key_columns)
         self._label = trainer._label_of(table.schema)
+        self.table = table = with_calendar(table, self._columns.names)
         self.labels = trainer._labels(table)
         self._categories = {
             name: find_categories(table.column(name)) for name in self._columns.categorical

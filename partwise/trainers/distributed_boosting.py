@@ -17,6 +17,7 @@ from partwise.connector.global_sample import SAMPLE_ROWS
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.runs.bundle import CATEGORIES_FILENAME
+from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import columns_there
 from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
@@ -151,8 +152,8 @@ class DistributedBoosting(BoostingSettings):
         """Return the columns that are looked at; None: all, as no features are named."""
         if not self.features:
             return None
-        names = [*self.features, self._label_of(schema), self.weight, self.group]
-        return [name for name in dict.fromkeys(names) if name]
+        names = [*self.features, *self.calendar, self._label_of(schema), self.weight, self.group]
+        return source_columns(filter(None, names), schema)
 
     def _choose_features(
         self, schema: pa.Schema, key_columns: Sequence[str] = ()
@@ -164,6 +165,7 @@ class DistributedBoosting(BoostingSettings):
             categorical=self.categorical,
             # Another label would give this one away.
             left_out={*marked_labels(schema), *key_columns, self.weight, self.group},
+            calendar=self.calendar,
         )
 
     def _eval_names(self, context: RankContext) -> list[str]:

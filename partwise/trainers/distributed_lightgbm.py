@@ -15,6 +15,7 @@ from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
 from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
+from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import Categories, FeatureColumns, numbers
 from partwise.trainers.distributed_boosting import (
@@ -160,7 +161,8 @@ class DistributedLightGBM(DistributedBoosting):
             for name, values in found.items()
         }
         threads = context.threads if context.world_size > 1 else max(1, context.threads // 2)
-        sample = global_sample(context, share, [*columns.names, label], self.sample_rows)
+        sampled = [*source_columns(columns.names, share.schema), label]
+        sample = global_sample(context, share, sampled, self.sample_rows)
         is_labelled = ~np.isnan(numbers(label, sample.column(label)))
         sample = sample.filter(pa.array(is_labelled))
         reference = sample_bins(sample, columns, categories, {**params, "num_threads": threads})

@@ -18,6 +18,7 @@ from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
 from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
+from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import REFUSED_BY_XGBOOST, Categories, FeatureColumns, feature_names
 from partwise.trainers.distributed_boosting import (
@@ -151,7 +152,8 @@ class DistributedXGBoost(DistributedBoosting):
         if not (is_given or earlier or self.objective_function):
             params |= _first_prediction(context, rows, params)
         features = FeatureTables(columns.names, self._categories(context, rows, columns, earlier))
-        sampled = [*columns.names, label, *filter(None, (self.weight, self.group))]
+        read = source_columns(columns.names, share.schema)
+        sampled = [*read, label, *filter(None, (self.weight, self.group))]
         evaluated = {}
         counts = {}
         for name in sets:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa  # noqa: TC002
@@ -12,6 +13,7 @@ from pydantic import ConfigDict, Field
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation.metrics import Task
 from partwise.formatting import did_you_mean
+from partwise.tables.calendar import with_calendar
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
     Categories,
@@ -201,27 +203,30 @@ def features_of_booster(
         ColumnError: A feature is missing, or the model has no names for its features.
         InputError: Which columns are categorical cannot be determined.
     """
-    columns, features = rows.column_names, booster.feature_name()
+    schema, features = rows.schema, booster.feature_name()
     has_names = features != [f"Column_{place}" for place in range(len(features))]
     if given is not None:
-        return columns_in_order(given, len(features), columns, has_names), {}
-    if not has_names and not {*features} & {*columns}:
+        return columns_in_order(given, len(features), schema, has_names), {}
+    if not has_names and not {*features} & {*schema.names}:
         raise ColumnError(
             f"The {len(features)} features of this LightGBM model have no names, only Column_0 and "
             "so on, since it was trained on a matrix: name them in training "
             "(lightgbm.Dataset(..., feature_name=[...]), or a data frame), or pass predict= to an "
             "inference, and to an export features=, which names their columns in order."
         )
-    spellings = [
-        feature_names(columns, REFUSED_BY_LIGHTGBM),
-        [re.sub(r"\s", "_", name) for name in columns],  # what LightGBM itself makes of spaces
-    ]
-    names = find_columns(features, columns, spellings)
+    spelling = partial(feature_names, refused=REFUSED_BY_LIGHTGBM)
+    names = find_columns(features, schema, [spelling, _without_spaces])
     lists = booster.pandas_categorical or []
     if not lists:
         return names, {}
     if not MARK.items() <= booster.params.items():
-        return names, categories_of_features(booster.model_to_string(), lists, names, rows)
+        made = with_calendar(rows, names)
+        return names, categories_of_features(booster.model_to_string(), lists, names, made)
     # A Booster has the one parameter when it was read, and the other when it was trained here.
     places = booster.params.get("categorical_feature", booster.params.get("categorical_column"))
     return names, dict(zip((names[place] for place in sorted(places)), lists, strict=True))
+
+
+def _without_spaces(columns: Sequence[str]) -> list[str]:
+    """Return names as LightGBM itself writes them."""
+    return [re.sub(r"\s", "_", name) for name in columns]

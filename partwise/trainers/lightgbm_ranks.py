@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partwise.errors import InputError
+from partwise.tables.calendar import source_columns
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
     Categories,
@@ -79,7 +80,7 @@ def _mapped_rows(rows: RankTable, names: Sequence[str], categories: Categories) 
     """Return the features of labelled rows, made from the mapped ones when LightGBM asks."""
     import lightgbm
 
-    chosen = replace(rows, table=rows.table.select(list(names)))
+    chosen = replace(rows, table=rows.table.select(source_columns(names, rows.table.schema)))
 
     class MappedRows(lightgbm.Sequence):
         batch_size = 1 << 14

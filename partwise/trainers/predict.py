@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from partwise.connector.data_connector import DataConnector
 from partwise.errors import InputError
 from partwise.models.serdes import library_of
+from partwise.tables.calendar import with_calendar
 from partwise.tables.features import find_columns
 from partwise.trainers.lightgbm import predict_lightgbm
 from partwise.trainers.xgboost import predict_xgboost
 
 if TYPE_CHECKING:
     from partwise.connector.context import PartitionContext
-    from partwise.connector.data_connector import DataConnector
 
 
 def default_predict(
@@ -53,5 +54,6 @@ def default_predict(
             f"A {type(model).__module__}.{type(model).__qualname__} does not say what its features "
             "are: pass predict=, a function of (data, model, context)."
         )
-    frame = data.to_pandas()
-    return model.predict(frame[find_columns([str(name) for name in names], [*frame.columns], [])])
+    table = data.to_arrow()
+    columns = find_columns([str(name) for name in names], table.schema)
+    return model.predict(DataConnector(with_calendar(table, columns)).to_pandas()[columns])

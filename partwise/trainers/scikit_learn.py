@@ -12,6 +12,7 @@ from partwise.errors import InputError
 from partwise.evaluation.metrics import Task
 from partwise.models.plain_models import Design, ForestModel, LinearModel
 from partwise.outcomes import Skip
+from partwise.tables.calendar import with_calendar
 from partwise.tables.features import feature_matrix, find_categories
 from partwise.trainers.naive import PlainTrainer, PreparedPlain
 from partwise.trainers.scored import TabularTrainer
@@ -63,7 +64,7 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
     def _design(self, rows: PreparedPlain, train: np.ndarray, *, one_hot: bool) -> Design:
         """Return how features become numbers, as the rows trained on say."""
         columns = self._choose_features(rows.table.schema, rows.context.key_columns)
-        table = rows.table.filter(pa.array(train))
+        table = with_calendar(rows.table.filter(pa.array(train)), columns.names)
         categories = {name: find_categories(table.column(name)) for name in columns.categorical}
         found = feature_matrix(table, columns.names, categories).astype(np.float64)
         fills = []

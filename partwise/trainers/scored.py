@@ -13,6 +13,7 @@ from partwise.errors import ColumnError
 from partwise.evaluation import CrossValidation, Evaluation, FitOn, HoldoutFraction
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
+from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.column_types import is_number, is_text
 from partwise.tables.features import DECIMAL_COMMA, FeatureColumns, choose_features, numbers
@@ -90,6 +91,14 @@ class FeatureSettings(LabelSettings):
         title="Categorical features",
         description="Features whose values are categories. Those of an Arrow dictionary type are "
         "so in any case; text is a feature only when it is listed here.",
+    )
+    calendar: tuple[str, ...] = Field(
+        default=(),
+        title="Calendar features",
+        description="Dates and times that become features as numbers: of a column day, day@year, "
+        "day@month, day@day, day@weekday (0 is Monday), day@day_of_year, day@week (of ISO 8601) "
+        "and day@epoch_days (since 1970-01-01), and of one with a time of day also day@hour and "
+        "day@minute. Single ones are named in features.",
     )
 
 
@@ -257,10 +266,10 @@ class TabularTrainer(FeatureSettings, ScoredTrainer):
         # A class that is derived from this one may look at more than these settings say.
         if not self.features or not type(self).__module__.startswith("partwise.trainers."):
             return None
-        names = [*self.features, self._label_of(schema)]
+        names = [*self.features, *self.calendar, self._label_of(schema)]
         if self.holdout is not None:
             names += self.holdout.columns
-        return list(dict.fromkeys(names))
+        return source_columns(names, schema)
 
     def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
         # A key is constant within its partition, and another label would give this one away.
@@ -273,4 +282,5 @@ class TabularTrainer(FeatureSettings, ScoredTrainer):
             features=self.features,
             categorical=self.categorical,
             left_out=left_out,
+            calendar=self.calendar,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ from pydantic import ConfigDict, Field
 from partwise.connector.categories import with_categories
 from partwise.errors import InputError
 from partwise.evaluation.metrics import Task
+from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_number
 from partwise.tables.features import (
@@ -259,7 +261,7 @@ def booster_features(
     features = booster.feature_names
     if given is not None:
         n_features = booster.num_features()
-        names = columns_in_order(given, n_features, rows.column_names, features is not None)
+        names = columns_in_order(given, n_features, rows.schema, features is not None)
         if "c" in (booster.feature_types or ()):
             raise InputError(
                 "The XGBoost model has categories but no feature names: train it with them."
@@ -273,8 +275,9 @@ def booster_features(
             "export features=, which names the columns in order, or inputs=, a function that makes "
             "the matrix."
         )
-    columns = rows.column_names
-    names = find_columns(features, columns, [feature_names(columns, REFUSED_BY_XGBOOST)])
+    spelling = partial(feature_names, refused=REFUSED_BY_XGBOOST)
+    names = find_columns(features, rows.schema, [spelling])
+    rows = with_calendar(rows, names)
     lists = _kept_categories(booster) if "c" in (booster.feature_types or ()) else {}
     if booster.attr(CODES_ATTRIBUTE) != "codes":
         lists |= _lost_categories(booster, lists)

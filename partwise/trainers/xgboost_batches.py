@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from partwise.connector.boosting_data import plain_numbers
 from partwise.connector.categories import with_categories
+from partwise.tables.calendar import calendar_schema, source_columns, with_calendar
 from partwise.tables.features import (
     REFUSED_BY_XGBOOST,
     Categories,
@@ -65,13 +66,19 @@ class LabelledBatches:
     @property
     def schema(self) -> pa.Schema:
         """Of every batch."""
-        return self.rows.table.select(list(self.columns)).schema
+        made = calendar_schema(self._read.schema, self.columns)
+        return pa.schema([made.field(name) for name in self.columns])
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Read the rows."""
-        chosen = replace(self.rows, table=self.rows.table.select(list(self.columns)))
+        chosen = replace(self.rows, table=self._read)
         for start, end in pieces(chosen):
-            yield from labelled(chosen, start, end).to_batches()
+            table = with_calendar(labelled(chosen, start, end), self.columns)
+            yield from table.select(list(self.columns)).to_batches()
+
+    @property
+    def _read(self) -> pa.Table:
+        return self.rows.table.select(source_columns(self.columns, self.rows.table.schema))
 
 
 class FeatureTables:
@@ -89,6 +96,7 @@ class FeatureTables:
 
     def of(self, rows: pa.Table) -> pa.Table:
         """Return the features, with categories as codes of an Arrow dictionary of text."""
+        rows = with_calendar(rows, self.names)
         columns = [
             with_categories(self._coded(name, rows), self.categories[name])
             if name in self.categories

@@ -1,3 +1,6 @@
+import re
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -180,12 +183,16 @@ def test_categories_of_another_kind_are_refused():
         feature_matrix(pa.table({"c": ["1"]}), ["c"], {})
 
 
+def underscored(names):
+    return [re.sub(r"\s", "_", name) for name in names]
+
+
 def test_columns_are_found_under_the_names_that_libraries_take():
     columns = ["a b", "x[0]", "plain", "p q", "p\tq"]
-    escaped = feature_names(columns, refused=" []")
-    underscores = ["a_b", "x[0]", "plain", "p_q", "p_q"]
+    schema = pa.schema([(name, pa.float64()) for name in columns])
+    escaped = partial(feature_names, refused=" []")
     features = ["plain", "x%5B0%5D", "a_b", "a b"]
-    found = find_columns(features, columns, [escaped, underscores])
+    found = find_columns(features, schema, [escaped, underscored])
     assert found == ["plain", "x[0]", "a b", "a b"]
     with pytest.raises(ColumnError, match="lacks features of the model: 'p_q', 'q'; there are"):
-        find_columns(["p_q", "q", "plain"], columns, [escaped, underscores])
+        find_columns(["p_q", "q", "plain"], schema, [escaped, underscored])

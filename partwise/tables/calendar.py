@@ -1,0 +1,182 @@
+"""Dates and times as numbers: the month, the weekday and so on, as columns that a name asks for.
+
+`day@month` is the month of the column `day`. Such a column is made where rows become features, in
+training as in inference, so a model that has its name needs nothing else to find it. Rows that have
+a column of that very name keep their own.
+
+2026-11-24: the name has an "@" because hardly a column of one's own has: a "day.weekday" that
+somebody made to begin with Sunday would be replaced by ours, without a word, where it is missing.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from partwise.errors import ColumnError
+from partwise.tables.column_names import columns_there, names_in_words
+from partwise.tables.column_types import is_text
+
+SEPARATOR = "@"
+
+_Make = Callable[[pa.ChunkedArray], pa.ChunkedArray]
+
+
+def _epoch_days(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    kind = column.type
+    if pa.types.is_date32(kind):
+        return column.cast(pa.int32())
+    if pa.types.is_date64(kind):
+        return column.cast(pa.date32()).cast(pa.int32())
+    if kind.tz is not None:
+        column = pc.local_timestamp(column)
+    a_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+    return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), 86_400.0 * a_second)
+
+
+_OF_DATES: Mapping[str, tuple[_Make, pa.DataType]] = {
+    "year": (pc.year, pa.int32()),
+    "month": (pc.month, pa.int16()),
+    "day": (pc.day, pa.int16()),
+    "weekday": (pc.day_of_week, pa.int16()),
+    "day_of_year": (pc.day_of_year, pa.int16()),
+    "week": (pc.iso_week, pa.int16()),
+    "epoch_days": (_epoch_days, pa.float64()),
+}
+_OF_TIMES: Mapping[str, tuple[_Make, pa.DataType]] = {
+    "hour": (pc.hour, pa.int16()),
+    "minute": (pc.minute, pa.int16()),
+}
+
+
+def _parts(kind: pa.DataType) -> Mapping[str, tuple[_Make, pa.DataType]]:
+    """Return what can be made of a column of this type, by name; nothing of most types."""
+    if pa.types.is_date(kind):
+        return _OF_DATES
+    if pa.types.is_time(kind):
+        return _OF_TIMES
+    # A column of nulls may be one of dates of which none was known.
+    if pa.types.is_timestamp(kind) or pa.types.is_null(kind):
+        return {**_OF_DATES, **_OF_TIMES}
+    return {}
+
+
+def has_calendar(kind: pa.DataType) -> bool:
+    """Whether numbers of a calendar can be made of a type."""
+    return not pa.types.is_null(kind) and bool(_parts(kind))
+
+
+def calendar_names(column: str, kind: pa.DataType) -> list[str]:
+    """Return the names of all that can be made of a column.
+
+    Example:
+        >>> calendar_names("opened", pa.time32("s"))
+        ['opened@hour', 'opened@minute']
+    """
+    return [f"{column}{SEPARATOR}{part}" for part in _parts(kind)]
+
+
+def makeable(schema: pa.Schema) -> list[str]:
+    """Return the names of all columns that can be made of those of a schema, and are not there."""
+    there = set(schema.names)
+    names = (name for field in schema for name in calendar_names(field.name, field.type))
+    return [name for name in names if name not in there]
+
+
+def check_calendar(schema: pa.Schema, columns: Sequence[str]) -> None:
+    """Refuse columns of which no calendar can be made.
+
+    Raises:
+        ColumnError: One is missing, or of another type, or what is made of it is there already.
+    """
+    if missing := [name for name in columns if name not in schema.names]:
+        raise ColumnError(
+            f"The calendar columns {names_in_words(missing)} are missing; "
+            f"{columns_there(schema.names, *missing)}"
+        )
+    for name in columns:
+        kind = schema.field(name).type
+        made = calendar_names(name, kind)
+        if not made:
+            csv = " (of CSV files, --csv-date-formats reads it as one)" if is_text(kind) else ""
+            raise ColumnError(
+                f"The calendar column {name!r} is {kind}: cast it to a date or a timestamp{csv}."
+            )
+        if there := [one for one in made if one in schema.names]:
+            raise ColumnError(
+                f"The data has columns of its own with names that the calendar of {name!r} gives: "
+                f"{names_in_words(there)}. Rename them, or name those wanted in features."
+            )
+
+
+def source_columns(names: Iterable[str], schema: pa.Schema) -> list[str]:
+    """Return the columns to be read for these: of a made one, that which it is made of."""
+    read = []
+    for name in names:
+        source = None if name in schema.names else _source(name, schema)
+        read.append(name if source is None else source.column)
+    return list(dict.fromkeys(read))
+
+
+def with_calendar(rows: pa.Table, names: Iterable[str]) -> pa.Table:
+    """Return rows with those columns besides their own that are named here and can be made.
+
+    A time zone's column gives what its clocks show. Null stays null.
+
+    Raises:
+        ColumnError: Its time zone is unknown.
+
+    Example:
+        >>> day = pa.array([19723], pa.int32()).cast(pa.date32())
+        >>> with_calendar(pa.table({"day": day}), ["day@month"]).column("day@month").to_pylist()
+        [1]
+    """
+    there = set(rows.column_names)
+    for name in names:
+        source = None if name in there else _source(name, rows.schema)
+        if source is None:
+            continue
+        there.add(name)
+        values = rows.column(source.column)
+        try:
+            made = values if pa.types.is_null(values.type) else source.make(values)
+        except pa.ArrowInvalid as error:  # a time zone that this machine does not know
+            raise ColumnError(
+                f"The column {name!r} cannot be made of {source.column!r}, which is "
+                f"{values.type}: {error}"
+            ) from error
+        rows = rows.append_column(name, made.cast(source.kind))
+    return rows
+
+
+def calendar_schema(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
+    """Return the schema of `with_calendar`."""
+    return with_calendar(schema.empty_table(), names).schema
+
+
+def why_not_made(names: Iterable[str], schema: pa.Schema) -> str:
+    """Return a sentence about the first of these that cannot be made of the column it names."""
+    for name in names:
+        column, separator, part = name.rpartition(SEPARATOR)
+        if separator and column in schema.names and part in {**_OF_DATES, **_OF_TIMES}:
+            kind = schema.field(column).type
+            return f" The column {column!r} is {kind}, which has no {part}: cast it."
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a column is made of, and how."""
+
+    column: str
+    make: _Make
+    kind: pa.DataType
+
+
+def _source(name: str, schema: pa.Schema) -> _Source | None:
+    column, separator, part = name.rpartition(SEPARATOR)
+    if not separator or column not in schema.names:
+        return None
+    found = _parts(schema.field(column).type).get(part)
+    return None if found is None else _Source(column, *found)
