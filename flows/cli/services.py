@@ -279,6 +279,8 @@ def _deploy(
     rows = [(one.name, "; ".join(one.started_by) or "on demand") for one in done]
     output.print_table(("deployment", "started by"), rows)
     output.console().print(f"automation  {CRASH_AUTOMATION}", markup=False)
+    for sentence in (sentence for one in done for sentence in one.awaits_unknown):
+        output.tell(f"warning: {sentence}")
     return done
 
 

@@ -8,9 +8,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,8 @@ from prefect.workers.utilities import get_default_base_job_template_for_infrastr
 
 from partwise import blocks
 from partwise.errors import InputError, ServiceError
+from partwise.flows.orchestration.announcement import DEPLOYMENT_LABEL
+from partwise.formatting import did_you_mean
 from partwise.scripts.infrastructure import CONTAINER_POOLS
 from partwise.scripts.pool_template import extended
 
@@ -78,6 +80,8 @@ class Deployed:
     id: UUID
     started_by: tuple[str, ...]
     """Schedules with their state, and automations; empty: people and programs only."""
+    awaits_unknown: tuple[str, ...] = ()
+    """Sentences about deployments that its triggers name, and that the server does not have."""
 
 
 def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
@@ -177,7 +181,8 @@ def _deploy(
         if keeps_schedules:
             _restore_schedules(client, project, older)
         save_crash_automation(client)
-        return [_describe(client, deployment) for deployment in _ours(client, project)]
+        done = [_describe(client, deployment) for deployment in _ours(client, project)]
+        return [replace(one, awaits_unknown=_unknown(client, project, one, done)) for one in done]
 
 
 def create_pool(client: SyncPrefectClient, name: str, kind: str | None) -> str:
@@ -341,6 +346,39 @@ def _describe(client: SyncPrefectClient, deployment: DeploymentResponse) -> Depl
     return Deployed(
         name=f"{flow.name}/{deployment.name}", id=deployment.id, started_by=tuple(started_by)
     )
+
+
+def _unknown(
+    client: SyncPrefectClient, project: ProjectFile, of: Deployed, known: Sequence[Deployed]
+) -> tuple[str, ...]:
+    """Return a sentence about each deployment whose runs it waits for in vain.
+
+    Prefect takes any name for an event that may come; it may also be deployed later.
+    """
+    names = [one.name for one in known]
+    written = [one for one in project.deployments if one["name"] == of.name.partition("/")[2]]
+    sentences = []
+    for awaited in dict.fromkeys(name for one in written for name in _awaited(one.get("triggers"))):
+        if awaited in names or "*" in awaited:
+            continue
+        try:
+            client.read_deployment_by_name(awaited)
+        except (ObjectNotFound, ValueError):
+            sentences.append(
+                f"{of.name} waits for runs of {awaited!r}, a deployment that the server does not "
+                f"have.{did_you_mean(awaited, names)}"
+            )
+    return tuple(sentences)
+
+
+def _awaited(triggers: Any) -> Iterator[str]:
+    """Give the deployments that triggers name, those within others too."""
+    for trigger in triggers if isinstance(triggers, list) else []:
+        if not isinstance(trigger, Mapping):
+            continue
+        found = (trigger.get("match") or {}).get(DEPLOYMENT_LABEL, ())
+        yield from [found] if isinstance(found, str) else found
+        yield from _awaited(trigger.get("triggers"))
 
 
 def _when(schedule: DeploymentSchedule) -> str:

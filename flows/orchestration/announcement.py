@@ -12,6 +12,7 @@ from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 
 RUN_COMPLETED = "partwise.run.completed"
+DEPLOYMENT_LABEL = "partwise.deployment"
 
 
 def announce(run: Run | Pipeline) -> None:
@@ -28,7 +29,7 @@ def announce(run: Run | Pipeline) -> None:
             "prefect.resource.name": run.run_id,
             "partwise.kind": run.kind,
             "partwise.status": run.status.value,
-            "partwise.deployment": _deployment(),
+            DEPLOYMENT_LABEL: _deployment(),
         },
         payload={
             "run_id": run.run_id,

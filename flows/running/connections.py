@@ -7,6 +7,8 @@ from typing import Any, TypeGuard
 
 from distributed import Client
 from prefect.blocks.core import Block
+from prefect.client.orchestration import get_client
+from prefect.exceptions import ObjectNotFound
 from pydantic import ValidationError
 
 from partwise.blocks import (
@@ -30,6 +32,7 @@ from partwise.flows.running.parameters import (
     OutputParameter,
     StoreParameter,
 )
+from partwise.formatting import did_you_mean
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table
@@ -237,8 +240,19 @@ def _load(kind: type[Block], name: str) -> Any:
     except ValueError as error:
         raise InputError(
             f"No block {name!r} can be loaded ({error}); `prefect block ls` lists those that are "
-            "saved."
+            f"saved.{did_you_mean(name, _saved(kind))}"
         ) from error
+
+
+def _saved(kind: type[Block]) -> list[str]:
+    """Return the names of the blocks of a kind, as callers give them."""
+    slug = kind.get_block_type_slug()
+    try:
+        with get_client(sync_client=True) as client:
+            documents = client.read_block_documents_by_type(slug, include_secrets=False)
+    except ObjectNotFound:  # none of the kind was ever registered
+        return []
+    return [f"{slug}/{document.name}" for document in documents]
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from partwise.errors import InputError, PartwiseError, RunCancelled, RunNotFound
 from partwise.flows.orchestration.flow_run_lines import FlowRunLines
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.sent_parameters import sent_parameters
+from partwise.formatting import did_you_mean
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import (
     CONTAINER_POOLS,
@@ -136,10 +137,11 @@ def _read_pool(client: SyncPrefectClient, name: str) -> WorkPool:
     try:
         pool = client.read_work_pool(name)
     except ObjectNotFound:
-        known = ", ".join(sorted(pool.name for pool in client.read_work_pools())) or "none"
+        known = sorted(pool.name for pool in client.read_work_pools())
         raise InputError(
             f"The server at {PREFECT_API_URL.value()} has no work pool {name!r} (those there: "
-            f"{known}): `partwise deploy --pool {name} --pool-type docker` makes one."
+            f"{', '.join(known) or 'none'}): `partwise deploy --pool {name} --pool-type docker` "
+            f"makes one.{did_you_mean(name, known)}"
         ) from None
     if pool.is_paused:
         raise InputError(

@@ -222,6 +222,8 @@ def test_a_block_is_opened_and_its_keys_stay_here(prefect_server):
     assert SECRET not in repr(FileSource.load("sales"))
     with pytest.raises(InputError, match="No block 'file-source/none' can be loaded"):
         open_rows("file-source/none")
+    with pytest.raises(InputError, match=r"\. Did you mean 'file-source/sales'\?"):
+        open_rows("file-source/sale")
     with pytest.raises(ValidationError, match=r"access_key_id was given without .*; give both"):
         FileSource(paths=["s3://b"], access_key_id="AKIA")
 

@@ -47,7 +47,9 @@ def second(production: Production, tmp_path: Path) -> Iterator[Project]:
     (made.folder / "prefect.yaml").write_text(
         "deployments:\n"
         "  - {name: second, entrypoint: partwise.flows.map_partitions.map_partitions, "
-        "tags: [partwise], work_pool: {name: second}}\n"
+        "tags: [partwise], work_pool: {name: second},\n"
+        "     triggers: [{expect: [partwise.run.completed], match: {partwise.deployment: "
+        "[map-partitions/map, map-partitions/secnd, 'train-models/*']}}]}\n"
     )
     yield made
     made.down()

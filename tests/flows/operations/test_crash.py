@@ -27,7 +27,10 @@ def kill_flow_run(flow_run_id: UUID) -> None:
 def test_it_is_marked_as_crashed_and_a_retry_goes_on_with_it(
     production: Production, second: Project
 ) -> None:
-    second.cli("up")
+    told = second.cli("up")
+    assert "map-partitions/second waits for runs of 'map-partitions/secnd', a deployment" in told
+    assert "does not have. Did you mean 'map-partitions/second'?" in told
+    assert told.count("waits for runs of") == 1
     quick = production.small("quick", function="mine:first_row")
     done = production.wait(production.run("map-partitions/second", quick))
     assert done.state_name == "Completed"
@@ -48,7 +51,10 @@ def test_it_is_marked_as_crashed_and_a_retry_goes_on_with_it(
     assert production.state(done.id) == "Completed"
 
     (second.folder / "go").touch()
-    second.cli("up")
+    told = second.cli("up")
+    assert "map-partitions/second waits for runs of 'map-partitions/secnd', a deployment" in told
+    assert "does not have. Did you mean 'map-partitions/second'?" in told
+    assert told.count("waits for runs of") == 1
     # As Retry does in the UI.
     production.client.set_flow_run_state(flow_run, AwaitingRetry(), force=True)
     wait_until(lambda: production.state(flow_run) == "Completed", "the retry to end")

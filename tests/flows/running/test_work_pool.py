@@ -132,6 +132,9 @@ def test_a_pool_that_does_not_exist_is_named_with_those_there_are(pool, call) ->
         InputError, match=rf"no work pool 'nowhere'.*{there}.*deploy --pool nowhere"
     ):
         call("nowhere")
+    # Others of the session's server may be as near.
+    with pytest.raises(InputError, match=r"makes one\. Did you mean 'process-[0-9a-f]{8}'\?"):
+        call(f"{there}-")
 
 
 def test_a_paused_pool_and_a_paused_queue_are_refused(client, pool, call) -> None:
