@@ -121,7 +121,11 @@ class ChildProcess:
     @property
     def pid(self) -> int:
         """The number of the process itself; of its keeper until it has begun."""
-        return int(PID.unpack_from(self._mark, MARK.size)[0]) or self._process.pid
+        return self._begun_as() or self._process.pid
+
+    def _begun_as(self) -> int:
+        """Return the number of the process itself; 0: it has not begun."""
+        return int(PID.unpack_from(self._mark, MARK.size)[0])
 
     def open_work(self, path: str) -> Failure | None:
         """Load the work from its file; return the failure when the user's code cannot be loaded.
@@ -180,10 +184,14 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Kill the child and everything that it started."""
-        self.pause()
         group = self.pid
         # Its keeper does it. It may be gone, if somebody has killed it, and the child with it.
-        self._process.terminate()
+        if self._begun_as():
+            self.pause()
+            self._process.terminate()
+        else:
+            # Nothing of the user's has run: there is only the keeper, and it may not listen yet.
+            self._process.kill()
         try:
             self._process.wait(KEEPER_S)
         except subprocess.TimeoutExpired:

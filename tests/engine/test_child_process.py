@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -98,6 +99,21 @@ def test_how_a_child_ended_is_told_in_words(borrow) -> None:
     assert child.describe_end() == "it still runs"
     child.kill()
     assert child.describe_end().startswith("signal 9 (SIGKILL")
+
+
+def test_a_child_that_has_not_begun_is_killed_without_waiting_for_its_keeper(
+    borrow, monkeypatch
+) -> None:
+    monkeypatch.setattr("partwise.engine.child_process.KEEPER_S", 600.0)
+    child = borrow()
+    killing = threading.Thread(target=child.kill)
+    killing.start()
+    killing.join(60)
+    is_late = killing.is_alive()
+    if is_late:
+        os.kill(child.pid, signal.SIGKILL)
+        killing.join()
+    assert not is_late
 
 
 def test_an_end_takes_along_what_the_function_started(borrow, tmp_path) -> None:
