@@ -30,6 +30,7 @@ from partwise.connector.context import PartitionContext, Share
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.spooling import SpooledReader
 from partwise.engine.child_log import ChildLog
+from partwise.engine.control_group import ControlGroup
 from partwise.engine.failures import MESSAGE_CHARS, Failure, describe_error, storable
 from partwise.engine.fork_server import ForkServer, end_like, refuse_threads
 from partwise.engine.leftovers import Leftovers, describe_leftovers
@@ -92,8 +93,10 @@ class ChildSettings:
     """The worker, whose end its keeper waits for."""
     directory: str
     """A folder of its own for files that it hands over."""
+    control_group: str
+    """The path of its `ControlGroup`."""
     recycle_bytes: int
-    """Anonymous memory that it may keep between partitions."""
+    """Memory that it may keep between partitions."""
     isolation: "Isolation"
     threads: int = 1
     """How many its partitions may use; libraries are told so by the environment."""
@@ -208,6 +211,7 @@ class Child:
     def __init__(self, settings: ChildSettings) -> None:
         self.settings = settings
         self.pid = os.getpid()
+        self._group = ControlGroup(settings.control_group)
         self.connection = Connection(socket.socket(fileno=_raise_descriptor(settings.socket_fd)))
         self._mark = mmap.mmap(settings.mark_fd, MARK.size + PID.size)
         PID.pack_into(self._mark, MARK.size, self.pid)
@@ -276,7 +280,8 @@ class Child:
             end_like(status)
         # What was written after its outcome, by what was left of it, belongs to no partition.
         self.log.take()
-        return True
+        # What it left in shared memory would count as the next one's.
+        return self._shared_bytes() <= self.settings.recycle_bytes
 
     def _prepare(self) -> None:
         """Import what the work's code imports, and note the state that each partition meets."""
@@ -431,12 +436,20 @@ class Child:
         )
 
     def _is_bloated(self) -> bool:
-        if anonymous_bytes(self.pid) <= self.settings.recycle_bytes:
+        if self._kept_bytes() <= self.settings.recycle_bytes:
             return False
         pa.default_memory_pool().release_unused()
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
-        return anonymous_bytes(self.pid) > self.settings.recycle_bytes
+        return self._kept_bytes() > self.settings.recycle_bytes
+
+    def _kept_bytes(self) -> int:
+        return anonymous_bytes(self.pid) + self._shared_bytes()
+
+    def _shared_bytes(self) -> int:
+        """Return the shared memory that its group is charged with; 0 where that is not known."""
+        memory = self._group.memory()
+        return 0 if memory is None else memory[1]
 
 
 def anonymous_bytes(pid: int) -> int:

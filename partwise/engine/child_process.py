@@ -21,6 +21,7 @@ from pathlib import Path
 
 from partwise.engine.child import MARK, PID, ChildSettings
 from partwise.engine.child_log import give_back_middle, is_large, read_log
+from partwise.engine.control_group import new_group
 from partwise.engine.failures import Failure
 from partwise.engine.family_memory import FamilyMemory
 from partwise.engine.messages import Connection, OpenWork, WorkUnusable
@@ -69,6 +70,7 @@ class ChildProcess:
         self.environment = environment
         self._isolation = isolation
         self.mark = f"{owner}:{secrets.token_hex(8)}"
+        self._group = new_group()
         self.work_path: str | None = None
         ours, theirs = socket.socketpair()
         mark_fd = os.memfd_create("partwise-mark")
@@ -84,6 +86,7 @@ class ChildProcess:
             log_fd=self._log_fd,
             parent_pid=os.getpid(),
             directory=self._directory,
+            control_group=self._group.path,
             recycle_bytes=recycle_bytes,
             isolation=isolation,
             threads=threads,
@@ -165,8 +168,13 @@ class ChildProcess:
         return [*own, *descendants_of(self.pid)]
 
     def memory_bytes(self, family: list[int], limit: int) -> int:
-        """Return the memory of these processes of the child's, for a comparison with a limit."""
-        return self._memory.measure(family, limit)
+        """Return the memory of the child's processes, for a comparison with a limit."""
+        counted = self._group.memory()
+        if counted is None:
+            return self._memory.measure(family, limit)
+        # What leaves its group, as that of a container that it starts, is still the child's.
+        outside = [pid for pid in family if not self._group.holds(pid)]
+        return sum(counted) + self._memory.measure(outside, limit - sum(counted))
 
     def pause(self) -> None:
         """Hold the child still, so that what it is doing can be read without a race."""
@@ -199,6 +207,7 @@ class ChildProcess:
             self._process.wait()
         needle = f"{ENVIRONMENT_MARK}={self.mark}".encode()
         end_all(lambda: find_marked(needle, group=group))
+        self._group.end()
 
     def was_killed(self) -> bool:
         """Whether the process was ended by SIGKILL."""
@@ -251,7 +260,7 @@ def borrow_child(
     Args:
         owner: Names the execution; `end_marked(owner)` finds what its children left behind.
         directory: Where the child keeps its files.
-        recycle_bytes: Anonymous memory that it may keep between partitions.
+        recycle_bytes: Memory that it may keep between partitions.
         isolation: Whether it runs partitions itself or forks a process for each; of one execution
             always the same.
         threads: How many its context names; of one execution always the same.

@@ -11,6 +11,7 @@ import os
 import resource
 import signal
 
+from partwise.engine.control_group import ControlGroup
 from partwise.engine.fork_server import end_like
 from partwise.engine.process_family import (
     adopt_orphans,
@@ -29,38 +30,47 @@ _SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM})
 
 def main(settings: str) -> None:
     """Start a child with these settings, as JSON of `ChildSettings`, and end with it."""
-    end_with_parent(json.loads(settings)["parent_pid"], signal.SIGTERM)
+    parsed = json.loads(settings)
+    end_with_parent(parsed["parent_pid"], signal.SIGTERM)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     adopt_orphans()
     # Held back, so that none is lost between two looks.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     there = files_there()
+    group = ControlGroup(parsed["control_group"])
+    lock = group.make()
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_child(settings, keeper)
+        _become_child(settings, keeper, group, lock)
     # The worker is to see the end of the connection when the child is gone.
-    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    _keep(pid, there)
+    os.closerange(3, lock)
+    os.closerange(max(3, lock + 1), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    _keep(pid, there, group)
 
 
-def _become_child(settings: str, keeper: int) -> None:
+def _become_child(settings: str, keeper: int, group: ControlGroup, lock: int) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     # Of a session of its own, so that a signal to its group does not end the keeper.
     os.setsid()
     end_with_parent(keeper)
+    if lock >= 0:
+        # Not to be kept locked by what outlives the keeper.
+        os.close(lock)
+        group.enter()
     with importing():
         from partwise.engine import child
 
     child.main(settings)
 
 
-def _keep(pid: int, there: frozenset[int]) -> None:
+def _keep(pid: int, there: frozenset[int], group: ControlGroup) -> None:
     """Wait for the end of the child, or of the worker, or for its word; then end all.
 
     Args:
         pid: The child.
         there: The files of shared memory that were there before it.
+        group: The child's.
     """
     status = 0
     while True:
@@ -78,5 +88,6 @@ def _keep(pid: int, there: frozenset[int]) -> None:
         kill(others)
         status = os.waitpid(pid, 0)[1]
     end_children()
+    group.end()
     remove_files(held - there, {pid, *family})
     end_like(status)

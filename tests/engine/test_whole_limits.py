@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -13,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from partwise.engine import control_group
+from partwise.engine.control_group import counts_memory, find_folder, prepare_folder
 from partwise.engine.family_memory import FamilyMemory
 from partwise.engine.process_family import descendants_of, is_running
 from tests.engine.shards import ShardOfRun, table_of
@@ -42,6 +43,29 @@ def shard(tmp_path):
 @pytest.fixture(params=["shared", "partition"])
 def isolation(request) -> str:
     return request.param
+
+
+FOLDER = find_folder()
+COUNTS = counts_memory()
+
+
+@pytest.fixture(params=["group", "keeper"])
+def way(request, monkeypatch):
+    """Have children end with a control group, where one can be made here; then with none."""
+    if request.param == "keeper":
+        if FOLDER is None:
+            pytest.skip("there is no other way here")
+        monkeypatch.setattr(control_group, "_MEMBERSHIP", os.devnull)
+    prepare_folder.cache_clear()
+    yield request.param
+    prepare_folder.cache_clear()
+
+
+@pytest.fixture
+def way_of_counting(way) -> None:
+    """Have memory be counted by group, where it can be here; then by process."""
+    if way == "keeper" and not COUNTS:
+        pytest.skip("there is no other way here")
 
 
 def fill(mapped: mmap.mmap) -> None:
@@ -86,6 +110,7 @@ def take_shared_memory(size: int) -> None:
 
 
 @pytest.mark.parametrize("take", [map_anonymous, map_in_children, take_shared_memory])
+@pytest.mark.usefixtures("way_of_counting")
 def test_shared_memory_counts(shard, isolation, take) -> None:
     def function(data, context):
         if context.key == "a":
@@ -121,6 +146,7 @@ def share_among_forks(size: int) -> None:
         os.waitpid(pid, 0)
 
 
+@pytest.mark.usefixtures("way_of_counting")
 def test_what_processes_share_counts_once(shard) -> None:
     def function(data, context):
         share_among_forks(250 * MIB)
@@ -154,6 +180,7 @@ def test_rows_that_are_mapped_from_a_scratch_folder_in_memory_do_not_count() -> 
         folder.rmdir()
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("end", ["crash", "exit", "kill", "late", "parent"])
 def test_a_daemon_ends_with_its_partition_however_that_ends(shard, tmp_path, isolation, end):
     def function(data, context):
@@ -182,11 +209,14 @@ def test_a_daemon_ends_with_its_partition_however_that_ends(shard, tmp_path, iso
 
 
 WORKER = """
-import sys, time
+import os, sys, time
 from pathlib import Path
+from partwise.engine import control_group
 from tests.engine.shards import ShardOfRun, table_of
 from tests.engine.test_whole_limits import hold_all
 folder = sys.argv[1]
+if sys.argv[3] == "keeper":
+    control_group._MEMBERSHIP = os.devnull
 ShardOfRun(Path(folder)).run(
     lambda data, context: hold_all(folder), table_of(a=1), isolation=sys.argv[2]
 )
@@ -204,10 +234,14 @@ def hold_all(folder: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_nothing_is_left_when_a_worker_or_a_child_is_killed(tmp_path, isolation, seed) -> None:
-    victim = random.Random(seed).choice(["worker", "child", "both"])
-    words = [sys.executable, "-c", WORKER, str(tmp_path), isolation]
+@pytest.mark.parametrize(
+    ("victim", "way"),
+    [("worker", "group"), ("worker", "keeper"), ("child", "group"), ("both", "keeper")],
+)
+def test_nothing_is_left_when_a_worker_or_a_child_is_killed(
+    tmp_path, isolation, victim, way
+) -> None:
+    words = [sys.executable, "-c", WORKER, str(tmp_path), isolation, way]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
         while not (tmp_path / "ready").exists():
             assert worker.poll() is None
@@ -232,6 +266,7 @@ def test_nothing_is_left_when_a_worker_or_a_child_is_killed(tmp_path, isolation,
     held.unlink(missing_ok=True)
 
 
+@pytest.mark.usefixtures("way")
 def test_files_in_shared_memory_go_with_a_partition_that_is_killed_and_others_stay(
     shard, tmp_path, isolation
 ) -> None:
@@ -307,6 +342,7 @@ def test_a_log_is_bounded_while_it_is_written(shard, tmp_path, isolation) -> Non
     assert len(log) < 2 * MIB
 
 
+@pytest.mark.usefixtures("way")
 def test_a_fork_bomb_is_stopped(shard, isolation, monkeypatch) -> None:
     monkeypatch.setattr("partwise.engine.supervisor.MOST_PROCESSES", 40)
 

@@ -15,7 +15,16 @@ def test_all_is_well_with_a_store_a_cluster_and_a_server(cluster, tmp_path, caps
     lines = out.splitlines()
     assert lines[-1] == "all is well"
     assert not any(line.startswith(("✗", "!!")) for line in lines)
-    for what in ("python", "partwise", "prefect", "lightgbm", "CPUs", "memory", "open files"):
+    for what in (
+        "python",
+        "partwise",
+        "prefect",
+        "lightgbm",
+        "CPUs",
+        "memory",
+        "open files",
+        "control groups",
+    ):
         assert any(line.split()[1:2] == [what.split()[0]] for line in lines), what
     assert f"{tmp_path / 'new'} can be written" in out
     assert "2 of its workers answered" in out
