@@ -44,6 +44,7 @@ REPORT_AFTER_S = 10.0
 """While parts are divided: between two lines of the log."""
 LOOK_S = 1.0
 """While parts are divided: between two looks at the cluster."""
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,7 +263,7 @@ class _Writing:
                     here.append(number)
             for number in here:
                 parts[number] = write_part(works[number], [f for _, f in groups[number]])
-            self._collect(pending, parts)
+            self._collect(pending, parts, groups)
         finally:
             self._client.cancel(list(pending))
             pending.clear()
@@ -323,7 +324,10 @@ class _Writing:
         return future
 
     def _collect(
-        self, pending: dict["Future[WrittenPart]", int], parts: dict[int, WrittenPart]
+        self,
+        pending: dict["Future[WrittenPart]", int],
+        parts: dict[int, WrittenPart],
+        groups: Sequence[Sequence[tuple[int, Fragment]]],
     ) -> None:
         """Wait for parts; of several that fail, the first in the source is reported."""
         total, reported = len(pending), time.monotonic()
@@ -346,7 +350,8 @@ class _Writing:
                 self._log(f"divided {total - len(pending)} of {total} parts of the source")
             self._check_cluster()
         if failures:
-            _raise(failures[min(failures)])
+            first = min(failures)
+            _raise(failures[first], [str(fragment) for _, fragment in groups[first]])
 
     def _check_cluster(self) -> None:
         if self._client.status != "running":
@@ -366,7 +371,7 @@ def _outcome_of(future: "Future[WrittenPart]") -> WrittenPart | BaseException:
         return error
 
 
-def _raise(error: BaseException) -> None:
+def _raise(error: BaseException, read: Sequence[str]) -> None:
     if isinstance(error, PartwiseError):
         raise error
     if isinstance(error, CancelledError):
@@ -376,8 +381,10 @@ def _raise(error: BaseException) -> None:
             "cluster=; else begin the run again."
         ) from error
     reason = str(error).rstrip(". \n")
+    names = list(dict.fromkeys(read))
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
     raise ClusterError(
-        f"Dividing the rows into shards failed on a worker: {type(error).__name__}: {reason}. Look "
-        "into the log of the Dask workers, give them more memory if one was killed, and begin the "
-        "run again."
+        f"Dividing the rows into shards failed on a worker that read {', '.join(names[:_SHOWN])}"
+        f"{more}: {type(error).__name__}: {reason}. Look into the log of the Dask workers, give "
+        "them more memory if one was killed, and begin the run again."
     ) from error

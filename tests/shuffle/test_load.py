@@ -8,12 +8,14 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+import dask.dataframe as dd
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.errors import NullKeyError, SourceError
+from partwise.blocks import LocalCluster
+from partwise.errors import ClusterError, NullKeyError, SourceError
 from partwise.shuffle import load as loading
 from partwise.shuffle import size_warnings
 from partwise.shuffle.plan import shard_rows
@@ -359,13 +361,33 @@ def test_text_that_turns_out_large_is_not_kept(dask_client, tmp_path, scratch, m
 
 
 def test_a_frame_of_another_cluster_is_refused_in_one_sentence(dask_client, tmp_path, scratch):
-    import dask.dataframe as dd
-
-    from partwise.blocks import LocalCluster
-    from partwise.errors import ClusterError
-
     frame = dd.from_pandas(table_of(100).to_pandas(), npartitions=2)
     with LocalCluster(workers=1).client() as other:
         persisted = other.persist(frame)
         with pytest.raises(ClusterError, match=r"persisted can be read on its own cluster only"):
             Loaded(persisted, ["store"], dask_client, tmp_path)
+
+
+def dies(number: int):
+    os._exit(1)
+
+
+def test_what_kills_a_worker_while_it_is_read_is_named(dask_client, tmp_path, scratch):
+    def allow(failures: int) -> int:
+        def set_allowed(dask_scheduler) -> int:
+            before = dask_scheduler.allowed_failures
+            dask_scheduler.allowed_failures = failures
+            return before
+
+        return dask_client.run_on_scheduler(set_allowed)
+
+    frame = dd.from_map(dies, range(1), meta=table_of(1).to_pandas())
+    workers = len(dask_client.scheduler_info()["workers"])
+    # It says the same after the ten more deaths that a cluster of ours allows.
+    before = allow(0)
+    try:
+        with pytest.raises(ClusterError, match="that read a partition of the Dask frame: Killed"):
+            Loaded(frame, ["store"], dask_client, tmp_path)
+    finally:
+        allow(before)
+        dask_client.wait_for_workers(workers)

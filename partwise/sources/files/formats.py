@@ -92,8 +92,7 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
     with naming(file):
         match file.format:
             case "parquet":
-                with _open_parquet(file) as parquet:
-                    return _parquet_head(parquet)
+                return _parquet_head(file)
             case "orc":
                 orc = _open_orc(file)
                 rows, pieces = int(orc.nrows), int(orc.nstripes)
@@ -255,12 +254,12 @@ def _whole(
         )
 
 
-def _open_parquet(file: FoundFile) -> pq.ParquetFile:
+def _open_parquet(file: FoundFile, *, pre_buffer: bool = False) -> pq.ParquetFile:
     return pq.ParquetFile(
         file.path if file.access is None else file.open(),
         # A mapped file that is cut short while it is read kills the process (SIGBUS).
         memory_map=False,
-        pre_buffer=False,
+        pre_buffer=pre_buffer,
         buffer_size=_BUFFER_BYTES,
         page_checksum_verification=True,
     )
@@ -270,7 +269,7 @@ def _parquet_bytes(parquet: pq.ParquetFile) -> dict[str, int]:
     """Estimate the Arrow memory of each column: dictionary pages make files far smaller."""
     rows = parquet.metadata.num_rows
     sizes: dict[str, int] = {}
-    varying: list[int] = []
+    varying: list[tuple[int, str]] = []
     for index in range(parquet.metadata.num_columns):
         name = parquet.metadata.schema.column(index).path.split(".")[0]
         field = parquet.schema_arrow.get_field_index(name)
@@ -280,17 +279,18 @@ def _parquet_bytes(parquet: pq.ParquetFile) -> dict[str, int]:
             width = 0
         sizes[name] = sizes.get(name, 0) + rows * (width or 32) // 8
         if not width:
-            varying.append(index)
+            varying.append((index, name))
     for group in range(parquet.metadata.num_row_groups if varying else 0):
         columns = parquet.metadata.row_group(group)
-        for index in varying:
-            chunk = columns.column(index)
-            sizes[chunk.path_in_schema.split(".")[0]] += chunk.total_uncompressed_size
+        for index, name in varying:
+            sizes[name] += columns.column(index).total_uncompressed_size
     return sizes
 
 
-def _parquet_head(parquet: pq.ParquetFile) -> FileHead:
+def _parquet_head(file: FoundFile) -> FileHead:
+    parquet = _open_parquet(file, pre_buffer=True)
     check_unique_names(parquet.schema_arrow.names)
+    _check_footer(parquet)
     return FileHead(
         schema=parquet.schema_arrow,
         rows=parquet.metadata.num_rows,
@@ -298,6 +298,21 @@ def _parquet_head(parquet: pq.ParquetFile) -> FileHead:
         metadata=parquet.metadata,
         pieces=parquet.metadata.num_row_groups,
     )
+
+
+def _check_footer(parquet: pq.ParquetFile) -> None:
+    """Close a file, and refuse a footer of which a look at a column would end the process.
+
+    Where pyarrow hands out the metadata of a column, nothing catches what Parquet raises: one bit
+    of the footer, and `std::terminate` aborts. What reads rows does catch it. Told to buffer, it
+    looks at the metadata of all columns before it reads of the first one, for which it is too late.
+    """
+    parquet.close(force=True)
+    try:
+        parquet.read_row_groups(range(parquet.metadata.num_row_groups), use_threads=False)
+    except pa.ArrowInvalid as error:
+        if "closed" not in str(error):
+            raise
 
 
 def _open_orc(file: FoundFile) -> Any:

@@ -1,6 +1,6 @@
 """The parts in which a file is read: of a fair size, and of one key where its footer shows that."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.formats import FileHead, naming
 from partwise.tables.dictionaries import plain_storage
-from partwise.tables.filters import Conditions, filter_expression
+from partwise.tables.filters import Conditions, filter_columns, filter_expression
 
 _PART_BYTES = 64 * 2**20
 _EXACT_IN_STATISTICS = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
@@ -49,11 +49,37 @@ def divide_file(
     if head.metadata is None:
         return _even_parts(head)
     groups: Sequence[int] = range(head.metadata.num_row_groups)
-    if conditions is not None:
-        # The footer's statistics exclude row groups; of types that differ they say nothing.
-        expression = filter_expression(conditions, head.schema)
-        groups = groups if expression is None else _passing(file, expression)
-    return _joined(head, head.metadata, groups, keys, schema)
+    with naming(file):
+        places = _places(head.metadata, {*keys, *filter_columns(conditions)})
+        if conditions is not None:
+            # The footer's statistics exclude row groups; of types that differ they say nothing.
+            expression = filter_expression(conditions, head.schema)
+            groups = groups if expression is None else _passing(file, expression)
+        known = {key: places[key] for key in keys if key in places}
+        return _joined(head, head.metadata, groups, known, schema)
+
+
+def _places(metadata: pq.FileMetaData, names: Collection[str]) -> dict[str, int]:
+    """Return where columns stand of which statistics are to be looked at.
+
+    Raises:
+        OSError: Values of another type are stored there: to ask for their statistics, by pyarrow or
+            its datasets, would end the process.
+    """
+    places = {}
+    for place in range(metadata.num_columns if names else 0):
+        column = metadata.schema.column(place)
+        if column.path not in names:
+            continue
+        places[column.path] = place
+        for group in range(metadata.num_row_groups):
+            stored = metadata.row_group(group).column(place).physical_type
+            if stored != column.physical_type:
+                raise OSError(
+                    f"its column {column.path!r} is said to be {column.physical_type}, and is "
+                    f"stored as {stored}: the file is damaged"
+                )
+    return places
 
 
 def _even_parts(head: FileHead) -> list[FilePart]:
@@ -74,18 +100,17 @@ def _passing(file: FoundFile, expression: pc.Expression) -> list[int]:
     # It imports pandas.
     import pyarrow.dataset as pads
 
-    with naming(file):
-        fragment = pads.ParquetFileFormat().make_fragment(
-            file.bare_path(), filesystem=file.arrow_filesystem()
-        )
-        return [group.id for group in fragment.subset(expression).row_groups]
+    fragment = pads.ParquetFileFormat().make_fragment(
+        file.bare_path(), filesystem=file.arrow_filesystem()
+    )
+    return [group.id for group in fragment.subset(expression).row_groups]
 
 
 def _joined(
     head: FileHead,
     metadata: pq.FileMetaData,
     groups: Sequence[int],
-    keys: Sequence[str],
+    places: Mapping[str, int],
     common: pa.Schema,
 ) -> list[FilePart]:
     """Join neighbouring row groups into parts of a fair size; a part of one key has only that."""
@@ -95,7 +120,7 @@ def _joined(
         group = metadata.row_group(index)
         known = {
             key: value.cast(plain_storage(common.field(key).type))
-            for key, value in _single_values(group, head.schema, keys).items()
+            for key, value in _single_values(group, head.schema, places).items()
         }
         pieces, rows = range(index, index + 1), group.num_rows
         if runs:
@@ -114,18 +139,15 @@ def _joined(
 
 
 def _single_values(
-    group: pq.RowGroupMetaData, schema: pa.Schema, keys: Sequence[str]
+    group: pq.RowGroupMetaData, schema: pa.Schema, places: Mapping[str, int]
 ) -> dict[str, pa.Scalar]:
     """The keys that have one value in a whole row group, by its statistics."""
-    if not keys:
-        return {}
-    places = {group.column(i).path_in_schema: i for i in range(group.num_columns)}
     known = {}
-    for key in keys:
+    for key, place in places.items():
         kind = plain_storage(schema.field(key).type)
-        if key not in places or not any(is_kind(kind) for is_kind in _EXACT_IN_STATISTICS):
+        if not any(is_kind(kind) for is_kind in _EXACT_IN_STATISTICS):
             continue
-        statistics = group.column(places[key]).statistics
+        statistics = group.column(place).statistics
         if statistics is None or not statistics.has_min_max:
             continue
         # Without a count of nulls there may be some, and a null is a key of its own.
