@@ -87,7 +87,8 @@ test: lint
 	@$(PYTEST) -n $(JOBS)
 
 test-slow: $(VENV)/dev.stamp
-	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(JOBS) -m 'slow and not alone' -o faulthandler_timeout=900
+	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(JOBS) -m 'slow and not alone' -o faulthandler_timeout=900 \
+		--durations=40 --durations-min=10
 
 test-alone: $(VENV)/dev.stamp
 	@$(BIN)/python -m pytest -s -m 'slow and alone' -o faulthandler_timeout=900 \
