@@ -26,6 +26,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._press_lock = threading.Lock()
         self._has_begun = False
         self._is_over = threading.Event()
         self._allowed_s = END_S
@@ -45,8 +46,15 @@ class Interruption:
         self._allowed_s += seconds
 
     def end(self) -> None:
-        """Note that the call has come to its end."""
-        self._is_over.set()
+        """Note that the call has come to its end: nothing interrupts it any more."""
+        while not self._is_over.is_set():
+            try:
+                with self._press_lock:
+                    self._is_over.set()
+            except KeyboardInterrupt:
+                # A press was on its way; it must not reach what our caller does next.
+                if not self.has_pressed:
+                    raise
 
     def _press(self) -> None:
         waited_s = 0.0
@@ -60,8 +68,11 @@ class Interruption:
             for process in multiprocessing.active_children():
                 if process.name.startswith("Dask Worker"):
                     process.kill()
-            # A real signal: it also ends a wait for a lock or a socket.
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            with self._press_lock:
+                if self._is_over.is_set():
+                    return
+                # A real signal: it also ends a wait for a lock or a socket.
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
 @contextmanager
@@ -72,12 +83,12 @@ def interruption() -> Iterator[Interruption]:
         # Signals are those of the main thread; elsewhere nobody presses.
         yield _current or Interruption()
         return
-    _current = Interruption()
+    made = _current = Interruption()
     try:
-        yield _current
+        yield made
     finally:
-        _current.end()
         _current = None
+        made.end()
 
 
 def allow(seconds: float) -> None:

@@ -136,6 +136,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
                         start_embedded_server()
                         run: R = super().__call__(*bound.args, **bound.kwargs)
                 except KeyboardInterrupt:
+                    interrupted_call.end()
                     if interrupted_call.has_pressed:
                         # Something hung, and was left to itself; Prefect's server perhaps.
                         forget_unsent()
