@@ -152,6 +152,11 @@ def stop_everywhere(new_store: Callable[[], Store], name: str, every: int) -> Ta
     return points(prepare, case.first, second, whole, every=every)
 
 
+IN_A_BUCKET = ("both begin", "other code", "collects")
+IN_A_BUCKET += ("gang overwrites", "gang collected", "script collected", "study overwrites")
+IN_A_BUCKET = tuple(CASES) if THOROUGH else IN_A_BUCKET
+"""Where a point costs two seconds: a beginning, an end by others, a deletion of each kind."""
+
 EVERY = {
     **dict.fromkeys(("both begin", "both resume", "other code", "overwrites", "collects"), 13),
     **dict.fromkeys(("gangs resume", "studies resume"), 13),
@@ -170,8 +175,12 @@ def test_a_driver_that_was_given_up_harms_nothing(tmp_path, case) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_nor_does_it_in_a_bucket_or_at_more_operations(store, case) -> None:
+@pytest.mark.parametrize(
+    ("kind", "case"),
+    [*[("local", case) for case in CASES], *[("s3", case) for case in IN_A_BUCKET]],
+)
+def test_nor_does_it_in_a_bucket_or_at_more_operations(request, case, kind) -> None:
+    store = request.getfixturevalue(f"{kind}_store")
     numbers = itertools.count()
 
     def new_store() -> Store:
