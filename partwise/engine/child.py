@@ -32,6 +32,7 @@ from partwise.connector.spooling import SpooledReader
 from partwise.engine.child_log import ChildLog
 from partwise.engine.control_group import ControlGroup
 from partwise.engine.failures import MESSAGE_CHARS, Failure, describe_error, storable
+from partwise.engine.family_memory import anonymous_bytes
 from partwise.engine.fork_server import ForkServer, end_like, refuse_threads
 from partwise.engine.leftovers import Leftovers, describe_leftovers
 from partwise.engine.messages import (
@@ -450,19 +451,6 @@ class Child:
         """Return the shared memory that its group is charged with; 0 where that is not known."""
         memory = self._group.memory()
         return 0 if memory is None else memory[1]
-
-
-def anonymous_bytes(pid: int) -> int:
-    """Return the anonymous resident memory of a process, in bytes; 0 when it is gone.
-
-    Memory-mapped shards count as shared here, which is why this is not the resident size.
-    """
-    try:
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            fields = file.read().split()
-    except OSError:
-        return 0
-    return (int(fields[1]) - int(fields[2])) * mmap.PAGESIZE
 
 
 def _open_shard(shard: OpenShard) -> _ShardAtWork:

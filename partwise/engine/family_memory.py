@@ -10,6 +10,7 @@ read.
 """
 
 import contextlib
+import mmap
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -99,3 +100,16 @@ def _kind_of_file_system(folder: str) -> str:
             if line.split()[2] == number:
                 return line.partition(" - ")[2].split()[0]
     return ""
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Return the anonymous resident memory of a process, in bytes; 0 when it is gone.
+
+    Memory-mapped shards count as shared here, which is why this is not the resident size.
+    """
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            fields = file.read().split()
+    except OSError:
+        return 0
+    return (int(fields[1]) - int(fields[2])) * mmap.PAGESIZE

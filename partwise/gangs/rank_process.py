@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from partwise.engine.child import anonymous_bytes
 from partwise.engine.failures import Failure, fingerprint_failure, printable
+from partwise.engine.family_memory import anonymous_bytes
 from partwise.engine.process_family import descendants_of, kill
 from partwise.gangs.logs import RankLog
 from partwise.gangs.rank_settings import (
