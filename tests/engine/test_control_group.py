@@ -173,26 +173,28 @@ def test_a_daemon_ends_also_when_its_keeper_is_killed(shard, tmp_path, isolation
     assert all(map(is_gone, daemons))
 
 
-def move_away() -> None:
+def move_away(folder: str) -> None:
     """Move this process to another group."""
-    other = Path(str(FOLDER), "partwise-test")
+    other = Path(folder, "partwise-test")
     other.mkdir(exist_ok=True)
     (other / "cgroup.procs").write_text("0")
+    assert other.name in Path("/proc/self/cgroup").read_text()
 
 
 @needs_group
 def test_what_leaves_its_group_ends_all_the_same(shard, tmp_path) -> None:
     """Root may move a process anywhere."""
+    folder = str(FOLDER)
 
     def function(data, context):
-        move_away()
+        move_away(folder)
         start_daemon(str(tmp_path / "daemon"))
         os.kill(os.getpid(), signal.SIGSEGV)
 
     try:
         receipt, _ = shard.run(function, table_of(a=1), max_retries=0)
     finally:
-        ControlGroup(f"{FOLDER}/partwise-test").end()
+        ControlGroup(f"{folder}/partwise-test").end()
     assert receipt.counts == {"FAILED": 1}
     assert is_gone(int((tmp_path / "daemon.pid").read_text()))
 
@@ -245,15 +247,10 @@ def test_no_group_is_left_however_a_child_ends(shard, tmp_path, isolation) -> No
             case "b":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "c":
-                time.sleep(60)
+                os._exit(3)
 
-    receipt, _ = shard.run(
-        function,
-        table_of(a=1, b=2, c=3, d=4),
-        max_retries=0,
-        partition_timeout_s=2.0,
-        isolation=isolation,
-    )
+    table = table_of(a=1, b=2, c=3, d=4)
+    receipt, _ = shard.run(function, table, max_retries=0, isolation=isolation)
     assert receipt.counts == {"DONE": 1, "FAILED": 3}
     names = (tmp_path / "groups").read_text().split()
     assert len(set(names)) > 3
@@ -313,12 +310,14 @@ def test_nobody_is_blamed_for_what_others_left_in_memory(shard, isolation) -> No
 
 @needs_memory
 def test_what_leaves_its_group_counts_all_the_same(shard) -> None:
+    folder = str(FOLDER)
+
     def function(data, context):
-        move_away()
+        move_away(folder)
         map_anonymous(600 * MIB)
 
     try:
         _, run = shard.run(function, table_of(a=1), max_retries=0, partition_memory_bytes=400 * MIB)
     finally:
-        ControlGroup(f"{FOLDER}/partwise-test").end()
+        ControlGroup(f"{folder}/partwise-test").end()
     assert run.failures()["error_type"].to_pylist() == ["MemoryLimitExceeded"]
