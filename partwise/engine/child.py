@@ -282,7 +282,7 @@ class Child:
         # What was written after its outcome, by what was left of it, belongs to no partition.
         self.log.take()
         # What it left in shared memory would count as the next one's.
-        return self._shared_bytes() <= self.settings.recycle_bytes
+        return self._group.shared_bytes() <= self.settings.recycle_bytes
 
     def _prepare(self) -> None:
         """Import what the work's code imports, and note the state that each partition meets."""
@@ -437,20 +437,12 @@ class Child:
         )
 
     def _is_bloated(self) -> bool:
-        if self._kept_bytes() <= self.settings.recycle_bytes:
+        if anonymous_bytes(self.pid) + self._group.shared_bytes() <= self.settings.recycle_bytes:
             return False
         pa.default_memory_pool().release_unused()
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
-        return self._kept_bytes() > self.settings.recycle_bytes
-
-    def _kept_bytes(self) -> int:
-        return anonymous_bytes(self.pid) + self._shared_bytes()
-
-    def _shared_bytes(self) -> int:
-        """Return the shared memory that its group is charged with; 0 where that is not known."""
-        memory = self._group.memory()
-        return 0 if memory is None else memory[1]
+        return anonymous_bytes(self.pid) + self._group.shared_bytes() > self.settings.recycle_bytes
 
 
 def _open_shard(shard: OpenShard) -> _ShardAtWork:

@@ -77,6 +77,10 @@ class ControlGroup:
         figures = dict(line.split(b" ", 1) for line in lines)
         return int(figures[b"anon"]), int(figures[b"shmem"])
 
+    def shared_bytes(self) -> int:
+        """Return the bytes of shared memory; 0 where they are not counted."""
+        return (self.memory() or (0, 0))[1]
+
     def end(self) -> None:
         """Kill all that is in the group, and remove it."""
         self._write("cgroup.kill", b"1")
