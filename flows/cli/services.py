@@ -118,6 +118,11 @@ def down() -> int:
             out.print("Nothing is running that `partwise up` started here.", markup=False)
             return 0
         _end(folder, services)
+        named = os.environ.get("PREFECT_API_URL", "").rstrip("/")
+        if services.owns_server and named == services.api_url:
+            # A call of a flow from Python would end with Prefect's error that it cannot be reached.
+            forget = "unset PREFECT_API_URL PREFECT_API_AUTH_STRING"
+            out.print(f"next: {forget}  (they name the server that has ended)", markup=False)
     return 0
 
 

@@ -1,6 +1,7 @@
 """The files in containers/: against their schemas, our own code, and as processes of this machine.
 
-No image is built and no cluster of Kubernetes is asked: that needs Docker and a registry.
+No image is built and no cluster of Kubernetes is asked: that needs a registry. docs/containers.md
+says what was built by hand.
 """
 
 import importlib.resources

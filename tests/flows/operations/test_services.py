@@ -33,7 +33,9 @@ def test_down_leaves_a_process_that_has_got_an_old_ones_id(project: Project) -> 
         services.model_copy(
             update={"pids": {"server": stranger.pid, "worker": stranger.pid}}
         ).write(project.folder)
-        assert "was gone already" in project.down()
+        said = project.cli("down", PREFECT_API_URL="http://127.0.0.1:9/api")
+        assert "was gone already" in said
+        assert "next: unset PREFECT_API_URL PREFECT_API_AUTH_STRING" in said
         assert stranger.poll() is None
         stranger.kill()
     assert "Nothing is running" in project.down()
