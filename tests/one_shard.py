@@ -79,6 +79,7 @@ def _work(claim: Claim, values: Values, code: str, gives_rows: bool) -> None:
     names = partition_ids(pa.table({"key": keys}), COLUMNS)
     token = execution_token(claim.generation, secrets.token_hex(4))
     execution: Any = SimpleNamespace(
+        is_signed=False,
         store=store,
         run_id=RUN_ID,
         kind="map",

@@ -46,6 +46,7 @@ def drive_study(
         else:
             claim.begin(n_shards=1, intent=intent, partitions=trials)
             execution: Any = SimpleNamespace(
+                is_signed=False,
                 store=store,
                 run_id=RUN_ID,
                 kind="tune",

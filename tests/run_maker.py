@@ -10,6 +10,7 @@ from partwise.outcomes import Stop
 from partwise.runs.bundle import BundleWriter
 from partwise.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.runs.completion import Ending, complete_run
+from partwise.runs.contents import write_segment
 from partwise.runs.documents import (
     OUTPUT_FOLDERS,
     RunKind,
@@ -20,6 +21,7 @@ from partwise.runs.documents import (
 )
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 from partwise.runs.run import Run
+from partwise.store.signing import is_configured
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import key_columns, partition_ids
 
@@ -130,7 +132,9 @@ class RunMaker:
             keys_table = pa.table({"key": pa.array([key for key, _, _ in partitions], pa.string())})
             tables.append(segment_table(keys_table, rows))
         path = f"ledger/{segment_file(0, token, 1, 'parquet')}"
-        self._create(path, write_table(pa.concat_tables(tables)))
+        place = run_path(self.identity.run_id, path)
+        segment = write_segment(pa.concat_tables(tables), place, is_signed=is_configured())
+        self._create(path, segment)
         return token
 
     def end(self, partitions: int, stopped: Stop | None = None) -> Run:

@@ -42,6 +42,7 @@ from partwise.runs.claim import Claim
 from partwise.runs.run import Run
 from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shared_folder import SharedFolder, StagedFile
+from partwise.store.signing import is_configured
 from partwise.store.store import Store
 from partwise.studies.driver import StudyDriver, StudyEnd, StudySpec
 from partwise.studies.gang_trials import GangPlan, GangTrials
@@ -174,6 +175,7 @@ def _specify(
         limits=plan.options.limits_on(places.slots),
         work=work,
         environment=plan.environment,
+        is_signed=is_configured(),
     )
     room = len(places.gangs or places.slots)
     return StudySpec(

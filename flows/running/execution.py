@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 
-from distributed import Client
+from distributed import Client, WorkerPlugin
 from prefect.exceptions import TerminationSignal
 from prefect.runtime import flow_run
 
@@ -16,7 +16,7 @@ from partwise.cluster_calls import ANSWER_S, in_time
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
 from partwise.engine.child_process import end_marked
 from partwise.engine.cluster_watch import ClusterWatch, Logger
-from partwise.engine.credentials import Credentials
+from partwise.engine.credentials import Credentials, SigningKeys
 from partwise.engine.driver import Driver
 from partwise.engine.ending import describe_ending
 from partwise.engine.limits import smallest_memory_limit
@@ -49,6 +49,7 @@ from partwise.shuffle.shared_folder import SharedFolder
 from partwise.shuffle.size_warnings import warnings_of
 from partwise.sources.descriptions import Source
 from partwise.store.credentials import known_credentials
+from partwise.store.signing import is_configured, signing_keys_text
 from partwise.store.store import Store
 from partwise.tasks.load_partitions import load_partitions
 from partwise.tasks.publish_report import publish_report
@@ -160,6 +161,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             limits=limits,
             work=folder.write(work_file(token), payload),
             environment=plan.environment,
+            is_signed=is_configured(),
             **totals,
         )
         assignments = plan.assign(execution, sharded, folder, params)
@@ -203,12 +205,16 @@ def publish_run(run: Run) -> Run:
 
 
 def give_keys(client: Client, store: Store, *sources: Source, buckets: Sequence[str] = ()) -> None:
-    """Give the workers the keys of the store, and of the buckets that are read from."""
+    """Give the workers the keys of the store and of what is read, and those that sign."""
     of_rows = [bucket for source in sources for bucket in source.buckets()]
-    for url, keys in known_credentials([store.url, *of_rows, *buckets]).items():
+    known = known_credentials([store.url, *of_rows, *buckets])
+    plugins: list[WorkerPlugin] = [Credentials(url, keys) for url, keys in known.items()]
+    if keys := signing_keys_text():
+        plugins.append(SigningKeys(keys))
+    for plugin in plugins:
         # The scheduler has them then for all workers; one that hangs gets them when it goes on.
         with suppress(TimeoutError):
-            in_time(ANSWER_S, client.register_plugin, Credentials(url, keys))
+            in_time(ANSWER_S, client.register_plugin, plugin)
 
 
 def _load(

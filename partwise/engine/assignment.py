@@ -45,6 +45,8 @@ class Execution:
     all_rows: int = 0
     """Of all partitions, also of those that are not worked on."""
     all_partitions: int = 0
+    is_signed: bool = False
+    """Whether segments of the ledger are signed, with keys that workers are given besides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

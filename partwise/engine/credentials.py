@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from distributed import Worker, WorkerPlugin
 
 from partwise.store.credentials import set_credentials
+from partwise.store.signing import replace_signing_keys
 
 
 class Credentials(WorkerPlugin):
@@ -24,3 +25,23 @@ class Credentials(WorkerPlugin):
 
     def __repr__(self) -> str:
         return f"Credentials({self._url!r})"
+
+
+class SigningKeys(WorkerPlugin):
+    """Gives every worker, also one that comes later, the keys that sign what it commits.
+
+    Registering it again replaces them. Whether a run is signed at all, its tasks say: keys of an
+    earlier run on the same cluster are not used for one without.
+    """
+
+    name = "partwise-signing-keys"
+
+    def __init__(self, keys: str) -> None:
+        self._keys = keys
+
+    def setup(self, worker: Worker) -> None:  # noqa: ARG002 (Dask's protocol)
+        """Keep the keys in the worker's process."""
+        replace_signing_keys(self._keys)
+
+    def __repr__(self) -> str:
+        return "SigningKeys()"

@@ -12,7 +12,7 @@ import pyarrow as pa
 from partwise.engine.assignment import Execution
 from partwise.errors import RunBusyError, StoreError
 from partwise.runs.bundle import BundleWriter, StoredArtifact
-from partwise.runs.contents import list_generations
+from partwise.runs.contents import list_generations, write_segment
 from partwise.runs.documents import OUTPUT_FOLDERS, run_path, segment_file, sha256_of
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 
@@ -138,7 +138,8 @@ class SegmentWriter:
             keys = self._keys.take(pa.array(self._indices, pa.int64()))
             tables.insert(0, segment_table(keys, self._rows))
         ledger = pa.concat_tables(tables)
-        store.create(run_path(run_id, self._name("ledger", "parquet")), write_table(ledger))
+        path = run_path(run_id, self._name("ledger", "parquet"))
+        store.create(path, write_segment(ledger, path, is_signed=self._execution.is_signed))
         # Short at first, so that a crash soon after the start loses little; then longer and longer,
         # so that a long run does not leave thousands of small files.
         self._interval_s = min(2 * self._interval_s, LONGEST_SEGMENT_S)

@@ -198,6 +198,7 @@ class ShardRun:
             self._assignment.number,
             execution.generation,
             execution.compatible,
+            is_signed=execution.is_signed,
         )
         self._earlier = committed.earlier
         self._damaged = committed.damaged

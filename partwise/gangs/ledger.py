@@ -11,9 +11,11 @@ from partwise.gangs.spec import RANK_KEY, RankEnd
 from partwise.outcomes import PartitionStatus, Stop
 from partwise.runs.claim import Claim
 from partwise.runs.completion import Ending, complete_run
+from partwise.runs.contents import write_segment
 from partwise.runs.documents import LEDGER, RANK, execution_token, run_path, segment_file
-from partwise.runs.ledger import LedgerRow, segment_table, write_table
+from partwise.runs.ledger import LedgerRow, segment_table
 from partwise.runs.run import Run
+from partwise.store.signing import is_configured
 from partwise.tables.keys.partition_keys import partition_ids
 
 
@@ -51,8 +53,9 @@ def commit_ranks(
         for rank in range(world_size)
     ]
     token = execution_token(claim.generation, secrets.token_hex(4))
-    path = f"{LEDGER}/{segment_file(0, token, 1, 'parquet')}"
-    store.create(run_path(run_id, path), write_table(segment_table(keys, rows)))
+    path = run_path(run_id, LEDGER, segment_file(0, token, 1, "parquet"))
+    segment = write_segment(segment_table(keys, rows), path, is_signed=is_configured())
+    store.create(path, segment)
     ending = Ending(
         partitions=world_size,
         unfinished=(),

@@ -11,7 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.errors import ColumnError, IntegrityError, NewerFormatError, RunFormatError
+from partwise.errors import (
+    ColumnError,
+    IntegrityError,
+    NewerFormatError,
+    RunFormatError,
+    SignatureError,
+)
 from partwise.runs.documents import (
     BUNDLES,
     DAMAGED,
@@ -29,7 +35,9 @@ from partwise.runs.documents import (
     run_path,
     sha256_of,
 )
-from partwise.runs.ledger import merge, read_ledger, read_table
+from partwise.runs.ledger import merge, read_ledger, read_table, write_table
+from partwise.runs.own_checksums import check_own_signature
+from partwise.store.signing import given_key, is_configured
 from partwise.store.store import Store
 
 READ_THREADS = 8
@@ -117,22 +125,51 @@ def ledger_segments(store: Store, run_id: str, shard: int | None = None) -> list
     return store.list(run_path(run_id, name))
 
 
-def read_segments(store: Store, paths: Iterable[str]) -> Segments:
+def write_segment(table: pa.Table, path: str, *, is_signed: bool) -> bytes:
+    """Return rows of a ledger as the file of a segment.
+
+    Args:
+        table: The rows.
+        path: Where it will lie, relative to the store: a signature is for this place alone.
+        is_signed: Whether the run's process was given signing keys.
+
+    Raises:
+        SignatureError: It was, and this process was not.
+    """
+    return write_table(table, path, given_key() if is_signed else None)
+
+
+def read_segments(store: Store, paths: Iterable[str], *, is_signed: bool | None = None) -> Segments:
     """Return the ledger rows in these segments, and which of them are damaged.
+
+    Args:
+        store: Where they are.
+        paths: Their paths.
+        is_signed: Whether one that no key signed counts as damaged; None: where this process was
+            given keys.
 
     Raises:
         NewerFormatError: A newer release wrote one.
+        SignatureError: They are to be signed, and this process has no key.
     """
+    if is_signed is None:
+        is_signed = is_configured()
+    elif is_signed:
+        given_key()
 
     def read(path: str) -> pa.Table | str | None:
+        where = f"{store.url}/{path}"
         try:
-            return read_ledger(store.read(path), f"{store.url}/{path}")
+            content = store.read(path)
+            if is_signed:
+                check_own_signature(content, path, where)
+            return read_ledger(content, where)
         except FileNotFoundError:
             # Since it was listed: a garbage collection, or a resume that set it aside.
             return None
         except NewerFormatError:
             raise
-        except RunFormatError as error:
+        except (RunFormatError, SignatureError) as error:
             return str(error)
 
     listed = list(paths)
@@ -165,7 +202,13 @@ class Committed:
 
 
 def read_committed(
-    store: Store, run_id: str, shard: int, generation: int, compatible: Iterable[int]
+    store: Store,
+    run_id: str,
+    shard: int,
+    generation: int,
+    compatible: Iterable[int],
+    *,
+    is_signed: bool | None = None,
 ) -> Committed:
     """Return what is committed of a shard, for a process that works on it.
 
@@ -178,13 +221,16 @@ def read_committed(
         shard: The number of the shard.
         generation: The current generation.
         compatible: Earlier generations that count.
+        is_signed: Whether a segment that no key signed cannot be read either; None: where this
+            process was given keys.
 
     Raises:
         NewerFormatError: A newer release wrote a segment.
+        SignatureError: It was given keys, and this process was not.
     """
     wanted = {generation, *compatible}
     paths = [p for p in ledger_segments(store, run_id, shard) if generation_of(p) in wanted]
-    segments = read_segments(store, paths)
+    segments = read_segments(store, paths, is_signed=is_signed)
     sentences = []
     for path, reason in segments.damaged.items():
         aside = run_path(run_id, DAMAGED, path.rpartition("/")[2])

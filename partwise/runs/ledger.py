@@ -4,7 +4,6 @@ On disk a key column is named `key.<name>`, so that it never meets a column of o
 fixed and explicit: metrics are one map column, which readers see as columns of their own.
 """
 
-import io
 import re
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -21,7 +20,8 @@ from partwise.errors import NewerFormatError, RunFormatError
 from partwise.formatting import shortened, size
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact, is_bundle, is_name_below
-from partwise.runs.own_checksums import CHECKSUM, NO_CHECKSUM, check_own_checksum, fill_checksum
+from partwise.runs.own_checksums import check_own_checksum, write_sealed
+from partwise.store.signing import SigningKey
 
 FORMAT_VERSION = 2
 KEY_PREFIX = "key."
@@ -143,22 +143,17 @@ def segment_table(keys: pa.Table, rows: Sequence[LedgerRow]) -> pa.Table:
     return pa.table([*keys.columns, *ordered], names=[*names, *COLUMNS.names])
 
 
-def write_table(table: pa.Table) -> bytes:
+def write_table(table: pa.Table, purpose: str = "", key: SigningKey | None = None) -> bytes:
     """Return a table as the bytes of a Parquet file with our format version and its own checksum.
 
-    The checksum is of all bytes but itself: that of a page does not cover the page's header, nor
-    anything the footer, and one bit there can hide rows.
+    Args:
+        table: The table.
+        purpose: Which file it is, for its signature.
+        key: What signs it; None: it gets no signature.
     """
-    metadata = {
-        **(table.schema.metadata or {}),
-        b"partwise.format_version": b"%d" % FORMAT_VERSION,
-        CHECKSUM: NO_CHECKSUM,
-    }
-    sink = io.BytesIO()
-    table = table.replace_schema_metadata(metadata)
-    pq.write_table(table, sink, compression="zstd", write_page_checksum=True)
-    fill_checksum(sink)
-    return sink.getvalue()
+    version = {b"partwise.format_version": b"%d" % FORMAT_VERSION}
+    metadata = {**(table.schema.metadata or {}), **version}
+    return write_sealed(table.replace_schema_metadata(metadata), purpose, key)
 
 
 def _check_size(content: bytes, where: str) -> None:

@@ -114,6 +114,37 @@ def configured_keys() -> tuple[SigningKey, ...]:
     return (*given, *(key for key_id, key in found.items() if key_id not in ours))
 
 
+def signing_keys_text() -> str:
+    """Return the keys that this process was given as one text; "": none."""
+    return ", ".join(f"{key.key_id}:{key.secret.hex()}" for key in configured_keys())
+
+
+def replace_signing_keys(text: str) -> None:
+    """Keep keys in this process in place of all that `set_signing_keys` was given.
+
+    Raises:
+        InputError: A key is not of the form ID:KEY.
+    """
+    parse_keys(text, "the driver's signing keys")
+    with _lock:
+        _of_blocks[:] = [text]
+
+
+def given_key() -> SigningKey:
+    """Return the key that signs, in a process whose caller was given keys.
+
+    Raises:
+        SignatureError: This process has none.
+    """
+    keys = configured_keys()
+    if not keys:
+        raise SignatureError(
+            "This process was not given the signing keys of its run; resume the run when the "
+            "driver reaches all workers."
+        )
+    return keys[0]
+
+
 def is_configured() -> bool:
     """Whether keys were given, so that unsigned documents are refused.
 
@@ -202,11 +233,29 @@ def check_signed(document: bytes, purpose: str, where: str) -> None:
     Raises:
         SignatureError: It is unsigned, was altered, is another document, or of an unknown key.
     """
-    keys = configured_keys()
-    if not keys or signer(document, purpose) is not None:
-        return
     match = _SEAL.fullmatch(document)
-    signature = _SIGNATURE.fullmatch(_text(match[3])) if match else None
+    if match is None:
+        check_signature(document, purpose, None, where)
+    else:
+        check_signature(match[1], purpose, _text(match[3]), where)
+
+
+def check_signature(content: bytes, purpose: str, text: str | None, where: str) -> None:
+    """Refuse a content that no key of ours signed, where keys are configured.
+
+    Args:
+        content: What was signed.
+        purpose: Which document or file it is.
+        text: The signature; None: there is none.
+        where: Its path, for the message.
+
+    Raises:
+        SignatureError: It is unsigned, was altered, is another one, or of an unknown key.
+    """
+    keys = configured_keys()
+    if not keys or verify(content, purpose, text) is not None:
+        return
+    signature = _SIGNATURE.fullmatch(text or "")
     if signature is None:
         raise SignatureError(
             f"{where} is not signed, and this process was given signing keys; restore it from a "

@@ -46,7 +46,12 @@ def store(monkeypatch) -> FakeStore:
 
 def make_writer(store: FakeStore, **options: Any) -> SegmentWriter:
     execution: Any = SimpleNamespace(
-        store=store, run_id="run", kind="map", generation=1, options=ExecutionOptions(**options)
+        store=store,
+        run_id="run",
+        kind="map",
+        generation=1,
+        options=ExecutionOptions(**options),
+        is_signed=False,
     )
     return SegmentWriter(execution, 0, "token", KEYS)
 

@@ -1,0 +1,59 @@
+"""Workers sign what they commit, with keys that only the caller's store block has."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from partwise.blocks import ArtifactStore
+from partwise.flows import map_partitions
+from partwise.runs.contents import ledger_segments
+from partwise.runs.ledger import read_ledger, write_table
+from partwise.runs.own_checksums import SIGNATURE
+from partwise.runs.run import Run
+from partwise.store import signing
+from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE
+
+KEY = f"2026:{'b2' * 32}"
+
+
+def count(data, context):
+    return data.to_arrow()
+
+
+def table(last: int) -> pa.Table:
+    return pa.table({"key": ["a", "b", "c", "d"], "value": [1, 2, 3, last]})
+
+
+def test_workers_sign_what_they_commit_and_believe_what_they_signed(
+    cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.delenv(KEYS_VARIABLE, raising=False)
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
+    block = ArtifactStore(url=str(tmp_path / "store"), signing_keys=KEY)
+
+    def call(last: int, store: ArtifactStore | Path = block, run_id: str = "signed") -> Run:
+        return map_partitions(
+            table(last),
+            "key",
+            count,
+            run_id=run_id,
+            store=store,
+            cluster=cluster,
+            on_existing_artifacts="resume",
+        )
+
+    store = call(1).store
+    segments = ledger_segments(store, "signed")
+    assert all(SIGNATURE in store.read(path) for path in segments)
+    assert call(2).summary.kept == 3
+    # Somebody who can write the store, and has no key, takes each signature away.
+    for path in ledger_segments(store, "signed"):
+        store.write(path, write_table(read_ledger(store.read(path), path)))
+    changed = call(3)
+    assert (changed.summary.kept, changed.counts) == (0, {"DONE": 4})
+    # What the workers still have is not used for a caller without keys.
+    monkeypatch.setattr(signing, "_of_blocks", [])
+    plain = call(1, tmp_path / "other", "plain").store
+    assert not any(SIGNATURE in plain.read(path) for path in ledger_segments(plain, "plain"))
