@@ -28,7 +28,7 @@ from partwise.flows.running.parameters import (
     TrainerParameter,
     VersionParameter,
 )
-from partwise.flows.running.refusals import check_stages
+from partwise.flows.running.refusals import check_inference, check_stages
 from partwise.flows.train_models import train_models
 from partwise.flows.validate_exports import validate_exports
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
@@ -138,6 +138,8 @@ def model_pipeline(
     check_stages(exporting | compared | {"trainer": trainer, "predict": predict})
     # All stages read the version of a dataset that is the newest now.
     data, inference_data = open_data(data, store), open_data(inference_data, store)
+    no_data = isinstance(inference_data, str) and not inference_data
+    check_inference(data if no_data else inference_data, partition_by, keep_columns)
     # A flow run that is begun again goes on with its own runs.
     on_existing: OnExisting = "resume" if flow_run.run_count > 1 else on_existing_artifacts
     stages: dict[str, Any] = {
@@ -169,7 +171,6 @@ def model_pipeline(
     proved = validate_exports(
         exported.run_id, run_id=stage_run_id(run_id, "validate"), **compared, **stages
     )
-    no_data = isinstance(inference_data, str) and not inference_data
     inferred = run_inference(
         data if no_data else inference_data,
         partition_by,

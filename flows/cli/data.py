@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Annotated, Any
 
 from cyclopts import App, Parameter
+from cyclopts.validators import Number
 
 from partwise.datasets.comparison import (
     ColumnChange,
@@ -266,7 +267,7 @@ def collect_data_garbage(
     name: str = "",
     /,
     *,
-    older_than_days: float = 7.0,
+    older_than_days: Annotated[float, Parameter(validator=Number(gte=0))] = 7.0,
     dry_run: bool = False,
     store: StoreUrl = "artifacts",
     as_json: Json = False,

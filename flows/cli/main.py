@@ -33,6 +33,7 @@ from partwise.errors import (
     PartwiseError,
     RunCancelled,
     RunExistsError,
+    RunFailed,
     RunNotFoundError,
 )
 from partwise.flows.cli.exit_codes import (
@@ -247,9 +248,13 @@ def _print_error(error: BaseException, words: Sequence[str]) -> int:
             command = " ".join(["partwise", *(error.command_chain or ())])
             reason = describe_wrong_option(error) or str(error)
             message, code = f"{reason} See {command} --help.", USAGE
-        case RunCancelled() | KeyboardInterrupt():
+        case RunCancelled(run=None) | KeyboardInterrupt():
             message = in_words_of_the_shell(str(error)) or _interrupted(words)
             code = INTERRUPTED
+        case RunCancelled() | RunFailed():
+            # It quotes what functions of the user's own raised, word by word.
+            message = str(error)
+            code = INTERRUPTED if isinstance(error, RunCancelled) else FAILURE
         case PartwiseError():
             message = in_words_of_the_shell(str(error))
             code = USAGE if isinstance(error, _USAGE_ERRORS) else FAILURE

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
@@ -142,7 +143,7 @@ _GOES_WITH: dict[str, tuple[str, ...]] = {
 class ClusterOptions:
     """Which Dask cluster does the work; by default one process for each core of this machine."""
 
-    workers: int | None = None
+    workers: Annotated[int | None, Parameter(validator=Number(gte=0))] = None
     """Worker processes on this machine. Default: one for each core. With --cluster-class: so many
     of its workers."""
     gpus: str | None = None
@@ -233,8 +234,8 @@ class TrainerOptions(EvaluationOptions):
     function of your own. Given several times for several."""
     metric: str | None = None
     """What candidates, or settings that are searched, are compared by: rmse, mae, wape, smape,
-    mase, logloss, auc, or a function of (labels, predictions), package.module:function. Default:
-    rmse, or logloss for classes."""
+    mase, logloss, auc, or a function of (labels, predictions), package.module:function; where a
+    function of your own is tuned, one that it returns. Default: rmse, or logloss for classes."""
     label: str | None = None
     """The column to be predicted. Default: the one that a dataset marks as its label."""
     features: Names = ()

@@ -115,7 +115,6 @@ def in_words_of_the_shell(message: str) -> str:
         >>> in_words_of_the_shell("pass another run_id, or on_existing_artifacts='resume'.")
         'pass another --run-id, or --on-existing-artifacts resume.'
     """
-    message = re.sub(r"\bserde=(PickleSerde\(\)|'pickle'|\"pickle\")", "--pickle", message)
 
     def option(found: re.Match[str]) -> str:
         value = found["text"] or found["plain"]
@@ -145,10 +144,11 @@ def _describe_first(error: "ValidationError", flags: Mapping[str, str]) -> str:
     # For a union, pydantic puts the branches' own names between those of the fields.
     place = [str(part) for part in first["loc"] if str(part).isidentifier()]
     if not place:
-        return f"{reason}."
+        return reason if reason.endswith("?") else f"{reason}."
     value = f" (it is {first['input']!r})" if first["type"] != "missing" else ""
     option = flags.get(place[0]) or flag(place[0])
-    return f"{'.'.join([option, *place[1:]])}: {reason}{value}."
+    end = "" if reason.endswith("?") and not value else "."
+    return f"{'.'.join([option, *place[1:]])}: {reason}{value}{end}"
 
 
 def split_names(values: Iterable[str]) -> list[str]:

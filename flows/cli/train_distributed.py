@@ -26,6 +26,7 @@ from partwise.flows.cli.parsing import (
     split_names,
 )
 from partwise.flows.cli.train import Data, Pickle
+from partwise.formatting import did_you_mean
 from partwise.gangs.options import GangOptions
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class DistributedTrainerOptions:
         if self.trainer not in DISTRIBUTED_TRAINERS:
             raise InputError(
                 f"--trainer {self.trainer!r} is not known: give {', '.join(DISTRIBUTED_TRAINERS)}, "
-                "or package.module:function."
+                f"or package.module:function.{did_you_mean(self.trainer, DISTRIBUTED_TRAINERS)}"
             )
         for name in ("features", "categorical", "calendar"):
             settings[name] = tuple(split_names(getattr(self, name)))

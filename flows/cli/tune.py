@@ -1,6 +1,5 @@
 """`partwise tune`: settings of one model on all rows, by trials side by side."""
 
-import re
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -21,14 +20,12 @@ from partwise.flows.cli.options import (
 from partwise.flows.cli.parsing import (
     given_options,
     parse_condition,
-    parse_parameter,
-    parse_value,
     split_names,
 )
 from partwise.flows.cli.train import Data, Pickle
+from partwise.flows.cli.tuning_options import parse_searched
 
 STUDY = Group("Study", sort_key=1)
-_DRAWN = re.compile(r"(uniform|loguniform|randint|choice|grid)\((.*)\)")
 
 
 @Parameter(name="*", group=STUDY)
@@ -40,9 +37,6 @@ class StudyOptions:
     """What a parameter is drawn from: learning_rate=loguniform(0.01,0.3), num_leaves=randint(4,64),
     boosting=choice(gbdt,dart), or max_bin=63, a constant. Given once for each; or once, as the
     function that returns the settings of an Optuna trial: package.module:function."""
-    metric: str = ""
-    """The metric that tells better settings. Default: rmse, or logloss for classes. Of a function
-    of your own: the name of a metric that it returns."""
     direction: Literal["", "minimize", "maximize"] = ""
     """Which values are better. Default: as the name says, and else lower ones."""
     trials: int = 50
@@ -116,25 +110,9 @@ def parse_space_options(texts: Names) -> dict[str, Any] | str:
         >>> parse_space_options(("rounds=50", "num_leaves=randint(4,64)"))
         {'rounds': 50, 'num_leaves': {'kind': 'randint', 'low': 4, 'high': 64}}
     """
-    if len(texts) == 1 and "=" not in texts[0]:
+    if len(texts) == 1 and ":" in texts[0] and "=" not in texts[0]:
         return texts[0]
-    space: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        match = _DRAWN.fullmatch(value.strip())
-        if not equals or not name.strip():
-            raise InputError(f"--space {text!r} is not of the form NAME=VALUE.")
-        if match is None:
-            space |= [parse_parameter(text)]
-            continue
-        kind, values = match[1], [parse_value(each.strip()) for each in match[2].split(",")]
-        if kind in ("choice", "grid"):
-            space[name.strip()] = {"kind": kind, "values": values}
-        elif len(values) == 2:
-            space[name.strip()] = {"kind": kind, "low": values[0], "high": values[1]}
-        else:
-            raise InputError(f"--space {text!r} has to name two ends: {kind}(LOW,HIGH).")
-    return space
+    return dict(parse_searched(text, "--space") for text in texts)
 
 
 def tune(
@@ -155,13 +133,14 @@ def tune(
 
     if trainer.no_holdout:
         raise InputError("--no-holdout leaves no rows to score trials on: leave it out.")
-    built = trainer.build()
+    built = trainer.build(is_tuned=True)
     # Of a trainer alone it is its own, and here it is that of all trials.
     holdout = {} if isinstance(built, str) else {"holdout": built.holdout}
     arguments = {
         "data": files.of(data),
         "trainer": built,
         **study.arguments(),
+        **given_options({"metric": trainer.metric}),
         **holdout,
         "serde": pickle_serde(pickle),
         **rows.arguments(),

@@ -16,6 +16,7 @@ from partwise.flows.cli.parsing import (
     parse_value,
     split_values,
 )
+from partwise.formatting import did_you_mean
 
 if TYPE_CHECKING:
     from partwise.evaluation import Evaluation
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from partwise.trainers.tuned import Tuned
 
 TUNING = Group("Tuning", sort_key=0)
-_CALL = re.compile(r"(?P<kind>uniform|loguniform|randint|choice|grid)\((?P<values>.*)\)")
+_KINDS = ("uniform", "loguniform", "randint", "choice", "grid")
+_CALL = re.compile(rf"(?P<kind>{'|'.join(_KINDS)})\((?P<values>.*)\)")
 
 Tune = Annotated[
     tuple[str, ...],
@@ -147,26 +149,37 @@ def parse_tune(texts: Sequence[str]) -> Any:
 
     if len(texts) == 1 and "=" not in texts[0] and ":" in texts[0]:
         return texts[0]
-    return parse_space(dict(map(_parse_one, texts)))
+    return parse_space(dict(parse_searched(text, "--tune") for text in texts))
 
 
-def _parse_one(text: str) -> tuple[str, Any]:
+def parse_searched(text: str, option: str) -> tuple[str, Any]:
+    """Return the name of a parameter, and a value or what it is drawn from, as a document has it.
+
+    Args:
+        text: What was typed.
+        option: Behind which option, for the error.
+
+    Raises:
+        InputError: It cannot be read.
+    """
     name, equals, value = (part.strip() for part in text.partition("="))
     if not equals or not name or not value:
         raise InputError(
-            f"--tune {text!r} is not of the form name=values, such as "
+            f"{option} {text!r} is not of the form name=values, such as "
             "'learning_rate=loguniform(0.01, 0.3)'."
         )
     call = _CALL.fullmatch(value)
     if call is None:
         if "(" in value:
+            word = value.partition("(")[0].strip()
             raise InputError(
-                f"--tune {text!r}: give uniform, loguniform, randint, choice or grid, or a value."
+                f"{option} {text!r}: give {', '.join(_KINDS[:-1])} or {_KINDS[-1]}, or a value."
+                f"{did_you_mean(word, _KINDS)}"
             )
         return name, parse_value(value)
     values = [parse_value(each) for each in split_values(call["values"])]
     if call["kind"] in ("choice", "grid"):
         return name, {"kind": call["kind"], "values": values}
     if len(values) != 2:
-        raise InputError(f"--tune {text!r}: {call['kind']} has a low and a high end.")
+        raise InputError(f"{option} {text!r}: {call['kind']} has a low and a high end.")
     return name, {"kind": call["kind"], "low": values[0], "high": values[1]}

@@ -79,6 +79,8 @@ def set_cluster_size(
         ClusterError: It did not come to so many workers in time; says to how many it was brought
             back.
     """
+    if n < 0:
+        raise InputError(f"A cluster cannot have {n} workers: give a number from 0.")
     if command and PLACE not in command:
         raise InputError(
             f"The command {command!r} does not say how many workers: write {PLACE} in the place of "

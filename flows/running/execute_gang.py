@@ -32,6 +32,7 @@ from partwise.gangs.errors import GangFailed
 from partwise.gangs.ledger import commit_ranks
 from partwise.gangs.placement import Placement
 from partwise.gangs.plan import GangPlan
+from partwise.gangs.resume_point import resume_point
 from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, StagedWork
 from partwise.outcomes import CANCELLED, RunStatus, Stop
@@ -65,6 +66,9 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
         if settled := settle_if_done(claim, plan.intent, clock):
             return settled
+        # What an attempt will go on from is refused here where it is not there.
+        earlier = claim.resumable_generations(plan.intent)
+        resume_point(opened_store, identity.run_id, earlier, plan.resume_from)
         token = execution_token(claim.next_generation, secrets.token_hex(4))
         directory = stack.enter_context(run_scratch()) / "shared"
         directory.mkdir()

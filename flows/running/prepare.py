@@ -38,6 +38,7 @@ from partwise.tables.column_names import columns_there
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
 from partwise.tables.parquet_types import check_writable
 from partwise.trainers import Best, Tuned, default_predict, libraries_of, resolve_trainer
+from partwise.trainers.resolving import check_takes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,13 +183,14 @@ def checked_trainer(
         has_packages: Whether the run has packages of its own.
 
     Raises:
-        FunctionError: The name of a function leads nowhere.
+        FunctionError: The name of a function leads nowhere, or it takes other arguments.
         ColumnError: It needs a column that the rows lack.
         InputError: A setting of it, or a library that is not installed.
     """
     function: Any = resolve_trainer(trainer)
     if isinstance(function, Best | Tuned):
         function = function.resolved()
+    check_takes(function, "data", "context")
     check_libraries(function, has_packages=has_packages)
     if hasattr(function, "check"):
         function.check(schema, key_columns=tuple(key_columns))
@@ -230,7 +232,9 @@ def prepare_mapping(
     request = replace(request, params=given_params(request.params))
     names, keys = keys_of(source, partition_by)
     check_output(output, [source.schema.field(name) for name in names])
-    work = MapWork(function=resolve_trainer(function), key_columns=tuple(names))
+    resolved = resolve_trainer(function)
+    check_takes(resolved, "data", "context")
+    work = MapWork(function=resolved, key_columns=tuple(names))
     arguments = {
         "partition_by": names,
         "function": function,
@@ -285,6 +289,8 @@ def prepare_inference(
     chosen_serde = resolve_serde(serde)
     request = replace(request, params=given_params(request.params))
     given = _names(partition_by)
+    predicts = resolve_trainer(predict) if predict else default_predict
+    check_takes(predicts, "data", "model", "context")
     check_training_run(training)
     check_kept(keep_columns, source.schema)
     one = has_one_model(training)
@@ -303,7 +309,7 @@ def prepare_inference(
         check_trained_keys(training, names, keys)
         models = trained_models(training, reader)
     work = InferWork(
-        predict=resolve_trainer(predict) if predict else default_predict,
+        predict=predicts,
         serde=reader,
         training_run_id=training.run_id,
         on_missing_model=on_missing_model,

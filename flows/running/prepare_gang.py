@@ -19,6 +19,7 @@ from partwise.models.serdes import ModelSerde, resolve_serde
 from partwise.runs.claim import Identity
 from partwise.sources.descriptions import Source, SourceDescription
 from partwise.trainers import resolve_trainer
+from partwise.trainers.resolving import check_takes
 
 TRAIN = "train"
 """The gang's name for the rows trained on."""
@@ -57,6 +58,7 @@ def prepare_gang(
     """
     chosen_serde = resolve_serde(serde)
     function = resolve_trainer(trainer)
+    check_takes(function, "context")
     sources = gang_sources(source, eval_sources, function)
     about = {name: each.description() for name, each in eval_sources.items()}
     arguments: dict[str, Any] = {
@@ -111,6 +113,8 @@ def gang_sources(
     if hasattr(function, "check"):
         for each in sources.values():
             function.check(each.schema, key_columns=())
+    if hasattr(function, "check_sources"):
+        function.check_sources(list(sources))
     return {name: narrowed_for(each, function, name) for name, each in sources.items()}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from distributed import Client
+from pydantic import ValidationError
 
 from partwise.engine.scaling import ClusterWorker
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
@@ -146,17 +147,30 @@ def prepare_script(
         seed=0,
         on_existing=call.on_existing_artifacts,
         place=partial(_place, call),
-        options=GangOptions(
-            time_limit_s=call.max_run_duration_s,
-            grace_s=call.grace_s,
-            join_timeout_s=call.join_timeout_s,
-            max_restarts=call.max_restarts,
-        ),
+        options=_options(call),
         check_workers=_check_of(call),
         resume_from=_resume_from(call.resume_from),
         buckets=tuple(each.store.url for each in found.values() if isinstance(each, StoredFiles)),
         shares_gpus=True,
     )
+
+
+def _options(call: ScriptCall) -> GangOptions:
+    names = {"time_limit_s": "max_run_duration_s"}
+    try:
+        return GangOptions(
+            time_limit_s=call.max_run_duration_s,
+            grace_s=call.grace_s,
+            join_timeout_s=call.join_timeout_s,
+            max_restarts=call.max_restarts,
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = str(first["loc"][0])
+        raise InputError(
+            f"{names.get(name, name)} is {first['input']}: {first['msg'][0].lower()}"
+            f"{first['msg'][1:]}."
+        ) from error
 
 
 def check_call(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
@@ -166,8 +180,12 @@ def check_call(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
         InputError: It does.
     """
     if bool(call.entry_script) == bool(call.command):
-        both = "both" if call.command else "neither"
-        raise InputError(f"entry_script and command: give one of them; {both} is given.")
+        both = "both are" if call.command else "neither is"
+        raise InputError(f"entry_script and command: give one of them; {both} given.")
+    for what in ("node_count", "process_count_per_node"):
+        if (number := getattr(call, what)) < 1:
+            raise InputError(f"{what} is {number}: give a number from 1.")
+    _options(call)
     if call.command and (call.params or call.arguments):
         raise InputError("params and arguments go with entry_script: a command has its own words.")
     check_globs(call.outputs)

@@ -313,5 +313,6 @@ def _check_settings(trainer: Callable[..., Any], settings: Mapping[str, Any]) ->
     if not isinstance(trainer, BoostingTrainer):
         return
     names = {name: value for name, value in settings.items() if name != "rounds"}
+    trainer.check_settings(list(settings))
     own = {"objective": trainer.DEFAULT_OBJECTIVE, **trainer._native_names(trainer.params)}
     trainer._task({**own, **trainer._native_names(names)})

@@ -4,7 +4,7 @@ Flows refuse all of it as well, by the same functions. Here it takes a third of 
 nothing in this module knows Prefect or Dask.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from partwise.datasets.dataset import resolve_references
@@ -23,9 +23,11 @@ from partwise.sources.descriptions import Source
 from partwise.sources.opening import OpenedData, open_source
 from partwise.store.store import Store
 from partwise.trainers import Best, Tuned, libraries_of, resolve_trainer
+from partwise.trainers.resolving import check_takes
 
-_FUNCTIONS = ("function", "predict", "inputs")
-"""Arguments that may be the name of a function."""
+_OF_MODEL = ("data", "model", "context")
+_FUNCTIONS = {"function": ("data", "context"), "predict": _OF_MODEL, "inputs": _OF_MODEL}
+"""Arguments that may be the name of a function, and what this is called with."""
 _BLOCKS = ("artifact-store/", "file-source/", "sql-source/")
 """Names of what only a Prefect server knows begin so."""
 _BY_PARTITION = ("train_models", "model_pipeline")
@@ -56,10 +58,13 @@ def check_call(flow: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     else:
         check_functions(arguments)
     data = arguments.get("data")
-    if not data or (isinstance(data, list) and any(map(_names_block, data))):
+    if not data or _is_of_server(data):
         return arguments  # the rows of an earlier run, or a block
     found = resolve_references(data, lambda: Store.parse(arguments["store"]))
     opened = OpenedData.of(data, found)
+    if flow == "model_pipeline" and not _is_of_server(used := arguments["inference_data"]):
+        used = resolve_references(used, lambda: Store.parse(arguments["store"])) or opened
+        check_inference(used, arguments["partition_by"], arguments["keep_columns"])
     columns, condition = arguments["columns"] or None, arguments["filter"] or None
     source = open_source(opened, columns=columns, filter=condition)
     _check_rows(flow, arguments, source, opened_store)
@@ -72,10 +77,10 @@ def check_functions(arguments: Mapping[str, Any]) -> None:
     Raises:
         FunctionError: With the name in its message.
     """
-    for name in _FUNCTIONS:
+    for name, given in _FUNCTIONS.items():
         # Files that a function reads are named so as well.
         if isinstance(value := arguments.get(name), str) and ":" in value:
-            resolve_trainer(value)
+            check_takes(resolve_trainer(value), *given)
     if exporter := arguments.get("exporter"):
         from partwise.exports.choice import resolve_exporter
 
@@ -103,8 +108,32 @@ def check_stages(arguments: Mapping[str, Any]) -> None:
     check_formats(arguments["format"], libraries_of(kind), arguments["options"])
 
 
+def check_inference(
+    data: Any, partition_by: str | Sequence[str], keep_columns: Sequence[str] | None
+) -> None:
+    """Refuse of a pipeline the rows of its last stage, once all models are trained and exported.
+
+    Args:
+        data: The rows.
+        partition_by: The key columns.
+        keep_columns: What is kept of the rows.
+
+    Raises:
+        SourceError: They cannot be read.
+        ColumnError: A column is missing.
+    """
+    source = open_source(data)
+    keys_of(source, partition_by)
+    check_kept(keep_columns or (), source.schema)
+
+
 def _names_block(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(_BLOCKS)
+
+
+def _is_of_server(data: Any) -> bool:
+    """Whether only a Prefect server knows which rows these are."""
+    return any(map(_names_block, data if isinstance(data, list) else [data]))
 
 
 def _check_runs(flow: str, arguments: Mapping[str, Any], store: Store) -> None:
@@ -131,7 +160,7 @@ def _check_rows(
             if not has_one_model(training):
                 check_trained_keys(training, names, keys)
     if flow != "model_pipeline":
-        # There these are columns of other rows.
+        # There these are columns of the rows of another stage.
         check_kept(arguments.get("keep_columns") or (), source.schema)
     trainer: Any = arguments.get("trainer")
     if flow in _BY_PARTITION and not _names_portfolio(trainer):

@@ -40,7 +40,7 @@ from partwise.sources.opening import open_source
 from partwise.store.lease import Lease
 from partwise.store.seen import Seen, remember
 from partwise.store.store import Store
-from partwise.tables.column_names import names_in_words
+from partwise.tables.column_names import columns_there
 from partwise.tables.filters import Filter
 from partwise.tables.roles import ROLE_KEY
 from partwise.tables.schemas import cast_batch
@@ -183,8 +183,8 @@ def _check_marks(schema: pa.Schema, exclude: Sequence[str], label: Sequence[str]
         for column in names:
             if column not in schema.names:
                 raise ColumnError(
-                    f"{what} names column {column!r}, which the source does not have: its columns "
-                    f"are {names_in_words(schema.names)}."
+                    f"{what} names column {column!r}, which the source does not have: "
+                    f"{columns_there(schema.names, column, begin='its columns are')}"
                 )
             if list(names).count(column) > 1:
                 raise ColumnError(f"{what} names column {column!r} twice: name it once.")

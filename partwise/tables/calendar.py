@@ -152,7 +152,11 @@ def with_calendar(rows: pa.Table, names: Iterable[str]) -> pa.Table:
 
 def calendar_schema(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:
     """Return the schema of `with_calendar`."""
-    return with_calendar(schema.empty_table(), names).schema
+    for name in names:
+        # Of a schema alone: for its first array, pyarrow imports pandas.
+        if name not in schema.names and (source := _source(name, schema)) is not None:
+            schema = schema.append(pa.field(name, source.kind))
+    return schema
 
 
 def why_not_made(names: Iterable[str], schema: pa.Schema) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
+from collections.abc import Iterable, Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -168,13 +168,20 @@ class DistributedBoosting(BoostingSettings):
             calendar=self.calendar,
         )
 
-    def _eval_names(self, context: RankContext) -> list[str]:
-        """Return the names of the eval sets, the one that early stopping looks at last.
+    def check_sources(self, sources: Sequence[str]) -> None:
+        """Refuse early stopping where it is not clear which eval set it looks at.
+
+        Args:
+            sources: The names of what is trained on and of the eval sets.
 
         Raises:
-            InputError: It is not clear which one that is.
+            InputError: There is none, or there are several.
         """
-        names = [name for name in context.sources if name != TRAIN]
+        self._eval_names(sources)
+
+    def _eval_names(self, sources: Iterable[str]) -> list[str]:
+        """Return the names of the eval sets, the one that early stopping looks at last."""
+        names = [name for name in sources if name != TRAIN]
         if self.early_stopping_rounds is None:
             return names
         stopping = self.stopping_set or (names[0] if len(names) == 1 else "")

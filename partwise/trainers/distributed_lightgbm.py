@@ -144,7 +144,7 @@ class DistributedLightGBM(DistributedBoosting):
 
         share = context.share(TRAIN, group=self.group)
         self.check(share.schema)
-        eval_names = self._eval_names(context)
+        eval_names = self._eval_names(context.sources)
         label = self._label_of(share.schema)
         rows = self._read(share)
         total = self._check_rows(context, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping  # noqa: TC003 (pydantic reads these)
+from collections.abc import Callable, Iterator, Mapping, Sequence  # noqa: TC003 (pydantic reads them)
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -35,8 +35,11 @@ from partwise.trainers.xgboost import (
     xgboost_names,
 )
 from partwise.trainers.xgboost_batches import FeatureTables, xgboost_batches
+from partwise.trainers.xgboost_parameters import check_parameters
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from partwise.connector.rank_context import RankContext, Share
 
 _SILENCE_S = 86_400
@@ -123,6 +126,19 @@ class DistributedXGBoost(DistributedBoosting):
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return xgboost_names(params)
 
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data; parameters that XGBoost does not use too."""
+        super().check(schema, empty_columns, key_columns)
+        params = {"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)}
+        # Where it is missing, classes are counted when the rows are known.
+        missing = {"num_class": 2} if self.task == "multiclass" else {}
+        check_parameters({**missing, **params})
+
     def __call__(self, context: RankContext) -> Result | None:
         """Train as one rank of a gang, each of which has to call it.
 
@@ -140,7 +156,7 @@ class DistributedXGBoost(DistributedBoosting):
         """
         share = context.share(TRAIN, group=self.group)
         self.check(share.schema)
-        sets = self._eval_names(context)
+        sets = self._eval_names(context.sources)
         label = self._label_of(share.schema)
         rows = self._read(share)
         total = self._count(context, rows, TRAIN)

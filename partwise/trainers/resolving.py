@@ -1,6 +1,7 @@
 """Functions and trainers by name: "package.module:function"."""
 
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable
@@ -47,6 +48,29 @@ def resolve_trainer(trainer: str | Callable[..., Any]) -> Callable[..., Any]:
         )
     function: Callable[..., Any] = found
     return function
+
+
+def check_takes(function: Callable[..., Any], *arguments: str) -> None:
+    """Refuse a function that cannot be called with so many arguments in their order.
+
+    Args:
+        function: What is to be called.
+        arguments: What it is given, as the documentation calls it.
+
+    Raises:
+        FunctionError: With its own arguments in its message.
+    """
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of what is written in C, it may be unknown
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise FunctionError(
+            f"The function {name}{signature} cannot be called with ({', '.join(arguments)})."
+        ) from None
 
 
 def import_named(name: str, module_name: str, function: str) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -10,6 +12,7 @@ from pydantic import ConfigDict, Field, JsonValue
 
 from partwise.errors import InputError
 from partwise.evaluation.metrics import Task
+from partwise.formatting import did_you_mean
 from partwise.models.plain_models import Design, ForestModel, LinearModel
 from partwise.outcomes import Skip
 from partwise.tables.calendar import with_calendar
@@ -18,7 +21,7 @@ from partwise.trainers.naive import PlainTrainer, PreparedPlain
 from partwise.trainers.scored import TabularTrainer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from types import ModuleType
 
 
@@ -52,6 +55,40 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
     def task(self) -> Task:
         """What is predicted."""
         return self.predicts
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data; parameters that the estimator lacks too.
+
+        See `Trainer.check`.
+        """
+        super().check(schema, empty_columns, key_columns)
+        self.check_settings(self.params)
+
+    def check_settings(self, names: Collection[str]) -> None:
+        """Refuse parameters that the estimator does not have.
+
+        Raises:
+            InputError: With the nearest name.
+        """
+        if not names:
+            return  # scikit-learn takes a second to import
+        estimator = self._estimator()
+        known = inspect.signature(estimator).parameters
+        if unknown := [name for name in names if name not in known]:
+            hints = "".join(did_you_mean(name, known) for name in unknown[:3])
+            raise InputError(
+                f"scikit-learn's {estimator.__name__} has no parameter "
+                f"{', '.join(map(repr, unknown))}.{hints}"
+            )
+
+    @abstractmethod
+    def _estimator(self) -> type[Any]:
+        """The class of scikit-learn that is trained."""
 
     def _params(self, rows: PreparedPlain, settings: Mapping[str, Any]) -> dict[str, Any]:
         of_partition = {k: v for k, v in rows.context.params.items() if v is not None}
@@ -95,6 +132,12 @@ class Linear(_ScikitLearnTrainer):
         default="linear", title="Kind", description="Tells trainers apart in a document."
     )
 
+    def _estimator(self) -> type[Any]:
+        models = _scikit_learn("linear_model")
+        is_number = self.predicts == "regression"
+        found: type[Any] = models.Ridge if is_number else models.LogisticRegression
+        return found
+
     def _fit(
         self,
         rows: PreparedPlain,
@@ -104,7 +147,6 @@ class Linear(_ScikitLearnTrainer):
     ) -> LinearModel | Skip:
         if (skip := self._enough(train)) is not None:
             return skip
-        linear_model = _scikit_learn("linear_model")
         design = self._design(rows, train, one_hot=True)
         matrix, labels = design.matrix(rows.table.filter(pa.array(train))), rows.labels[train]
         means, scales = matrix.mean(axis=0), matrix.std(axis=0)
@@ -112,13 +154,13 @@ class Linear(_ScikitLearnTrainer):
         scaled = (matrix - means) / scales
         params = self._params(rows, settings)
         if self.predicts == "regression":
-            fitted = linear_model.Ridge(**params).fit(scaled, labels)
+            fitted = self._estimator()(**params).fit(scaled, labels)
             weights, intercepts = fitted.coef_[:, None], np.array([fitted.intercept_])
         else:
             n_classes = 2 if self.predicts == "binary" else int(rows.labels.max()) + 1
             if len(np.unique(labels)) < 2:
                 return Skip("one class only among the rows to train on")
-            fitted = linear_model.LogisticRegression(**params).fit(scaled, labels.astype(np.int64))
+            fitted = self._estimator()(**params).fit(scaled, labels.astype(np.int64))
             weights, intercepts = _of_classes(fitted, n_classes, self.predicts)
         weights = weights / scales[:, None]
         return LinearModel(
@@ -163,6 +205,15 @@ class RandomForest(_ScikitLearnTrainer):
         default="random_forest", title="Kind", description="Tells trainers apart in a document."
     )
 
+    def _estimator(self) -> type[Any]:
+        ensemble = _scikit_learn("ensemble")
+        found: type[Any] = (
+            ensemble.RandomForestRegressor
+            if self.predicts == "regression"
+            else ensemble.RandomForestClassifier
+        )
+        return found
+
     def _fit(
         self,
         rows: PreparedPlain,
@@ -172,7 +223,6 @@ class RandomForest(_ScikitLearnTrainer):
     ) -> ForestModel | Skip:
         if (skip := self._enough(train)) is not None:
             return skip
-        ensemble = _scikit_learn("ensemble")
         design = self._design(rows, train, one_hot=False)
         matrix = design.matrix(rows.table.filter(pa.array(train))).astype(np.float32)
         params = {
@@ -182,10 +232,10 @@ class RandomForest(_ScikitLearnTrainer):
         }
         labels = rows.labels[train]
         if self.predicts == "regression":
-            fitted = ensemble.RandomForestRegressor(**params).fit(matrix, labels)
+            fitted = self._estimator()(**params).fit(matrix, labels)
             return _forest(fitted, design, np.arange(1), 1, is_binary=False)
         n_classes = 2 if self.predicts == "binary" else int(rows.labels.max()) + 1
-        fitted = ensemble.RandomForestClassifier(**params).fit(matrix, labels.astype(np.int64))
+        fitted = self._estimator()(**params).fit(matrix, labels.astype(np.int64))
         is_binary = self.predicts == "binary"
         return _forest(fitted, design, fitted.classes_, n_classes, is_binary=is_binary)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -26,6 +26,7 @@ from partwise.tables.features import (
 )
 from partwise.trainers.boosting import BoostingTrainer, LabelledRows, TrainingData
 from partwise.trainers.candidate import Fit, Watch
+from partwise.trainers.xgboost_parameters import check_parameters
 
 if TYPE_CHECKING:
     import numpy as np
@@ -85,6 +86,29 @@ class XGBoostTrainer(BoostingTrainer):
         "nthread": "threads of the trainer",
         "n_jobs": "threads of the trainer",
     }
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data; parameters that XGBoost does not use too.
+
+        XGBoost itself passes over a misspelled parameter. See `Trainer.check`.
+        """
+        super().check(schema, empty_columns, key_columns)
+        check_parameters(self._all_params())
+
+    def check_settings(self, names: Collection[str]) -> None:
+        """Refuse names that no trial can set; see `BoostingSettings.check_settings`."""
+        super().check_settings(names)
+        # Another booster or objective has other parameters.
+        if not {"booster", "objective"} & {*names}:
+            check_parameters(self._all_params(), [name for name in names if name != "rounds"])
+
+    def _all_params(self) -> dict[str, Any]:
+        return {"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)}
 
     def _task(self, params: Mapping[str, Any]) -> Task:
         if isinstance(params.get("quantile_alpha"), list):

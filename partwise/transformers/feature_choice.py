@@ -3,6 +3,7 @@
 from typing import Any
 
 from partwise.errors import OpsetError, UnknownFeatureError, UnknownModelTypeError
+from partwise.formatting import did_you_mean
 from partwise.tables.column_names import names_in_words
 from partwise.transformers.architectures import ARCHITECTURES, Architecture
 from partwise.transformers.features import feature_of
@@ -24,6 +25,7 @@ def architecture_of(model_type: str) -> Architecture:
         raise UnknownModelTypeError(
             f"The model type {model_type!r} is not in the table of architectures; there are "
             f"{', '.join(ARCHITECTURES)}. For one of your own, pass an OnnxConfig."
+            f"{did_you_mean(model_type, ARCHITECTURES)}"
         )
     return found
 

@@ -260,7 +260,7 @@ REFUSED = [
     ({"entry_script": "nowhere.py"}, "no script 'nowhere.py' in .*; the scripts that are: main.py"),
     ({"entry_script": "../main.py"}, "'../main.py' is not in the source directory"),
     ({"entry_script": "", "command": ""}, "give one of them; neither is given"),
-    ({"command": "true"}, "give one of them; both is given"),
+    ({"command": "true"}, "give one of them; both are given"),
     ({"source_directory": "/nowhere"}, "there is no such folder"),
     ({"inputs": {"rows": "/nowhere/x.csv"}}, "The input 'rows', /nowhere/x.csv, is not there"),
     ({"inputs": {"rows": "run://nobody/0/x"}}, "There is no run 'nobody'"),

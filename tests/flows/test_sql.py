@@ -399,7 +399,7 @@ def test_the_command_line_takes_blocks(blocks, tmp_path, monkeypatch, capsys, wr
     monkeypatch.chdir(tmp_path)
     pq.write_table(sales(["a"]), "rows.parquet")
     data = wrong if "source" in wrong else "rows.parquet"
-    words = ["map", data, "-p", "store", "--function", "json:loads", "--workers", "1"]
+    words = ["map", data, "-p", "store", "--function", "operator:add", "--workers", "1"]
 
     code = main([*words, "--output", wrong if "table" in wrong else ""])
 

@@ -60,7 +60,7 @@ def test_the_type_decides_by_its_nearest_ancestor():
 )
 def test_a_type_without_native_format_is_refused_with_the_ways_out(model):
     kind = f"{type(model).__module__}.{type(model).__qualname__}"
-    with pytest.raises(SerdeError, match=rf"{kind}: pass serde=PickleSerde\(\) or your own .*or"):
+    with pytest.raises(SerdeError, match=rf"{kind}: pass .*\(--pickle on .*\) or your own .*or"):
         serde_for(model)
 
 

@@ -11,7 +11,7 @@ from partwise.errors import SerdeError
 from partwise.models.serdes.keras import KerasSerde
 from partwise.models.serdes.lightgbm import LightGBMSerde
 from partwise.models.serdes.onnx import OnnxSerde
-from partwise.models.serdes.pickle import PickleSerde
+from partwise.models.serdes.pickle import BY_PICKLE, PickleSerde
 from partwise.models.serdes.plain import PlainSerde
 from partwise.models.serdes.protocol import ModelSerde
 from partwise.models.serdes.torch import TorchSerde
@@ -96,8 +96,8 @@ def serde_for(model: Any) -> ModelSerde:
         kind = type(model)
         raise SerdeError(
             f"There is no native format for a model of type {kind.__module__}.{kind.__qualname__}: "
-            "pass serde=PickleSerde() or your own ModelSerde, or return a model of LightGBM, "
-            "XGBoost, PyTorch or Keras."
+            f"{BY_PICKLE} or your own ModelSerde, or return a model of LightGBM, XGBoost, "
+            "PyTorch or Keras."
         )
     return SERDES[name]()
 
@@ -147,7 +147,7 @@ def serde_by_name(name: str, given: ModelSerde | None) -> ModelSerde:
         raise SerdeError(
             f"The model is of the format {name!r}, and {passed}. To read it runs the code in it: "
             f"if you trust where it comes from, pass serde={SERDES[name].__name__}() (by name: "
-            f"{name!r})."
+            f"{name!r}{', --pickle on the command line' * (name == 'pickle')})."
         )
     raise SerdeError(
         f"The model was written by the serde {name[:80]!r}, and {passed}: pass an object of that "

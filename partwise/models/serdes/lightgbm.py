@@ -7,6 +7,7 @@ from typing import Any
 
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
+from partwise.models.serdes.pickle import BY_PICKLE
 
 _NAMES = re.compile(rb"^(\[categorical_feature: )name:.*\]$", re.MULTILINE)
 """The parameter as names, which LightGBM (4.7) writes into a model but cannot read back.
@@ -40,7 +41,7 @@ class LightGBMSerde:
             raise SerdeError(
                 f"LightGBMSerde cannot bring back a {type(model).__module__}."
                 f"{type(model).__name__}: return a Booster (a wrapper has it as model.booster_), "
-                "or pass serde=PickleSerde() or your own ModelSerde."
+                f"or {BY_PICKLE} or your own ModelSerde."
             )
         model.save_model(file_path)
         path = Path(file_path)

@@ -9,6 +9,9 @@ import cloudpickle
 
 from partwise.models.serdes.damage import readable
 
+BY_PICKLE = "pass serde=PickleSerde() (--pickle on the command line)"
+"""What to do with a model of any kind, in both words: a partition's error is read by both."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PickleSerde:

@@ -6,6 +6,7 @@ from typing import Any
 
 from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
+from partwise.models.serdes.pickle import BY_PICKLE
 
 _WRAPPER_ATTRIBUTE = "partwise_wrapper"
 _WRAPPERS = ("XGBClassifier", "XGBRegressor", "XGBRanker", "XGBRFClassifier", "XGBRFRegressor")
@@ -78,7 +79,7 @@ def _wrapper_name(model: Any) -> str:
         return name
     raise SerdeError(
         f"XGBoostSerde cannot bring back a {type(model).__module__}.{name}: return a Booster or one"
-        f" of {', '.join(_WRAPPERS)}, or pass serde=PickleSerde() or your own ModelSerde."
+        f" of {', '.join(_WRAPPERS)}, or {BY_PICKLE} or your own ModelSerde."
     )
 
 
@@ -86,7 +87,7 @@ def _wrapper_params(model: Any) -> dict[str, Any]:
     if callable(model.objective):
         raise SerdeError(
             "XGBoostSerde cannot keep the objective of this wrapper, which is a function: return "
-            "model.get_booster(), or pass serde=PickleSerde()."
+            f"model.get_booster(), or {BY_PICKLE}."
         )
     params = {}
     for name, value in model.get_params().items():

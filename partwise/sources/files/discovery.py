@@ -304,7 +304,8 @@ def find_files(
             if file_format is None:
                 raise SourceError(
                     f"The format of file {shown!r} cannot be determined from its name: it must end "
-                    f"in one of {', '.join(_SUFFIXES)}; else say it with Files(..., format=...)."
+                    f"in one of {', '.join(_SUFFIXES)}; else say it with "
+                    "--file-format, or in Python Files(..., format=...)."
                 )
             real = os.path.realpath(name) if filesystem is None else shown
             if real in seen:

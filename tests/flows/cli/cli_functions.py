@@ -19,7 +19,7 @@ def mean(data, context):
 
 
 def fail(data, context):
-    raise RuntimeError("none of them")
+    raise RuntimeError("none of them without run_id='own'")
 
 
 def add(data, model, context):

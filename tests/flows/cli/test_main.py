@@ -330,7 +330,9 @@ def test_a_run_without_success_ends_with_1(sales, tmp_path, functions, address) 
     ended = partwise(*words, "--run-id", "bad", "--max-retries", "0", *address)
     assert ended.code == 1
     assert ended.error.startswith("The run 'bad' ended with FAILURE: 8 partitions (8 FAILED).")
-    assert "8 x RuntimeError: none of them" in ended.out
+    # A function's own words are repeated as they are.
+    for told in (ended.error, ended.out):
+        assert "8 x RuntimeError: none of them without run_id='own'" in told
     assert "s0; s1; s2 and 5 more" in ended.out
     stopped = partwise(*words, "--run-id", "budget", "--fail-fast", *address)
     assert stopped.code == 1

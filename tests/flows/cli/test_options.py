@@ -391,8 +391,8 @@ def test_a_key_of_another_class_is_refused(key_class, text) -> None:
 
 
 def test_a_hint_is_in_the_words_of_the_shell() -> None:
-    said = in_words_of_the_shell("pass training_run_id='a', null_keys=drop or serde='pickle'.")
-    assert said == "pass --training-run-id a, --null-keys drop or --pickle."
+    said = in_words_of_the_shell("pass training_run_id='a', null_keys=drop or n_shards.")
+    assert said == "pass --training-run-id a, --null-keys drop or --n-shards."
     # A call in Python, a quoted name and a path are left as they are.
     for text in ("map_partitions(data, run_id='m')", "the column 'run_id'", "lies in /run_id/x"):
         assert in_words_of_the_shell(text) == text

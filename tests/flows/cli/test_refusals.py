@@ -20,6 +20,10 @@ def fit(data, context):
     return len(data.to_arrow())
 
 
+def predict(data, model):
+    return model
+
+
 def exporter():
     return "no exporter"
 """
@@ -27,16 +31,18 @@ CODE = """
 import contextlib, io, json, sys
 from partwise.flows.cli.main import main
 
-ended = []
+ended, imported = [], []
+heavy = {"prefect", "distributed", "dask", "lightgbm", "xgboost", "pandas", "torch"}
 for words in json.loads(sys.stdin.read()):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stderr(err), contextlib.redirect_stdout(out):
         code = main(words)
     ended.append([code, err.getvalue()])
-heavy = {"prefect", "distributed", "dask", "lightgbm", "xgboost", "pandas", "torch"}
-json.dump([ended, sorted(heavy & set(sys.modules))], sys.stdout)
+    imported.append(sorted(heavy & set(sys.modules)))
+json.dump([ended, imported], sys.stdout)
 """
 TRAIN = ("train", "sales.parquet", "-p", "store", "--trainer", "lightgbm", "--label", "sales")
+FIT = (*TRAIN, "--features", "price")
 INFER = ("infer", "sales.parquet", "-p", "store")
 REFUSED = [
     ((*TRAIN[:-1], "sals"), "The label 'sals' is missing; .* Did you mean 'sales'"),
@@ -63,6 +69,7 @@ REFUSED = [
         "Did you mean 'rmse'",
     ),
     ((*TRAIN[:5], "mine:fitt"), "fitt"),
+    ((*TRAIN[:5], "mine:exporter"), r"exporter\(\) cannot be called with \(data, context\)"),
     (TRAIN[:4], "--trainer is missing. See partwise train --help"),
     (TRAIN[:5], "--trainer needs a value. See"),
     ((*TRAIN[:4], "--trianer", "lightgbm"), "Unknown option: --trianer. Did you mean --trainer"),
@@ -81,19 +88,97 @@ REFUSED = [
     ),
     (("pipeline", *TRAIN[1:], "--predict", "mine:fits"), "fits"),
     (("validate", "exports"), "There is no run 'exports' .*export"),
+    # Each other option wrong once.
+    (("train", "mine.py", *TRAIN[2:]), "--file-format, or in Python Files"),
+    (("train", "bad.csv", *TRAIN[2:]), "'.*bad.csv' cannot be read as csv: .*line 2"),
+    (("train", "dataset://sales@9", *TRAIN[2:]), "has no version 9; it has 1"),
+    ((*FIT, "--where", "day ~ 3"), "--where 'day ~ 3' is not of the form"),
+    ((*FIT, "--calendar", "day"), "calendar column 'day' is int64: cast it to a date"),
+    ((*FIT, "--rounds", "-3"), "--rounds: .* greater than or equal to 1"),
+    ((*FIT, "--holdout-by-time", "dya"), "Did you mean 'day'"),
+    ((*FIT, "--holdout-by-time", "day", "--holdout-start", "soon"), "'soon' is not an ISO 8601"),
+    ((*FIT, "--backtest-time", "day", "--backtest-horizon", "3X"), "'3X' is no length of time"),
+    ((*FIT, "--folds", "1"), "--folds: .*greater than or equal to 2"),
+    ((*FIT, "--max-retries", "-1"), "--max-retries: .*greater than or equal to 0"),
+    ((*FIT, "--sample", "0"), "--sample: .*greater than or equal to 1"),
+    ((*FIT, "--workers", "-1"), "--workers. Must be >= 0"),
+    ((*FIT, "--store", "s3:/bucket"), "'s3:/bucket' is of an unknown kind"),
+    ((*FIT, "--store", "a", "--store", "b"), "--store specified multiple times"),
+    ((*FIT, "--file-format", "paruqet"), 'Did you mean "parquet"'),
+    ((*FIT, "--types", "zip=strin"), "as 'strin', which is no type"),
+    ((*FIT, "--csv-encoding", "utf9"), "--csv-encoding: there is no encoding of this name"),
+    ((*FIT, "--tune", "num_leaves=randnt(3,9)"), "give uniform, .*Did you mean 'randint'"),
+    (
+        (*TRAIN[:5], "xgboost", *TRAIN[6:], "--features", "price", "--param", "max_dpth=3"),
+        "XGBoost has no parameter 'max_dpth' .*Did you mean 'max_depth'",
+    ),
+    (
+        (*TRAIN[:5], "xgboost", *TRAIN[6:], "--features", "price", "--param", "max_depth=deep"),
+        "XGBoost refuses .* max_depth expect int but value='deep'",
+    ),
+    ((*TRAIN[:5], "linear", *TRAIN[6:], "--param", "x"), "'x' is not of the form name=value"),
+    ((*INFER, "--training-run-id", "train", "--predict", "mine:predict"), "cannot be called with"),
+    ((*INFER, "--training-run-id", "train", "--model-format", "onnxx"), 'Did you mean "onnx"'),
+    (
+        ("pipeline", *TRAIN[1:], "--features", "price", "--infer-on", "gone.parquet"),
+        "There is no file or directory .*gone.parquet",
+    ),
+    (
+        ("pipeline", *TRAIN[1:], "--features", "price", "--keep-columns", "pric"),
+        "--keep-columns .*Did you mean 'price'",
+    ),
+    (
+        ("train-distributed", "sales.parquet", "--trainer", "xgbost", "--label", "sales"),
+        "--trainer 'xgbost' is not known.* Did you mean 'xgboost'",
+    ),
+    (
+        ("tune", "sales.parquet", *TRAIN[4:], "--space", "num_leaves=randnt(3,9)"),
+        "--space .*Did you mean 'randint'",
+    ),
+    (
+        ("tune", "sales.parquet", *TRAIN[4:], "--space", "num_leaves"),
+        "--space 'num_leaves' is not of the form name=values",
+    ),
+    (("runs", "list", "--since", "yesterday"), "--since 'yesterday' is no moment"),
+    (("runs", "export", "train", "--to", "x.docx"), "ends in '.docx': name a file that ends in"),
+    (("runs", "show", "train", "--generation", "9"), "no generation 9; its newest is 1"),
+    (("data", "show", "sales@9"), "has no version 9; it has 1"),
+    (("data", "gc", "--older-than-days", "-1"), "--older-than-days. Must be >= 0"),
 ]
+REFUSED_LATER = [
+    (("train", "empty", *TRAIN[2:]), "Directory '.*empty' holds no file that ends in"),
+    (("train", "sql-source/none", *TRAIN[2:]), "PREFECT_API_URL"),
+    ((*FIT, "--where", "day < 2026-13-45"), "compares column 'day' of type int64"),
+    ((*FIT, "--address", "nonsense"), "'nonsense' is no address of a Dask scheduler"),
+    ((*FIT, "--cluster-class", "nonsense"), "'nonsense' does not name a class"),
+    ((*INFER, "--training-run-id", "train", "--output", "nonsense"), "no block's name"),
+    (("run", "train.py", "--input", "x"), "--input 'x' is not of the form NAME=VALUE"),
+    (("run", "train.py", "--backend", "mpii"), 'Did you mean "mpi"'),
+    ((*FIT, "--requirements", "gone.txt"), "--requirements is|cannot be read|goes with|trainers"),
+    (("data", "register", "s2", "sales.parquet", "--label", "sals"), "Did you mean 'sales'"),
+    (
+        ("tune", "sales.parquet", *FIT[4:], "--space", "num_leaves=4", "--metric", "rmes"),
+        "'rmes'.*Did you mean 'rmse'",
+    ),
+    (("scale", "3"), "Give the scheduler's --address"),
+]
+"""By what knows a cluster, a work pool or a database, or compares values: Prefect comes along."""
 
 
 def test_a_call_is_refused_before_prefect_is_imported(tmp_path: Path) -> None:
+    all_refused = [*REFUSED, *REFUSED_LATER]
     shutil.copytree(STORE, tmp_path / "artifacts")
     rows = sales()
     rows = rows.append_column("note", pa.array(["a"] * len(rows)))
     pq.write_table(rows, tmp_path / "sales.parquet")
     (tmp_path / "mine.py").write_text(FUNCTIONS)
+    (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "bad.csv").write_text("a,b\n1\n")
+    (tmp_path / "empty").mkdir()
     before = sorted(tmp_path.rglob("*"))
     ended = subprocess.run(
         [sys.executable, "-c", CODE],
-        input=json.dumps([words for words, _ in REFUSED]),
+        input=json.dumps([words for words, _ in all_refused]),
         capture_output=True,
         text=True,
         cwd=tmp_path,
@@ -101,9 +186,10 @@ def test_a_call_is_refused_before_prefect_is_imported(tmp_path: Path) -> None:
         check=True,
     )
     refusals, imported = json.loads(ended.stdout)
-    for (code, text), (words, message) in zip(refusals, REFUSED, strict=True):
+    for (code, text), (words, message) in zip(refusals, all_refused, strict=True):
         *_, last = text.splitlines()
         assert code == 2, (words, text)
         assert re.search(f"^error: .*{message}", last), (words, last)
-    assert imported == []
+    for (words, _), found in zip(REFUSED, imported, strict=False):
+        assert found == [], words
     assert sorted(tmp_path.rglob("*")) == before

@@ -53,11 +53,29 @@ def wait_for_word(data, context):
 
 def wait_as_ranks(context):
     """All ranks wait for a file."""
-    (HERE / "waiting").mkdir(exist_ok=True)
-    (HERE / "waiting" / f"rank-{context.rank}").touch()
-    while not (HERE / "go").exists():
-        time.sleep(0.05)
+    wait_for_go(f"rank-{context.rank}")
     context.barrier()
+
+
+def wait_as_trial(data, context):
+    """The first trial is done at once, the others when a file says so."""
+    from partwise import Result
+
+    wait_for_go(f"trial-{context.key}", context.key == 0)
+    return Result(dict(context.params), {"loss": context.params["x"]})
+
+
+def wait_to_predict(data, model, context):
+    """Partition 0 is done at once, the others when a file says so."""
+    wait_for_go(f"predict-{context.key}", context.key == 0)
+    return model.predict(data.to_pandas()[["x"]])
+
+
+def wait_for_go(name, is_over=False):
+    (HERE / "waiting").mkdir(exist_ok=True)
+    (HERE / "waiting" / name).touch()
+    while not is_over and not (HERE / "go").exists():
+        time.sleep(0.05)
 '''
 
 

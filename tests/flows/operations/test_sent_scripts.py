@@ -137,7 +137,7 @@ REFUSED = [
     ({"inputs": {"rows": "gone.csv"}}, "'rows', gone.csv, is not on this machine.*file://gone.csv"),
     ({"inputs": {"rows": pa.table({"x": [1]})}}, "in the memory of this process"),
     ({"source_directory": "nowhere"}, "there is no such folder"),
-    ({"command": "true"}, "give one of them; both is given"),
+    ({"command": "true"}, "give one of them; both are given"),
     ({"outputs": ["../x"]}, "give globs relative to the script's working folder"),
     (
         {"environment": Environment(requirements_file="with_password.txt")},
