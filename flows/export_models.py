@@ -20,7 +20,7 @@ from partwise.flows.running.parameters import (
     VersionParameter,
 )
 from partwise.flows.running.prepare import Request
-from partwise.flows.running.prepare_exports import prepare_export
+from partwise.flows.running.prepare_exports import check_exportable, prepare_export
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
@@ -110,6 +110,8 @@ def export_models(
         RunCancelled: The run was cancelled; what was committed is kept.
     """
     training = Run.open(training_run_id, open_store(store))
+    # Before the question whether it is trusted: a wrong name is the commoner mistake.
+    check_exportable(training)
     earlier = EarlierCall.of(training, trust=trust)
     plan = prepare_export(
         earlier.open_rows(data, columns, filter),

@@ -73,11 +73,7 @@ def prepare_export(
     source, keys = _keyed_as(training, training, source)
     chosen_serde = resolve_serde(serde)
     proof = _proof(validation, inputs, exporter, trainer)
-    if training.kind not in ("train", "train-distributed"):
-        raise InputError(
-            f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
-            "a run of train_models or train_distributed."
-        )
+    check_exportable(training)
     check_key_classes(training.key_columns, keys, f"the training run {training.run_id!r}")
     models = trained_models(training, chosen_serde)
     if proof.exporter is None:
@@ -138,6 +134,19 @@ def _proof(
         inputs=resolve_trainer(inputs) if inputs else None,
         exporter=resolve_exporter("" if exporter is None else exporter),
     )
+
+
+def check_exportable(training: Run) -> None:
+    """Refuse a run that has no models to be exported.
+
+    Raises:
+        InputError: It is of another kind.
+    """
+    if training.kind not in ("train", "train-distributed"):
+        raise InputError(
+            f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
+            "a run of train_models or train_distributed."
+        )
 
 
 def check_exports(exports: Run) -> str:

@@ -160,6 +160,7 @@ REFUSED_LATER = [
         ("tune", "sales.parquet", *FIT[4:], "--space", "num_leaves=4", "--metric", "rmes"),
         "'rmes'.*Did you mean 'rmse'",
     ),
+    (("export", "infer"), "of the kind 'infer'; --training-run-id names a run of train_models"),
     (("scale", "3"), "Give the scheduler's --address"),
 ]
 """By what knows a cluster, a work pool or a database, or compares values: Prefect comes along."""
