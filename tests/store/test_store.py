@@ -106,19 +106,13 @@ class TestLocal:
         self, local_store, monkeypatch, verb, publish
     ):
         steps = []
-        here = threading.get_ident()
         for name, real in [
             (name, getattr(os, name)) for name in ("write", "fsync", "mkdir", publish)
         ]:
 
             def record(first, *rest, real=real, name=name, **options):
-<<<<<<< HEAD
                 # The heartbeat of a run that another test has left open.
                 if threading.current_thread() is not threading.main_thread():
-=======
-                # Leases of earlier tests may still be renewed.
-                if threading.get_ident() != here:
->>>>>>> 05fa369 (Leave annotations out of fingerprints of code on Python 3.13 too)
                     return real(first, *rest, **options)
                 place = os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else first
                 steps.append((name, ".tmp-" in place or os.path.relpath(place, local_store.url)))

@@ -39,7 +39,7 @@ def test_a_wheel_is_installed_and_a_project_trains(tmp_path: Path) -> None:
     if (python := newest_other()) is None:
         pytest.skip("no other Python that is new enough is installed")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "PARTWISE_"))}
-    # With the other, each process would compile all packages anew.
+    # With the second, each process would compile all packages anew.
     for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
         kept.pop(name, None)
     kept["UV_HTTP_RETRIES"] = "3"
