@@ -21,12 +21,8 @@ def project(tmp_path: Path) -> Iterator[Project]:
 def started_production(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
     """A server and a worker of a project folder, with all of prefect.yaml deployed."""
     folder = tmp_path_factory.mktemp("production")
-    # The scheduler looks once a minute otherwise, and the worker each two seconds.
-    often = {
-        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "2",
-        "PREFECT_WORKER_QUERY_SECONDS": "0.5",
-    }
-    made = Project.create(folder, **often)
+    # The scheduler looks once a minute otherwise.
+    made = Project.create(folder, PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS="2")
     (folder / "demo").mkdir()
     write_demo_table(folder / "demo" / "sales.parquet")
     with Production.of(made) as started:

@@ -86,12 +86,14 @@ def free_port() -> int:
     return port
 
 
-def wait_until(true: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
+def wait_until(
+    true: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S, pause_s: float = 0.1
+) -> Any:
     """Wait for something to be true, and return it."""
     deadline = time.monotonic() + timeout_s
     while not (seen := true()):
         assert time.monotonic() < deadline, f"waited {timeout_s:.0f} s: {what}"
-        time.sleep(0.1)
+        time.sleep(pause_s)
     return seen
 
 
@@ -238,7 +240,8 @@ class Production:
             run = self.client.read_flow_run(flow_run_id)
             return run if run.state is not None and run.state.is_final() else None
 
-        return wait_until(ended, f"flow run {flow_run_id} to end", timeout_s)
+        # An answer costs the server some 40 ms, which the flow run could have had.
+        return wait_until(ended, f"flow run {flow_run_id} to end", timeout_s, pause_s=0.5)
 
     def small(self, run_id: str, **more: Any) -> dict[str, Any]:
         """The parameters of a small run on the folder's table."""

@@ -57,5 +57,5 @@ def test_it_is_marked_as_crashed_and_a_retry_goes_on_with_it(
     assert told.count("waits for runs of") == 1
     # As Retry does in the UI.
     production.client.set_flow_run_state(flow_run, AwaitingRetry(), force=True)
-    wait_until(lambda: production.state(flow_run) == "Completed", "the retry to end")
+    assert production.wait(flow_run).state_name == "Completed"
     assert Run.open("killed", second.folder / "store").counts == {"DONE": 8}
