@@ -18,6 +18,7 @@ from partwise.runs.documents import execution_token, segment_file
 from partwise.runs.ledger import LedgerRow
 from partwise.runs.outputs import rewrite_partial_files
 from partwise.runs.run import Run
+from partwise.store.signing import is_configured
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import key_columns, partition_ids
 
@@ -79,7 +80,7 @@ def _work(claim: Claim, values: Values, code: str, gives_rows: bool) -> None:
     names = partition_ids(pa.table({"key": keys}), COLUMNS)
     token = execution_token(claim.generation, secrets.token_hex(4))
     execution: Any = SimpleNamespace(
-        is_signed=False,
+        is_signed=is_configured(),
         store=store,
         run_id=RUN_ID,
         kind="map",

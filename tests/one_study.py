@@ -16,6 +16,7 @@ from partwise.runs.documents import execution_token
 from partwise.runs.ledger import LedgerRow
 from partwise.runs.run import Run
 from partwise.runs.trials import TRIAL, TRIAL_KEY, TrialRecord
+from partwise.store.signing import is_configured
 from partwise.store.store import Store
 from partwise.studies.driver import StudyEnd
 from partwise.studies.ledger import complete_study, keep_trials, known_trials
@@ -46,7 +47,7 @@ def drive_study(
         else:
             claim.begin(n_shards=1, intent=intent, partitions=trials)
             execution: Any = SimpleNamespace(
-                is_signed=False,
+                is_signed=is_configured(),
                 store=store,
                 run_id=RUN_ID,
                 kind="tune",
