@@ -44,6 +44,8 @@ class FileHead:
     """The estimated size of each column in Arrow memory."""
     metadata: pq.FileMetaData | None = None
     """The footer of a Parquet file."""
+    encrypted: frozenset[str] = frozenset()
+    """Columns that it hides without a key: to look at their metadata ends the process."""
     pieces: int = 0
     """The row groups, stripes or record batches that can be read each by itself; 0: none."""
     options: ReadingOptions = None
@@ -265,7 +267,7 @@ def _open_parquet(file: FoundFile, *, pre_buffer: bool = False) -> pq.ParquetFil
     )
 
 
-def _parquet_bytes(parquet: pq.ParquetFile) -> dict[str, int]:
+def _parquet_bytes(parquet: pq.ParquetFile, encrypted: frozenset[str]) -> dict[str, int]:
     """Estimate the Arrow memory of each column: dictionary pages make files far smaller."""
     rows = parquet.metadata.num_rows
     sizes: dict[str, int] = {}
@@ -278,7 +280,7 @@ def _parquet_bytes(parquet: pq.ParquetFile) -> dict[str, int]:
         except ValueError:
             width = 0
         sizes[name] = sizes.get(name, 0) + rows * (width or 32) // 8
-        if not width:
+        if not width and name not in encrypted:
             varying.append((index, name))
     for group in range(parquet.metadata.num_row_groups if varying else 0):
         columns = parquet.metadata.row_group(group)
@@ -290,29 +292,47 @@ def _parquet_bytes(parquet: pq.ParquetFile) -> dict[str, int]:
 def _parquet_head(file: FoundFile) -> FileHead:
     parquet = _open_parquet(file, pre_buffer=True)
     check_unique_names(parquet.schema_arrow.names)
-    _check_footer(parquet)
+    encrypted = _check_footer(parquet)
     return FileHead(
         schema=parquet.schema_arrow,
         rows=parquet.metadata.num_rows,
-        column_bytes=_parquet_bytes(parquet),
+        column_bytes=_parquet_bytes(parquet, encrypted),
         metadata=parquet.metadata,
+        encrypted=encrypted,
         pieces=parquet.metadata.num_row_groups,
     )
 
 
-def _check_footer(parquet: pq.ParquetFile) -> None:
+def _check_footer(parquet: pq.ParquetFile) -> frozenset[str]:
     """Close a file, and refuse a footer of which a look at a column would end the process.
 
     Where pyarrow hands out the metadata of a column, nothing catches what Parquet raises: one bit
     of the footer, and `std::terminate` aborts. What reads rows does catch it. Told to buffer, it
     looks at the metadata of all columns before it reads of the first one, for which it is too late.
+
+    Returns:
+        The columns that are encrypted under a footer that is not.
     """
     parquet.close(force=True)
+    if _has_open_columns(parquet, None):
+        return frozenset()
+    names = parquet.schema_arrow.names
+    return frozenset(name for name in names if not _has_open_columns(parquet, [name]))
+
+
+def _has_open_columns(parquet: pq.ParquetFile, names: Sequence[str] | None) -> bool:
+    """Look at the metadata of columns, of all for None; False: that of one is encrypted."""
+    groups = range(parquet.metadata.num_row_groups)
     try:
-        parquet.read_row_groups(range(parquet.metadata.num_row_groups), use_threads=False)
+        parquet.read_row_groups(groups, columns=names, use_threads=False)
     except pa.ArrowInvalid as error:
         if "closed" not in str(error):
             raise
+    except OSError as error:
+        if "Cannot decrypt" not in str(error):
+            raise
+        return False
+    return True
 
 
 def _open_orc(file: FoundFile) -> Any:

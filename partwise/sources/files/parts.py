@@ -50,7 +50,10 @@ def divide_file(
         return _even_parts(head)
     groups: Sequence[int] = range(head.metadata.num_row_groups)
     with naming(file):
-        places = _places(head.metadata, {*keys, *filter_columns(conditions)})
+        looked_at = {*keys, *filter_columns(conditions)}
+        if shut := sorted(looked_at & head.encrypted):
+            raise OSError(f"its column {shut[0]!r} is encrypted: Cannot decrypt it without a key")
+        places = _places(head.metadata, looked_at)
         if conditions is not None:
             # The footer's statistics exclude row groups; of types that differ they say nothing.
             expression = filter_expression(conditions, head.schema)
