@@ -8,7 +8,7 @@ from typing import Any, TypeGuard
 from distributed import Client
 from prefect.blocks.core import Block
 from prefect.client.orchestration import get_client
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import PrefectHTTPStatusError
 from pydantic import ValidationError
 
 from partwise.blocks import (
@@ -250,7 +250,7 @@ def _saved(kind: type[Block]) -> list[str]:
     try:
         with get_client(sync_client=True) as client:
             documents = client.read_block_documents_by_type(slug, include_secrets=False)
-    except ObjectNotFound:  # none of the kind was ever registered
+    except PrefectHTTPStatusError:  # none of the kind was ever registered
         return []
     return [f"{slug}/{document.name}" for document in documents]
 

@@ -5,7 +5,7 @@ import json
 import pickle
 import re
 from contextlib import redirect_stderr, redirect_stdout
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -258,13 +258,14 @@ def test_a_round_trip_through_a_bucket(s3_store_url, s3_endpoint_url) -> None:
 def test_gc_looks_after_a_whole_store(tmp_path) -> None:
     (tmp_path / "datasets" / "sales" / "parts" / "dead").mkdir(parents=True)
     (tmp_path / "datasets" / "sales" / "parts" / "dead" / "00000.parquet").write_bytes(b"12345")
-    for time in ("20200101T000000Z", f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"):
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    for time in ("20200101T000000Z", f"{an_hour_ago:%Y%m%dT%H%M%SZ}"):
         part = tmp_path / "shards" / time / f"{time}-token" / "00000-a.part"
         part.parent.mkdir(parents=True)
         part.write_bytes(b"123")
     said = partwise("data", "gc", "--store", tmp_path, "--dry-run").out
     assert f"2 files of {tmp_path} would be deleted, 8 B" in said
     assert partwise("data", "gc", "--store", tmp_path).code == 0
-    told = partwise("data", "gc", "--store", tmp_path, "--older-than-days", -1)
+    told = partwise("data", "gc", "--store", tmp_path, "--older-than-days", 0)
     assert (told.code, "1 file of" in told.out) == (0, True)
     assert not list(tmp_path.rglob("*.part"))

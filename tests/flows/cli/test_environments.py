@@ -67,7 +67,7 @@ def test_what_cannot_be_resolved_ends_the_command_with_one_line(
 ) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text("key,x\na,1\n")
-    words = ["map", str(rows), "--function", "json:dumps", "-p", "key", "--no-index"]
+    words = ["map", str(rows), "--function", "operator:eq", "-p", "key", "--no-index"]
     code = main([*words, "--package", "./mine", "--store", str(tmp_path / "store")])
     assert code == 2
     assert "'./mine' lies on this machine" in capsys.readouterr().err
