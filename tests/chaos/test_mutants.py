@@ -190,9 +190,16 @@ MUTANTS = (
     Mutant(
         "with a key, what it did not sign is refused",
         "partwise/store/signing.py",
-        "if not keys or signer(document, purpose) is not None:",
+        "if not keys or verify(content, purpose, text) is not None:",
         "if True:",
         "tests/runs/test_signed.py -k with_a_key_what_it_did_not_sign_is_refused",
+    ),
+    Mutant(
+        "with a key, a segment of an unfinished run that it did not sign counts as damaged",
+        "partwise/runs/contents.py",
+        "                check_own_signature(content, path, where)",
+        "                pass",
+        "tests/runs/test_signed_segments.py",
     ),
     Mutant(
         "secrets in exceptions are masked",
