@@ -52,7 +52,7 @@ MUTANTS = (
         "partwise/store/local_objects.py",
         "        os.link(temporary, target, follow_symlinks=False)\n    except OSError",
         "        os.replace(temporary, target)\n    except OSError",
-        "tests/store/test_lease.py -k 'one_of_many_takes_over or not_two_at_once'",
+        "tests/store/test_store.py -k creates_only_once",
     ),
     Mutant(
         "links in the store are not followed",
