@@ -5,6 +5,7 @@ and what was installed, of which the versions count.
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -25,6 +26,7 @@ _STANDARD = tuple(
     for path in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib")}
 )
 SCRIPTS = ("__main__", "__mp_main__")
+_PARSE_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +44,7 @@ class ModuleText:
         """Hash it: its statements, or with docstrings and annotations where these are read."""
         if self.tree is None:
             return hashlib.sha256(self.content).hexdigest()
-        tree = ast.parse(self.content) if whole else self.tree
+        tree = _parse(self.content) if whole else self.tree
         return hashlib.sha256(ast.dump(tree).encode()).hexdigest()
 
     @functools.cached_property
@@ -148,12 +150,24 @@ def _read(name: str) -> ModuleText | None:
     with open(path, "rb") as file:
         content = file.read()
     try:
-        tree = without_notes(ast.parse(content)) if path.endswith(".py") else None
+        tree = without_notes(_parse(content)) if path.endswith(".py") else None
     except SyntaxError:
         tree = None
     is_package = os.path.basename(path) == "__init__.py"
     package = name if is_package else name.rpartition(".")[0]
     return ModuleText(content=content, package=package, tree=tree)
+
+
+def _parse(content: bytes) -> ast.Module:
+    """Parse a module, whatever other threads parse meanwhile.
+
+    Python 3.11 counts the depth of syntax trees in one place for all threads, and may then take a
+    tree for a wrong one (python/cpython#106905). Prefect has threads that parse as well.
+    """
+    for _ in range(_PARSE_ATTEMPTS - 1):
+        with contextlib.suppress(SystemError):
+            return ast.parse(content)
+    return ast.parse(content)
 
 
 def _is_own_file(path: str | None, spec: ModuleSpec | None) -> bool:
