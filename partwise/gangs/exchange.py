@@ -1,14 +1,10 @@
 """Small messages between the ranks of a gang: a star around rank 0, over authenticated sockets."""
 
 import socket
-import time
-from contextlib import suppress
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from multiprocessing.connection import Connection
 
 from partwise.errors import PeerLostError
-
-CONNECT_S = 60.0
-"""For so long a rank tries to reach rank 0, and rank 0 waits for the others."""
+from partwise.peers import accept_peers, reach_peer
 
 
 class RankExchange:
@@ -23,6 +19,9 @@ class RankExchange:
         listener: Of rank 0: the socket that listens; of the others None.
         address: Where rank 0 listens.
         key: A secret of this attempt of the gang.
+
+    Raises:
+        PeerLostError: Another rank did not come, or rank 0 is not there.
     """
 
     def __init__(
@@ -37,15 +36,11 @@ class RankExchange:
         self._connections: list[Connection] = []
         if world_size == 1:
             return
-        try:
-            if listener is not None:
-                self._connections = _accept(listener, world_size, key)
-            else:
-                self._connections = [_connect(address, rank, key)]
-        except OSError as error:
-            raise PeerLostError(
-                f"Rank {rank} did not find the other ranks within {CONNECT_S:.0f} s: {error}"
-            ) from error
+        if listener is not None:
+            peers = accept_peers(listener, set(range(1, world_size)), key)
+            self._connections = [Connection(peers[place].detach()) for place in sorted(peers)]
+        else:
+            self._connections = [Connection(reach_peer(address, rank, key).detach())]
 
     def all_gather(self, content: bytes) -> list[bytes]:
         """Return what every rank has given, in the order of ranks.
@@ -73,30 +68,3 @@ class RankExchange:
         """Close the connections; the other ranks see it."""
         for connection in self._connections:
             connection.close()
-
-
-def _accept(listener: socket.socket, world_size: int, key: bytes) -> list[Connection]:
-    """Return connections to ranks 1, 2, ...; whoever does not know the key is turned away."""
-    peers: dict[int, Connection] = {}
-    deadline = time.monotonic() + CONNECT_S
-    while len(peers) < world_size - 1:
-        listener.settimeout(max(0.01, deadline - time.monotonic()))
-        accepted, _ = listener.accept()
-        accepted.settimeout(None)
-        connection = Connection(accepted.detach())
-        with suppress(Exception):
-            deliver_challenge(connection, key)
-            answer_challenge(connection, key)
-            peers[int(connection.recv_bytes(16))] = connection
-    listener.close()
-    return [peers[rank] for rank in range(1, world_size)]
-
-
-def _connect(address: tuple[str, int], rank: int, key: bytes) -> Connection:
-    made = socket.create_connection(address, CONNECT_S)
-    made.settimeout(None)
-    connection = Connection(made.detach())
-    answer_challenge(connection, key)
-    deliver_challenge(connection, key)
-    connection.send_bytes(b"%d" % rank)
-    return connection

@@ -7,19 +7,17 @@ any free port will do, a lost rank is an error at once, and sums are made in the
 """
 
 import ctypes
-import hmac
 import secrets
 import select
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from partwise.connector.rank_context import RankContext
 from partwise.errors import PeerLostError
+from partwise.peers import accept_peers, reach_peer
 
-_CONNECT_S = 60.0
 _TOKEN_BYTES = 16
 
 _Reducer = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int32)
@@ -223,40 +221,13 @@ def connect_ranks(context: RankContext) -> LightGBMNetwork:
         port = listener.getsockname()[1]
         told = context.all_gather(port.to_bytes(2, "big") + secrets.token_bytes(_TOKEN_BYTES))
         ports, token = [int.from_bytes(content[:2], "big") for content in told], told[0][2:]
-        try:
-            for other in range(context.rank):
-                address = context.addresses[other][0], ports[other]
-                made = socket.create_connection(address, _CONNECT_S)
-                made.sendall(token + context.rank.to_bytes(4, "big"))
-                peers[other] = made
-            _accept(listener, context, token, peers)
-        except OSError as error:
-            raise PeerLostError(
-                f"Rank {context.rank} did not find the other ranks within {_CONNECT_S:.0f} s: "
-                f"{error}"
-            ) from error
-    for peer in peers:
-        if peer is not None:
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for other in range(context.rank):
+            address = context.addresses[other][0], ports[other]
+            peers[other] = reach_peer(address, context.rank, token)
+        above = set(range(context.rank + 1, context.world_size))
+        for other, peer in accept_peers(listener, above, token).items():
+            peers[other] = peer
+    for connected in peers:
+        if connected is not None:
+            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return LightGBMNetwork(context.rank, peers)
-
-
-def _accept(
-    listener: socket.socket, context: RankContext, token: bytes, peers: list[socket.socket | None]
-) -> None:
-    """Accept the ranks above this one; whoever does not know the token is turned away."""
-    deadline = time.monotonic() + _CONNECT_S
-    while None in peers[context.rank + 1 :]:
-        listener.settimeout(max(0.01, deadline - time.monotonic()))
-        peer, _ = listener.accept()
-        peer.settimeout(max(0.01, deadline - time.monotonic()))
-        greeting = b""
-        while len(greeting) < _TOKEN_BYTES + 4:
-            part = peer.recv(_TOKEN_BYTES + 4 - len(greeting))
-            if not part:
-                break
-            greeting += part
-        if hmac.compare_digest(greeting[:_TOKEN_BYTES], token):
-            peers[int.from_bytes(greeting[_TOKEN_BYTES:], "big")] = peer
-        else:
-            peer.close()
