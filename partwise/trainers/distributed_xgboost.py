@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence  # noqa: TC003 (pydantic reads them)
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence  # noqa: TC003 (pydantic reads them)
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -35,6 +34,7 @@ from partwise.trainers.xgboost import (
     xgboost_names,
 )
 from partwise.trainers.xgboost_batches import FeatureTables, xgboost_batches
+from partwise.trainers.xgboost_collective import connected
 from partwise.trainers.xgboost_parameters import check_parameters
 
 if TYPE_CHECKING:
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
     from partwise.connector.rank_context import RankContext, Share
 
-_SILENCE_S = 86_400
-"""For so long a rank waits for another one; that one has ended, the gang finds out much earlier."""
 _NO_SUMS = ("auc", "aucpr", "cox-nloglik")
 """Metrics of XGBoost's that are no sums over rows or queries: of several ranks, it takes the mean
 of what each finds for its own rows, which is another number."""
@@ -350,36 +348,6 @@ class _Training:
             nthread=self.params["nthread"],
             enable_categorical=True,
         )
-
-
-@contextmanager
-def connected(context: RankContext) -> Iterator[None]:
-    """Connect the ranks of a gang by XGBoost's collective, for as long as the block runs.
-
-    The tracker is in rank 0's process, which ends with the gang; in a Dask worker it would leave
-    its memory behind.
-    """
-    if context.world_size == 1:
-        yield
-        return
-    from xgboost import collective
-    from xgboost.tracker import RabitTracker
-
-    tracker = None
-    told = b""
-    if context.rank == 0:
-        host = context.addresses[0][0]
-        tracker = RabitTracker(n_workers=context.world_size, host_ip=host, sortby="task")
-        tracker.start()
-        told = json.dumps(tracker.worker_args()).encode()
-    arguments = json.loads(context.all_gather(told)[0])
-    # The numbers of ranks are found by sorting these as text.
-    task = f"{context.rank:08d}"
-    # Also after an error: rank 0 would abort if it freed a tracker that a rank has not left.
-    with collective.CommunicatorContext(**arguments, dmlc_task_id=task, dmlc_timeout=_SILENCE_S):
-        yield
-    if tracker is not None:
-        tracker.wait_for()
 
 
 def _progress(context: RankContext, rounds: int) -> Any:
