@@ -340,6 +340,7 @@ class _NodeRun:
                 measured = now
                 for rank in running:
                     rank.measure()
+                    rank.end_if_stopped(self._spec.silence_s)
             self._end_if_due(running)
             self._control.news.wait(LOOK_S)
             self._control.news.clear()

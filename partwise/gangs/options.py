@@ -35,7 +35,8 @@ class GangOptions(FormSettings):
         title="Silence of a worker (s)",
         default=SILENCE_S,
         gt=0,
-        description="Seconds after which a worker that is not heard of counts as lost.",
+        description="Seconds after which a worker that is not heard of counts as lost, and a rank "
+        "that was stopped (SIGSTOP) is killed.",
     )
     report_interval_s: float = Field(
         title="Word of what takes long (s)",

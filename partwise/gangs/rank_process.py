@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from partwise.engine.failures import Failure, fingerprint_failure, printable
 from partwise.engine.family_memory import anonymous_bytes
-from partwise.engine.process_family import descendants_of, kill
+from partwise.engine.process_family import children_of, descendants_of, kill, state_of
 from partwise.gangs.logs import RankLog
 from partwise.gangs.rank_settings import (
     ERROR_FILE,
@@ -61,6 +61,9 @@ class RankProcess:
         self.ended_because = ""
         """Why it was ended from outside; empty: it was not."""
         self.was_told_to_end = False
+        self._stopped_since: float | None = None
+        self._stopped_s = 0.0
+        """For so long it had been stopped when it was killed for that."""
         self.seconds = 0.0
         self._is_command = bool(settings.words)
         self._began = time.monotonic()
@@ -98,6 +101,20 @@ class RankProcess:
             self.exit_code = self._process.poll()
             self.seconds = time.monotonic() - self._began
         return self.exit_code is not None
+
+    def end_if_stopped(self, longest_s: float) -> None:
+        """Kill the rank when it has been stopped (SIGSTOP) for longer, as others wait for it.
+
+        One that a debugger holds is in another state, and left alone.
+        """
+        if "T" not in (state_of(pid) for pid in (self.pid, *children_of(self.pid))):
+            self._stopped_since = None
+            return
+        now = time.monotonic()
+        self._stopped_since = now if self._stopped_since is None else self._stopped_since
+        if now - self._stopped_since > longest_s:
+            self._stopped_s = now - self._stopped_since
+            self.kill()
 
     def measure(self) -> None:
         """Note how much anonymous memory the rank and all that it started have now."""
@@ -144,6 +161,8 @@ class RankProcess:
         how = f"Its process ended: {describe_exit(self.exit_code)}"
         if self.exit_code == 0:
             how += ", before its function had returned"
+        if self._stopped_s:
+            how = f"Its process was stopped (SIGSTOP) for {self._stopped_s:.0f} s, and killed"
         tail = printable(self.log.content()[-TAIL_BYTES:].decode(errors="replace")).strip()
         message = f"{how}.\nIts log ends with:\n{tail}" if tail else f"{how}."
         digest = fingerprint_failure("ProcessDied", how)

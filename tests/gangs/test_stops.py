@@ -192,6 +192,14 @@ def test_a_rank_that_fails_ends_the_gang_and_is_blamed(stage, name):
         assert failed.__cause__.args == ("no such thing", 7)
 
 
+def test_a_rank_that_is_frozen_is_to_blame_when_the_others_have_waited_long_enough(stage):
+    spec = stage.spec(_freeze, silence_s=4.0)
+    with pytest.raises(GangFailed, match=r"was stopped \(SIGSTOP\) for [45] s, and killed") as caught:
+        GangDriver(stage.client, spec).run()
+    stage.check_nothing_is_left(spec, stage.facts())
+    assert caught.value.rank == 1
+
+
 @pytest.mark.parametrize("name", WAITS)
 @pytest.mark.parametrize("how", ["stop", pytest.param("time limit", marks=pytest.mark.slow)])
 def test_a_gang_that_is_stopped_ends_with_its_reason(stage, name, how):
