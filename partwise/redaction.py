@@ -115,12 +115,25 @@ def _known() -> set[str]:
     return values | {quote(value, safe="") for value in values}
 
 
+def names_secret(name: str) -> bool:
+    """Whether what stands under a name is a secret, such as "password" or "api-key"."""
+    return without_secrets(f'{name}="x"') != f'{name}="x"'
+
+
 def masked(value: Any) -> Any:
-    """Return a value with `without_secrets` of each text in it, in lists, tuples and dicts too."""
+    """Return a value with `without_secrets` of each text in it, in lists, tuples and dicts too.
+
+    A text that a dict has under the name of a secret is masked as a whole.
+    """
     if isinstance(value, str):
         return without_secrets(value)
     if isinstance(value, Mapping):
-        return {masked(key): masked(item) for key, item in value.items()}
+        return {
+            masked(key): MASK
+            if isinstance(item, str) and item and isinstance(key, str) and names_secret(key)
+            else masked(item)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [masked(item) for item in value]
     return tuple(masked(item) for item in value) if isinstance(value, tuple) else value

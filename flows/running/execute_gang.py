@@ -66,6 +66,8 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
         if settled := settle_if_done(claim, plan.intent, clock):
             return settled
+        for warning in plan.warnings:
+            logger.warning("Run %s: %s", identity.run_id, warning)
         # What an attempt will go on from is refused here where it is not there.
         earlier = claim.resumable_generations(plan.intent)
         resume_point(opened_store, identity.run_id, earlier, plan.resume_from)

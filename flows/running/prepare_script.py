@@ -21,6 +21,7 @@ from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement, place_nodes
 from partwise.gangs.plan import GangPlan
 from partwise.gangs.spec import RANK_KEY
+from partwise.redaction import MASK, masked, names_secret
 from partwise.runs.claim import Identity, Intent, OnExisting
 from partwise.runs.documents import SNAPSHOTS, run_path, to_json
 from partwise.runs.run import Run
@@ -35,7 +36,7 @@ from partwise.scripts.snapshot import (
     snapshot_name,
     take_snapshot,
 )
-from partwise.scripts.spec import ScriptBackend, ScriptSpec, check_placeholders, input_variable
+from partwise.scripts.spec import ENV, ScriptBackend, ScriptSpec, check_placeholders, input_variable
 from partwise.sources.descriptions import Source
 from partwise.store.store import Store
 
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z][\w.-]*", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_OPTION = re.compile(
+    r"(--?[\w-]{1,64})(\s{1,8})(\"[^\"\n]{1,1024}\"|'[^'\n]{1,1024}'|[^\s-]\S{0,1024})"
+)
 _SNAPSHOT = re.compile(
     rf"run://([^/]+)(?:/({SNAPSHOTS}/[0-9a-f]{{64}}(?:-[0-9a-f]{{8}})?)(?:\.tar\.gz)?)?/?"
 )
@@ -138,12 +142,14 @@ def prepare_script(
     )
     texts = {f"The argument {word!r}": word for word in spec.words}
     check_placeholders({**texts, "The command": spec.shell}, inputs)
+    intent = _describe_intent(call, code, _identities(found, rows), shown, environment, resolved)
     return GangPlan(
         identity=Identity(run_id=call.run_id, kind="run-script", key_columns=RANK_KEY),
         sources=rows,
         work=ScriptRankWork(spec=spec, store=store),
         name=f"The script {call.entry_script!r}" if call.entry_script else "The command",
-        intent=_describe_intent(call, code, _identities(found, rows), shown, environment, resolved),
+        intent=intent,
+        warnings=_warnings(intent),
         seed=0,
         on_existing=call.on_existing_artifacts,
         place=partial(_place, call),
@@ -373,13 +379,16 @@ def _describe_intent(
     written["source_directory"] = _stored_source(call.run_id, code)
     written["inputs"] = to_json(dict(shown))
     written["environment"] = to_json(environment.model_dump(mode="json"))
+    shown_arguments = _without_secrets(written)
     whole: dict[str, JsonValue] = {
         "flow": "run_script",
         "data": None,
-        "arguments": written,
+        "arguments": shown_arguments,
         "version": None,
     }
     obstacle = "environment= holds a password" if environment.has_password else None
+    if secret := _name_of_secret(written, shown_arguments):
+        obstacle = f"{secret}= holds what looks like a secret, which is not written down"
     if lacking := sorted(set(identities) - set(shown)):
         obstacle = f"the input {lacking[0]!r} is held in memory, or is a query with a password"
     return Intent(
@@ -394,3 +403,53 @@ def _describe_intent(
         call_obstacle=obstacle,
         call_known=whole if obstacle else None,
     )
+
+
+def _without_secrets(arguments: Mapping[str, "JsonValue"]) -> dict[str, "JsonValue"]:
+    """Return the arguments of a call with secrets masked, also behind options such as --api-key."""
+    shown: dict[str, JsonValue] = masked(arguments)
+    for name in ("arguments", "command"):
+        match shown[name]:
+            case str(line):
+                shown[name] = _OPTION.sub(_masked_option, line)
+            case list(words):
+                before = ["", *words[:-1]] if words else []
+                shown[name] = [
+                    MASK if _is_secret_option(option) and not _is_placeholder(word) else word
+                    for option, word in zip(map(str, before), map(str, words), strict=True)
+                ]
+    return shown
+
+
+def _warnings(intent: Intent) -> tuple[str, ...]:
+    """Return what to say of secrets in a call, before it is carried out."""
+    obstacle = intent.call_obstacle
+    if obstacle is None or "secret" not in obstacle:
+        return ()
+    said = (
+        f"{obstacle}: so `partwise runs resume` and `repeat` cannot repeat the call, and other users "
+        "of the machine see the words of a process. Set a variable where workers are started, such "
+        f"as API_KEY, and have the script read it, or write {{{ENV}API_KEY}} in its place."
+    )
+    return (said,)
+
+
+def _masked_option(match: re.Match[str]) -> str:
+    hidden = _is_secret_option(match[1]) and not _is_placeholder(match[3])
+    return f"{match[1]}{match[2]}{MASK}" if hidden else match[0]
+
+
+def _is_secret_option(word: str) -> bool:
+    return word.startswith("-") and "=" not in word and names_secret(word.lstrip("-"))
+
+
+def _is_placeholder(word: str) -> bool:
+    """Whether a word is the name of a variable, and not its value."""
+    return word.startswith(("$", "{" + ENV)) or word == MASK
+
+
+def _name_of_secret(
+    given: Mapping[str, "JsonValue"], shown: Mapping[str, "JsonValue"]
+) -> str | None:
+    """Return the first argument of which something was masked."""
+    return next((name for name, value in given.items() if shown[name] != value), None)

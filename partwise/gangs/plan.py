@@ -34,6 +34,8 @@ class GangPlan:
     check_workers: Callable[[Client, Sequence[str]], object] | None = None
     """Looks, before the run is begun, whether the workers at these addresses have what the ranks
     need; raises InputError where one has not. None: they need nothing special."""
+    warnings: tuple[str, ...] = ()
+    """To be logged before a rank is started."""
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
     resume_from: str = ""
     """A run, or a folder, with a checkpoint to begin with; empty: none."""

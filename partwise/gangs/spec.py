@@ -77,7 +77,7 @@ class GangSpec:
     """For so long the gang waits for busy slots."""
     max_restarts: int = 0
     silence_s: float = SILENCE_S
-    """A worker that is not heard of for so long counts as lost, and so does a rank that is stopped."""
+    """After it a worker that is not heard of counts as lost, and a rank that is stopped as well."""
     keeps_checkpoints: bool = True
     """Whether ranks keep checkpoints in the run, and go on from them."""
     resumable: tuple[int, ...] = ()

@@ -34,7 +34,7 @@ from partwise.scripts.mpi import run_mpi
 from partwise.scripts.outputs import find_outputs
 from partwise.scripts.program import Program
 from partwise.scripts.snapshot import unpack_snapshot
-from partwise.scripts.spec import VARIABLES, ScriptSpec, input_variable
+from partwise.scripts.spec import ScriptSpec, input_variable
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.store.store import Store
 
@@ -134,8 +134,7 @@ class ScriptRankWork:
         """Run the program to its end, and return how it ended."""
         environment = self._environment(context, places, built)
         python = sys.executable if built is None else built.python
-        variables = {name: environment.get(name, "") for name in VARIABLES}
-        words = self.spec.command(python, places, variables)
+        words = self.spec.command(python, places, environment)
 
         def run(environment: Mapping[str, str], started: Callable[[int], object] = int) -> int:
             # The program binds the port by itself; until this moment nobody could take it.

@@ -19,7 +19,9 @@ MONTH_S = 30 * 24 * 3600.0
 VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of a rank that stand for their values in arguments, as `$LOCAL_RANK`."""
 
-_PLACEHOLDER = re.compile(r"\{(inputs\.[^{}]+|outputs|checkpoints|resume_from)\}")
+ENV = "env."
+"""Begins placeholders that stand for variables which a worker has, such as {env.API_KEY}."""
+_PLACEHOLDER = re.compile(r"\{(inputs\.[^{}]+|env\.[A-Za-z_]\w*|outputs|checkpoints|resume_from)\}")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -59,8 +61,12 @@ class ScriptSpec:
             python: The interpreter of a script.
             places: What the placeholders stand for; without "resume_from" where there is nothing
                 to resume from.
-            variables: The rank's, by name.
+            variables: The rank's environment, by name.
+
+        Raises:
+            InputError: A placeholder names a variable that the rank does not have.
         """
+        places = {**places, **self._secrets(variables)}
         resume = self._resume_words(places)
         if self.shell:
             quoted = {name: shlex.quote(place) for name, place in places.items()}
@@ -68,6 +74,17 @@ class ScriptSpec:
             return ["/bin/sh", "-c", line]
         words = [_with_variables(_filled(word, places), variables) for word in self.words]
         return [*([python] if self.is_script else []), *words, *resume]
+
+    def _secrets(self, variables: Mapping[str, str]) -> dict[str, str]:
+        texts = (self.shell, *self.words)
+        wanted = {found for text in texts for found in _PLACEHOLDER.findall(text)}
+        names = sorted(each.removeprefix(ENV) for each in wanted if each.startswith(ENV))
+        if missing := [name for name in names if name not in variables]:
+            raise InputError(
+                f"An argument has {{{ENV}{missing[0]}}}, and the worker has no such variable: set "
+                f"{missing[0]} where the worker is started."
+            )
+        return {f"{ENV}{name}": variables[name] for name in names}
 
     def _resume_words(self, places: Mapping[str, str]) -> list[str]:
         # A caller who uses the placeholder in arguments has said where it is to stand.
@@ -122,6 +139,6 @@ def _filled(text: str, places: Mapping[str, str]) -> str:
 def _with_variables(text: str, variables: Mapping[str, str]) -> str:
     def replace(match: re.Match[str]) -> str:
         name = match[1] or match[2]
-        return variables.get(name, match[0]) if name in VARIABLES else match[0]
+        return variables.get(name, "") if name in VARIABLES else match[0]
 
     return _VARIABLE.sub(replace, text)
