@@ -427,9 +427,10 @@ def _warnings(intent: Intent) -> tuple[str, ...]:
     if obstacle is None or "secret" not in obstacle:
         return ()
     said = (
-        f"{obstacle}: so `partwise runs resume` and `repeat` cannot repeat the call, and other users "
-        "of the machine see the words of a process. Set a variable where workers are started, such "
-        f"as API_KEY, and have the script read it, or write {{{ENV}API_KEY}} in its place."
+        f"{obstacle}: so `partwise runs resume` and `repeat` cannot repeat the call; and other "
+        "users of the machine see the words of a process. Set a variable where workers are "
+        "started, such as API_KEY, and have the script read it, or write "
+        f"{{{ENV}API_KEY}} in its place."
     )
     return (said,)
 

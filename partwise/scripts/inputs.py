@@ -7,15 +7,11 @@ gang has them as a source, and the node writes them as Parquet (`write_rows`).
 
 import hashlib
 import secrets
-import shutil
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -42,16 +38,13 @@ from partwise.runs.sent_files import (
     sent_url,
     write_sent,
 )
+from partwise.scripts.web_file import WEB, changed, find_web_file, vanished
 from partwise.store.store import Store
 
 RUN_SCHEME = "run://"
 ROWS_FILE = "rows.parquet"
-_WEB = ("http://", "https://")
-_TIMEOUT_S = 60.0
 _THREADS = 8
 """That ask for objects at once."""
-_ABOUT = ("ETag", "Last-Modified", "Content-Length")
-"""What a web server says of a file that is another one when the file is."""
 
 
 class ScriptInput(Protocol):
@@ -86,6 +79,10 @@ class SharedPath:
         path = Path(self.path)
         if not path.exists():
             raise vanished(name, self.path)
+        # What a script has added to a folder meanwhile is no change of what was there.
+        lost = set(self.identity.splitlines()) - set(_path_identity(path).splitlines())
+        if lost:
+            raise changed(name, min(lost).rsplit(" ", 2)[0])
         return path
 
 
@@ -129,36 +126,23 @@ class StoredFiles:
     store: Store
     names: tuple[str, ...]
     """Of the objects, relative to that store."""
+    times: tuple[datetime, ...]
+    """When each was last written, as it was found."""
     is_file: bool
     identity: str = ""
 
     def bring(self, name: str, folder: Path, store: Store) -> Path:  # noqa: ARG002 (the protocol)
         """Copy the objects, piece by piece."""
-        for each in self.names:
+        for each, found in zip(self.names, self.times, strict=True):
             try:
                 copy_object(self.store, each, folder / each)
+                # Asked afterwards, so that a change in the middle is one as well.
+                written = self.store.modified(each)
             except FileNotFoundError as error:
                 raise vanished(name, f"{self.store.url}/{each}") from error
+            if written != found:
+                raise changed(name, f"{self.store.url}/{each}")
         return folder / self.names[0] if self.is_file else folder
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebFile:
-    """A file behind http or https."""
-
-    url: str
-    identity: str = ""
-
-    def bring(self, name: str, folder: Path, store: Store) -> Path:  # noqa: ARG002 (the protocol)
-        """Read it from the network to the disk."""
-        path = folder / (PurePosixPath(urllib.parse.urlsplit(self.url).path).name or "file")
-        with _opened(name, self.url) as source, new_file(path) as sink:
-            shutil.copyfileobj(source, sink, 1 << 20)
-            promised = source.headers.get("Content-Length")
-            # Python ends quietly where a connection does, before all has come.
-            if promised is not None and sink.tell() != int(promised):
-                raise OSError(f"it ended after {sink.tell()} of {promised} bytes")
-        return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,14 +168,6 @@ class RunArtifacts:
         return folder / self.files[0][0] if self.is_file else folder
 
 
-def vanished(name: str, what: str, why: str = "") -> InputError:
-    """Return the error of an input that is not there any more."""
-    return InputError(
-        f"The input {name!r}, {what}, is not there{why}; put it back where it was, or name another "
-        "one in inputs=."
-    )
-
-
 def find_input(name: str, text: str, store: Store) -> ScriptInput:
     """Look for an input that is named by a text.
 
@@ -210,8 +186,8 @@ def find_input(name: str, text: str, store: Store) -> ScriptInput:
         return _find_sent(name, text, sent, store)
     if text.startswith(RUN_SCHEME):
         return _find_artifacts(name, text, store)
-    if text.startswith(_WEB):
-        return _find_web_file(name, text)
+    if text.startswith(WEB):
+        return find_web_file(name, text)
     if "://" in text and not text.startswith("file://"):
         return _find_objects(name, text)
     found = find_path(text.removeprefix("file://"))
@@ -309,25 +285,6 @@ def write_rows(share: Share, folder: Path) -> Path:
     return path
 
 
-def _find_web_file(name: str, url: str) -> WebFile:
-    """Ask for a file behind http, and read none of it: not every server answers a HEAD request."""
-    with _opened(name, url) as source:
-        about = [str(source.headers.get(each)) for each in _ABOUT]
-    return WebFile(url=url, identity="\n".join([url, *about]))
-
-
-@contextmanager
-def _opened(name: str, url: str) -> Iterator[Any]:
-    """Open a file behind http; what goes wrong with it is told by the input's name."""
-    try:
-        with urllib.request.urlopen(url, timeout=_TIMEOUT_S) as source:  # noqa: S310
-            yield source
-    except OSError as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()  # the answer, which says why
-        raise vanished(name, url, f" ({error})") from error
-
-
 def _find_objects(name: str, text: str) -> StoredFiles:
     """Find an object of this URL, or those in the folder of this name."""
     head, _, last = text.rstrip("/").rpartition("/")
@@ -347,12 +304,12 @@ def _stored_files(
 ) -> StoredFiles:
     try:
         with ThreadPoolExecutor(_THREADS) as threads:
-            times = list(threads.map(store.modified, names))
+            times = tuple(threads.map(store.modified, names))
     except FileNotFoundError as error:
         raise vanished(name, text) from error
     lines = [f"{each} {time.isoformat()}" for each, time in zip(names, times, strict=True)]
     identity = "\n".join([text, *lines])
-    return StoredFiles(store=store, names=names, is_file=is_file, identity=identity)
+    return StoredFiles(store=store, names=names, times=times, is_file=is_file, identity=identity)
 
 
 def _find_artifacts(name: str, text: str, store: Store) -> RunArtifacts:

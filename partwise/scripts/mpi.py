@@ -52,6 +52,7 @@ SETTLE_S = 0.5
 REASON_S = 3.0
 """For so long a rank waits to hear why the job has broken off."""
 LOOK_S = 0.05
+LARGEST_MESSAGE_BYTES = 16 << 20
 TAIL_BYTES = 4_000
 """So much of what mpirun wrote stands in errors."""
 
@@ -235,11 +236,10 @@ class _MpiRank:
         while True:
             with contextlib.suppress(TimeoutError):
                 connection, _ = listener.accept()
-                connection.settimeout(START_S)
-                with connection.makefile("rb") as lines:
-                    told = json.loads(lines.readline())
-                connection.settimeout(None)
-                return _Message(told, connection)
+                told = _read_line(connection, deadline)
+                if told is not None:
+                    return _Message(told, connection)
+                connection.close()
             if self._daemon is not None and self._daemon.process.poll() is not None:
                 raise self._describe_end()
             if time.monotonic() > deadline:
@@ -300,6 +300,22 @@ class _Message:
 
 
 _SOCKET = "rank"
+
+
+def _read_line(connection: socket.socket, deadline: float) -> dict[str, Any] | None:
+    """Return the message of a stub; None: who connected is none, or did not end it in time."""
+    # A limit of the socket alone would hold for each byte.
+    left_s = max(0.0, deadline - time.monotonic())
+    limit = threading.Timer(left_s, connection.shutdown, (socket.SHUT_RDWR,))
+    limit.start()
+    try:
+        with connection.makefile("rb") as lines:
+            told = json.loads(lines.readline(LARGEST_MESSAGE_BYTES))
+        return told if isinstance(told, dict) else None
+    except (OSError, ValueError):
+        return None
+    finally:
+        limit.cancel()
 
 
 def _listen(folder: str) -> socket.socket:

@@ -253,15 +253,20 @@ def test_half_a_file_of_the_web_is_no_file(web: WebServer, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("where", ["one.txt", "many"])
-def test_an_object_that_was_written_again_is_another_input(bucket: str, where: str) -> None:
+def test_an_object_that_was_written_again_is_another_input(
+    bucket: str, where: str, tmp_path: Path
+) -> None:
     store, text = Store.parse(bucket), f"{bucket}/{where}"
-    before = find_input("x", text, store).identity
+    found = find_input("x", text, store)
+    before = found.identity
     assert find_input("x", text, store).identity == before
     changed = "one.txt" if where == "one.txt" else "many/below/b.txt"
     first = store.modified(changed)
     while store.modified(changed) == first:  # buckets tell whole seconds
         store.write(changed, b"again")
     assert find_input("x", text, store).identity != before
+    with pytest.raises(InputError, match=r"\.txt, has changed since the run began"):
+        found.bring("x", tmp_path, store)
 
 
 @pytest.mark.parametrize("travels", ["staged", "sent"])
