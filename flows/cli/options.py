@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Names = tuple[str, ...]
 _SETTINGS = (
     *("label", "features", "categorical", "calendar", "rounds", "early_stopping_rounds"),
-    *("min_rows", "threads", "predicts", "season"),
+    *("min_rows", "threads", "predicts", "season", "time"),
 )
 """Options of a trainer that are settings of the same name, of those trainers that have them."""
 StoreUrl = Annotated[str, Parameter(env_var="PARTWISE_STORE")]
@@ -258,6 +258,9 @@ class TrainerOptions(EvaluationOptions):
     """Threads for one model, or more where --partition-cpus is more. Default: 1."""
     predicts: Literal["regression", "binary", "multiclass"] | None = None
     """What linear models, random forests and means predict. Default: regression."""
+    time: str | None = None
+    """The time column of seasonal_naive, last_value and models of statsforecast. Default: that of
+    the holdout."""
 
     def build(self, *, is_tuned: bool = False) -> "HoldoutTrainer | str":
         """Return the trainer, or the name of a function.

@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from partwise.errors import InputError
 from partwise.evaluation.backtest import Backtest
 from partwise.evaluation.cross_validation import CrossValidation
 from partwise.evaluation.holdout import HoldoutByTime, HoldoutFraction
@@ -13,6 +14,7 @@ __all__ = [
     "HoldoutByTime",
     "HoldoutFraction",
     "FitOn",
+    "by_time",
     "fits_on_all",
 ]
 
@@ -32,3 +34,24 @@ def fits_on_all(fit_on: FitOn, evaluation: Evaluation | None) -> bool:
     if fit_on == "auto":
         return isinstance(evaluation, Backtest | CrossValidation)
     return fit_on == "all"
+
+
+def by_time(evaluation: Evaluation, column: str) -> Evaluation:
+    """Return an evaluation that holds out the latest rows, as forecasts are of rows to come.
+
+    Args:
+        evaluation: What was asked for. Of a share of the rows, drawn at random, only the share
+            counts.
+        column: The time column.
+
+    Raises:
+        InputError: It has folds, which are predicted from rows after them too.
+    """
+    if isinstance(evaluation, CrossValidation):
+        raise InputError(
+            "A forecast by time cannot be scored by a cross-validation, whose folds are predicted "
+            f"from rows after them too: give Backtest(time={column!r}, horizon=...)."
+        )
+    if isinstance(evaluation, HoldoutFraction):
+        return HoldoutByTime(column=column, fraction=evaluation.fraction)
+    return evaluation

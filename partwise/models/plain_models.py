@@ -25,6 +25,11 @@ class PlainModel:
 
     KIND: ClassVar[str]
 
+    @property
+    def format_version(self) -> int:
+        """The least version of `PlainSerde` that reads the model."""
+        return 1
+
     @abstractmethod
     def predict(self, table: pa.Table) -> np.ndarray:
         """Predict rows.
@@ -79,6 +84,11 @@ class ForecastModel(PlainModel):
     """For the steps after the last row, shape (steps,)."""
     repeats: bool
     """Whether they start anew at their end, and stand before their start as well."""
+
+    @property
+    def format_version(self) -> int:
+        """See `PlainModel.format_version`."""
+        return 2 if self.scale.unit == "business_days" else 1
 
     def predict(self, table: pa.Table) -> np.ndarray:
         """Predict rows; see `PlainModel.predict`."""

@@ -9,21 +9,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.errors import ColumnError
+from partwise.errors import ColumnError, InputError
 from partwise.tables.times import Times, times_of
 
 if TYPE_CHECKING:
-    from typing import Literal
+    from typing import Any, Literal
 
-_SHORTEST_MONTH = 28 * 86_400_000_000
+_DAY = 86_400_000_000
+_SHORTEST_MONTH = 28 * _DAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepScale:
     """Where steps are counted from, and how long one is."""
 
-    unit: Literal["us", "months", ""]
-    """Of the two others; empty: times are numbers."""
+    unit: Literal["us", "months", "business_days", ""]
+    """Of the two others; empty: times are numbers. Business days are Mondays to Fridays."""
     last: float
     step: float
     zone: str = ""
@@ -38,6 +39,7 @@ class StepScale:
 
         Raises:
             ColumnError: It is null somewhere, or of another kind than in training.
+            InputError: Steps are business days, and a row is on a Saturday or Sunday.
         """
         is_aware = pa.types.is_timestamp(column.type) and column.type.tz is not None
         times = _local_times(column, self.zone)
@@ -46,37 +48,93 @@ class StepScale:
         if not times.present.all():
             missing = int((~times.present).sum())
             raise ColumnError(f"{what} is null in {missing} rows, which have no place in time.")
-        return np.rint((_scaled(times.numbers, self.unit) - self.last) / self.step).astype(np.int64)
+        if self.unit == "business_days":
+            _check_business_days(times.numbers, what)
+        after = _scaled(times.numbers, self.unit) - self.last
+        steps = np.rint(after / self.step).astype(np.int64)
+        # A row that is after the last one, by less than half a step, is ahead of it all the same.
+        return np.where(after > 0, np.maximum(steps, 1), steps)
 
 
-def scale_of(column: pa.ChunkedArray) -> StepScale | None:
+def scale_of(column: pa.ChunkedArray, *, business_days: bool = False) -> StepScale | None:
     """Return the steps in which times of a column go on, from its last one.
 
     A step is the most frequent distance between neighbours. It is a month, or some, where times are
-    28 days apart or more and no multiples of the least distance.
+    28 days apart or more, and either of one day of the month or no multiples of the least distance.
 
     Args:
         column: Times; those that are null do not count.
+        business_days: Whether steps are business days, as `is_of_business_days` says.
 
     Returns:
         None where there is no time at all.
     """
-    zone = column.type.tz or "" if pa.types.is_timestamp(column.type) else ""
+    zone = _zone_of(column)
     times = _local_times(column, zone)
     distinct = np.unique(times.numbers[times.present])
     if not len(distinct):
         return None
+    if business_days:
+        last = _scaled(distinct[-1:], "business_days").item()
+        return StepScale(unit="business_days", last=last, step=1, zone=zone)
     unit: Literal["us", "months", ""] = "us" if times.unit else ""
-    gaps = np.diff(distinct)
-    if unit and len(gaps) and gaps.min() >= _SHORTEST_MONTH and (gaps % gaps.min()).any():
+    if unit and _are_months(distinct):
         unit = "months"
         distinct = np.unique(_scaled(distinct, unit))
-        gaps = np.diff(distinct)
-    step = 1.0
-    if len(gaps):
-        lengths, counts = np.unique(gaps, return_counts=True)
-        step = lengths[counts.argmax()].item()
-    return StepScale(unit=unit, last=distinct[-1].item(), step=step, zone=zone)
+    return StepScale(unit=unit, last=distinct[-1].item(), step=_step_of(distinct), zone=zone)
+
+
+def is_of_business_days(column: pa.ChunkedArray) -> bool:
+    """Whether times are days, and Mondays to Fridays only, with a weekend between them.
+
+    Args:
+        column: Times; those that are null do not count.
+    """
+    times = _local_times(column, _zone_of(column))
+    if not times.unit:
+        return False
+    distinct = np.unique(times.numbers[times.present])
+    if (np.diff(distinct) % _DAY).any() or _step_of(distinct) != _DAY:
+        return False
+    weeks, weekdays = _weeks_and_weekdays(distinct)
+    return bool(weekdays.max() < 5 and weeks[0] < weeks[-1])
+
+
+def _step_of(distinct: np.ndarray) -> Any:
+    """Return the most frequent distance between ascending times, the least of equally frequent."""
+    if len(distinct) < 2:
+        return 1.0
+    lengths, counts = np.unique(np.diff(distinct), return_counts=True)
+    return lengths[counts.argmax()].item()
+
+
+def _are_months(distinct: np.ndarray) -> bool:
+    gaps = np.diff(distinct)
+    if not len(gaps) or gaps.min() < _SHORTEST_MONTH:
+        return False
+    days = distinct.astype("datetime64[us]").astype("datetime64[D]")
+    of_month = days - days.astype("datetime64[M]")
+    return bool((of_month == of_month[0]).all() or (gaps % gaps.min()).any())
+
+
+def _weeks_and_weekdays(numbers: np.ndarray) -> Any:
+    """Return the weeks of times, counted on, and the days in them, of which 0 is Monday."""
+    # 1970-01-01 was a Thursday.
+    return np.divmod(numbers // _DAY + 3, 7)
+
+
+def _check_business_days(numbers: np.ndarray, what: str) -> None:
+    is_weekend = _weeks_and_weekdays(numbers)[1] >= 5
+    if is_weekend.any():
+        day = numbers[is_weekend][:1].astype("datetime64[us]").astype("datetime64[D]")[0]
+        raise InputError(
+            f"{what} is {day} in a row, a Saturday or Sunday, and the model was trained on Mondays "
+            "to Fridays only: leave such rows out."
+        )
+
+
+def _zone_of(column: pa.ChunkedArray) -> str:
+    return column.type.tz or "" if pa.types.is_timestamp(column.type) else ""
 
 
 def _local_times(column: pa.ChunkedArray, zone: str) -> Times:
@@ -90,6 +148,9 @@ def _local_times(column: pa.ChunkedArray, zone: str) -> Times:
 
 
 def _scaled(numbers: np.ndarray, unit: str) -> np.ndarray:
+    if unit == "business_days":
+        weeks, weekdays = _weeks_and_weekdays(numbers)
+        return np.asarray(5 * weeks + weekdays)
     if unit != "months":
         return numbers
     return numbers.astype("datetime64[us]").astype("datetime64[M]").astype(np.int64)

@@ -102,8 +102,9 @@ class Best(HoldoutTrainer):
     holdout: Evaluation = Field(
         default=HoldoutFraction(),
         title="Holdout",
-        description="The rows that candidates are scored on: drawn at random, the latest, the "
-        "windows of a backtest, or the folds of a cross-validation.",
+        description="The rows that candidates are scored on: drawn at random (the latest ones if a "
+        "candidate forecasts by time), the latest, the windows of a backtest, or the folds of a "
+        "cross-validation.",
     )
     predict: str | _Function = Field(
         default="",
@@ -179,6 +180,19 @@ class Best(HoldoutTrainer):
         return self._known_task() or "regression"
 
     @property
+    def evaluation(self) -> Evaluation:
+        """The rows that candidates are scored on; see `HoldoutTrainer.evaluation`."""
+        return self.scored_on(self.holdout)
+
+    def scored_on(self, holdout: Evaluation) -> Evaluation:
+        """Return a holdout as each candidate can use it; see `HoldoutTrainer.scored_on`."""
+        for given in self.candidates:
+            candidate = resolve_trainer(given) if isinstance(given, str) else given
+            if isinstance(candidate, HoldoutTrainer):
+                holdout = candidate.scored_on(holdout)
+        return holdout
+
+    @property
     def libraries(self) -> tuple[str, ...]:
         """The libraries that train."""
         found = [libraries_of(each) for each in self.candidates]
@@ -214,7 +228,7 @@ class Best(HoldoutTrainer):
 
     def reads(self, schema: pa.Schema) -> list[str] | None:
         """Return the columns that any candidate looks at; None: one may look at all."""
-        names = [self._label_of(schema), *self.holdout.columns]
+        names = [self._label_of(schema), *self.evaluation.columns]
         for candidate in self._named(schema).values():
             theirs = candidate.reads(schema) if hasattr(candidate, "reads") else None
             if theirs is None:
@@ -234,13 +248,14 @@ class Best(HoldoutTrainer):
             InputError: All candidates failed; has the reason of each.
         """
         table = self._labelled(data.to_arrow())
-        splits = self.holdout.splits(table, context.seed)
+        evaluation = self.evaluation
+        splits = evaluation.splits(table, context.seed)
         if isinstance(splits, Skip):
             return splits
         if not splits:
             return Skip("no row is held out to score candidates on")
         metric = self._metric()
-        question = Question(splits=splits, metric=metric, season=getattr(self.holdout, "season", 1))
+        question = Question(splits=splits, metric=metric, season=getattr(evaluation, "season", 1))
         named = self._named(table.schema)
         rows = DataConnector(table)
         answers = []
@@ -276,7 +291,7 @@ class Best(HoldoutTrainer):
             if answer.choice is None or answer.loss == float("inf"):
                 continue
             try:
-                result = conclude(answer.choice, self.fit_on, self.holdout, metric)
+                result = conclude(answer.choice, self.fit_on, self.evaluation, metric)
             except MemoryError:
                 raise
             except Exception as error:
@@ -319,7 +334,7 @@ class Best(HoldoutTrainer):
     def _asked(self, given: Any, schema: pa.Schema) -> Any:
         if isinstance(given, HoldoutTrainer):
             # By the holdout it knows which columns are no features.
-            update: dict[str, Any] = {"holdout": self.holdout}
+            update: dict[str, Any] = {"holdout": self.evaluation}
             if not given.label:
                 update["label"] = self._label_of(schema)
             return given.model_copy(update=update)

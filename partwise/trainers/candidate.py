@@ -13,6 +13,7 @@ import numpy as np
 
 from partwise.evaluation import fits_on_all
 from partwise.evaluation.scores import Predicted, measure
+from partwise.models.plain_models import ForecastModel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -184,7 +185,10 @@ def fit_kept(
     Returns:
         The fit of the last window itself, or one of all rows; a Skip where these are too few.
     """
-    if scored.last is not None and not fits_on_all(fit_on, evaluation):
+    # A forecast goes on from the last row trained on, which has to be the newest there is.
+    is_forecast = scored.last is not None and isinstance(scored.last.model, ForecastModel)
+    on_all = fits_on_all(fit_on, evaluation) or (fit_on == "auto" and is_forecast)
+    if scored.last is not None and not on_all:
         return scored.last
     settings = dict(settings or {})
     if scored.rounds is not None:

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pydantic import ConfigDict, Field
 
 from partwise.errors import ColumnError, InputError
-from partwise.evaluation import Backtest, HoldoutByTime
+from partwise.evaluation import Backtest, HoldoutByTime, by_time
 from partwise.evaluation.metrics import Task
 from partwise.models.plain_models import ConstantModel, ForecastModel, PlainModel
 from partwise.outcomes import Skip
-from partwise.tables.steps import scale_of
+from partwise.tables.steps import is_of_business_days, scale_of
 from partwise.tables.times import check_time_column, times_of
 from partwise.trainers.candidate import Fit
 from partwise.trainers.scored import ScoredTrainer
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from partwise.connector.context import PartitionContext
     from partwise.connector.data_connector import DataConnector
+    from partwise.evaluation import Evaluation
     from partwise.tables.steps import StepScale
     from partwise.trainers.candidate import Watch
 
@@ -130,7 +131,11 @@ class Mean(PlainTrainer):
 
 
 class ForecastTrainer(PlainTrainer):
-    """A trainer that predicts by time alone."""
+    """A trainer that predicts by time alone, from the last row on.
+
+    So it is scored on the latest rows, and the kept model is trained on all, unless `fit_on` says
+    otherwise.
+    """
 
     time: str = Field(
         default="",
@@ -151,34 +156,64 @@ class ForecastTrainer(PlainTrainer):
         key_columns: Sequence[str] | None = None,
     ) -> None:
         """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
-        super().check(schema, empty_columns, key_columns)
         time = self._time_column()
         check_time_column(time, f"The time column {time!r}", schema, empty_columns)
+        super().check(schema, empty_columns, key_columns)
+
+    def scored_on(self, holdout: Evaluation) -> Evaluation:
+        """Return a holdout that is by time; see `HoldoutTrainer.scored_on`."""
+        return by_time(holdout, self._time_in(holdout))
 
     def reads(self, schema: pa.Schema) -> list[str]:
         """Return the columns that are looked at."""
         of_holdout = () if self.holdout is None else self.holdout.columns
-        return list(dict.fromkeys([self._time_column(), self._label_of(schema), *of_holdout]))
+        time = self._time_column()
+        return list(dict.fromkeys([time, self._label_of(schema), *of_holdout]))
 
     def _time_column(self) -> str:
+        return self._time_in(self.holdout)
+
+    def _time_in(self, holdout: Evaluation | None) -> str:
         if self.time:
             return self.time
-        if isinstance(self.holdout, Backtest | HoldoutByTime):
-            return self.holdout.columns[0]
+        if isinstance(holdout, Backtest | HoldoutByTime):
+            return holdout.columns[0]
         raise ColumnError(
-            f"{type(self).__name__} predicts by time, and knows no time column: it needs time=, or "
-            "a holdout that has one, such as Backtest."
+            f"{type(self).__name__} predicts by time, and knows no time column: it needs "
+            "--time, or time= in Python, or a holdout that has one, such as Backtest."
         )
 
     def _series(
-        self, rows: PreparedPlain, train: np.ndarray
+        self,
+        rows: PreparedPlain,
+        train: np.ndarray,
+        test: np.ndarray | None,
+        season: int | Sequence[int] = 1,
     ) -> tuple[StepScale, np.ndarray, np.ndarray] | Skip:
-        """Return steps of time at which rows are, ascending up to 0, and the mean label of each."""
-        column = rows.table.column(self._time_column())
-        present = train & times_of(column).present
-        scale = scale_of(column.filter(pa.array(present)))
+        """Return steps of time at which rows are, ascending up to 0, and the mean label of each.
+
+        Raises:
+            InputError: Rows to be scored on are not after those trained on.
+        """
+        column_name = self._time_column()
+        column = rows.table.column(column_name)
+        times = times_of(column)
+        present = train & times.present
+        seasons = np.atleast_1d(season)
+        # Seven days are a week with its weekend. All rows say which days there are: in one that is
+        # scored on, the first Saturday may come.
+        no_weeks = bool(((seasons > 1) & (seasons % 7 != 0)).all())
+        in_business_days = no_weeks and is_of_business_days(column)
+        scale = scale_of(column.filter(pa.array(present)), business_days=in_business_days)
         if scale is None:
             return Skip("no row to train on has a time")
+        if test is not None and (
+            (times.numbers[test & times.present] <= times.numbers[present].max()).any()
+        ):
+            raise InputError(
+                f"{type(self).__name__} forecasts what is after the rows trained on, and the "
+                f"holdout has rows that by {column_name!r} are not: give a holdout by that column."
+            )
         steps = scale.steps(column.filter(pa.array(present)), "The time column")
         places, codes = np.unique(steps, return_inverse=True)
         means = np.bincount(codes, rows.labels[present]) / np.bincount(codes)
@@ -203,21 +238,22 @@ class SeasonalNaive(ForecastTrainer):
         ge=1,
         title="Season",
         description="Steps of time after which a season repeats: 7 for days of a week. A step is "
-        "the most frequent distance between the times of rows.",
+        "the most frequent distance between the times of rows. Of a series of Mondays to Fridays "
+        "only, steps are business days (5 a week), unless a season is a number of 7 days.",
     )
 
     def _fit(
         self,
         rows: PreparedPlain,
         train: np.ndarray,
-        test: np.ndarray | None,  # noqa: ARG002 (it predicts any step)
+        test: np.ndarray | None,
         settings: Mapping[str, Any],
     ) -> ForecastModel | Skip:
-        series = self._series(rows, train)
+        season = int(settings.get("season", self.season))
+        series = self._series(rows, train, test, season)
         if isinstance(series, Skip):
             return series
         scale, places, means = series
-        season = int(settings.get("season", self.season))
         if (length := int(1 - places[0])) < season:
             return Skip(f"too short: {length} steps of time, and a season of {season}")
         # A place of the season that no row is at has the mean of all.
@@ -244,10 +280,10 @@ class LastValue(ForecastTrainer):
         self,
         rows: PreparedPlain,
         train: np.ndarray,
-        test: np.ndarray | None,  # noqa: ARG002 (it predicts any step)
+        test: np.ndarray | None,
         settings: Mapping[str, Any],  # noqa: ARG002 (it has none)
     ) -> ForecastModel | Skip:
-        series = self._series(rows, train)
+        series = self._series(rows, train, test)
         if isinstance(series, Skip):
             return series
         scale, _, means = series

@@ -117,8 +117,8 @@ class HoldoutTrainer(LabelSettings):
         default="auto",
         title="Fit on",
         description="The rows that the kept model is trained on: all, those that are not held out "
-        'in the last window ("train"), or "auto": all after a backtest or a cross-validation, '
-        "else those that are not held out.",
+        'in the last window ("train"), or "auto": all after a backtest or a cross-validation and '
+        "of forecasts by time, else those that are not held out.",
     )
 
     @model_validator(mode="after")
@@ -134,6 +134,20 @@ class HoldoutTrainer(LabelSettings):
     def task(self) -> Task:
         """What is predicted: a number, or one of two or more classes."""
 
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The rows that models are scored on: those of `holdout`, as this trainer can use it."""
+        return None if self.holdout is None else self.scored_on(self.holdout)
+
+    def scored_on(self, holdout: Evaluation) -> Evaluation:
+        """Return a holdout as this trainer can use it: by time, where its models forecast.
+
+        Raises:
+            ColumnError: The time column is not known.
+            InputError: It cannot be used.
+        """
+        return holdout
+
     def check(
         self,
         schema: pa.Schema,
@@ -142,8 +156,8 @@ class HoldoutTrainer(LabelSettings):
     ) -> None:
         """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
         self._check_label_column(schema, empty_columns)
-        if self.holdout is not None:
-            self.holdout.check(schema, empty_columns)
+        if (evaluation := self.evaluation) is not None:
+            evaluation.check(schema, empty_columns)
 
     def held_out(self, table: pa.Table, seed: int) -> tuple[pa.Table, np.ndarray]:
         """Return the rows that are held out of training, and their labels.
@@ -160,7 +174,8 @@ class HoldoutTrainer(LabelSettings):
             ColumnError: The label is missing, or null in every row.
         """
         rows = self._labelled(table)
-        splits = [] if self.holdout is None else self.holdout.splits(rows, seed)
+        evaluation = self.evaluation
+        splits = [] if evaluation is None else evaluation.splits(rows, seed)
         if not isinstance(splits, Skip) and splits:
             rows = rows.filter(pa.array(np.logical_or.reduce([split.test for split in splits])))
         return rows, self._labels(rows)
@@ -210,13 +225,14 @@ class ScoredTrainer(HoldoutTrainer):
             InputError: A label is infinite or no class, or a parameter cannot be used.
         """
         rows = self.prepare(data, context)
-        splits = [] if self.holdout is None else self.holdout.splits(rows.table, context.seed)
+        evaluation = self.evaluation
+        splits = [] if evaluation is None else evaluation.splits(rows.table, context.seed)
         if isinstance(splits, Skip):
             return splits
-        scored = score(rows, splits, season=getattr(self.holdout, "season", 1))
+        scored = score(rows, splits, season=getattr(evaluation, "season", 1))
         if isinstance(scored, Skip):
             return scored
-        kept = fit_kept(rows, scored, self.fit_on, self.holdout)
+        kept = fit_kept(rows, scored, self.fit_on, evaluation)
         if isinstance(kept, Skip):
             return kept
         trained = splits[-1].train.sum() if kept is scored.last else rows.table.num_rows

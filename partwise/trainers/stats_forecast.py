@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -46,7 +47,8 @@ class StatsForecast(ForecastTrainer):
         default=1,
         ge=1,
         title="Season",
-        description="Steps of time after which a season repeats: 7 for days of a week.",
+        description="Steps of time after which a season repeats: 7 for days of a week, or 5 in a "
+        "series of Mondays to Fridays only.",
     )
     horizon: int = Field(
         default=100,
@@ -80,7 +82,8 @@ class StatsForecast(ForecastTrainer):
         test: np.ndarray | None,
         settings: Mapping[str, Any],
     ) -> ForecastModel | Skip:
-        series = self._series(rows, train)
+        params = {"season_length": self.season, **self.params, **settings}
+        series = self._series(rows, train, test, params["season_length"])
         if isinstance(series, Skip):
             return series
         scale, places, means = series
@@ -92,12 +95,11 @@ class StatsForecast(ForecastTrainer):
         if test is not None:
             column = rows.table.column(self._time_column()).filter(test)
             horizon = max(horizon, int(scale.steps(column, "The time column").max()))
-        values = self._forecast(regular, horizon, settings)
-        return ForecastModel(time=self._time_column(), scale=scale, values=values, repeats=False)
+        values = self._forecast(regular, horizon, params)
+        time = self._time_column()
+        return ForecastModel(time=time, scale=scale, values=values, repeats=False)
 
-    def _forecast(
-        self, series: np.ndarray, horizon: int, settings: Mapping[str, Any]
-    ) -> np.ndarray:
+    def _forecast(self, series: np.ndarray, horizon: int, params: Mapping[str, Any]) -> np.ndarray:
         try:
             from statsforecast import models
         except ImportError as error:
@@ -107,8 +109,11 @@ class StatsForecast(ForecastTrainer):
         kind = getattr(models, self.model, None)
         if not isinstance(kind, type):
             raise InputError(f"statsforecast.models has no class {self.model!r}.")
-        params: dict[str, Any] = {"season_length": self.season, **self.params, **settings}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            # Some classes, such as Naive, know no season.
+            known = inspect.signature(kind).parameters
+            if self.season == 1 and "season_length" not in known:
+                params = {name: params[name] for name in params if name != "season_length"}
             forecast = kind(**params).forecast(y=series, h=horizon)
         return np.asarray(forecast["mean"], dtype=np.float64)

@@ -202,11 +202,23 @@ class Tuned(HoldoutTrainer):
         """Those whose versions decide what becomes of a partition."""
         return (*libraries_of(self.trainer), "optuna")
 
+    @property
+    def evaluation(self) -> Evaluation:
+        """The rows that settings are scored on; see `HoldoutTrainer.evaluation`."""
+        return self.scored_on(self.holdout)
+
+    def scored_on(self, holdout: Evaluation) -> Evaluation:
+        """Return a holdout as the trainer can use it; see `HoldoutTrainer.scored_on`."""
+        trainer = self.trainer
+        if isinstance(trainer, str):
+            trainer = resolve_trainer(trainer)
+        return trainer.scored_on(holdout) if isinstance(trainer, HoldoutTrainer) else holdout
+
     def _candidate(self, schema: pa.Schema) -> Candidate:
         """Return what is fitted: by the holdout it knows which columns are no features."""
         trainer: Any = self.trainer
         if isinstance(trainer, ScoredTrainer):
-            update = {"holdout": self.holdout, "label": self._label_of(schema)}
+            update = {"holdout": self.evaluation, "label": self._label_of(schema)}
             return trainer.model_copy(update=update)
         function: Any = resolve_trainer(trainer)
         if hasattr(function, "prepare"):
@@ -288,7 +300,7 @@ class Tuned(HoldoutTrainer):
             return choice
         for name, content in choice.artifacts.items():
             context.upload(content, name)
-        return conclude(choice, self.fit_on, self.holdout, question.metric)
+        return conclude(choice, self.fit_on, self.evaluation, question.metric)
 
     def choose(
         self, data: DataConnector, context: PartitionContext, question: Question
@@ -303,12 +315,13 @@ class Tuned(HoldoutTrainer):
         return question if isinstance(question, Skip) else self._study(rows, context, question)
 
     def _question(self, rows: PreparedRows, context: PartitionContext) -> Question | Skip:
-        splits = self.holdout.splits(rows.table, context.seed)
+        evaluation = self.evaluation
+        splits = evaluation.splits(rows.table, context.seed)
         if isinstance(splits, Skip):
             return splits
         if not splits:
             return Skip("no row is held out, so that settings cannot be compared")
-        season = getattr(self.holdout, "season", 1)
+        season = getattr(evaluation, "season", 1)
         return Question(splits=splits, metric=self.scored_by, season=season)
 
     @property

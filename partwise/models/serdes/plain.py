@@ -7,7 +7,8 @@ from typing import Any
 
 from partwise.errors import SerdeError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""Of what an earlier release would misread; of all else it is 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class PlainSerde:
                 f"PlainSerde cannot write a {kind.__module__}.{kind.__qualname__}: it is for the "
                 "models of partwise's own trainers."
             )
-        written = {"format_version": FORMAT_VERSION, **model.to_json()}
+        written = {"format_version": model.format_version, **model.to_json()}
         Path(file_path).write_text(json.dumps(written))
 
     def read(self, file_path: str) -> Any:
@@ -44,11 +45,11 @@ class PlainSerde:
         try:
             written = json.loads(Path(file_path).read_text())
             version = written.pop("format_version")
-            if version == FORMAT_VERSION:
+            if version in range(1, FORMAT_VERSION + 1):
                 return plain_model(written)
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise SerdeError(f"{file_path} is no model that PlainSerde reads: {error}") from error
         raise SerdeError(
             f"{file_path} has format version {version}, and this release reads "
-            f"{FORMAT_VERSION}; install a newer partwise."
+            f"those up to {FORMAT_VERSION}; install a newer partwise."
         )
