@@ -92,13 +92,40 @@ class Leftovers:
             old, new = saved.get(key, _ABSENT), members.get(key, _ABSENT)
             if key in _PUT_BACK.get(name, ()):
                 continue
-            if old is not new and _matters(key, old, new, is_own, package):
+            if old is new or self._is_wrapped_by_library(name, key, old, new):
+                continue
+            if _matters(key, old, new, is_own, package):
                 deed = "added" if old is _ABSENT else "removed" if new is _ABSENT else "replaced"
                 found.append(f"it {deed} {name}.{key}")
         if not found:
             # A module that was imported, or what a library keeps for itself.
             self._note_scopes()
         return found
+
+    def _is_wrapped_by_library(self, name: str, key: str, old: Any, new: Any) -> bool:
+        """Whether a library has wrapped a function of its own, or of a class derived from its own.
+
+        As torch does with `step` of an optimizer when the first one is made. The wrapper's code is
+        of the same package, it calls what was there, and the user's code assigns no attribute of
+        this name. Where that may set any, the code has to be of the module or a base of the class:
+        a decorator such as torch.no_grad is for users as well.
+        """
+        owner, named = self._named.owners.get(name), self._named
+        if owner is None or not isinstance(new, FunctionType) or key in named.set_names:
+            return False
+        kinds = owner.__mro__ if isinstance(owner, type) else ()
+        homes = {kind.__module__ for kind in kinds} or {owner.__name__}
+        # Not `__module__`, which functools.wraps copies from what is wrapped.
+        home = str(new.__globals__.get("__name__"))
+        if new.__globals__ is not getattr(sys.modules.get(home), "__dict__", None):
+            return False
+        packages = {each.partition(".")[0] for each in homes}
+        is_near = home in homes or not named.sets_by_name
+        if home.partition(".")[0] not in packages or not is_near or named.is_own(home):
+            return False
+        wrapped = getattr(new, "__wrapped__", None)
+        originals = [old, *(vars(kind).get(key, _ABSENT) for kind in kinds)]
+        return wrapped is not None and any(wrapped is original for original in originals)
 
     def _look_at_modules(self) -> list[str]:
         modules = sys.modules

@@ -35,15 +35,21 @@ class NamedCode:
         words: The names and texts in that code.
         scopes: The namespaces that it names, by a name for messages: of modules, of classes, and
             the globals of functions that came by value.
+        owners: The modules and classes that have these namespaces, by the same names.
         own: Those of `scopes` that are the user's own.
         sets_attributes: Whether that code sets attributes or globals.
+        set_names: Those that it sets by an assignment.
+        sets_by_name: Whether it may set others, as setattr does.
     """
 
     def __init__(self, roots: Iterable[object]) -> None:
         self.words: set[str] = set()
         self.scopes: dict[str, Mapping[str, Any]] = {"builtins": vars(builtins)}
+        self.owners: dict[str, type | types.ModuleType] = {"builtins": builtins}
         self.own: set[str] = set()
         self.sets_attributes = False
+        self.set_names: set[str] = set()
+        self.sets_by_name = False
         self._imports: dict[tuple[str, int, tuple[str, ...], str], None] = {}
         self._codes: dict[int, tuple[types.CodeType, dict[str, Any]]] = {}
         self._seen: dict[int, object] = {}
@@ -95,7 +101,8 @@ class NamedCode:
                     continue
             self.follow()
 
-    def _is_own(self, module: str) -> bool:
+    def is_own(self, module: str) -> bool:
+        """Whether a module is the user's own, and of no installed library."""
         try:
             return self._packages.has_module(module)
         except Exception:
@@ -103,7 +110,7 @@ class NamedCode:
             return True
 
     def _is_followed(self, module: str) -> bool:
-        return module.startswith(_PARTS) or self._is_own(module)
+        return module.startswith(_PARTS) or self.is_own(module)
 
     def _visit(self, value: object, waiting: list[object]) -> None:
         if id(value) in self._seen or isinstance(value, _PLAIN):
@@ -126,11 +133,11 @@ class NamedCode:
             case property():
                 waiting += [value.fget, value.fset]
             case types.ModuleType():
-                self._add_scope(value.__name__, vars(value), value.__name__)
+                self._add_scope(value.__name__, vars(value), value.__name__, value)
             case type():
                 if value.__module__ != "builtins":
                     name = f"{value.__module__}.{value.__qualname__}"
-                    self._add_scope(name, vars(value), value.__module__)
+                    self._add_scope(name, vars(value), value.__module__, value)
                 if self._is_followed(value.__module__):
                     waiting += [*vars(value).values(), *value.__bases__]
             case dict():
@@ -145,14 +152,22 @@ class NamedCode:
                 ):
                     waiting += [type(value), *_members(value)]
 
-    def _add_scope(self, name: str, members: Mapping[str, Any], module: str) -> None:
+    def _add_scope(
+        self,
+        name: str,
+        members: Mapping[str, Any],
+        module: str,
+        owner: type | types.ModuleType | None = None,
+    ) -> None:
         if module.partition(".")[0] == "partwise":
             return
         # Functions that came by value have globals of their own, by the name of their module.
         while self.scopes.get(name, members) is not members and isinstance(members, dict):
             name += "'"
         self.scopes[name] = members
-        if self._is_own(module):
+        if owner is not None:
+            self.owners[name] = owner
+        if self.is_own(module):
             self.own.add(name)
 
     def _add_code(self, code: types.CodeType, scope: dict[str, Any]) -> None:
@@ -170,7 +185,9 @@ class NamedCode:
                 self._imports[instruction.argval, level, tuple(members), package] = None
             elif instruction.opname in _SETTING:
                 self.sets_attributes = True
-        self.sets_attributes |= not _SETTERS.isdisjoint(code.co_names)
+                self.set_names.add(instruction.argval)
+        if not _SETTERS.isdisjoint(code.co_names):
+            self.sets_attributes = self.sets_by_name = True
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
                 self._add_code(constant, scope)
