@@ -149,6 +149,8 @@ def empty_model(checkpoint: str) -> Any:
 
 def main(folder: Path, kill_at: int) -> str:
     """Do all of it, and return a digest of the parameters."""
+    # Ranks stand in another folder, where a relative path leads elsewhere.
+    folder = folder.resolve()
     checkpoint = folder / "tiny-bert"
     make_checkpoint(checkpoint)
     serde = TorchSerde(mode="state", factory=partial(empty_model, str(checkpoint)))

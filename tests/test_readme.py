@@ -6,6 +6,7 @@ fewer stores than `make demo` writes. One slow test runs those of the README as 
 in a process of its own, with a cluster of its own, on the whole table.
 """
 
+import ast
 import io
 import os
 import re
@@ -290,6 +291,45 @@ def test_every_page_is_one_link_away_and_the_readme_is_short() -> None:
     text = README.read_text()
     assert len(text.splitlines()) <= 150
     assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in text] == []
+
+
+_MODULES = {"scikit-learn": "sklearn"}
+"""Packages whose module has another name."""
+
+
+def _installed_as(requirements: list[str]) -> set[str]:
+    """The modules that requirements are for."""
+    names = {re.split(r"[<>=!;\[ ]", each)[0] for each in requirements}
+    return {_MODULES.get(name, name.replace("-", "_")) for name in names}
+
+
+def _imported(text: str) -> set[str]:
+    """The installed modules that a script imports, at its top or within a function."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            found.add(str(node.module))
+    return {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"partwise"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_names_what_its_scripts_import_beyond_partwise(page) -> None:
+    """Partwise alone is installed, and what the page says to install, with extras or by a name."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    text = page.read_text()
+    has = _installed_as(project["dependencies"]) | {"pandas"}  # dask[dataframe] brings pandas
+    for extras in re.findall(r"partwise\[([\w,]+)\]", text):
+        for extra in extras.split(","):
+            has |= _installed_as(project["optional-dependencies"][extra])
+    for line in re.findall(r"pip install ([^`\n]+)", text):
+        has |= _installed_as(shlex.split(line))
+    if "pytest" in text:
+        has.add("pytest")
+    scripts = [block.text for block in blocks_of(page) if block.language == "python"]
+    missing = {name for script in scripts for name in _imported(script)} - has
+    assert missing == set()
 
 
 # docs/architecture.md

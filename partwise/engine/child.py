@@ -353,7 +353,7 @@ class Child:
             produced = self._produce(shard, work, index, attempt)
             ended = self._success(index, produced)
         except BaseException as error:
-            ended = self._failure(error)
+            ended = self._failure(error, shard.params.get(shard.partition_ids[index], {}))
         # A fork of the user's that came back out of the function is not this process.
         if os.getpid() != self.pid:
             os._exit(0)
@@ -426,8 +426,8 @@ class Child:
         self._files += 1
         return str(path.rename(path.with_name(f"content-{self.pid}-{self._files}")))
 
-    def _failure(self, error: BaseException) -> _Ended:
-        failure = describe_error(error)
+    def _failure(self, error: BaseException, params: Mapping[str, Any]) -> _Ended:
+        failure = describe_error(error, params)
         self.log.write(failure.traceback)
         return _Ended(
             status=PartitionStatus.FAILED,

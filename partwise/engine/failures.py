@@ -2,8 +2,10 @@
 
 import hashlib
 import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 from partwise.errors import PartwiseError
 from partwise.redaction import without_secrets
@@ -40,16 +42,42 @@ def storable(text: str) -> str:
     return printable(without_secrets(text))
 
 
+def _hint_at_relative_path(message: str, given: Mapping[str, Any]) -> str:
+    """Return a sentence on a path that was right where the caller stood, and leads nowhere here."""
+    for name, value in given.items():
+        text = str(value) if isinstance(value, str | PurePath) else ""
+        # Of a single word it is not known whether a path is meant.
+        is_path = "/" in text.strip("/") or ("." in text and "No such file" in message)
+        if not is_path or "://" in text or text not in message or Path(text).is_absolute():
+            continue
+        try:
+            is_here, here = Path(text).exists(), str(Path.cwd())
+        except (OSError, ValueError):
+            continue
+        if not is_here:
+            return (
+                f" (If {name}={text!r} is a path: it is relative, and is not found from "
+                f"{printable(here)}, where this process works. Give an absolute one that workers "
+                "see.)"
+            )
+    return ""
+
+
 def _middle_left_out(text: str, most: int) -> str:
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}\n[...]\n{text[-half:]}"
 
 
-def describe_error(error: BaseException) -> Failure:
+def describe_error(error: BaseException, given: Mapping[str, Any] | None = None) -> Failure:
     """Return what is known of an exception, as text.
 
     The fingerprint is of the type and of where it was raised (file name, function, line), so that
     equal failures of partitions with different values are one group.
+
+    Args:
+        error: What was raised.
+        given: The user's values that the function was called with, by name. One that looks like a
+            relative path, and which the message is about, is explained.
     """
     kind = type(error)
     module = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
@@ -64,6 +92,7 @@ def describe_error(error: BaseException) -> Failure:
     message = storable(message[: 2 * MESSAGE_CHARS])
     if is_long:
         message = f"{message[:MESSAGE_CHARS]}... ({chars} characters)"
+    message += _hint_at_relative_path(message, given or {})
     where = [
         f"{Path(frame.filename).name}:{frame.name}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 
@@ -43,11 +44,13 @@ def run(settings: RankSettings) -> None:
     reserved = socket.socket(fileno=settings.port_fd)
     code = 0
     metrics: dict[str, float] = {}
+    hyperparameters: Mapping[str, Any] = {}
     try:
         exchange = _open_exchange(settings)
         payload: GangPayload = pickle.loads(  # noqa: S301 (the caller's own code)
             Path(settings.payload).read_bytes()
         )
+        hyperparameters = payload.hyperparameters
         Seeding().seed_all(settings.seed)
         context = _make_context(settings, payload, exchange, reserved, metrics)
         set_context(context)
@@ -60,7 +63,7 @@ def run(settings: RankSettings) -> None:
         outcome = RankOutcome(status=PartitionStatus.FAILED.value, metrics=metrics)
     except BaseException as error:
         code = _exit_code(error)
-        failure = describe_error(error)
+        failure = describe_error(error, hyperparameters)
         log.write(failure.traceback)
         if isinstance(error, PartwiseError):
             metrics |= error.metrics

@@ -1,5 +1,9 @@
 """Failures as text."""
 
+from pathlib import Path
+
+import pytest
+
 from partwise import errors
 from partwise.engine.failures import Failure, describe_error
 from partwise.errors import ExportMismatch
@@ -61,3 +65,32 @@ def test_which_errors_a_second_attempt_cannot_change() -> None:
         *("FunctionError", "TrustError", "SerdeError", "UnknownFeatureError"),
         *("UnknownModelTypeError", "TrialPruned"),
     }
+
+
+@pytest.mark.parametrize(
+    ("given", "is_explained"),
+    [
+        ({"checkpoint": "ft/tiny-bert"}, True),
+        ({"checkpoint": Path("ft/tiny-bert")}, True),
+        ({"lr": 0.1, "checkpoint": "ft/other"}, False),
+        ({"checkpoint": "/ft/tiny-bert"}, False),
+        ({"checkpoint": "tests/engine"}, False),
+        ({}, False),
+    ],
+)
+def test_a_relative_path_that_leads_nowhere_is_explained(given, is_explained, monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    error = OSError("ft/tiny-bert /ft/tiny-bert tests/engine is no folder and on no hub")
+    failure = describe_error(error, given)
+    assert ("If checkpoint='ft/tiny-bert' is a path: it is relative" in failure.message) == (
+        is_explained
+    )
+    assert failure.fingerprint == describe_error(error).fingerprint
+
+
+def test_so_is_a_file_beside_the_caller():
+    try:
+        Path("prices.csv").read_text()
+    except OSError as error:
+        failure = describe_error(error, {"prices": "prices.csv"})
+    assert "prices='prices.csv' is a path: it is relative" in failure.message

@@ -17,11 +17,12 @@ def test_a_killed_fine_tuning_comes_to_the_same_parameters(prefect_server, tmp_p
     said = []
     for arguments in ([], ["--kill-at", "25"]):
         done = subprocess.run(
-            [sys.executable, EXAMPLE, tmp_path, *arguments],
+            [sys.executable, EXAMPLE, "ft", *arguments],
+            cwd=tmp_path,
             capture_output=True,
             text=True,
             timeout=400,
-            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+            env={name: os.environ[name] for name in os.environ if name != "HF_HUB_OFFLINE"},
         )
         assert done.returncode == 0, done.stderr
         said.append(done.stdout)
