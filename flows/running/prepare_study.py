@@ -11,7 +11,8 @@ from partwise.engine.scaling import ScalingConfig
 from partwise.engine.works import TrainWork
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, CrossValidation, Evaluation, FitOn, HoldoutFraction
-from partwise.evaluation.scores import MAXIMIZED, Direction, check_metric, find_metric
+from partwise.evaluation.metrics import MAXIMIZED
+from partwise.evaluation.scores import Direction, check_metric, find_metric
 from partwise.flows.running.calls import describe_intent, names_function
 from partwise.flows.running.prepare import Request
 from partwise.flows.running.prepare_gang import eval_fingerprint, gang_sources

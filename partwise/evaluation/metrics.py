@@ -5,7 +5,13 @@ from typing import Literal
 
 import numpy as np
 
+from partwise.errors import InputError
+
 Task = Literal["regression", "binary", "multiclass"]
+
+
+MAXIMIZED = ("accuracy", "auc")
+"""Metrics of which more is better, where nobody says otherwise."""
 
 
 def regression_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
@@ -33,7 +39,16 @@ def binary_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str, flo
     Args:
         labels: 0 or 1, shape (n,).
         predictions: Probabilities of 1, shape (n,).
+
+    Raises:
+        InputError: A label is another.
     """
+    others = (labels != 0) & (labels != 1)
+    if others.any():
+        raise InputError(
+            f"One prediction a row is of two classes, 0 and 1, and {labels[others][0]:g} is among "
+            "the labels: predict a probability for each class."
+        )
     of_label = np.where(labels == 1, predictions, 1 - predictions)
     metrics = {
         "logloss": _mean_logloss(of_label),
@@ -56,8 +71,17 @@ def multiclass_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str,
     Args:
         labels: Classes from 0 on, shape (n,).
         predictions: Probabilities, shape (n, classes).
+
+    Raises:
+        InputError: A label is none of the classes.
     """
     classes = labels.astype(np.int64)
+    if len(classes) and not (classes.min() >= 0 and classes.max() < predictions.shape[1]):
+        wrong = classes.min() if classes.min() < 0 else classes.max()
+        raise InputError(
+            f"The model predicts {predictions.shape[1]} classes, counted from 0, and the class "
+            f"{wrong} is among the labels: a model predicts all classes of its run."
+        )
     of_label = predictions[np.arange(len(classes)), classes]
     return {
         "logloss": _mean_logloss(of_label),
@@ -75,3 +99,31 @@ METRICS: dict[Task, Callable[[np.ndarray, np.ndarray], dict[str, float]]] = {
     "multiclass": multiclass_metrics,
 }
 """The metrics of each task, as functions of labels and predictions."""
+
+
+def task_metrics(task: Task, labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
+    """Return all metrics of a task; the worst there are where a prediction is no finite number.
+
+    Args:
+        task: What is predicted.
+        labels: Shape (n,).
+        predictions: Shape (n,), or (n, classes) of several classes.
+
+    Raises:
+        InputError: The predictions' shape, or a label, does not fit the task.
+    """
+    if (predictions.ndim == 2) != (task == "multiclass"):
+        wanted = "a probability for each class" if task == "multiclass" else "one number"
+        raise InputError(
+            f"A {task} model predicts {wanted} for each row, and these predictions have the shape "
+            f"{predictions.shape}."
+        )
+    if np.isfinite(predictions).all():
+        return METRICS[task](labels, predictions)
+    names = METRICS[task](labels, np.zeros_like(predictions))
+    return {name: worst(name in MAXIMIZED) for name in names}
+
+
+def worst(maximized: bool) -> float:
+    """Return the score that any other is better than."""
+    return -float("inf") if maximized else float("inf")

@@ -6,13 +6,14 @@ and Practice (3rd ed., sections 5.8 and 5.9), where smape is a fraction of 2, no
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
 
 from partwise.errors import InputError
-from partwise.evaluation.metrics import METRICS, Task
+from partwise.evaluation.metrics import MAXIMIZED, Task, task_metrics, worst
 from partwise.formatting import did_you_mean
 
 Direction = Literal["", "minimize", "maximize"]
@@ -24,8 +25,6 @@ _TASKS: dict[str, tuple[Task, ...]] = {
     "accuracy": ("binary", "multiclass"),
     "auc": ("binary",),
 }
-MAXIMIZED = ("accuracy", "auc")
-"""Metrics of which more is better, where nobody says otherwise."""
 _PINBALL = re.compile(r"pinball:(?P<quantile>0?\.\d+)")
 
 
@@ -36,7 +35,7 @@ class Predicted:
     labels: np.ndarray
     """Double, shape (n,)."""
     predictions: np.ndarray
-    """Shape (n,), or (n, classes) for several classes."""
+    """Double, shape (n,), or (n, classes) for several classes."""
     history: np.ndarray | None = None
     """Labels of the rows trained on in the order of their time, shape (m,); None: they have no
     order."""
@@ -50,16 +49,31 @@ class Metric:
 
     name: str
     maximized: bool
-    function: Callable[[Predicted], float]
+    function: Callable[[Predicted], Any]
     """Returns NaN where it has no value, as auc of one class."""
 
     def __call__(self, predicted: Predicted) -> float:
-        """Return the value, or NaN where there is none."""
-        return float(self.function(predicted))
+        """Return the value, or NaN where there is none.
+
+        Where a prediction is NaN or infinite, it is the worst there is, of any metric: the mean
+        over all windows is then worst as well.
+
+        Raises:
+            InputError: The predictions' shape does not fit, or a function returned no number.
+        """
+        if not np.isfinite(predicted.predictions).all():
+            return worst(self.maximized)
+        value = self.function(predicted)
+        try:
+            return float(value)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"The metric {self.name!r} returned {value!r:.60}, which is not a number."
+            ) from error
 
     def loss(self, value: float) -> float:
-        """Return the value such that lower is better, and NaN is worst."""
-        if value != value:
+        """Return the value such that lower is better; what is not finite is worst."""
+        if not isfinite(value):
             return float("inf")
         return -value if self.maximized else value
 
@@ -85,7 +99,7 @@ def find_metric(
         >>> find_metric("wape").maximized
         False
     """
-    function: Callable[[Predicted], float]
+    function: Callable[[Predicted], Any]
     if not isinstance(metric, str):
         name, function = getattr(metric, "__name__", "score"), _of_function(metric)
     elif metric in _FUNCTIONS:
@@ -130,16 +144,21 @@ def check_metric(metric: Metric, task: Task | None, *, is_backtest: bool) -> Non
 
 
 def measure(task: Task, predicted: Predicted) -> dict[str, float]:
-    """Return all metrics of a task that have a value."""
-    found = METRICS[task](predicted.labels, predicted.predictions)
+    """Return all metrics of a task that have a value; see `task_metrics`."""
+    found = task_metrics(task, predicted.labels, predicted.predictions)
     if task == "regression":
-        more = {name: _FUNCTIONS[name](predicted) for name in ("wape", "smape", "mase")}
-        found |= {name: value for name, value in more.items() if value == value}
+        is_finite = np.isfinite(predicted.predictions).all()
+        # Whether there is a value depends on the labels alone.
+        asked = predicted if is_finite else replace(predicted, predictions=predicted.labels)
+        more = {name: _FUNCTIONS[name](asked) for name in ("wape", "smape", "mase")}
+        for name, value in more.items():
+            if value == value:
+                found[name] = value if is_finite else worst(name in MAXIMIZED)
     return found
 
 
-def _of_function(function: Callable[..., Any]) -> Callable[[Predicted], float]:
-    return lambda predicted: float(function(predicted.labels, predicted.predictions))
+def _of_function(function: Callable[..., Any]) -> Callable[[Predicted], Any]:
+    return lambda predicted: function(predicted.labels, predicted.predictions)
 
 
 def _of_task(name: str) -> Callable[[Predicted], float]:
@@ -148,19 +167,31 @@ def _of_task(name: str) -> Callable[[Predicted], float]:
         task: Task = _TASKS[name][0]
         if several and "multiclass" in _TASKS[name]:
             task = "multiclass"
-        return METRICS[task](predicted.labels, predicted.predictions).get(name, float("nan"))
+        return task_metrics(task, predicted.labels, predicted.predictions).get(name, float("nan"))
 
     return function
 
 
+def _errors(predicted: Predicted) -> np.ndarray:
+    """Return predictions less labels, shape (n,)."""
+    if predicted.predictions.ndim != 1:
+        raise InputError(
+            "The metric needs one number for each row, and these predictions have the shape "
+            f"{predicted.predictions.shape}."
+        )
+    # Beyond what a double holds, an error is infinite.
+    with np.errstate(over="ignore"):
+        return np.asarray(predicted.predictions - predicted.labels)
+
+
 def _wape(predicted: Predicted) -> float:
     total = float(np.abs(predicted.labels).sum())
-    errors = float(np.abs(predicted.predictions - predicted.labels).sum())
+    errors = float(np.abs(_errors(predicted)).sum())
     return errors / total if total else float("nan")
 
 
 def _smape(predicted: Predicted) -> float:
-    errors = 2 * np.abs(predicted.predictions - predicted.labels)
+    errors = 2 * np.abs(_errors(predicted))
     sizes = np.abs(predicted.predictions) + np.abs(predicted.labels)
     # Where both are 0 there is no error.
     return float(np.mean(errors / np.where(sizes == 0, 1, sizes)))
@@ -171,13 +202,13 @@ def _mase(predicted: Predicted) -> float:
     if history is None or len(history) <= predicted.season:
         return float("nan")
     naive = float(np.mean(np.abs(history[predicted.season :] - history[: -predicted.season])))
-    errors = float(np.mean(np.abs(predicted.predictions - predicted.labels)))
+    errors = float(np.mean(np.abs(_errors(predicted))))
     return errors / naive if naive else float("nan")
 
 
 def _pinball(quantile: float) -> Callable[[Predicted], float]:
     def function(predicted: Predicted) -> float:
-        errors = predicted.labels - predicted.predictions
+        errors = -_errors(predicted)
         return float(np.mean(np.maximum(quantile * errors, (quantile - 1) * errors)))
 
     return function

@@ -370,7 +370,9 @@ def _ask(
     if isinstance(choice, Skip):
         return _Answer(name=name, seconds=seconds, reason=choice.reason)
     loss = question.metric.loss(choice.score.value)
-    reason = f"its score is {choice.score.value}" if loss == float("inf") else ""
+    reason = ""
+    if loss == float("inf"):
+        reason = choice.score.reason or f"its score is {choice.score.value}"
     return _Answer(name=name, seconds=seconds, choice=choice, loss=loss, reason=reason)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from partwise.evaluation import fits_on_all
+from partwise.evaluation.predictions import prediction_array, without_number
 from partwise.evaluation.scores import Predicted, measure
 from partwise.models.plain_models import ForecastModel
 
@@ -34,8 +35,9 @@ class Fit:
     """A trained model."""
 
     model: Any
-    predictions: np.ndarray | None
-    """For the rows that it is scored on, or None where there are none."""
+    predictions: Any
+    """For the rows that it is scored on, as `prediction_array` takes them; None where there are
+    none."""
     rounds: int | None = None
     """The boosting rounds that the model predicts with; None: it has none."""
     task: Task | None = None
@@ -107,6 +109,8 @@ class Score:
     """The median of the windows' boosting rounds."""
     last: Fit | None = None
     """That of the last window."""
+    reason: str = ""
+    """Why it is the worst score there is; empty: it is not, or the metric says so itself."""
 
     @property
     def value(self) -> float:
@@ -139,17 +143,22 @@ def score(
 
     Returns:
         The score; the Skip of a split that has too few rows.
+
+    Raises:
+        InputError: A split does not have one prediction for each row, or the metric does not fit.
     """
     values: list[float] = []
     measured: list[Mapping[str, float]] = []
     rounds: list[int] = []
     last = None
+    reason = ""
     for place, split in enumerate(splits):
         fit = rows.fit(split.train, split.test, settings, watch if place == 0 else None)
         if not isinstance(fit, Fit):
             return fit
         predicted = predicted_of(rows, split, fit, season)
         last = fit
+        reason = reason or without_number(predicted.predictions)
         if metric is not None:
             values.append(metric(predicted))
         if fit.task is not None:
@@ -163,6 +172,7 @@ def score(
         metrics=mean_metrics(measured),
         rounds=round(median(rounds)) if rounds else None,
         last=last,
+        reason=reason,
     )
 
 
@@ -198,11 +208,15 @@ def fit_kept(
 
 
 def predicted_of(rows: PreparedRows, split: Split, fit: Fit, season: int = 1) -> Predicted:
-    """Return the predictions of a fit for the rows of its split, with their labels."""
-    assert fit.predictions is not None  # noqa: S101 (a split has rows to predict)
+    """Return the predictions of a fit for the rows of its split, with their labels.
+
+    Raises:
+        InputError: There is not one prediction for each row.
+    """
+    labels = rows.labels[split.test]
     return Predicted(
-        labels=rows.labels[split.test],
-        predictions=np.asarray(fit.predictions),
+        labels=labels,
+        predictions=prediction_array(fit.predictions, len(labels)),
         history=None if split.history is None else rows.labels[split.history],
         season=season,
     )

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.connector.data_connector import DataConnector
-from partwise.errors import FunctionError, InputError
+from partwise.errors import FunctionError
 from partwise.outcomes import Result, Skip
 from partwise.tables.features import numbers
 from partwise.trainers.candidate import Fit
@@ -68,11 +68,7 @@ class PreparedFunction:
         settings: Mapping[str, Any] | None = None,
         watch: Watch | None = None,  # noqa: ARG002 (a function does not report)
     ) -> Fit | Skip:
-        """Train a model, and predict other rows with it; see `PreparedRows.fit`.
-
-        Raises:
-            InputError: The function returned no model, or there is no number for each row.
-        """
+        """Train a model, and predict other rows with it; see `PreparedRows.fit`."""
         params = {**self._context.params, **(settings or {})}
         context = self._context.with_params(params, uploads=test is None)
         rows = DataConnector(self.table.filter(pa.array(train)))
@@ -87,13 +83,7 @@ class PreparedFunction:
         # Without the label, which a model is not to see.
         asked = self.table.filter(pa.array(test)).drop_columns([self._candidate.label])
         predicted = self._candidate.predict(DataConnector(asked), model, context)
-        predictions = np.asarray(predicted, dtype=np.float64)
-        if predictions.ndim not in (1, 2) or len(predictions) != asked.num_rows:
-            raise InputError(
-                f"{self._candidate.candidate_name} predicts an array of shape "
-                f"{predictions.shape} for {asked.num_rows} rows: one prediction is needed for each."
-            )
-        return Fit(model=model, predictions=predictions)
+        return Fit(model=model, predictions=predicted)
 
 
 def importable_name(function: Callable[..., Any]) -> str:

@@ -232,6 +232,8 @@ class ScoredTrainer(HoldoutTrainer):
         scored = score(rows, splits, season=getattr(evaluation, "season", 1))
         if isinstance(scored, Skip):
             return scored
+        if scored.reason:
+            context.logger.warning("The metrics are the worst there are: %s.", scored.reason)
         kept = fit_kept(rows, scored, self.fit_on, evaluation)
         if isinstance(kept, Skip):
             return kept

@@ -104,7 +104,8 @@ class Study:
             if isinstance(scored, Skip):
                 state, reason = "skipped", scored.reason
             elif not isfinite(scored.value):
-                state, reason = "failed", f"the metric {self._question.metric.name} has no value"
+                state = "failed"
+                reason = scored.reason or f"the metric {self._question.metric.name} has no value"
             else:
                 value, windows = scored.value, scored.windows
                 self._keep_better(settings, scored)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from partwise.evaluation.metrics import METRICS, Task
+from partwise.evaluation.metrics import Task, task_metrics
 from partwise.exports.proof.verdict import Finding, MetricGate
 from partwise.models.signature import Signature
 
@@ -52,9 +52,9 @@ def judge_metric(
     else:
         notes = []
         labels = np.asarray(gate.labels, np.float64)[labelled]
-        name, measure = _METRIC[gate.task], METRICS[gate.task]
-        native = measure(labels, wanted[labelled])[name]
-        error = measure(labels, found[labelled])[name]
+        name = _METRIC[gate.task]
+        native = task_metrics(gate.task, labels, wanted[labelled])[name]
+        error = task_metrics(gate.task, labels, found[labelled])[name]
         metrics |= {"export_metric_native": native, "export_metric": error}
         loss = _relative_loss(native, error)
         summary = f"its {name} is {error:.6g}, the model's own {native:.6g}"

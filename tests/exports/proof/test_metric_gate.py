@@ -125,3 +125,15 @@ def test_a_model_without_error_leaves_no_room():
     findings, metrics, _ = judged("regression", TRUTH, TRUTH, TRUTH + 1e-9, max_loss=1e9)
     assert metrics["export_metric_loss"] == np.inf
     assert len(findings) == 1
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("task", ["binary", "regression"])
+def test_an_export_that_predicts_no_number_is_worse_than_any(task, odd):
+    labels = (TRUTH > 0).astype(float)
+    native = 1 / (1 + np.exp(-NATIVE))
+    (finding,), metrics, _ = judged(
+        task, labels, native, np.where(np.arange(200) == 7, odd, native)
+    )
+    assert finding.check == "metric"
+    assert metrics["export_metric"] == np.inf

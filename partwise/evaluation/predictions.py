@@ -1,0 +1,93 @@
+"""What a model returned, as numbers that can be scored: the one border where these enter."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.connector.vectors import matrix_of
+from partwise.errors import ColumnError, InputError
+
+
+def prediction_array(outcome: Any, n_rows: int) -> np.ndarray:
+    """Return predictions as doubles, in which what is missing is NaN.
+
+    Args:
+        outcome: Numbers as an array, list, Series, frame or table, of shape (n,), (n, 1), or
+            (n, classes). Null, None, NA and what is masked are missing.
+        n_rows: How many rows were predicted, n.
+
+    Returns:
+        Shape (n,), or (n, classes) for two columns or more.
+
+    Raises:
+        InputError: There is not one prediction for each row, or it is no number.
+    """
+    try:
+        values = _doubles(outcome)
+    except (TypeError, ValueError, ColumnError, pa.ArrowInvalid) as error:
+        raise InputError(
+            f"The predictions, a {type(outcome).__name__}, are no numbers: {error}"
+        ) from error
+    if values.ndim not in (1, 2) or len(values) != n_rows or 0 in values.shape[1:]:
+        raise InputError(
+            f"The model predicts an array of shape {values.shape} for {n_rows} rows: one prediction"
+            " is needed for each row, or one for each row and class."
+        )
+    # A column of one is how Keras, and scikit-learn after labels of one column, write (n,).
+    return values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
+
+
+def _doubles(outcome: Any) -> np.ndarray:
+    if isinstance(outcome, np.ma.MaskedArray):
+        return np.where(np.ma.getmaskarray(outcome), np.nan, _as_doubles(outcome.data))
+    kind = type(outcome)
+    if kind.__module__.partition(".")[0] == "pandas":
+        is_series = kind.__name__ == "Series"
+        outcome = outcome.to_frame("prediction") if is_series else outcome
+        found = matrix_of(pa.Table.from_pandas(outcome, preserve_index=False))
+        return _as_doubles(found[:, 0] if is_series else found)
+    if isinstance(outcome, pa.Array | pa.ChunkedArray):
+        return _as_doubles(matrix_of(pa.table({"prediction": outcome}))[:, 0])
+    if isinstance(outcome, Mapping):
+        return _as_doubles(matrix_of(pa.table(dict(outcome))))
+    if hasattr(outcome, "__arrow_c_stream__") and hasattr(outcome, "columns"):
+        return _as_doubles(matrix_of(pa.table(outcome)))
+    return _as_doubles(np.asarray(outcome))
+
+
+def _as_doubles(values: np.ndarray) -> np.ndarray:
+    if values.dtype == object:
+        # NA of pandas is no float.
+        flat = [np.nan if _is_missing(value) else _number(value) for value in values.flat]
+        return np.array(flat, np.float64).reshape(values.shape)
+    if values.dtype.kind not in "biuf":
+        raise TypeError(f"their type is {values.dtype}")
+    return values.astype(np.float64, copy=False)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or type(value).__name__ == "NAType"
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str | bytes):
+        raise TypeError(f"{value!r} is among them")
+    return float(value)
+
+
+def without_number(predictions: np.ndarray) -> str:
+    """Say how many rows have a prediction that is NaN or infinite; empty: none has.
+
+    A metric over the other rows alone would praise a model for what it declines to predict.
+    """
+    finite = np.isfinite(predictions)
+    if finite.all():
+        return ""
+    rows = finite if finite.ndim == 1 else finite.all(axis=1)
+    wrong = predictions[~finite]
+    return (
+        f"{len(rows) - int(rows.sum())} of {len(rows)} predictions are no finite numbers, "
+        f"such as {wrong[0]:g}"
+    )
