@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Names = tuple[str, ...]
 _SETTINGS = (
     *("label", "features", "categorical", "calendar", "rounds", "early_stopping_rounds"),
-    *("min_rows", "threads", "predicts", "season", "time"),
+    *("classes", "min_rows", "threads", "predicts", "season", "time"),
 )
 """Options of a trainer that are settings of the same name, of those trainers that have them."""
 StoreUrl = Annotated[str, Parameter(env_var="PARTWISE_STORE")]
@@ -238,6 +238,9 @@ class TrainerOptions(EvaluationOptions):
     function of your own is tuned, one that it returns. Default: rmse, or logloss for classes."""
     label: str | None = None
     """The column to be predicted. Default: the one that a dataset marks as its label."""
+    classes: Names = ()
+    """All classes of the label, such as no,yes, in the order of a model's outputs. Default: they
+    are counted from 0."""
     features: Names = ()
     """The columns to predict from. Default: all but the label, the keys and the holdout's time."""
     categorical: Names = ()
@@ -312,6 +315,7 @@ class TrainerOptions(EvaluationOptions):
             for name in names
         ]
         settings = given_options({"label": self.label, "metric": self.metric})
+        settings["classes"] = tuple(split_names(self.classes))
         return build_settings(Best, candidates=candidates, **settings, **self.evaluation())
 
     def _ready(
@@ -349,7 +353,7 @@ class TrainerOptions(EvaluationOptions):
             if value is None or value == ():
                 continue
             if field in kind.model_fields:
-                is_names = field in ("features", "categorical", "calendar")
+                is_names = field in ("features", "categorical", "calendar", "classes")
                 settings[field] = tuple(split_names(value)) if is_names else value
             elif strict and field != "season":
                 raise InputError(f"{flag(field)} is no setting of the trainer {name}.")

@@ -44,6 +44,9 @@ class DistributedTrainerOptions:
     """xgboost, lightgbm, or a function of your own: package.module:function."""
     label: str | None = None
     """The column to be predicted. Default: the one that a dataset marks as its label."""
+    classes: Names = ()
+    """All classes of the label, such as no,yes, in the order of a model's outputs. Default: they
+    are counted from 0."""
     features: Names = ()
     """The columns to predict from. Default: all but the label, the weight and the group."""
     categorical: Names = ()
@@ -84,7 +87,7 @@ class DistributedTrainerOptions:
                 f"--trainer {self.trainer!r} is not known: give {', '.join(DISTRIBUTED_TRAINERS)}, "
                 f"or package.module:function.{did_you_mean(self.trainer, DISTRIBUTED_TRAINERS)}"
             )
-        for name in ("features", "categorical", "calendar"):
+        for name in ("classes", "features", "categorical", "calendar"):
             settings[name] = tuple(split_names(getattr(self, name)))
         settings["params"] = dict(parse_parameter(text) for text in settings.pop("param", ()))
         kind: Callable[..., Any] = DISTRIBUTED_TRAINERS[self.trainer]

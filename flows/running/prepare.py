@@ -316,6 +316,7 @@ def prepare_inference(
         key_columns=tuple(names),
         keep_columns=tuple(keep_columns),
         keeps_model=one,
+        names_classes=not predict,
     )
     arguments = {
         "partition_by": given,

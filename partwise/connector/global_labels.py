@@ -1,14 +1,17 @@
 """The labels of the rows of all ranks: how many there are of each."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pyarrow as pa
 
 from partwise.connector.gathering import gather_tables
 from partwise.connector.rank_context import RankContext, Share
-from partwise.tables.features import numbers
 
 
-def global_label_counts(context: RankContext, share: Share, label: str) -> dict[float, int]:
+def global_label_counts(
+    context: RankContext, share: Share, labels_of: Callable[[pa.Table], np.ndarray]
+) -> dict[float, int]:
     """Count the distinct labels in the rows of all ranks, without null and NaN, ascending.
 
     Each rank has to call it alike. Meant for classes: of a label that is different in each row,
@@ -17,13 +20,12 @@ def global_label_counts(context: RankContext, share: Share, label: str) -> dict[
     Args:
         context: The rank's.
         share: The rank's rows.
-        label: A column of numbers.
+        labels_of: Returns the labels of some rows as numbers, NaN where there is none.
     """
     counts: dict[float, int] = {}
     for batch in share.batches():
-        values, rows = np.unique(
-            numbers(label, pa.chunked_array([batch.column(label)])), return_counts=True
-        )
+        labels = labels_of(pa.Table.from_batches([batch]))
+        values, rows = np.unique(labels, return_counts=True)
         _add(counts, values, rows)
     own = pa.table(
         {

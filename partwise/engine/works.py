@@ -27,6 +27,7 @@ from partwise.runs.bundle import (
     write_new_file,
 )
 from partwise.tables.categories import categories_of_rows, with_categories_of
+from partwise.tables.classes import CLASS_COLUMN, classes_among, predicted_classes, with_classes
 from partwise.tables.parquet_types import storable
 
 Function = Callable[[DataConnector, PartitionContext], Any]
@@ -69,10 +70,13 @@ class StoredModel:
         content = local_content(self.categories_path, self.categories_offset, self.categories)
         return {CATEGORIES_FILENAME: content}
 
-    def codes(self, data: DataConnector) -> DataConnector:
-        """Return rows with the codes of categories that the model was trained with."""
+    def trained_categories(self) -> pa.Table | None:
+        """Return the categories, and classes, that the model was trained with."""
         files = self.files()
-        return with_trained_categories(data, files[CATEGORIES_FILENAME]) if files else data
+        if not files:
+            return None
+        with pa.ipc.open_stream(files[CATEGORIES_FILENAME]) as reader:
+            return reader.read_all()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +135,11 @@ class TrainWork:
         produced = produce_model(self.function(data, context), self.serde, directory)
         if not produced.model_file:
             return produced
-        return replace(produced, files=_categories_file(data, context.key_columns))
+        schema = data.to_arrow().schema
+        # A trainer whose label has classes says which.
+        named = getattr(self.function, "label_classes", None)
+        classes = None if named is None else named(schema)
+        return replace(produced, files=_categories_file(data, context.key_columns, classes))
 
 
 _kept_models: dict[tuple[str, StoredArtifact, str], Any] = {}
@@ -150,6 +158,9 @@ class InferWork:
     keep_columns: tuple[str, ...]
     keeps_model: bool = False
     """Whether all partitions have one model, so that a process reads it once."""
+    names_classes: bool = False
+    """Whether predictions are probabilities of the model's classes, if it has any: they are where
+    nobody gave a function that predicts."""
 
     def __call__(
         self,
@@ -169,8 +180,11 @@ class InferWork:
                 return Produced(status=PartitionStatus.SKIPPED, reason=sentence)
             raise ModelNotFound(sentence)
         trained = self._read(model, context)
-        data = model.codes(data)
+        categories = model.trained_categories()
+        data = with_trained_categories(data, categories)
         outcome = self.predict(data, trained, context)
+        if self.names_classes and categories is not None:
+            outcome = _with_class(outcome, classes_among(categories))
         return produce_rows(outcome, data, self.key_columns, self.keep_columns, "prediction")
 
     def _read(self, model: StoredModel, context: PartitionContext) -> Any:
@@ -243,12 +257,21 @@ def produce_model(outcome: Any, serde: ModelSerde | None, directory: str) -> Pro
     )
 
 
-def _categories_file(data: DataConnector, key_columns: tuple[str, ...]) -> dict[str, bytes]:
+def _categories_file(
+    data: DataConnector, key_columns: tuple[str, ...], classes: tuple[str, pa.Array] | None
+) -> dict[str, bytes]:
     """Return the categories of rows as an artifact, for those that the model meets later.
 
     A key has one category, in training and ever after.
+
+    Args:
+        data: The rows.
+        key_columns: The columns of the key.
+        classes: The label and all its classes; None: none are named.
     """
     categories = categories_of_rows(data.to_arrow(), key_columns)
+    if classes is not None:
+        categories = with_classes(categories, *classes)
     if categories is None:
         return {}
     sink = pa.BufferOutputStream()
@@ -257,11 +280,21 @@ def _categories_file(data: DataConnector, key_columns: tuple[str, ...]) -> dict[
     return {CATEGORIES_FILENAME: sink.getvalue().to_pybytes()}
 
 
-def with_trained_categories(data: DataConnector, content: bytes) -> DataConnector:
-    """Return rows with the codes that an artifact of categories gives them."""
-    with pa.ipc.open_stream(content) as reader:
-        trained = reader.read_all()
-    return DataConnector(with_categories_of(data.to_arrow(), trained))
+def with_trained_categories(data: DataConnector, trained: pa.Table | None) -> DataConnector:
+    """Return rows with the codes that a model was trained with; None: it had no categories."""
+    return data if trained is None else DataConnector(with_categories_of(data.to_arrow(), trained))
+
+
+def _with_class(outcome: Any, named: tuple[str, pa.Array] | None) -> Any:
+    """Return probabilities, and beside them the most probable class."""
+    if named is None or not isinstance(outcome, np.ndarray) or outcome.dtype.kind != "f":
+        return outcome
+    _, classes = named
+    width = outcome.shape[1] if outcome.ndim == 2 else 2
+    if outcome.ndim not in (1, 2) or width != len(classes):
+        return outcome
+    rows = _as_table(outcome, "prediction")
+    return rows.append_column(CLASS_COLUMN, predicted_classes(outcome, classes))
 
 
 def check_metrics(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """What a child process does with a partition to export its model, or to prove an export again."""
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import pyarrow as pa
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
-from partwise.engine.works import Produced, StoredModel
+from partwise.engine.works import Produced, StoredModel, with_trained_categories
 from partwise.errors import ColumnError, ExportMismatch, ExportRefused, InputError
 from partwise.evaluation.metrics import Task
 from partwise.exports.choice import exporter_for
@@ -42,11 +43,15 @@ from partwise.models.signature import (
 )
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import content_file
+from partwise.tables.classes import classes_among
 from partwise.trainers import HoldoutTrainer
 
 Inputs = Callable[[DataConnector, Any, PartitionContext], Feeds]
 """What makes a model's inputs of rows: a function of (data, model, context)."""
 
+CLASSES_FILE = "classes.json"
+"""The artifact with the label's classes, in the order of the outputs, for those who serve a file
+without partwise."""
 CAPTURE_ROWS = 4
 """Rows that a graph is captured with: more than one, which would be taken for a fixed size."""
 
@@ -242,7 +247,8 @@ class ExportWork:
             model_serde=artifact.serde,
             model_sha256=artifact.sha256,
         )
-        data = model.codes(data)
+        categories = model.trained_categories()
+        data = with_trained_categories(data, categories)
         subject = proof.describe(trained, self.format, self.options, origin, data, context)
         serde = artifact.serde if self.format == "native" else self.format
         # A folder of its own, so that nothing of a file that is refused stays.
@@ -258,6 +264,10 @@ class ExportWork:
             # After the proof: of a file that is refused nothing is published, its signature
             # neither.
             context.upload(subject.signature.to_json().encode(), SIGNATURE_FILE)
+            if categories is not None and (named := classes_among(categories)) is not None:
+                label, classes = named
+                written = {"label": label, "classes": classes.to_pylist()}
+                context.upload(json.dumps(written).encode(), CLASSES_FILE)
             external = file.with_name(file.name + EXTERNAL_DATA_SUFFIX)
             if external.exists():
                 context.upload(external.read_bytes(), external.name)
@@ -316,7 +326,7 @@ class ValidateWork:
         with content_file(content, origin.model_file) as path:
             trained = serde.read(path)
         form = format_of(model.artifact.serde)
-        data = model.codes(data)
+        data = with_trained_categories(data, model.trained_categories())
         # What the file says of itself is compared with what the model says now.
         subject = self.proof.describe(trained, form, signature.options, origin, data, context)
         with model.file(context, self.export_run_id) as path:

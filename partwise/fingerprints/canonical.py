@@ -133,6 +133,10 @@ class CanonicalEncoder:
             return frame("dataclass", self.encode(kind), *self._members(values))
         if isinstance(value, BaseModel):
             fields = {name: value.__dict__.get(name, _ABSENT) for name in kind.model_fields}
+            # A setting that a later version added, and nobody gave, is as if it were not there.
+            for name, default in getattr(kind, "ADDED_SETTINGS", {}).items():
+                if fields.get(name) == default:
+                    del fields[name]
             fields |= (value.__pydantic_extra__ or {}) | (value.__pydantic_private__ or {})
             return frame("model", self.encode(kind), *self._members(fields))
         if isinstance(value, BaseException):

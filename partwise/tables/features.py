@@ -19,6 +19,7 @@ from partwise.tables.calendar import (
     why_not_made,
     with_calendar,
 )
+from partwise.tables.classes import ClassValue, class_places
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.column_types import is_number, is_text
 
@@ -219,6 +220,24 @@ def numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:
     single = pa.types.is_floating(column.type) and column.type.bit_width <= 32
     wanted = pa.float32() if single else pa.float64()
     return np.asarray(column.cast(wanted, safe=False).to_numpy())
+
+
+def label_numbers(
+    name: str, column: pa.ChunkedArray, classes: Sequence[ClassValue] = ()
+) -> np.ndarray:
+    """Return a label as doubles of shape (n,), NaN where there is none.
+
+    Args:
+        name: The label.
+        column: Its values.
+        classes: All of the run, of which a label is the place; none: it is numbers.
+
+    Raises:
+        ColumnError: It has neither numbers nor one of these classes.
+    """
+    if classes:
+        return class_places(name, column, classes)
+    return numbers(name, column).astype(np.float64, copy=False)
 
 
 def _codes(name: str, column: pa.ChunkedArray, categories: Sequence[Any]) -> np.ndarray:

@@ -22,7 +22,13 @@ from partwise.trainers.function_candidate import FunctionCandidate, importable_n
 from partwise.trainers.predict import default_predict
 from partwise.trainers.ready import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
-from partwise.trainers.scored import HoldoutTrainer, ScoredTrainer, libraries_of
+from partwise.trainers.scored import (
+    HoldoutTrainer,
+    ScoredTrainer,
+    classes_named,
+    libraries_of,
+    task_of,
+)
 from partwise.trainers.tuned import Tuned
 
 if TYPE_CHECKING:
@@ -116,6 +122,15 @@ class Best(HoldoutTrainer):
     def __init__(self, candidates: Sequence[Any] = (), **settings: Any) -> None:
         super().__init__(**{**settings, "candidates": candidates})
 
+    @model_validator(mode="before")
+    @classmethod
+    def _take_classes(cls, given: Any) -> Any:
+        """Have the classes that the first candidate names which names any."""
+        if not isinstance(given, dict) or given.get("classes"):
+            return given
+        named = (classes_named(each) for each in given.get("candidates", ()))
+        return {**given, "classes": next(filter(None, named), ())}
+
     @model_validator(mode="after")
     def _check_candidates(self) -> Best:
         for candidate in self.candidates:
@@ -131,6 +146,11 @@ class Best(HoldoutTrainer):
                 raise ValueError(
                     f"the candidate {candidate_name(candidate)!r} has a holdout of its own: "
                     "candidates are scored alike, so give it to Best"
+                )
+            if candidate.classes not in ((), self.classes):
+                raise ValueError(
+                    f"the candidate {candidate_name(candidate)!r} names the classes "
+                    f"{list(candidate.classes)}, and Best {list(self.classes)}"
                 )
         return self
 
@@ -177,7 +197,7 @@ class Best(HoldoutTrainer):
     @property
     def task(self) -> Task:
         """What is predicted, as the first candidate says that knows it."""
-        return self._known_task() or "regression"
+        return self._known_task() or task_of(self.classes)
 
     @property
     def evaluation(self) -> Evaluation:
@@ -337,12 +357,19 @@ class Best(HoldoutTrainer):
             update: dict[str, Any] = {"holdout": self.evaluation}
             if not given.label:
                 update["label"] = self._label_of(schema)
+            if self.classes and given.task != "regression":  # which `check` refuses
+                update["classes"] = self.classes
             return given.model_copy(update=update)
         function = resolve_trainer(given)
         if hasattr(function, "prepare") or isinstance(function, Chooser):
             return function
         predict = resolve_trainer(self.predict) if self.predict else default_predict
-        return FunctionCandidate(function=function, label=self._label_of(schema), predict=predict)
+        return FunctionCandidate(
+            function=function,
+            label=self._label_of(schema),
+            classes=self.classes,
+            predict=predict,
+        )
 
 
 def _params_of(name: str, named: dict[str, Any], params: Any) -> dict[str, Any]:

@@ -104,6 +104,23 @@ class BoostingSettings(FeatureSettings):
                 f"{params['objective']!r}, but {labels[~fits][0]:g} is among its values."
             )
 
+    def _class_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the number of classes, where they are named and the objective is of several.
+
+        Raises:
+            InputError: The parameters have another.
+        """
+        objective = params.get("objective", self.DEFAULT_OBJECTIVE)
+        if not self.classes or self.TASKS.get(str(objective)) != "multiclass":
+            return {}
+        n_classes = len(self.classes)
+        if params.get("num_class", n_classes) != n_classes:
+            raise InputError(
+                f"num_class is {params['num_class']}, and classes names {n_classes}: leave "
+                "num_class out."
+            )
+        return {"num_class": n_classes}
+
     def _task(self, params: Mapping[str, Any]) -> Task:
         for name in params:
             if name in self.RESERVED:
@@ -115,8 +132,11 @@ class BoostingSettings(FeatureSettings):
                 f"The objective {objective!r} cannot be trained here; choose one of "
                 f"{', '.join(sorted(self.TASKS))}, or write a train function of your own."
             )
-        if task == "multiclass" and "num_class" not in params:
-            raise InputError(f"The objective {objective!r} needs num_class in params.")
+        if task == "multiclass" and "num_class" not in {**params, **self._class_params(params)}:
+            raise InputError(
+                f"The objective {objective!r} needs num_class in params, or the names of all "
+                "classes in classes."
+            )
         return task
 
     def check_settings(self, names: Collection[str]) -> None:
@@ -231,6 +251,7 @@ class PreparedBoosting:
         params |= trainer._native_names(trainer.params) | trainer._native_names(of_call)
         # Once more, since the params of the partition may name another objective.
         task = trainer._task(params)
+        params |= trainer._class_params(params)
         trainer._check_labels(self._label, self.labels, params, task)
         if (n_train := int(train.sum())) < trainer.min_rows:
             return Skip(f"too few rows: {n_train} of {trainer.min_rows}")

@@ -17,7 +17,9 @@ from partwise.connector.global_sample import SAMPLE_ROWS
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.runs.bundle import CATEGORIES_FILENAME
+from partwise.shuffle.shared_folder import table_bytes
 from partwise.tables.calendar import source_columns
+from partwise.tables.classes import with_classes
 from partwise.tables.column_names import columns_there
 from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
@@ -126,7 +128,7 @@ class DistributedBoosting(BoostingSettings):
 
     def _task(self, params: Mapping[str, Any]) -> Task:
         # Where it is missing, classes are counted when the rows are known.
-        return super()._task({"num_class": 0, **params})
+        return super()._task({"num_class": len(self.classes), **params})
 
     def check(
         self,
@@ -202,8 +204,7 @@ class DistributedBoosting(BoostingSettings):
         Raises:
             InputError: A weight is missing, negative or infinite.
         """
-        label = self._label_of(table.schema)
-        labels = numbers(label, table.column(label)).astype(np.float32, copy=False)
+        labels = self._labels(table).astype(np.float32, copy=False)
         present = ~np.isnan(labels)
         places = None if present.all() else np.flatnonzero(present)
         weights = sizes = None
@@ -266,6 +267,9 @@ class DistributedBoosting(BoostingSettings):
         artifact = found.artifact()
         if artifact is not None:
             context.files[CATEGORIES_FILENAME] = artifact
+        if (classes := self.label_classes(rows.table.schema)) is not None:
+            known = None if artifact is None else pa.ipc.open_stream(artifact).read_all()
+            context.files[CATEGORIES_FILENAME] = table_bytes(with_classes(known, *classes))
         return found.lists()
 
 

@@ -17,7 +17,6 @@ from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
 from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
-from partwise.tables.features import Categories, FeatureColumns, numbers
 from partwise.trainers.distributed_boosting import (
     TRAIN,
     DistributedBoosting,
@@ -35,6 +34,7 @@ from partwise.trainers.lightgbm_objectives import (
 
 if TYPE_CHECKING:
     from partwise.connector.rank_context import RankContext
+    from partwise.tables.features import Categories, FeatureColumns
 
 _BAGGING = "each rank would draw from its own rows"
 _REFUSED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -149,7 +149,7 @@ class DistributedLightGBM(DistributedBoosting):
         rows = self._read(share)
         total = self._check_rows(context, rows)
         task = self._task(self._native_names(self.params))
-        counts = global_label_counts(context, share, label) if task != "regression" else {}
+        counts = global_label_counts(context, share, self._labels) if task != "regression" else {}
         params = self._all_params(context, task, counts)
         self._check_labels(label, rows.labels, params, task)
         columns = self._choose_features(share.schema)
@@ -163,7 +163,7 @@ class DistributedLightGBM(DistributedBoosting):
         threads = context.threads if context.world_size > 1 else max(1, context.threads // 2)
         sampled = [*source_columns(columns.names, share.schema), label]
         sample = global_sample(context, share, sampled, self.sample_rows)
-        is_labelled = ~np.isnan(numbers(label, sample.column(label)))
+        is_labelled = ~np.isnan(self._labels(sample))
         sample = sample.filter(pa.array(is_labelled))
         reference = sample_bins(sample, columns, categories, {**params, "num_threads": threads})
         del sample
@@ -211,6 +211,9 @@ class DistributedLightGBM(DistributedBoosting):
             **self._native_names(self.params),
             **MARK,
         }
+        if task == "multiclass":
+            # Where the objective is a function, it stands in the settings only.
+            params |= self._class_params(self._native_names(self.params))
         if task == "multiclass" and "num_class" not in params:
             params["num_class"] = int(max(counts)) + 1
         return params

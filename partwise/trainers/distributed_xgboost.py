@@ -135,7 +135,7 @@ class DistributedXGBoost(DistributedBoosting):
         params = {"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)}
         # Where it is missing, classes are counted when the rows are known.
         missing = {"num_class": 2} if self.task == "multiclass" else {}
-        check_parameters({**missing, **params})
+        check_parameters({**missing, **params, **self._class_params(params)})
 
     def __call__(self, context: RankContext) -> Result | None:
         """Train as one rank of a gang, each of which has to call it.
@@ -158,7 +158,7 @@ class DistributedXGBoost(DistributedBoosting):
         label = self._label_of(share.schema)
         rows = self._read(share)
         total = self._count(context, rows, TRAIN)
-        params = self._all_params(context, share, label)
+        params = self._all_params(context, share)
         self._check_labels(label, rows.labels, params, self.task)
         columns = self._choose_features(share.schema)
         earlier = self._earlier(context)
@@ -208,7 +208,7 @@ class DistributedXGBoost(DistributedBoosting):
             raise InputError(f"The label is null in all rows {name!r}.")
         return total
 
-    def _all_params(self, context: RankContext, share: Share, label: str) -> dict[str, Any]:
+    def _all_params(self, context: RankContext, share: Share) -> dict[str, Any]:
         """Return XGBoost's parameters, by its first names; the same on every rank."""
         params: dict[str, Any] = {
             "seed": context.seed % 2**31,
@@ -217,8 +217,9 @@ class DistributedXGBoost(DistributedBoosting):
             "device": "cuda" if context.gpus else "cpu",
             **self._native_names(self.params),
         }
+        params |= self._class_params(params)
         if self.task == "multiclass" and "num_class" not in params:
-            counts = global_label_counts(context, share, label)
+            counts = global_label_counts(context, share, self._labels)
             params["num_class"] = int(max(counts, default=0)) + 1
         return params
 

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pyarrow as pa
 
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import FunctionError
 from partwise.outcomes import Result, Skip
-from partwise.tables.features import numbers
+from partwise.tables.features import label_numbers
 from partwise.trainers.candidate import Fit
 from partwise.trainers.choice import candidate_name
 from partwise.trainers.predict import default_predict
@@ -20,7 +19,10 @@ from partwise.trainers.predict import default_predict
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import numpy as np
+
     from partwise.connector.context import PartitionContext
+    from partwise.tables.classes import ClassValue
     from partwise.trainers.candidate import Watch
 
 TrainFunction = Callable[..., Any]
@@ -37,6 +39,9 @@ class FunctionCandidate:
 
     function: TrainFunction
     label: str
+    classes: tuple[ClassValue, ...] = ()
+    """Those of the label, of which models predict the probabilities in this order; none: the label
+    is numbers."""
     predict: Callable[..., Any] = default_predict
     """(data, model, context) -> a prediction for each row."""
 
@@ -57,8 +62,9 @@ class PreparedFunction:
         self, candidate: FunctionCandidate, table: pa.Table, context: PartitionContext
     ) -> None:
         self.table = table
-        column = table.column(candidate.label)
-        self.labels = numbers(candidate.label, column).astype(np.float64, copy=False)
+        self.labels = label_numbers(
+            candidate.label, table.column(candidate.label), candidate.classes
+        )
         self._candidate, self._context = candidate, context
 
     def fit(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 import pyarrow as pa  # noqa: TC002
 from pydantic import ConfigDict, Field
 
@@ -28,8 +29,6 @@ from partwise.trainers.lightgbm_categories import categories_of_features
 from partwise.trainers.lightgbm_parameters import parameter_names
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from partwise.connector.data_connector import DataConnector
 
 _REGRESSION = (
@@ -184,8 +183,10 @@ def predict_lightgbm(data: DataConnector, booster: Any, threads: int = 1) -> np.
     table = data.to_arrow()
     names, categories = features_of_booster(booster, table)
     matrix = feature_matrix(table, names, categories)
-    predictions: np.ndarray = booster.predict(matrix, num_threads=threads)
-    return predictions
+    # Of no rows, the library forgets how many classes there are.
+    asked = matrix if len(matrix) else np.full((1, len(names)), np.nan)
+    predictions: np.ndarray = booster.predict(asked, num_threads=threads)
+    return predictions[: len(matrix)]
 
 
 def features_of_booster(

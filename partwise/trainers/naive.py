@@ -40,13 +40,36 @@ class PlainTrainer(ScoredTrainer):
         wrong = ~np.isfinite(labels)
         if task != "regression":
             wrong |= (labels < 0) | (labels != np.floor(labels))
-        if task == "binary":
-            wrong |= labels > 1
+            wrong |= labels >= self._n_classes()
         if wrong.any():
             what = (
                 "finite" if task == "regression" else f"a class of a {task} model, counted from 0"
             )
             raise InputError(f"Labels have to be {what}, and {labels[wrong][0]:g} is among them.")
+
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
+        super().check(schema, empty_columns, key_columns)
+        if self.task == "multiclass":
+            self._n_classes()
+
+    def _n_classes(self) -> int:
+        """Return how many classes each model of the run predicts.
+
+        Raises:
+            InputError: Nothing says it: a partition has only some of them.
+        """
+        if self.classes or self.task == "binary":
+            return len(self.classes) or 2
+        raise InputError(
+            f"A {self.kind} model of several classes needs to know them all, as a partition may "  # type: ignore[attr-defined]
+            "lack one: name them, as in classes=[0, 1, 2] (--classes 0,1,2)."
+        )
 
     @abstractmethod
     def _fit(
@@ -104,7 +127,8 @@ class Mean(PlainTrainer):
     predicts: Task = Field(
         default="regression",
         title="Predicts",
-        description="A number, or the probabilities of two or more classes, counted from 0.",
+        description="A number, the probability of the second of two classes (0 and 1, unless "
+        "classes are named), or those of several classes, which have to be named.",
     )
 
     @property
@@ -126,7 +150,7 @@ class Mean(PlainTrainer):
         labels = rows.labels[train]
         if self.predicts != "multiclass":
             return ConstantModel(values=np.array([labels.mean()]))
-        counts = np.bincount(labels.astype(np.int64), minlength=int(rows.labels.max()) + 1)
+        counts = np.bincount(labels.astype(np.int64), minlength=self._n_classes())
         return ConstantModel(values=counts / counts.sum())
 
 

@@ -31,7 +31,8 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
     predicts: Task = Field(
         default="regression",
         title="Predicts",
-        description="A number, or the probabilities of two or more classes, counted from 0.",
+        description="A number, the probability of the second of two classes (0 and 1, unless "
+        "classes are named), or those of several classes, which have to be named.",
     )
     params: dict[str, JsonValue] = Field(
         default_factory=dict,
@@ -157,7 +158,7 @@ class Linear(_ScikitLearnTrainer):
             fitted = self._estimator()(**params).fit(scaled, labels)
             weights, intercepts = fitted.coef_[:, None], np.array([fitted.intercept_])
         else:
-            n_classes = 2 if self.predicts == "binary" else int(rows.labels.max()) + 1
+            n_classes = self._n_classes()
             if len(np.unique(labels)) < 2:
                 return Skip("one class only among the rows to train on")
             fitted = self._estimator()(**params).fit(scaled, labels.astype(np.int64))
@@ -234,7 +235,7 @@ class RandomForest(_ScikitLearnTrainer):
         if self.predicts == "regression":
             fitted = self._estimator()(**params).fit(matrix, labels)
             return _forest(fitted, design, np.arange(1), 1, is_binary=False)
-        n_classes = 2 if self.predicts == "binary" else int(rows.labels.max()) + 1
+        n_classes = self._n_classes()
         fitted = self._estimator()(**params).fit(matrix, labels.astype(np.int64))
         is_binary = self.predicts == "binary"
         return _forest(fitted, design, fitted.classes_, n_classes, is_binary=is_binary)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from partwise.errors import ColumnError
+from partwise.errors import ColumnError, InputError
 from partwise.evaluation import CrossValidation, Evaluation, FitOn, HoldoutFraction
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.tables.calendar import source_columns
+from partwise.tables.classes import ClassValue, class_array
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.column_types import is_number, is_text
-from partwise.tables.features import DECIMAL_COMMA, FeatureColumns, choose_features, numbers
+from partwise.tables.features import (
+    DECIMAL_COMMA,
+    FeatureColumns,
+    choose_features,
+    label_numbers,
+)
 from partwise.tables.roles import marked_labels
 from partwise.trainers.candidate import fit_kept, score
 
@@ -40,6 +47,16 @@ class LabelSettings(BaseModel):
         description="The column to be predicted. Rows in which it is null are left out. Empty: the "
         "one that the dataset marks as its label.",
     )
+    classes: tuple[ClassValue, ...] = Field(
+        default=(),
+        title="Classes",
+        description="All classes that the label has in any partition: text, booleans or whole "
+        "numbers, in the order of a model's outputs. Of two, a probability is that of the second. "
+        "Empty: classes are counted from 0.",
+    )
+
+    ADDED_SETTINGS: ClassVar[Mapping[str, Any]] = {"classes": ()}
+    """Settings with the value that leaves the fingerprints of earlier runs as they were."""
 
     @property
     def libraries(self) -> tuple[str, ...]:
@@ -68,13 +85,51 @@ class LabelSettings(BaseModel):
             )
         if label in empty_columns:
             raise ColumnError(f"The label {label!r} is null in every row.")
-        kind = schema.field(label).type
+        self._check_classes(label, schema.field(label).type)
+
+    def _check_classes(self, label: str, kind: pa.DataType) -> None:
+        """Refuse a label that is neither numbers nor one of the classes that are named.
+
+        Raises:
+            ColumnError: Its type does not fit.
+            InputError: The task has no classes, or other ones.
+        """
+        task: Task | None = getattr(self, "task", None)
+        if self.classes and task == "regression":
+            raise InputError(
+                f"classes go with a label of classes, and {type(self).__name__} predicts a number: "
+                "leave classes out, or have it predict classes."
+            )
+        if self.classes and (n := len(self.classes)) != 2 and (task == "binary" or n < 2):
+            wanted = "two classes are" if task == "binary" else "at least two classes are"
+            raise InputError(f"{wanted} needed, and classes names {n}: {list(self.classes)}.")
+        if self.classes:
+            class_array(label, kind, self.classes)
+            return
+        values = kind.value_type if pa.types.is_dictionary(kind) else kind
+        if is_text(values) and task != "regression":
+            raise ColumnError(
+                f"The label {label!r} is {kind}: name all of its classes, as in classes=['no', "
+                "'yes'] (--classes no,yes). Of two, a probability is that of the second."
+            )
         if not is_number(kind):
             hint = f" {DECIMAL_COMMA}" if is_text(kind) else ""
-            raise ColumnError(
-                f"The label {label!r} is {kind}, but numbers are needed; classes are counted "
-                f"from 0.{hint}"
-            )
+            raise ColumnError(f"The label {label!r} is {kind}, but numbers are needed.{hint}")
+
+    def label_classes(self, schema: pa.Schema) -> tuple[str, pa.Array] | None:
+        """Return the label and its classes, which are kept beside a model; None: it names none."""
+        if not self.classes:
+            return None
+        label = self._label_of(schema)
+        return label, class_array(label, schema.field(label).type, self.classes)
+
+    def _labels(self, table: pa.Table) -> np.ndarray:
+        """Return the labels of rows as doubles of shape (n,), NaN where there is none.
+
+        Of classes that are named, a label is the place.
+        """
+        label = self._label_of(table.schema)
+        return label_numbers(label, table.column(label), self.classes)
 
 
 class FeatureSettings(LabelSettings):
@@ -180,20 +235,14 @@ class HoldoutTrainer(LabelSettings):
             rows = rows.filter(pa.array(np.logical_or.reduce([split.test for split in splits])))
         return rows, self._labels(rows)
 
-    def _labels(self, table: pa.Table) -> np.ndarray:
-        """Return the labels of rows as doubles of shape (n,)."""
-        label = self._label_of(table.schema)
-        return numbers(label, table.column(label)).astype(np.float64, copy=False)
-
     def _labelled(self, table: pa.Table) -> pa.Table:
         """Return the rows that have a label."""
         label = self._label_of(table.schema)
         if label not in table.column_names:
             raise ColumnError(f"The label {label!r} is missing.")
-        labels = table.column(label)
-        present = ~np.isnan(numbers(label, labels))
+        present = ~np.isnan(self._labels(table))
         if not present.any():
-            raise ColumnError(f"The label {label!r} is null in all {len(labels)} rows.")
+            raise ColumnError(f"The label {label!r} is null in all {table.num_rows} rows.")
         return table if present.all() else table.filter(pa.array(present))
 
 
@@ -203,6 +252,20 @@ def libraries_of(trainer: object) -> tuple[str, ...]:
     An attribute of that name on a user's function or class is the user's own affair.
     """
     return trainer.libraries if isinstance(trainer, LabelSettings) else ()
+
+
+def classes_named(trainer: object) -> tuple[ClassValue, ...]:
+    """Return the classes that settings name, be they a trainer or as a document has them."""
+    if isinstance(trainer, LabelSettings):
+        return trainer.classes
+    return tuple(trainer.get("classes", ())) if isinstance(trainer, dict) else ()
+
+
+def task_of(classes: Sequence[ClassValue]) -> Task:
+    """Return what train functions predict, of which only the classes are known."""
+    if not classes:
+        return "regression"
+    return "binary" if len(classes) == 2 else "multiclass"
 
 
 class ScoredTrainer(HoldoutTrainer):

@@ -27,7 +27,13 @@ from partwise.trainers.function_candidate import FunctionCandidate
 from partwise.trainers.predict import default_predict
 from partwise.trainers.ready import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
-from partwise.trainers.scored import HoldoutTrainer, ScoredTrainer, libraries_of
+from partwise.trainers.scored import (
+    HoldoutTrainer,
+    ScoredTrainer,
+    classes_named,
+    libraries_of,
+    task_of,
+)
 from partwise.trainers.trials import Limits, Study
 from partwise.tuning.budget import Budget, Left
 from partwise.tuning.pruner import PrunerName
@@ -164,8 +170,12 @@ class Tuned(HoldoutTrainer):
     @model_validator(mode="before")
     @classmethod
     def _take_label(cls, given: Any) -> Any:
-        """Have the label that its trainer names."""
-        if not isinstance(given, dict) or given.get("label"):
+        """Have the label and the classes that its trainer names."""
+        if not isinstance(given, dict):
+            return given
+        if not given.get("classes"):
+            given = {**given, "classes": classes_named(given.get("trainer"))}
+        if given.get("label"):
             return given
         trainer = given.get("trainer")
         label = trainer.get("label") if isinstance(trainer, dict) else getattr(trainer, "label", "")
@@ -180,6 +190,8 @@ class Tuned(HoldoutTrainer):
             raise ValueError("give holdout to Tuned, which scores all settings by it")
         if not self.space and not self.settings and not self.portfolio:
             raise ValueError("there is nothing to try: give a space, or a portfolio")
+        if getattr(self.trainer, "classes", ()) not in ((), self.classes):
+            raise ValueError("the trainer names other classes than Tuned: give them to one of both")
         if getattr(self.trainer, "label", "") not in ("", self.label):
             raise ValueError(
                 f"the trainer predicts {self.trainer.label!r}, and Tuned {self.label!r}"  # type: ignore[union-attr]
@@ -189,7 +201,7 @@ class Tuned(HoldoutTrainer):
     @property
     def task(self) -> Task:
         """What is predicted, as the trainer says; a number, where that is a function."""
-        task: Task = getattr(self.trainer, "task", "regression")
+        task: Task = getattr(self.trainer, "task", task_of(self.classes))
         return task
 
     @property
@@ -218,13 +230,19 @@ class Tuned(HoldoutTrainer):
         """Return what is fitted: by the holdout it knows which columns are no features."""
         trainer: Any = self.trainer
         if isinstance(trainer, ScoredTrainer):
-            update = {"holdout": self.evaluation, "label": self._label_of(schema)}
+            label = self._label_of(schema)
+            update = {"holdout": self.evaluation, "label": label, "classes": self.classes}
             return trainer.model_copy(update=update)
         function: Any = resolve_trainer(trainer)
         if hasattr(function, "prepare"):
             return function  # type: ignore[no-any-return]
         predict = resolve_trainer(self.predict) if self.predict else default_predict
-        return FunctionCandidate(function=function, label=self._label_of(schema), predict=predict)
+        return FunctionCandidate(
+            function=function,
+            label=self._label_of(schema),
+            classes=self.classes,
+            predict=predict,
+        )
 
     def _prepare(self, data: DataConnector, context: PartitionContext) -> PreparedRows:
         table = self._labelled(data.to_arrow())

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 import pyarrow as pa
 from pydantic import ConfigDict, Field
 
@@ -29,8 +30,6 @@ from partwise.trainers.candidate import Fit, Watch
 from partwise.trainers.xgboost_parameters import check_parameters
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from partwise.connector.data_connector import DataConnector
 
 _REGRESSION = (
@@ -108,7 +107,8 @@ class XGBoostTrainer(BoostingTrainer):
             check_parameters(self._all_params(), [name for name in names if name != "rounds"])
 
     def _all_params(self) -> dict[str, Any]:
-        return {"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)}
+        params = {"objective": self.DEFAULT_OBJECTIVE, **self._native_names(self.params)}
+        return {**params, **self._class_params(params)}
 
     def _task(self, params: Mapping[str, Any]) -> Task:
         if isinstance(params.get("quantile_alpha"), list):
@@ -259,13 +259,16 @@ def predict_xgboost(data: DataConnector, booster: Any) -> np.ndarray:
     table = data.to_arrow()
     names, categories = booster_features(booster, table)
     # Codes, as XGBoost itself refuses a category that training had not met.
+    features = feature_matrix(table, names, categories)
+    # Of no rows, the library forgets how many classes there are.
+    asked = features if len(features) else np.full((1, len(names)), np.nan, np.float32)
     matrix = xgboost.DMatrix(
-        feature_matrix(table, names, categories),
+        asked,
         feature_names=booster.feature_names,
         feature_types=booster.feature_types,
     )
     predictions: np.ndarray = booster.predict(matrix)
-    return predictions
+    return predictions[: len(features)]
 
 
 def booster_features(

@@ -15,7 +15,7 @@ from partwise.connector.rank_context import RankContext
 from partwise.connector.rank_rows import SourceFragments, share_borders
 from partwise.errors import ColumnError, SourceError
 from partwise.tables.categories import categories_of_rows, with_own_categories
-from partwise.tables.features import find_categories
+from partwise.tables.features import find_categories, numbers
 from tests.connector.rank_threads import fragments_of, run_rank_threads
 
 
@@ -209,7 +209,10 @@ def test_labels_are_counted_over_all_rows(tmp_path):
     table = pa.table({"label": labels})
 
     def count(context: RankContext):
-        return global_label_counts(context, context.share(), "label")
+        def labels_of(rows: pa.Table) -> np.ndarray:
+            return numbers("label", rows["label"])
+
+        return global_label_counts(context, context.share(), labels_of)
 
     for counts in run_rank_threads(3, count, {"train": fragments_of(table)}, tmp_path):
         assert list(counts.items()) == [(0.0, 3), (2.0, 2), (7.0, 1)]

@@ -194,7 +194,10 @@ def test_a_tuned_trainer_is_a_candidate():
 def test_classes_are_compared_by_their_probabilities(label, predicts, metric):
     models = [Linear(features=FEATURES, predicts=predicts), Mean(predicts=predicts)]
     models.append(RandomForest(features=FEATURES, predicts=predicts, params={"n_estimators": 20}))
-    result, _ = train(Best(models, label=label, metric=metric, holdout=CrossValidation(folds=3)))
+    classes = (0, 1, 2) if predicts == "multiclass" else ()
+    holdout = CrossValidation(folds=3)
+    best = Best(models, label=label, metric=metric, holdout=holdout, classes=classes)
+    result, _ = train(best)
     assert result.candidate != "mean"
     found = predict(result.model)
     assert found.shape == ((N_ROWS, 3) if predicts == "multiclass" else (N_ROWS,))
