@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from partwise.errors import ColumnError
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.column_types import is_text
+from partwise.tables.local_times import UNITS_A_SECOND, local_times
 
 SEPARATOR = "@"
 
@@ -29,10 +30,8 @@ def _epoch_days(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.int32())
     if pa.types.is_date64(kind):
         return column.cast(pa.date32()).cast(pa.int32())
-    if kind.tz is not None:
-        column = pc.local_timestamp(column)
-    a_second = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
-    return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), 86_400.0 * a_second)
+    a_day = 86_400.0 * UNITS_A_SECOND[kind.unit]
+    return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), a_day)
 
 
 _OF_DATES: Mapping[str, tuple[_Make, pa.DataType]] = {
@@ -140,7 +139,7 @@ def with_calendar(rows: pa.Table, names: Iterable[str]) -> pa.Table:
         there.add(name)
         values = rows.column(source.column)
         try:
-            made = values if pa.types.is_null(values.type) else source.make(values)
+            made = values if pa.types.is_null(values.type) else source.make(_shown(values))
         except pa.ArrowInvalid as error:  # a time zone that this machine does not know
             raise ColumnError(
                 f"The column {name!r} cannot be made of {source.column!r}, which is "
@@ -148,6 +147,13 @@ def with_calendar(rows: pa.Table, names: Iterable[str]) -> pa.Table:
             ) from error
         rows = rows.append_column(name, made.cast(source.kind))
     return rows
+
+
+def _shown(values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return dates and times without a zone: of one, what its clocks show."""
+    kind = values.type
+    has_zone = pa.types.is_timestamp(kind) and kind.tz is not None
+    return local_times(values) if has_zone else values
 
 
 def calendar_schema(schema: pa.Schema, names: Iterable[str]) -> pa.Schema:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from partwise.errors import ColumnError, InputError
+from partwise.tables.local_times import local_times
 from partwise.tables.times import Times, times_of
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def _zone_of(column: pa.ChunkedArray) -> str:
 def _local_times(column: pa.ChunkedArray, zone: str) -> Times:
     if zone and pa.types.is_timestamp(column.type) and column.type.tz is not None:
         # As clocks show them: days are then equally long, also those with a change of the clocks.
-        column = pc.local_timestamp(column.cast(pa.timestamp(column.type.unit, zone)))
+        column = local_times(column.cast(pa.timestamp(column.type.unit, zone)))
     times = times_of(column)
     if times.unit != "ns":
         return times
