@@ -126,7 +126,7 @@ $(VENV)/docs.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(VENV)/python.stamp
 	@echo 'installing partwise and its test tools into $(VENV) (about a minute the first time)'
-	@$(BIN)/python -c "$$INSTALL" '.[cuda,torch,postgresql,sqlite,huggingface,transformers,docs,dev]'
+	@$(BIN)/python -c "$$INSTALL" '.[cuda,torch,postgresql,sqlite,delta,iceberg,huggingface,transformers,docs,dev]'
 	@$(CHECK)
 	@touch $(VENV)/base.stamp $(VENV)/docs.stamp $@
 
@@ -151,7 +151,7 @@ export LIST_VERSIONS
 constraints: $(VENV)/python.stamp
 	@PIP_CONFIG_FILE=/dev/null PIP_EXTRA_INDEX_URL= PIP_FIND_LINKS= $(BIN)/python -m pip install \
 		-q -q --disable-pip-version-check --dry-run --ignore-installed --report $(VENV)/report.json \
-		'.[cuda,torch,postgresql,sqlite,huggingface,transformers,docs,dev]' $(HELD)
+		'.[cuda,torch,postgresql,sqlite,delta,iceberg,huggingface,transformers,docs,dev]' $(HELD)
 	@$(BIN)/python -c "$$LIST_VERSIONS" < $(VENV)/report.json > constraints.txt
 
 clean:

@@ -14,13 +14,13 @@ import pyarrow as pa
 from partwise.errors import ColumnError, SourceError
 from partwise.sources.descriptions import Source, SourceDescription
 from partwise.sources.files.file_set import Files
-from partwise.sources.files.rows import FileRows
 from partwise.sources.fragments import Fragment, Rows, Selection, is_known
 from partwise.sources.frames.streams import stream_rows
 from partwise.sources.frames.tables import ACCEPTED, TableRows, concatenated, table_of
 from partwise.sources.references import is_reference
 from partwise.sources.several import SeveralRows
 from partwise.sources.sql.query import Query, QueryRows
+from partwise.sources.table_formats.rows import open_files
 from partwise.tables.column_names import check_unique_names, columns_there
 from partwise.tables.filters import Filter, filter_columns, normalize_filter
 
@@ -219,7 +219,7 @@ def _rows_of(data: Any) -> Rows:
     if isinstance(data, str | os.PathLike):
         data = [data]
     if isinstance(data, Files):
-        return FileRows(data)
+        return open_files(data)
     if not isinstance(data, list | tuple):
         return _single_rows(data)
     if not data:
@@ -233,7 +233,7 @@ def _rows_of(data: Any) -> Rows:
                 "store)."
             )
     if all(isinstance(item, str | os.PathLike) for item in data):
-        return FileRows(Files(data))
+        return open_files(Files(data))
     if len(data) == 1:
         return _rows_of(data[0])
     parts = [_rows_of(item) for item in data]

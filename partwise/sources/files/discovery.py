@@ -13,6 +13,7 @@ from pyarrow import fs as pafs
 
 from partwise.errors import SourceError
 from partwise.sources.files.remote_files import Access, filesystem_of
+from partwise.sources.table_formats.roots import tables_among
 
 Format = Literal["parquet", "csv", "json", "orc", "ipc", "excel"]
 """The formats of files; json: a JSON object on each line."""
@@ -169,6 +170,8 @@ def _hidden(relative: str) -> bool:
 
 def _in_directory(base: str, paths: list[str], shown: str, form: Format | None) -> list[str]:
     """The data files among those below a directory, sorted; they must be of one format."""
+    if form in (None, "parquet", "orc") and (tables := tables_among(paths)):
+        raise tables[0].refusal(f"What lies in {shown!r}")
     visible = [path for path in paths if not _hidden(path[len(base) :].lstrip("/"))]
     if form is not None and visible:
         return sorted(visible)

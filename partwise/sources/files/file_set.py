@@ -18,13 +18,14 @@ from partwise.tables.schemas import SchemaPolicy
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Files, and how they are to be read; a plain value without secrets.
+    """Files or tables, and how they are to be read; a plain value without secrets.
 
     Where files are in buckets, their keys are those of the environment, of a profile, or of a
     `FileSource` block.
 
     Args:
-        paths: A path, glob, folder or URL, or several.
+        paths: A path, glob, folder or URL, or several. A folder can be a table of Delta (extra
+            `delta`) or Iceberg (extra `iceberg`); of Iceberg, it can be a file of its metadata.
         format: Of all files, where their names do not say: "parquet", "csv", "json" (an object on
             each line), "orc", "ipc" or "excel".
         schema: What becomes of files whose columns differ. "cast": all have the columns of the
@@ -39,6 +40,8 @@ class Files:
         csv: How CSV files are read: delimiter, encoding, decimal comma and more. A mapping of the
             same words will do.
         excel: How Excel workbooks are read: which sheet, and more; they need the extra `excel`.
+        version: Of a Delta table, the version to read; of an Iceberg table, the ID of the snapshot.
+            None: the newest.
         endpoint_url: Of a service that speaks S3 but is not Amazon's own.
         region: Of the bucket.
         profile: In the AWS configuration files of the workers.
@@ -61,6 +64,7 @@ class Files:
     file_column: str | None = None
     csv: CsvOptions | Mapping[str, Any] = field(default_factory=CsvOptions)
     excel: ExcelOptions | Mapping[str, Any] = field(default_factory=ExcelOptions)
+    version: int | str | None = None
     endpoint_url: str | None = None
     region: str | None = None
     profile: str | None = None
@@ -79,6 +83,8 @@ class Files:
         ):
             if value not in known:
                 raise InputError(f"Files({what}={value!r}) is unknown: use {', '.join(known)}.")
+        if self.version is not None:
+            object.__setattr__(self, "version", _version(self.version))
         object.__setattr__(self, "types", dict(self.types))
         self.arrow_types()
         for name, kind in (("csv", CsvOptions), ("excel", ExcelOptions)):
@@ -93,6 +99,15 @@ class Files:
     def access(self) -> Access:
         """What opens buckets, apart from their keys."""
         return Access(endpoint_url=self.endpoint_url, region=self.region, profile=self.profile)
+
+    @property
+    def log_version(self) -> int | None:
+        """The version of the table as a number."""
+        return None if self.version is None else int(self.version)
+
+    def of_paths(self, paths: Sequence[str]) -> "Files":
+        """Return other files, read in the same way."""
+        return dataclasses.replace(self, paths=paths)
 
     def arrow_types(self) -> dict[str, pa.DataType]:
         """The declared types.
@@ -153,6 +168,17 @@ class Files:
                 + (f", but not {', '.join(unknown)}." if "paths" in recipe else ".")
             )
         return cls(**recipe)
+
+
+def _version(given: int | str) -> int | None:
+    """Return a version as a number; an empty text, as forms send it, is none."""
+    text = str(given).strip()
+    if text and (not text.isascii() or not text.isdigit()):
+        raise InputError(
+            f"Files(version={given!r}) is no version: it is a number, such as 12, or the ID of a "
+            "snapshot."
+        )
+    return int(text) if text else None
 
 
 def _options(name: str, kind: type[BaseModel], given: Any) -> BaseModel:

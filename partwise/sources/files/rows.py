@@ -127,7 +127,7 @@ class FileRows:
         in_path = {*hive_names(files[0]), requested.file_column}
         late = [name for name in declared if name not in in_path]
         options = requested.options_for(files[0].format)
-        self._heads = _heads(files, late, options)
+        self._heads = read_heads(files, late, options)
         _tell_findings(files, self._heads, options)
         heads = zip(self._heads, files, strict=True)
         named = [(head.schema, f"file {file.path!r}") for head, file in heads]
@@ -280,7 +280,7 @@ def _finding(requested: ReadingOptions, settled: ReadingOptions) -> str:
     return " and ".join(words)
 
 
-def _heads(
+def read_heads(
     files: Sequence[FoundFile], late: Sequence[str], options: ReadingOptions
 ) -> list[FileHead]:
     """What the heads of files say; those of remote ones are read at once.
