@@ -18,6 +18,8 @@ TableFormat = Literal["Delta", "Iceberg", "Hudi"]
 
 _LOGS: dict[str, TableFormat] = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata": "Iceberg"}
 _IN_LOG = re.compile(r"/(_delta_log|\.hoodie|metadata)/")
+_ENTRY = re.compile(r"^(\d{20}\.(json|checkpoint\..*parquet)|_last_checkpoint)$")
+"""A file of Delta's log; a folder of its name that has none is no log."""
 _METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
 _GLOB = re.compile(r"[*?\[]")
 _LOOK_THREADS = 16
@@ -114,7 +116,8 @@ def tables_among(paths: Iterable[str]) -> list[TableRoot]:
     found: dict[str, TableFormat] = {}
     for path in paths:
         match = _IN_LOG.search(path)
-        if match and (match[1] != "metadata" or _METADATA.search(path)):
+        sign = {"metadata": _METADATA, "_delta_log": _ENTRY}.get(match[1]) if match else None
+        if match and (sign is None or sign.search(path[match.end() :])):
             found.setdefault(path[: match.start()], _LOGS[match[1]])
     return [TableRoot(format=kind, path=path) for path, kind in found.items()]
 
@@ -149,15 +152,19 @@ def _upwards(path: str) -> list[str]:
 
 
 def _format_on_disk(folder: str) -> TableFormat | None:
-    if os.path.isdir(os.path.join(folder, "_delta_log")):
+    if any(map(_ENTRY.search, _names_in(os.path.join(folder, "_delta_log")))):
         return "Delta"
     if os.path.isfile(os.path.join(folder, ".hoodie", "hoodie.properties")):
         return "Hudi"
+    names = _names_in(os.path.join(folder, "metadata"))
+    return "Iceberg" if any(map(_METADATA.search, names)) else None
+
+
+def _names_in(folder: str) -> list[str]:
     try:
-        names = os.listdir(os.path.join(folder, "metadata"))
+        return os.listdir(folder)
     except OSError:
-        return None
-    return "Iceberg" if any(_METADATA.search(name) for name in names) else None
+        return []
 
 
 def _has_log(place: tuple[Any, str, str]) -> bool:
