@@ -21,6 +21,9 @@ MINUTES ?= 5
 # servers and other processes.
 JOBS ?= 3
 
+# Which tests, by their marks, in place of those that a command names.
+MARKS ?=
+
 # Of what tests draw at random or count off: a sample, or with 1 all of it.
 THOROUGH ?=
 
@@ -84,10 +87,10 @@ docs: $(VENV)/docs.stamp
 	@echo 'the site is built: open site/index.html'
 
 test: lint
-	@$(PYTEST) -n $(JOBS)
+	@$(PYTEST) -n $(JOBS) -m '$(or $(MARKS),not slow)'
 
 test-slow: $(VENV)/dev.stamp
-	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(JOBS) -m 'slow and not alone' -o faulthandler_timeout=900 \
+	@PARTWISE_THOROUGH=$(THOROUGH) $(PYTEST) -n $(JOBS) -m '$(or $(MARKS),slow and not alone)' -o faulthandler_timeout=900 \
 		--durations=40 --durations-min=10
 
 test-alone: $(VENV)/dev.stamp

@@ -25,6 +25,8 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import environment, programs, second_try
+
 if TYPE_CHECKING:
     from partwise.store.store import Store
     from tests.run_maker import RunMaker
@@ -46,10 +48,12 @@ def _free_port() -> int:
 
 PREFECT_PORT = _free_port()
 
-# A person's own Prefect server, profile, cloud keys and indexes are none of our business.
-prefixes = ("PREFECT_", "AWS_", "DASK_", "UV_", "PARTWISE_SIGNING")
-for name in [name for name in os.environ if name.startswith(prefixes)]:
+# Made for the tests, and for each process that one starts: a person's own servers, profiles, keys,
+# indexes, terminal and variables of Python are none of our business.
+for name in [name for name in os.environ if not environment.is_of_machine(name)]:
     del os.environ[name]
+if programs.mode() == "none":
+    os.environ["PATH"] = programs.without_programs(os.environ["PATH"], TEMP_DIR / "programs")
 os.environ |= {
     SESSION_MARK: uuid.uuid4().hex,
     "DO_NOT_TRACK": "1",
@@ -89,6 +93,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("partwise")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for plugin in (programs, environment, second_try):
+        config.pluginmanager.register(plugin)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -137,29 +146,14 @@ def _send_functions_by_value(items: list[pytest.Item]) -> None:
         cloudpickle.register_pickle_by_value(module)
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    if item.get_closest_marker("gpu") and not _has_gpu():
-        pytest.skip("there is no GPU here")
-
-
-@functools.cache
-def _has_gpu() -> bool:
-    try:
-        import pynvml
-    except ImportError:
-        return False
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return False
-    return bool(pynvml.nvmlDeviceGetCount())
-
-
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the server that takes longest while the tests that need none are run."""
     if session.config.option.collectonly:
         return
-    if any("prefect_server" in getattr(item, "fixturenames", ()) for item in session.items):
+    needed = [getattr(item, "fixturenames", ()) for item in session.items]
+    if programs.mode() == "none":
+        needed = [names for names in needed if programs.NEEDED.keys().isdisjoint(names)]
+    if any("prefect_server" in names for names in needed):
         _start_prefect()
 
 
@@ -276,11 +270,11 @@ def s3_store_url(s3_endpoint_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.fixture(scope="session")
-def postgres_server() -> "Iterator[Postgres]":
+def postgres_server(initdb: str) -> "Iterator[Postgres]":
     """A real PostgreSQL, which writes down all statements that it is sent."""
     from tests.sql_server import postgres
 
-    with postgres(log_statement="all", log_min_messages="log") as server:
+    with postgres(initdb, log_statement="all", log_min_messages="log") as server:
         yield server
 
 
@@ -291,17 +285,6 @@ def dask_client():
 
     with plain_cluster(2) as client:
         yield client
-
-
-@pytest.fixture(scope="session")
-def bike_trips() -> Path:
-    """The table of real bike trips; tests that use it are skipped where it is absent."""
-    checkout = Path(__file__).resolve().parents[1]
-    folder = Path(os.environ.get("PARTWISE_TEST_DATA", checkout.parent / "shared" / "data"))
-    path = folder / "bike_trips.parquet"
-    if not path.exists():
-        pytest.skip(f"{path} is absent; PARTWISE_TEST_DATA names the folder that holds it")
-    return path
 
 
 @pytest.fixture(params=["local", "s3"])

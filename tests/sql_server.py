@@ -21,14 +21,6 @@ QUOTED_PASSWORD = "canary%20of%20a%20password%3A%20%2F%40%25%23"
 START_TIMEOUT_S = 60.0
 
 
-def binary(name: str) -> str:
-    """The path of a program of PostgreSQL, which Debian keeps out of the PATH."""
-    found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
-    if not found and shutil.which(name) is None:
-        pytest.fail(f"{name} is not installed: apt-get install postgresql")
-    return str(found[-1]) if found else name
-
-
 @dataclass(frozen=True)
 class Postgres:
     """A server at work; over TCP it asks for a password."""
@@ -78,8 +70,8 @@ def free_port() -> int:
 
 
 @contextmanager
-def postgres(auth: str = "scram-sha-256", **settings: str) -> Iterator[Postgres]:
-    """A PostgreSQL server of our own."""
+def postgres(initdb: str, auth: str = "scram-sha-256", **settings: str) -> Iterator[Postgres]:
+    """A PostgreSQL server of our own, by the path of its program `initdb`."""
     # Its user has to reach it, which pytest's own folders forbid.
     folder = Path(tempfile.mkdtemp(prefix="partwise-postgres-"))
     port = free_port()
@@ -92,20 +84,29 @@ def postgres(auth: str = "scram-sha-256", **settings: str) -> Iterator[Postgres]
             os.chown(path, user.pw_uid, user.pw_gid)
         become += [f"--reuid={user.pw_uid}", f"--regid={user.pw_gid}", "--clear-groups"]
     data = str(folder / "data")
-    initdb = [binary("initdb"), "-D", data, "-U", USER, "-E", "UTF8", "--no-sync"]
-    initdb += ["--auth-local=trust", f"--auth-host={auth}", f"--pwfile={folder / 'password'}"]
-    serve = [binary("postgres"), "-D", data, "-p", str(port), "-k", str(folder)]
+    make = [initdb, "-D", data, "-U", USER, "-E", "UTF8", "--no-sync"]
+    make += ["--auth-local=trust", f"--auth-host={auth}", f"--pwfile={folder / 'password'}"]
+    serve = [
+        str(Path(initdb).with_name("postgres")),
+        "-D",
+        data,
+        "-p",
+        str(port),
+        "-k",
+        str(folder),
+    ]
     settings = {"listen_addresses": "127.0.0.1", "fsync": "off", **settings}
     for name, value in settings.items():
         serve += ["-c", f"{name}={value}"]
     try:
-        subprocess.run([*become, *initdb], cwd=folder, check=True, capture_output=True)
+        subprocess.run([*become, *make], cwd=folder, check=True, capture_output=True)
         with (
             (folder / "log").open("wb") as log,
             subprocess.Popen([*become, *serve], cwd=folder, stdout=log, stderr=log) as process,
         ):
             try:
-                ready = [binary("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
+                ready = [str(Path(initdb).with_name("pg_isready"))]
+                ready += ["-q", "-h", "127.0.0.1", "-p", str(port)]
                 deadline = time.monotonic() + START_TIMEOUT_S
                 while subprocess.run(ready).returncode:
                     if process.poll() is not None or time.monotonic() > deadline:

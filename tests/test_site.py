@@ -15,7 +15,6 @@ from partwise.flows.cli.main import app
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = Path("/usr/bin/chromium")
 # What a browser loads by itself; a link that a reader may follow is no part of it.
 LOADED = {"src", "srcset", "poster", "data"}
 # Any other element is a `<name>` in a text that should have been escaped.
@@ -104,12 +103,10 @@ def test_every_public_name_has_its_words_on_a_page(pages) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
-    if not CHROMIUM.exists():
-        pytest.skip("there is no chromium: apt-get install chromium")
+def browser(chromium: str) -> Iterator[sync_api.Browser]:
     with sync_api.sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-dev-shm-usage"]
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=options)
+        browser = playwright.chromium.launch(executable_path=chromium, args=options)
         yield browser
         browser.close()
 

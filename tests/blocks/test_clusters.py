@@ -269,7 +269,7 @@ def test_each_worker_of_a_cuda_cluster_has_a_gpu_of_its_own(monkeypatch):
     assert set(threads.values()) == {1}
 
 
-@pytest.mark.gpu
+@pytest.mark.usefixtures("gpu")
 def test_a_cuda_cluster_gives_each_worker_its_own_gpu():
     with CudaCluster().client() as client:
         seen = client.run(lambda: os.environ["CUDA_VISIBLE_DEVICES"].split(",")[0])

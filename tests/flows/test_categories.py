@@ -170,7 +170,7 @@ def test_inference_hands_the_codes_of_training_to_a_model(flows: Flows, kinds: s
 
 @pytest.mark.slow
 def test_stations_that_come_later_leave_real_models_as_a_fresh_run_makes_them(
-    flows: Flows, bike_trips: Path
+    flows: Flows, bike_trips: str
 ) -> None:
     table = pq.read_table(bike_trips, columns=["start_station", "end_station", "duration"])
     columns = {

@@ -100,7 +100,7 @@ def test_scripts_of_torch_find_each_other_as_under_torchrun_and_open_mpi(run):
     assert shim.partitions["node_rank"].to_pylist() == [0, 1]
 
 
-def test_open_mpi_starts_the_processes_of_a_script(run):
+def test_open_mpi_starts_the_processes_of_a_script(mpirun, run):
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")
     text = """
         import json

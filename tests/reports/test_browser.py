@@ -4,7 +4,6 @@ PARTWISE_SCREENSHOTS names a folder to keep the pictures in.
 """
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,24 +15,18 @@ from partwise.reports.report import render_report
 from tests.reports.conftest import LedgerMaker, at
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-CHROMIUM = "/usr/bin/chromium"
 # Within a container: as root, and with little shared memory.
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 VIEWS = [(width, scheme) for width in (1280, 400) for scheme in ("light", "dark")]
 LONG = "a_key_without_any_blank_" * 12
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        shutil.which(CHROMIUM) is None, reason="there is no chromium: apt-get install chromium"
-    ),
-]
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[sync_api.Browser]:
+def browser(chromium: str) -> Iterator[sync_api.Browser]:
     with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         yield browser
         browser.close()
 

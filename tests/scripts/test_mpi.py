@@ -13,21 +13,16 @@ import pytest
 
 from partwise.connector.rank_context import RankContext
 from partwise.engine.process_family import find_marked
-from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.node import gang_mark
 from partwise.gangs.spec import Node
 from partwise.outcomes import PartitionStatus
 from partwise.scripts.mpi import run_mpi
-from partwise.scripts.open_mpi import find_open_mpi
 from tests.gangs.gang_maker import Events, make_gang
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
-try:
-    find_open_mpi()
-except InputError as error:
-    pytest.skip(str(error), allow_module_level=True)
+pytestmark = pytest.mark.usefixtures("mpirun")
 
 LATE_S = 20.0
 PROGRAM = """

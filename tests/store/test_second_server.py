@@ -3,7 +3,6 @@
 `pip install localbucket` into any environment, and have it on PATH; without, this is skipped.
 """
 
-import shutil
 import socket
 import subprocess
 import time
@@ -28,16 +27,13 @@ def _free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def second_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def second_server(localbucket: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The endpoint of a LocalBucket with one bucket."""
-    program = shutil.which("localbucket")
-    if program is None:
-        pytest.skip("localbucket is not on PATH: `pip install localbucket` makes it a second one")
     folder: Path = tmp_path_factory.mktemp("localbucket")
     (folder / "root").mkdir()
     port = _free_port()
     with (folder / "log").open("wb") as log:
-        command = [program, "--port", str(port), str(folder / "root")]
+        command = [localbucket, "--port", str(port), str(folder / "root")]
         process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
     try:
         _await_port(process, port, folder / "log")

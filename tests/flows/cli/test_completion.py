@@ -2,9 +2,9 @@
 
 import os
 import pty
-import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,14 +65,14 @@ def complete_in_zsh(home: Path, typed: str) -> set[str]:
     return _lines(offered.read_text())
 
 
+pytestmark = pytest.mark.slow  # finds out about the options of every command
+
 COMPLETE = {"bash": complete_in_bash, "zsh": complete_in_zsh, "fish": complete_in_fish}
 
 
-@pytest.mark.slow  # finds out about the options of every command
-@pytest.mark.parametrize("shell", COMPLETE)
-def test_a_shell_completes_commands_options_and_choices(shell, tmp_path, monkeypatch) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not installed")
+@pytest.fixture
+def complete_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """See what a shell offers."""
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "ZDOTDIR", "ZSH", "ZSH_CUSTOM"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -83,9 +83,25 @@ def test_a_shell_completes_commands_options_and_choices(shell, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     # As nearly everyone's .zshrc has it; -u asks nothing, whoever owns zsh's own files.
     (tmp_path / ".zshrc").write_text(f"autoload -Uz compinit\ncompinit -u\n{CAPTURE}")
-    assert main(["--install-completion", "--shell", shell]) == 0
-    offered = {typed: COMPLETE[shell](tmp_path, typed) for typed, _ in WORDS}
-    assert offered == dict(WORDS)
+
+    def complete_in(shell: str) -> None:
+        assert main(["--install-completion", "--shell", shell]) == 0
+        offered = {typed: COMPLETE[shell](tmp_path, typed) for typed, _ in WORDS}
+        assert offered == dict(WORDS)
+
+    return complete_in
+
+
+def test_bash_completes_commands_options_and_choices(complete_in) -> None:
+    complete_in("bash")
+
+
+def test_zsh_completes_commands_options_and_choices(zsh, complete_in) -> None:
+    complete_in("zsh")
+
+
+def test_fish_completes_commands_options_and_choices(fish, complete_in) -> None:
+    complete_in("fish")
 
 
 def _run(command: list[str]) -> str:

@@ -1,7 +1,6 @@
 """Both of Prefect's UIs in a real browser: fill in a form, start a run, look at what it left."""
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -20,22 +19,18 @@ from prefect.client.schemas.filters import (
 from partwise.runs.run import Run
 from tests.flows.operations.project import Production, processes_of, wait_until
 
-CHROMIUM = shutil.which("chromium")
 TIMEOUT_MS = 60_000
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("chromium")]
 
 Show = Callable[[Page, str], None]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(chromium: str) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # As root there is no sandbox to be had.
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield started
         started.close()
 

@@ -18,11 +18,13 @@ TRAINER = {"kind": "lightgbm", "label": "y", "features": ["x"], "rounds": 2, "mi
 
 @pytest.mark.slow
 @pytest.mark.alone
-def test_twenty_flow_runs_at_once_on_postgresql(tmp_path: Path, dask_client: Client) -> None:
+def test_twenty_flow_runs_at_once_on_postgresql(
+    initdb: str, tmp_path: Path, dask_client: Client
+) -> None:
     # Twenty clusters would take longer to start than all that is seen here.
     cluster = {"address": dask_client.scheduler.address, "shares_filesystem": True}
     common = {"trainer": TRAINER, "cluster": cluster}
-    with postgres(auth="trust") as server:
+    with postgres(initdb, auth="trust") as server:
         url = server.bare_uri.replace("postgresql", "postgresql+asyncpg")
         project = Project.create(tmp_path / "project", PREFECT_SERVER_DATABASE_CONNECTION_URL=url)
         with Production.of(project) as production, production.known():

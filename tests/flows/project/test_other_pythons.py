@@ -2,42 +2,18 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import uv
 
 ROOT = Path(__file__).resolve().parents[3]
-OLDEST = (3, 11)
-VERSION = "import json, sys; print(json.dumps(sys.version_info[:2]))"
-
-
-def pythons() -> Iterator[str]:
-    """Yield where another Python may be; a shim of pyenv may name one that is switched off."""
-    for minor in range(OLDEST[1], 20):
-        yield from filter(None, [shutil.which(f"python3.{minor}")])
-    yield from map(str, Path.home().glob(".pyenv/versions/3.*/bin/python"))
-
-
-def newest_other() -> str | None:
-    found: dict[tuple[int, int], str] = {}
-    for python in pythons():
-        said = subprocess.run([python, "-c", VERSION], capture_output=True, text=True)
-        if said.returncode == 0:
-            found[tuple(json.loads(said.stdout))] = python
-    newer = {version: python for version, python in found.items() if version >= OLDEST}
-    newer.pop(sys.version_info[:2], None)
-    return newer[max(newer)] if newer else None
 
 
 @pytest.mark.slow  # downloads and installs all that partwise needs: half a minute
-def test_a_wheel_is_installed_and_a_project_trains(tmp_path: Path) -> None:
-    if (python := newest_other()) is None:
-        pytest.skip("no other Python that is new enough is installed")
+def test_a_wheel_is_installed_and_a_project_trains(other_python: str, tmp_path: Path) -> None:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "PARTWISE_"))}
     # With the second, each process would compile all packages anew.
     for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
@@ -63,7 +39,7 @@ def test_a_wheel_is_installed_and_a_project_trains(tmp_path: Path) -> None:
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     run(*build, folder=ROOT)
     [wheel] = tmp_path.glob("*.whl")
-    run(python, "-m", "venv", "--without-pip", str(tmp_path / "venv"))
+    run(other_python, "-m", "venv", "--without-pip", str(tmp_path / "venv"))
     # Six seconds of a core, where pip takes forty.
     install = [uv.find_uv_bin(), "pip", "install", "--native-tls", "--python", str(bin_ / "python")]
     run(*install, "--constraint", str(ROOT / "constraints.txt"), str(wheel))

@@ -1,0 +1,105 @@
+"""What the suite says of itself: what lacks, what is left behind, and what may be run once more."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+Suite = Callable[..., tuple[str, list[str] | None]]
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Suite:
+    """Run tests with our conftest.py: what is said, and which may be run once more."""
+
+    def run(text: str, *options: str, **variables: str) -> tuple[str, list[str] | None]:
+        (tmp_path / "test_it.py").write_text(f"import os, pytest, subprocess\n{text}")
+        again = tmp_path / "again"
+        words = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider"]
+        words += ["-c", str(ROOT / "pyproject.toml"), "--tb=line", *options, str(tmp_path)]
+        variables = {"PARTWISE_TEST_SECOND_TRY": str(again), **variables}
+        ended = subprocess.run(
+            words, cwd=ROOT, env=os.environ | variables, capture_output=True, text=True
+        )
+        return ended.stdout, again.read_text().splitlines() if again.exists() else None
+
+    return run
+
+
+def test_what_a_test_leaves_behind_fails_it_and_not_the_next(suite) -> None:
+    said, again = suite("""
+def test_sets(): os.environ["LEFT"] = "x"
+def test_unsets(): del os.environ["PATH"]
+def test_goes(): os.chdir("/")
+def test_prefect(): import prefect.main
+def test_settings():
+    from prefect.settings import temporary_settings
+    global kept
+    (kept := temporary_settings({})).__enter__()
+def test_finds_all_as_it_was():
+    assert "LEFT" not in os.environ and os.environ["PATH"] and os.getcwd() != "/"
+""")
+    assert "the test leaves behind: LEFT='x'\n" in said
+    assert "the test leaves behind: PATH unset\n" in said
+    assert "the test leaves behind: the working directory /\n" in said
+    assert "the test leaves behind: other settings of Prefect\n" in said
+    assert "6 passed, 4 errors" in said
+    assert again is None
+
+
+@pytest.mark.parametrize(
+    ("text", "options"),
+    [
+        ("def test_leaks(tmp_path):\n    leaked = subprocess.Popen(['sleep', '60'])", ()),
+        ("@pytest.fixture(scope='session')\ndef no(): 1 / 0\ndef test_shared(no): pass", ()),
+        ("def test_dies(): os._exit(1)", ("-n", "1")),
+        ("1 / 0", ()),
+    ],
+    ids=["a process is left", "what all share", "a worker dies", "no tests"],
+)
+def test_only_a_test_that_failed_by_itself_is_run_once_more(suite, text, options) -> None:
+    wrong = "def test_fails(): assert 1 == 2\n"
+    said, again = suite(f"{wrong}{text}", *options)
+    assert again is None, said
+    for process in [word.split()[0] for word in said.split("outlive the tests: ['")[1:]]:
+        os.kill(int(process), signal.SIGKILL)
+    _, again = suite(wrong)
+    assert again is not None
+    assert [one.rpartition("::")[2] for one in again] == ["test_fails"]
+
+
+def test_a_missing_program_is_said_and_a_failure_where_all_are_wanted(suite, tmp_path) -> None:
+    # A machine without it, and one with it.
+    bare, full = tmp_path / "bare", tmp_path / "full"
+    for folder in (bare, full):
+        folder.mkdir()
+        (folder / "env").symlink_to(shutil.which("env") or "")
+    (full / "fish").write_text("#!/bin/sh\n")
+    (full / "fish").chmod(0o700)
+    text = """
+import shutil
+def test_fish(fish): assert fish == shutil.which("fish")
+@pytest.mark.slow
+def test_slow_fish(fish): pass
+def test_path(): assert bool(shutil.which("fish")) is WANTED and shutil.which("env")
+"""
+    absent, present = (text.replace("WANTED", word) for word in ("False", "True"))
+    program = ("-m", "not slow or program")
+    lacks = "There is no fish: apt-get install fish"
+    said, _ = suite(absent, *program, PATH=str(bare))
+    assert f"2 tests: {lacks}\n" in said
+    assert "1 passed, 2 skipped" in said
+    said, _ = suite(absent, *program, PATH=str(full), PARTWISE_TEST_PROGRAMS="none")
+    assert f"2 tests: {lacks}\n" in said
+    assert "1 passed, 2 skipped" in said
+    said, again = suite(absent, PATH=str(bare), PARTWISE_TEST_PROGRAMS="all")
+    assert f"CI has to have all programs. {lacks}" in said
+    assert again is None
+    said, _ = suite(present, PATH=str(full), PARTWISE_TEST_PROGRAMS="all")
+    assert "2 passed, 1 deselected" in said
