@@ -57,6 +57,7 @@ if programs.mode() == "none":
 os.environ |= {
     SESSION_MARK: uuid.uuid4().hex,
     "DO_NOT_TRACK": "1",
+    "KERAS_BACKEND": "tensorflow",
     "PARTWISE_SCRATCH": str(TEMP_DIR / "scratch"),
     "PARTWISE_STATE": str(TEMP_DIR / "state"),
     "PREFECT_API_URL": f"http://127.0.0.1:{PREFECT_PORT}/api",

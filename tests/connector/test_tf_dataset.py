@@ -6,10 +6,11 @@ import pytest
 
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError
+from tests.lazily import Lazily
 
 pytestmark = pytest.mark.slow  # TensorFlow
 
-tf = pytest.importorskip("tensorflow")
+tf = Lazily("tensorflow")
 
 ROWS = 100
 DATA = DataConnector(
@@ -26,16 +27,19 @@ DATA = DataConnector(
         }
     )
 )
-SIGNATURE = {
-    "x": tf.TensorSpec((None,), tf.int64),
-    "holed": tf.TensorSpec((None,), tf.float64),
-    "flag": tf.TensorSpec((None,), tf.bool),
-    "text": tf.TensorSpec((None,), tf.string),
-    "even": tf.TensorSpec((None,), tf.int64),
-    "pair": tf.TensorSpec((None, 2), tf.float32),
-    "some": tf.RaggedTensorSpec((None, None), tf.int64),
-    "time": tf.TensorSpec((None,), tf.int64),
-}
+
+
+def signature():
+    return {
+        "x": tf.TensorSpec((None,), tf.int64),
+        "holed": tf.TensorSpec((None,), tf.float64),
+        "flag": tf.TensorSpec((None,), tf.bool),
+        "text": tf.TensorSpec((None,), tf.string),
+        "even": tf.TensorSpec((None,), tf.int64),
+        "pair": tf.TensorSpec((None, 2), tf.float32),
+        "some": tf.RaggedTensorSpec((None, None), tf.int64),
+        "time": tf.TensorSpec((None,), tf.int64),
+    }
 
 
 def plain(value):
@@ -58,7 +62,7 @@ def test_batches_are_those_of_pytorch(shuffle, drop_last):
     settings = {"batch_size": 30, "shuffle": shuffle, "drop_last": drop_last, "seed": 4}
     dataset = DATA.to_tf_dataset(**settings)
     expected = DATA.to_torch_dataset(**settings)
-    assert dataset.element_spec == SIGNATURE
+    assert dataset.element_spec == signature()
     assert len(dataset) == len(expected)
     for epoch in (0, 1):
         expected.set_epoch(epoch)

@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-import keras
 import numpy as np
-from keras import layers
+
+from tests.lazily import Lazily
+
+keras, layers = Lazily("keras"), Lazily("keras.layers")
 
 CHANCE = np.random.default_rng(3)
 

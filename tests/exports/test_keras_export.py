@@ -14,24 +14,22 @@ import onnx
 import pyarrow as pa
 import pytest
 
+from partwise.errors import ColumnError, ExportRefused
+from partwise.exports.choice import exporter_for
+from partwise.exports.keras.exporter import KerasNativeExporter, KerasOnnxExporter
+from partwise.exports.proof.judge import close_judges, judge
+from partwise.exports.proof.verdict import Case, Expectation
+from partwise.exports.protocol import ModelDescription
+from partwise.models.export_options import ExportOptions
+from partwise.models.onnx_model import OnnxModel
+from partwise.models.signature import Feeds, take_rows
+from partwise.testing import ExporterContract
+from tests.exports import keras_models as models
+from tests.lazily import Lazily
+
 pytestmark = pytest.mark.slow  # TensorFlow
 
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-keras = pytest.importorskip("keras")
-pytest.importorskip("tf2onnx")
-
-from partwise.errors import ColumnError, ExportRefused  # noqa: E402
-from partwise.exports.choice import exporter_for  # noqa: E402
-from partwise.exports.keras.exporter import KerasNativeExporter, KerasOnnxExporter  # noqa: E402
-from partwise.exports.proof.judge import close_judges, judge  # noqa: E402
-from partwise.exports.proof.verdict import Case, Expectation  # noqa: E402
-from partwise.exports.protocol import ModelDescription  # noqa: E402
-from partwise.models.export_options import ExportOptions  # noqa: E402
-from partwise.models.onnx_model import OnnxModel  # noqa: E402
-from partwise.models.signature import Feeds, take_rows  # noqa: E402
-from partwise.testing import ExporterContract  # noqa: E402
-from tests.exports import keras_models as models  # noqa: E402
-
+keras = Lazily("keras")
 EXPORTER = KerasOnnxExporter()
 FULL = ExportOptions()
 NO_ROWS = pa.table({"other": pa.array([], pa.int64())})

@@ -1,16 +1,11 @@
 """Keras models trained, exported, proved and used, each by a run of its own."""
 
-import os
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-pytest.importorskip("keras")
-pytest.importorskip("tf2onnx")
 
 from partwise.engine.options import ExecutionOptions
 from partwise.flows import export_models, run_inference, train_models

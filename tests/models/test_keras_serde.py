@@ -1,31 +1,28 @@
-import os
-
 import numpy as np
 import pytest
 
-os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-keras = pytest.importorskip("keras")
+from partwise.errors import SerdeError
+from partwise.models.serdes import KerasSerde, serde_for
+from partwise.testing import SerdeContract
+from tests.lazily import Lazily
 
-from partwise.errors import SerdeError  # noqa: E402
-from partwise.models.serdes import KerasSerde, serde_for  # noqa: E402
-from partwise.testing import SerdeContract  # noqa: E402
+keras = Lazily("keras")
 
 ROWS = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 # Keras' own, when it takes NumPy 2 arrays of tensors.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
 
-class Doubled(keras.layers.Layer):
-    def call(self, inputs):
-        return inputs * 2
-
-
 class TestKerasSerde(SerdeContract):
-    serde = KerasSerde(classes=(Doubled,))
+    @property
+    def serde(self):
+        from tests.models.doubled import Doubled
+
+        return KerasSerde(classes=(Doubled,))
 
     def model(self):
         keras.utils.set_random_seed(0)
-        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), Doubled()])
+        return keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), self.serde.classes[0]()])
 
     def predictions(self, model):
         return keras.ops.convert_to_numpy(model(ROWS))
@@ -51,7 +48,7 @@ class TestKerasSerde(SerdeContract):
         assert list(self.serde.read(str(path)).feature_names_in_) == ["price", "día", "z"]
 
     def test_a_keras_without_a_safe_mode_that_holds_is_refused(self, path, monkeypatch):
-        monkeypatch.setattr(keras, "__version__", "3.11.0")
+        monkeypatch.setattr("keras.__version__", "3.11.0")
         with pytest.raises(SerdeError, match=r"Keras 3\.11\.0 .* install keras>=3\.13\.2"):
             self.serde.read(str(path))
 

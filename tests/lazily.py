@@ -1,0 +1,20 @@
+"""Libraries that take seconds to import, by names that tests may use as if they had been."""
+
+import importlib
+from typing import Any
+
+
+class Lazily:
+    """A module that is imported when an attribute of it is first asked for.
+
+    All processes that run tests collect all of them, and TensorFlow alone is five seconds of each.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        # pytest, pickle and others look for names of their own on all that they see.
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        return getattr(importlib.import_module(self.name), attribute)
