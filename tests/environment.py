@@ -42,7 +42,15 @@ OF_MACHINE_TOO = (
 """How names begin. eatmydata needs `LD_`."""
 
 # Libraries set these when they are first imported, for good.
-OF_IMPORTS = frozenset({"RAPIDS_NO_INITIALIZE"})
+OF_IMPORTS = frozenset(
+    {
+        *("ENABLE_RUNTIME_UPTIME_TELEMETRY", "TF2_BEHAVIOR"),  # TensorFlow
+        *("TPU_ML_PLATFORM", "TPU_ML_PLATFORM_VERSION"),
+        *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),  # scikit-learn
+        *("DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI"),  # PyTorch, with a GPU
+        "RAPIDS_NO_INITIALIZE",  # dask-cuda
+    }
+)
 
 
 def is_of_machine(name: str) -> bool:

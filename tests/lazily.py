@@ -15,6 +15,6 @@ class Lazily:
 
     def __getattr__(self, attribute: str) -> Any:
         # pytest, pickle and others look for names of their own on all that they see.
-        if attribute.startswith("__"):
+        if attribute.startswith(("_", "pytest")):
             raise AttributeError(attribute)
         return getattr(importlib.import_module(self.name), attribute)

@@ -85,49 +85,23 @@ def make_double() -> Any:
     return keras.Sequential([keras.Input((3,), dtype="float64"), layers.Dense(2, dtype="float64")])
 
 
-class Difference(keras.Model):
-    """A subclass whose `call` names its inputs, and which knows nothing of training."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = layers.Dense(2)
-
-    def call(self, left: Any, right: Any) -> Any:
-        found = self.layer(left) - self.layer(right)
-        return [found, keras.ops.max(found, axis=-1)]
-
-
 def make_difference() -> Any:
+    from tests.exports.keras_classes import Difference
+
     model = Difference()
     model(numbers(1, 3), numbers(1, 3))
     return model
 
 
-class Placed(layers.Layer):
-    """Adds a number for each place, of which it has eight."""
-
-    def build(self, shape: Any) -> None:
-        self.places = self.add_weight(shape=(8, shape[-1]), initializer="normal")
-
-    def call(self, rows: Any) -> Any:
-        length = keras.ops.shape(rows)[1]
-        return rows + keras.ops.take(self.places, keras.ops.arange(length), axis=0)
-
-
 def make_placed() -> Any:
+    from tests.exports.keras_classes import Placed
+
     return keras.Sequential([keras.Input((None, 2)), Placed(), layers.Dense(1)])
 
 
-class Digamma(layers.Layer):
-    """What ONNX has no operator for."""
-
-    def call(self, rows: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.math.digamma(rows)
-
-
 def make_untranslatable() -> Any:
+    from tests.exports.keras_classes import Digamma
+
     return keras.Sequential([keras.Input((3,)), Digamma(), layers.Dense(1)])
 
 
