@@ -89,6 +89,7 @@ def train(spec: GangSpec, attempt: int, dies_after: int | None = None) -> RankEn
             attempt=attempt,
             directory=Path(folder),
             resume_from=spec.resume_from,
+            resume_sha256=spec.resume_sha256,
         )
         found = checkpoints.resume_from()
         state = "" if found is None else (found / "state.txt").read_text()

@@ -41,6 +41,7 @@ from partwise.runs.documents import execution_token
 from partwise.runs.run import Run
 from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shared_folder import SharedFolder
+from partwise.store.signing import is_configured
 from partwise.tasks.run_gang import run_gang_step
 from partwise.tasks.steps import await_steps, begin_step, run_logger
 
@@ -70,7 +71,8 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             logger.warning("Run %s: %s", identity.run_id, warning)
         # What an attempt will go on from is refused here where it is not there.
         earlier = claim.resumable_generations(plan.intent)
-        resume_point(opened_store, identity.run_id, earlier, plan.resume_from)
+        for why in resume_point(opened_store, identity.run_id, earlier, plan.resume_from).refused:
+            logger.warning("Run %s: a checkpoint does not count: %s", identity.run_id, why)
         token = execution_token(claim.next_generation, secrets.token_hex(4))
         directory = stack.enter_context(run_scratch()) / "shared"
         directory.mkdir()
@@ -163,6 +165,7 @@ def _specify(
         silence_s=options.silence_s,
         resumable=claim.resumable_generations(plan.intent),
         resume_from=plan.resume_from,
+        is_signed=is_configured(),
     )
 
 

@@ -44,7 +44,8 @@ def collect_dataset_garbage(store: Store, name: str, *, dry_run: bool) -> list[t
         with lease:
             # Closed before the manifests are looked at: whoever had not announced to commit by now
             # never will. Who had, may still be about to, unless its process is known to be gone.
-            is_committing = COMMITS in lease.earlier_steps() and not is_gone(store, folder)
+            announced = {step for _, step in lease.earlier_steps()}
+            is_committing = COMMITS in announced and not is_gone(store, folder)
             # It may have been committed, and its lease given back, a moment ago.
             if is_committing or token in _used_tokens(store, name):
                 continue

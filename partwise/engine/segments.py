@@ -95,7 +95,8 @@ class SegmentWriter:
         store, run_id = self._execution.store, self._execution.run_id
         # An execution that was cut off may wake up when its run is complete, or when another
         # generation is at work. What it writes then would change what readers have seen.
-        generations = list_generations(store, run_id)
+        is_signed = self._execution.is_signed
+        generations = list_generations(store, run_id, is_signed=is_signed)
         if generations.is_over(self._execution.generation):
             raise RunBusyError(
                 f"The run {run_id!r} ended without this execution of its shard {self._shard}, "
@@ -139,7 +140,7 @@ class SegmentWriter:
             tables.insert(0, segment_table(keys, self._rows))
         ledger = pa.concat_tables(tables)
         path = run_path(run_id, self._name("ledger", "parquet"))
-        store.create(path, write_segment(ledger, path, is_signed=self._execution.is_signed))
+        store.create(path, write_segment(ledger, path, is_signed=is_signed))
         # Short at first, so that a crash soon after the start loses little; then longer and longer,
         # so that a long run does not leave thousands of small files.
         self._interval_s = min(2 * self._interval_s, LONGEST_SEGMENT_S)

@@ -24,6 +24,7 @@ from partwise.runs.checkpoints import (
     checkpoint_order,
     complete_checkpoints,
 )
+from partwise.store.signing import SigningKey
 from partwise.store.store import Store
 
 KEPT = 2
@@ -44,6 +45,8 @@ class StoreCheckpoints:
         attempt: The gang's, from 1.
         directory: A folder of this rank on this machine, for what is read.
         resume_from: What `partwise.gangs.resume_point.resume_point` returned.
+        resume_sha256: Of the checkpoint's document, likewise; "": any counts.
+        key: Signs what is kept; None: nobody does.
     """
 
     def __init__(
@@ -56,6 +59,8 @@ class StoreCheckpoints:
         attempt: int,
         directory: Path,
         resume_from: str = "",
+        resume_sha256: str = "",
+        key: SigningKey | None = None,
     ) -> None:
         self._store = store
         self._root = root
@@ -64,6 +69,8 @@ class StoreCheckpoints:
         self._prefix = f"{generation:04d}-{attempt:02d}"
         self._directory = directory
         self._resume_from = resume_from
+        self._resume_sha256 = resume_sha256
+        self._key = key
         self._resumed: Path | None = None
         self._number = 0
         self._schedule = CheckpointSchedule()
@@ -152,14 +159,20 @@ class StoreCheckpoints:
                 "folder that it is given."
             )
         files = upload_files(self._store, target, folder, paths)
-        document = CheckpointDocument(step=step, files=files)
-        self._store.create(f"{target}/{DOCUMENT}", document.to_bytes())
+        document, path = CheckpointDocument(step=step, files=files), f"{target}/{DOCUMENT}"
+        self._store.create(path, document.to_bytes(path, self._key))
         return sum(part.size_bytes for file in files for part in file.parts)
 
     def _download(self, source: str, target: Path) -> Path:
         path = f"{source}/{DOCUMENT}"
         where = f"{path} in {self._store.url}"
-        document = CheckpointDocument.from_bytes(self._store.read_document(path), where)
+        content = self._store.read_document(path)
+        if self._resume_sha256 and hashlib.sha256(content).hexdigest() != self._resume_sha256:
+            raise IntegrityError(
+                f"{where} was changed since the driver saw that it is signed; find out who can "
+                "write to the store, and resume the run."
+            )
+        document = CheckpointDocument.from_bytes(content, where)
         for file in document.files:
             with new_file(target / file.path) as sink:
                 for part in file.parts:

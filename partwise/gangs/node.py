@@ -34,10 +34,11 @@ from partwise.gangs.rank_settings import RankSettings
 from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
-from partwise.runs.checkpoints import CHECKPOINTS
+from partwise.runs.checkpoints import CHECKPOINTS, signing_scope
 from partwise.runs.documents import run_path
 from partwise.shuffle.shared_folder import fetch
 from partwise.store.credentials import all_credentials
+from partwise.store.signing import given_key
 
 LOOK_S = 0.05
 MEASURE_S = 0.2
@@ -309,6 +310,8 @@ class _NodeRun:
             store=asdict(spec.store),
             checkpoints=run_path(spec.run_id, CHECKPOINTS) if spec.keeps_checkpoints else "",
             resume_from=spec.resume_from,
+            resume_sha256=spec.resume_sha256,
+            checkpoint_key=self._checkpoint_key() if payload else "",
             credentials=all_credentials() if payload else {},
             log_fd=log.descriptor,
             port_fd=port.fileno(),
@@ -321,6 +324,19 @@ class _NodeRun:
             ENVIRONMENT_MARK: self._assignment.mark,
         }
         self._ranks.append(RankProcess(settings, environment, log, port, self._packages))
+
+    def _checkpoint_key(self) -> str:
+        """Return the key for the ranks, who get no other.
+
+        Raises:
+            SignatureError: This worker was not given the run's.
+        """
+        spec = self._spec
+        if not spec.is_signed or not spec.keeps_checkpoints:
+            return ""
+        root = run_path(spec.run_id, CHECKPOINTS)
+        scope = signing_scope(root, spec.generation, self._assignment.attempt)
+        return given_key().derived(scope).to_text()
 
     def _watch(self) -> None:
         """Follow the ranks until all have ended, and end them when that is due."""

@@ -31,6 +31,7 @@ from partwise.gangs.rank_settings import (
 from partwise.gangs.work import GangPayload, RankEnded
 from partwise.outcomes import PartitionStatus
 from partwise.store.credentials import set_credentials
+from partwise.store.signing import parse_keys
 from partwise.store.store import Store
 
 LARGEST_ERROR_BYTES = 1 << 20
@@ -122,6 +123,8 @@ def _make_context(
             attempt=settings.attempt,
             directory=Path(settings.directory),
             resume_from=settings.resume_from,
+            resume_sha256=settings.resume_sha256,
+            key=next(iter(parse_keys(settings.checkpoint_key, "the rank's settings")), None),
         )
     return RankContext(
         rank=settings.rank,

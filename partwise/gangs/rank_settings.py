@@ -49,6 +49,9 @@ class RankSettings:
     """The folder of the run's checkpoints, relative to the store; empty: none are kept."""
     resume_from: str = ""
     """What `partwise.gangs.resume_point` returned for this attempt."""
+    resume_sha256: str = ""
+    checkpoint_key: str = ""
+    """Signs the checkpoints of this attempt, and nothing else; empty: they are not signed."""
     credentials: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Keys of stores and buckets that the worker was given, by URL."""
     log_fd: int

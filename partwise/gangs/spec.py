@@ -85,6 +85,11 @@ class GangSpec:
     resume_from: str = ""
     """Where it starts while it has no checkpoint of its own: a run of this store, or a folder; see
     `partwise.gangs.resume_point`, whose answer stands here for the ranks."""
+    resume_sha256: str = ""
+    """Of the document of the checkpoint that they go on from; "": no signing keys are configured.
+    """
+    is_signed: bool = False
+    """Whether checkpoints are to be signed: the run's process was given signing keys."""
 
     @property
     def world_size(self) -> int:

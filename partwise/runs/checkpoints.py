@@ -5,10 +5,13 @@
         checkpoint.json        which parts make which file, with their sha256; created last
 
 A checkpoint without its document does not count, so that a process which is killed in the midst
-leaves nothing that does. Names are in the order of time: a later generation, a later attempt of it,
-and in each the number of the checkpoint. The token makes names of two processes differ.
+leaves nothing that does. With signing keys configured, the document ends in a signature: by a key
+that is derived for the attempt of the gang, which its ranks get in the place of the keys.
+Names are in the order of time: a later generation, a later attempt of it, and in each the number of
+the checkpoint. The token makes names of two processes differ.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -17,6 +20,7 @@ from dataclasses import asdict, dataclass
 from partwise.errors import RunFormatError
 from partwise.formatting import shortened
 from partwise.runs.bundle import is_name_below
+from partwise.store.signing import SigningKey, check_signed, is_configured, seal
 from partwise.store.store import Store
 from partwise.store.strict_json import parse_json
 
@@ -57,9 +61,15 @@ class CheckpointDocument:
     step: int
     files: tuple[CheckpointFile, ...]
 
-    def to_bytes(self) -> bytes:
-        """Return the document as indented JSON."""
-        return json.dumps(asdict(self), indent=2).encode() + b"\n"
+    def to_bytes(self, purpose: str = "", key: SigningKey | None = None) -> bytes:
+        """Return the document as indented JSON.
+
+        Args:
+            purpose: Where it will lie, for its signature.
+            key: Signs it; None: nobody does.
+        """
+        content = json.dumps(asdict(self), indent=2).encode() + b"\n"
+        return content if key is None else seal(content, purpose, key)
 
     @classmethod
     def from_bytes(cls, content: bytes, where: str) -> "CheckpointDocument":
@@ -90,6 +100,31 @@ class CheckpointDocument:
                     f"{where} is damaged: the file {shortened(file.path)!r} is not in its folder"
                 )
         return cls(step=step, files=files)
+
+
+def signing_scope(root: str, generation: int, attempt: int) -> str:
+    """Return the scope of the key that signs the checkpoints of one attempt of a gang."""
+    return f"{root}/{generation:04d}-{attempt:02d}"
+
+
+def check_checkpoint(store: Store, root: str, name: str) -> str:
+    """Refuse a checkpoint that no key of this process signed, where keys are configured.
+
+    Returns:
+        The sha256 of its document, by which ranks, who have no keys, know that it is the one that
+        was looked at; "": no keys are configured.
+
+    Raises:
+        SignatureError: It is unsigned, was altered, or belongs elsewhere.
+        FileNotFoundError: It was removed meanwhile.
+    """
+    if not is_configured():
+        return ""
+    path = f"{root}/{name}/{DOCUMENT}"
+    content = store.read_document(path)
+    generation, attempt, _ = checkpoint_order(name)
+    check_signed(content, path, path, signing_scope(root, generation, attempt))
+    return hashlib.sha256(content).hexdigest()
 
 
 def complete_checkpoints(store: Store, root: str) -> list[str]:

@@ -35,7 +35,7 @@ from partwise.runs.documents import (
     sha256_of,
 )
 from partwise.runs.run import Run
-from partwise.runs.steps import Step, carry_out, finish_earlier_steps
+from partwise.runs.steps import Step, announce, finish_earlier_steps
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import HASH_VERSION, KeyColumn, check_key_classes
@@ -319,8 +319,7 @@ class Claim:
         if self._lease is not None:
             # Where another process took over, it does this, or keeps them.
             with contextlib.suppress(RunBusyError):
-                self._lease.announce(step.to_bytes())
-                carry_out(self.store, self.identity.run_id, step)
+                announce(self._lease, self.store, self.identity.run_id, step)
 
     def _create(self, n_shards: int) -> None:
         identity = self.identity

@@ -31,16 +31,19 @@ from partwise.runs.documents import (
     generation_number,
     generation_of,
     is_run_id,
+    removal_file,
     removed_number,
     run_path,
     sha256_of,
 )
 from partwise.runs.ledger import merge, read_ledger, read_table, write_table
 from partwise.runs.own_checksums import check_own_signature
-from partwise.store.signing import given_key, is_configured
+from partwise.store.signing import given_key, is_configured, sign, verify
 from partwise.store.store import Store
 
 READ_THREADS = 8
+_REMOVED = b"removed\n"
+"""What the mark of a removal begins with; a signature of it follows."""
 
 
 def list_runs(store: Store) -> list[str]:
@@ -86,10 +89,19 @@ class Generations:
         return attempt is not None and self.begun == generation and self.attempt > attempt
 
 
-def list_generations(store: Store, run_id: str) -> Generations:
-    """Return which generations of a run were begun, and which have ended."""
+def list_generations(store: Store, run_id: str, *, is_signed: bool | None = None) -> Generations:
+    """Return which generations of a run were begun, and which have ended.
+
+    Args:
+        store: Where the run is.
+        run_id: The run.
+        is_signed: Whether a removal that no key signed does not count; None: where this process
+            was given keys.
+    """
     names = store.list_folder(run_path(run_id, "generations"))
     removals = [number for number in map(removed_number, names) if number is not None]
+    if removals and (is_configured() if is_signed is None else is_signed):
+        removals = [number for number in removals if _is_removal_signed(store, run_id, number)]
     removed = max(removals, default=-1)
     ended = tuple(sorted(number for number in map(ended_number, names) if number > max(removed, 0)))
     # One that has ended was begun, also where its document was lost, which readers of it then say.
@@ -97,6 +109,27 @@ def list_generations(store: Store, run_id: str) -> Generations:
     begun = max(*map(generation_number, names), *ended, removed, 0)
     attempt = max((attempt_number(name, begun) for name in names), default=1)
     return Generations(begun=begun, ended=ended, removed=removed, attempt=attempt)
+
+
+def write_removal(store: Store, run_id: str, generation: int) -> None:
+    """Note that a run was removed, up to a generation; to do so twice changes nothing."""
+    path = run_path(run_id, removal_file(generation))
+    signature = sign(_REMOVED, path)
+    try:
+        store.create(path, _REMOVED + f"{signature or ''}\n".encode())
+    except FileExistsError:
+        if is_configured() and not _is_removal_signed(store, run_id, generation):
+            store.write(path, _REMOVED + f"{signature}\n".encode())
+
+
+def _is_removal_signed(store: Store, run_id: str, generation: int) -> bool:
+    path = run_path(run_id, removal_file(generation))
+    try:
+        content = store.read_document(path)
+    except (FileNotFoundError, RunFormatError):
+        return False
+    signature = content.removeprefix(_REMOVED).decode(errors="replace").strip()
+    return verify(_REMOVED, path, signature) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

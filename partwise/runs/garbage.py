@@ -30,7 +30,7 @@ from partwise.runs.documents import (
 )
 from partwise.runs.run import Run
 from partwise.runs.sent_files import unneeded
-from partwise.runs.steps import AT_ONCE, Step, carry_out, finish_earlier_steps
+from partwise.runs.steps import AT_ONCE, Step, announce, finish_earlier_steps
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 
@@ -87,9 +87,7 @@ def collect_garbage(
             if lease.is_wanted():
                 return Garbage(files=found[:start], gave_way=True)
             batch = [path.removeprefix(root) for path, _ in found[start : start + AT_ONCE]]
-            step = Step(delete=tuple(batch))
-            lease.announce(step.to_bytes())
-            carry_out(store, run_id, step)
+            announce(lease, store, run_id, Step(delete=tuple(batch)))
     return Garbage(files=found)
 
 

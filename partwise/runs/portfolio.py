@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from partwise.errors import InputError, RunFormatError
 from partwise.runs.documents import run_path
+from partwise.store.signing import check_signed, is_configured, seal
 
 if TYPE_CHECKING:
     from partwise.runs.run import Run
@@ -36,9 +37,10 @@ class Portfolio(BaseModel):
 
 
 def write_portfolio(run: Run, portfolio: Portfolio) -> None:
-    """Keep the portfolio of a run."""
-    content = portfolio.model_dump_json(indent=1).encode()
-    run.store.write(run_path(run.run_id, PORTFOLIO_FILE), content)
+    """Keep the portfolio of a run, signed where keys are configured."""
+    path = run_path(run.run_id, PORTFOLIO_FILE)
+    content = portfolio.model_dump_json(indent=1).encode() + b"\n"
+    run.store.write(path, seal(content, path) if is_configured() else content)
 
 
 def has_portfolio(run: Run) -> bool:
@@ -52,14 +54,17 @@ def read_portfolio(run: Run) -> Portfolio:
     Raises:
         InputError: The run has none.
         RunFormatError: It cannot be read.
+        SignatureError: Keys are configured, and none of them signed it.
     """
+    path = run_path(run.run_id, PORTFOLIO_FILE)
     try:
-        content: Any = run.store.read(run_path(run.run_id, PORTFOLIO_FILE))
+        content = run.store.read_document(path)
     except FileNotFoundError:
         raise InputError(
             f"The run {run.run_id!r} ({run.kind}, {run.status.value}) has no portfolio: give a run "
             "of find_portfolio that is complete."
         ) from None
+    check_signed(content, path, path)
     try:
         return Portfolio.model_validate_json(content)
     except ValidationError as error:

@@ -16,7 +16,7 @@ from partwise.errors import PartwiseError, RunBusyError, RunNotFoundError
 from partwise.runs.contents import READ_THREADS, list_runs
 from partwise.runs.documents import RUN_DOCUMENT, RunKind, removed_number, run_path
 from partwise.runs.run import Run
-from partwise.runs.steps import AT_ONCE, Step, carry_out, finish_earlier_steps
+from partwise.runs.steps import AT_ONCE, Step, announce, finish_earlier_steps
 from partwise.store.lease import Lease
 from partwise.store.store import Store
 
@@ -83,17 +83,12 @@ def remove_run(store: Store, run_id: str, looked_at: Removal | None = None) -> R
             )
         run = Run.find(run_id, store)
         if not run.is_removed:
-            _do(lease, store, run_id, Step(remove=run.generation))
+            announce(lease, store, run_id, Step(remove=run.generation))
         root = run_path(run_id) + "/"
         names = [path.removeprefix(root) for path in _files(store, run_id)]
         for start in range(0, len(names), AT_ONCE):
-            _do(lease, store, run_id, Step(delete=tuple(names[start : start + AT_ONCE])))
+            announce(lease, store, run_id, Step(delete=tuple(names[start : start + AT_ONCE])))
     return found
-
-
-def _do(lease: Lease, store: Store, run_id: str, step: Step) -> None:
-    lease.announce(step.to_bytes())
-    carry_out(store, run_id, step)
 
 
 def _files(store: Store, run_id: str) -> list[str]:

@@ -185,6 +185,11 @@ class Lease:
                 f"anew in the middle of the work. Put it back and resume, or begin again."
             )
 
+    @property
+    def next_step(self) -> str:
+        """Where the next announcement will lie, for whoever signs it."""
+        return _step(self._run_path, self._number, self._steps + 1)
+
     def announce(self, step: bytes) -> None:
         """Write down what is about to be deleted or moved; without this nothing may be.
 
@@ -198,13 +203,15 @@ class Lease:
             RunBusyError: If another process took the run over; this one must stop.
         """
         try:
-            self._store.create(_step(self._run_path, self._number, self._steps + 1), step)
+            self._store.create(self.next_step, step)
         except FileExistsError:
             raise self._taken_over() from None
         self._steps += 1
 
-    def earlier_steps(self) -> Iterator[bytes]:
+    def earlier_steps(self) -> Iterator[tuple[str, bytes]]:
         """Give the steps that earlier owners announced and may not have ended, the oldest first.
+
+        Each is its path in the store, and what `announce` was given.
 
         They can announce no more. To be called by each new owner before it looks at what is there,
         and gone through to the end: what was given has to be carried out before the next is.
@@ -224,7 +231,7 @@ class Lease:
                     content = self._store.read(path)
                 if content.startswith(_CLOSED):
                     break
-                yield content
+                yield path, content
             # Nothing is left of it to do, so no later owner has to look again.
             with contextlib.suppress(FileExistsError):
                 self._store.create(

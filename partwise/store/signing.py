@@ -4,7 +4,13 @@ Whoever can write a store can write checksums too, but cannot sign. Keys come fr
 variable `PARTWISE_SIGNING_KEYS`, or from the block of a store: "ID:KEY, ID:KEY", each key 64
 hexadecimal digits. The first signs and all verify, so that a key can be replaced. Without any, the
 key of this user on this machine signs: it is made when it is first needed, in the folder that
-`state_folder` names, and says only which documents were made here.
+`state_folder` names, and says only which documents were made here. Beside configured keys it does
+not count: whatever runs as this user, a function of a partition too, can read it or put its own
+there.
+
+Processes that run functions get no key, and one of them has to sign: the rank that keeps a
+checkpoint. It gets a key that is derived for a scope, all checkpoints of its own attempt, and that
+verifies nothing else.
 
 A sealed document is JSON whose last members are its own checksum and its signature, both of the
 bytes before them; a signature has a purpose besides, which document it is. So a document is still
@@ -30,6 +36,8 @@ STATE_VARIABLE = "PARTWISE_STATE"
 """Names the folder of what this user's processes remember; for tests and services."""
 OWN_KEY_FILE = "signing-key"
 
+_OWN = "own-"
+"""What the IDs of keys of machines begin with."""
 _KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,31}")
 _SECRET = re.compile(r"[0-9a-fA-F]{64}")
 _SIGNATURE = re.compile(r"hmac-sha256:([A-Za-z0-9][A-Za-z0-9._-]{0,31}):([0-9a-f]{64})")
@@ -55,6 +63,18 @@ class SigningKey:
         # The length comes first, so that no content can be taken for the end of a purpose.
         message = b"partwise-signature-1\n%d\n%b\n%b" % (len(name), name, content)
         return hmac.new(self.secret, message, hashlib.sha256).hexdigest()
+
+    def derived(self, scope: str) -> "SigningKey":
+        """Return the key for a scope, from which this one cannot be told; of "" this one."""
+        if not scope:
+            return self
+        message = b"partwise-derived-key-1\n" + scope.encode()
+        secret = hmac.new(self.secret, message, hashlib.sha256).digest()
+        return SigningKey(key_id=self.key_id, secret=secret)
+
+    def to_text(self) -> str:
+        """Return the key as `parse_keys` reads it."""
+        return f"{self.key_id}:{self.secret.hex()}"
 
 
 def set_signing_keys(text: str) -> None:
@@ -116,7 +136,7 @@ def configured_keys() -> tuple[SigningKey, ...]:
 
 def signing_keys_text() -> str:
     """Return the keys that this process was given as one text; "": none."""
-    return ", ".join(f"{key.key_id}:{key.secret.hex()}" for key in configured_keys())
+    return ", ".join(key.to_text() for key in configured_keys())
 
 
 def replace_signing_keys(text: str) -> None:
@@ -154,12 +174,13 @@ def is_configured() -> bool:
     return bool(configured_keys())
 
 
-def sign(content: bytes, purpose: str) -> str | None:
+def sign(content: bytes, purpose: str, key: SigningKey | None = None) -> str | None:
     """Return a signature of a content, with the ID of its key.
 
     Args:
         content: What is signed.
         purpose: Which document it is: a content that is valid for one is not valid for another.
+        key: Signs; None: the first that is configured, else this user's own.
 
     Returns:
         "hmac-sha256:ID:DIGEST"; None where no key is configured and this user has no folder to keep
@@ -168,13 +189,20 @@ def sign(content: bytes, purpose: str) -> str | None:
     Raises:
         InputError: A key is not of its form, or others can read this user's own.
     """
-    keys = configured_keys()
-    key = keys[0] if keys else own_key()
+    if key is None:
+        keys = configured_keys()
+        key = keys[0] if keys else own_key()
     return None if key is None else f"hmac-sha256:{key.key_id}:{key.digest(content, purpose)}"
 
 
-def verify(content: bytes, purpose: str, signature: str | None) -> str | None:
-    """Return the ID of the key that signed a content; None: no key that this process has did.
+def verify(content: bytes, purpose: str, signature: str | None, scope: str = "") -> str | None:
+    """Return the ID of the key that signed a content; None: no key that counts here did.
+
+    Args:
+        content: What was signed.
+        purpose: Which document it is.
+        signature: What `sign` returned.
+        scope: That of the key; "": it was no derived one.
 
     Raises:
         InputError: A key is not of its form, or others can read this user's own.
@@ -182,24 +210,28 @@ def verify(content: bytes, purpose: str, signature: str | None) -> str | None:
     match = _SIGNATURE.fullmatch(signature or "")
     if match is None:
         return None
-    # One's own key counts beside those configured: nobody else can sign with it.
-    own = own_key(make=False)
-    for key in (*configured_keys(), *([] if own is None else [own])):
-        if key.key_id == match[1] and hmac.compare_digest(key.digest(content, purpose), match[2]):
+    keys = configured_keys()
+    if not keys and (own := own_key(make=False)) is not None:
+        keys = (own,)
+    for key in keys:
+        if key.key_id != match[1]:
+            continue
+        if hmac.compare_digest(key.derived(scope).digest(content, purpose), match[2]):
             return key.key_id
     return None
 
 
-def seal(document: bytes, purpose: str = "") -> bytes:
+def seal(document: bytes, purpose: str = "", key: SigningKey | None = None) -> bytes:
     """Return a JSON document with its checksum, and its signature, as its last members.
 
     Args:
         document: An object as `Document.to_bytes` gives it.
         purpose: Which document it is, for the signature; "" for one that gets none.
+        key: Signs, as `sign` has it.
     """
     body = document.removesuffix(_END)
     members = [f'"sha256": "{hashlib.sha256(body).hexdigest()}"']
-    if purpose and (signature := sign(body, purpose)):
+    if purpose and (signature := sign(body, purpose, key)):
         members.append(f'"signature": "{signature}"')
     return body + "".join(f",\n  {member}" for member in members).encode() + _END
 
@@ -222,13 +254,14 @@ def signer(document: bytes, purpose: str) -> str | None:
     return None if match is None else verify(match[1], purpose, _text(match[3]))
 
 
-def check_signed(document: bytes, purpose: str, where: str) -> None:
+def check_signed(document: bytes, purpose: str, where: str, scope: str = "") -> None:
     """Refuse a document that no key of ours signed, where keys are configured.
 
     Args:
         document: As it stands in the store.
         purpose: Which document it is.
         where: Its path, for the message.
+        scope: That of the key, as `verify` has it.
 
     Raises:
         SignatureError: It is unsigned, was altered, is another document, or of an unknown key.
@@ -237,10 +270,12 @@ def check_signed(document: bytes, purpose: str, where: str) -> None:
     if match is None:
         check_signature(document, purpose, None, where)
     else:
-        check_signature(match[1], purpose, _text(match[3]), where)
+        check_signature(match[1], purpose, _text(match[3]), where, scope)
 
 
-def check_signature(content: bytes, purpose: str, text: str | None, where: str) -> None:
+def check_signature(
+    content: bytes, purpose: str, text: str | None, where: str, scope: str = ""
+) -> None:
     """Refuse a content that no key of ours signed, where keys are configured.
 
     Args:
@@ -248,12 +283,13 @@ def check_signature(content: bytes, purpose: str, text: str | None, where: str) 
         purpose: Which document or file it is.
         text: The signature; None: there is none.
         where: Its path, for the message.
+        scope: That of the key, as `verify` has it.
 
     Raises:
         SignatureError: It is unsigned, was altered, is another one, or of an unknown key.
     """
     keys = configured_keys()
-    if not keys or verify(content, purpose, text) is not None:
+    if not keys or verify(content, purpose, text, scope) is not None:
         return
     signature = _SIGNATURE.fullmatch(text or "")
     if signature is None:
@@ -266,6 +302,12 @@ def check_signature(content: bytes, purpose: str, text: str | None, where: str) 
         raise SignatureError(
             f"{where} was changed after it was signed with the key {signature[1]!r}, or belongs "
             "elsewhere; restore it from a backup, and find out who can write to the store."
+        )
+    if signature[1].startswith(_OWN):
+        raise SignatureError(
+            f"{where} is signed with the key of one user on one machine, {signature[1]!r}, and "
+            "this process was given signing keys, beside which that does not count; read it "
+            f"without {KEYS_VARIABLE} if it is older than the keys and you trust the store."
         )
     raise SignatureError(
         f"{where} is signed with the key {signature[1]!r}, which this process does not have (it "
@@ -342,7 +384,7 @@ def _read_key(path: str) -> SigningKey:
 def _make_key(path: Path) -> None:
     """Make a key; of several processes that do so at once all get that of the first."""
     temporary = path.with_name(f".{path.name}-{secrets.token_hex(8)}")
-    content = f"own-{secrets.token_hex(4)}:{secrets.token_hex(32)}\n".encode()
+    content = f"{_OWN}{secrets.token_hex(4)}:{secrets.token_hex(32)}\n".encode()
     try:
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(file, "wb") as opened:

@@ -51,7 +51,8 @@ class Attempts:
             generation=generation,
             attempt=attempt,
             directory=directory,
-            resume_from=point,
+            resume_from=point.place,
+            resume_sha256=point.sha256,
         )
 
 
@@ -146,7 +147,7 @@ def test_a_damaged_part_is_refused_and_the_one_before_can_be_had(attempts, store
     attempt = attempts.start()
     for step in (1, 2):
         attempt.save(writing(f"step {step}"), step=step)
-    newest = newest_checkpoint(store, RUN, ())
+    newest = newest_checkpoint(store, RUN, ()).place
     part = f"{newest}/00001"
     if damage == "gone":
         store.delete(part)
@@ -161,7 +162,7 @@ def test_a_damaged_part_is_refused_and_the_one_before_can_be_had(attempts, store
 
 def test_no_file_is_written_outside_of_the_folder(attempts, store):
     attempts.start().save(writing("step 1"), step=1)
-    path = f"{newest_checkpoint(store, RUN, ())}/checkpoint.json"
+    path = f"{newest_checkpoint(store, RUN, ()).place}/checkpoint.json"
     store.write(path, store.read(path).replace(b'"state.txt"', b'"../state.txt"'))
     with pytest.raises(RunFormatError, match=r"'\.\./state\.txt' is not in its folder"):
         attempts.start(attempt=2).resume_from()
@@ -170,7 +171,7 @@ def test_no_file_is_written_outside_of_the_folder(attempts, store):
 def test_nothing_written_is_refused(attempts, store):
     with pytest.raises(InputError, match="checkpoint of step 7 is empty"):
         attempts.start().save(lambda folder: None, step=7)
-    assert newest_checkpoint(store, RUN, ()) == ""
+    assert newest_checkpoint(store, RUN, ()).place == ""
 
 
 def test_what_the_user_raises_comes_back_and_leaves_nothing(attempts, store, tmp_path):

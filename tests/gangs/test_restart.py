@@ -1,5 +1,6 @@
 """Gangs that go on after a death, from the newest checkpoint, to what they would have made."""
 
+import hashlib
 import json
 import os
 import random
@@ -10,20 +11,23 @@ import cloudpickle
 import pytest
 
 from partwise.connector.rank_context import RankContext
-from partwise.engine.credentials import Credentials
+from partwise.engine.credentials import Credentials, SigningKeys
 from partwise.engine.scaling import cluster_workers
 from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.events import GangEvent
 from partwise.gangs.placement import place_ranks
+from partwise.gangs.resume_point import newest_checkpoint
 from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import PartitionStatus, Result
 from partwise.runs.bundle import decode
+from partwise.runs.checkpoints import CheckpointDocument
 from partwise.runs.documents import execution_token
 from partwise.shuffle.shared_folder import StagedFile
+from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE
 from partwise.trainers.torch_distributor import TorchDistributor
 
 
@@ -124,6 +128,35 @@ def test_a_resume_goes_on_where_a_failed_generation_stood(run):
     # What the caller names is for a gang that has no checkpoint of its own.
     named = run(count_steps, {"dies_at": 0}, resume_from="gang")
     assert [end.metrics["first"] for end in named] == [9, 9]
+
+
+def test_only_checkpoints_that_the_keys_of_the_run_signed_are_gone_on_from(
+    run, dask_client, local_store, monkeypatch, tmp_path
+):
+    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setenv(KEYS_VARIABLE, keys := f"2026:{'b2' * 32}")
+    dask_client.register_plugin(SigningKeys(keys))
+    try:
+        with pytest.raises(GangFailed, match="SIGKILL"):
+            run(count_steps, {"dies_at": 8}, is_signed=True)
+        newest = newest_checkpoint(local_store, "gang", (1,))
+        assert newest.sha256
+        # One that is newer, with a checksum to suit.
+        forged = b'{"step": 9, "sum": -664}'
+        document = CheckpointDocument.from_bytes(
+            local_store.read(f"{newest.place}/checkpoint.json").replace(
+                local_store.read(f"{newest.place}/checkpoint.json").split(b'"sha256": "')[1][:64],
+                hashlib.sha256(forged).hexdigest().encode(),
+            ),
+            "forged",
+        )
+        folder = newest.place.replace("-000002-", "-000003-")
+        local_store.create(f"{folder}/00000", forged)
+        local_store.create(f"{folder}/checkpoint.json", document.to_bytes())
+        ends = run(count_steps, {"dies_at": 0}, is_signed=True, resumable=(1,))
+    finally:
+        dask_client.register_plugin(SigningKeys(""))
+    assert [end.metrics["first"] for end in ends] == [6, 6]
 
 
 def test_what_is_not_there_to_go_on_from_is_refused_before_any_rank_runs(run):

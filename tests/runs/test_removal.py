@@ -13,7 +13,7 @@ import pytest
 
 from partwise.errors import InputError, RunBusyError, RunFormatError, RunNotFoundError
 from partwise.flows.cli.main import main
-from partwise.runs import removal
+from partwise.runs import removal, steps
 from partwise.runs.contents import list_runs
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.removal import remove_run, uses_of
@@ -115,8 +115,8 @@ def test_an_interrupted_removal_is_gone_for_readers_and_the_next_one_ends_it(
             raise OSError("the store is gone")
         carry_out(store, run_id, step)
 
-    carry_out = removal.carry_out
-    monkeypatch.setattr(removal, "carry_out", fail)
+    carry_out = steps.carry_out
+    monkeypatch.setattr(steps, "carry_out", fail)
     with pytest.raises(OSError, match="the store is gone"):
         remove_run(local_store, RUN_ID)
     monkeypatch.undo()

@@ -621,7 +621,8 @@ def _checkpoint(store: Store, scratch: Path) -> None:
         generation=2,
         attempt=1,
         directory=target,
-        resume_from=found,
+        resume_from=found.place,
+        resume_sha256=found.sha256,
     ).resume_from()
 
 

@@ -352,16 +352,21 @@ class TestWhatItWroteIsGone:
             lease.check()
 
 
+SAID = (b"first", b"second")
+
+
 class TestSteps:
     def test_are_given_to_the_next_owner_in_order_once(self, store):
         claim(store, owner_elsewhere(**_here(), process_start="0"))
         lost = Lease.acquire(store, RUN)
-        lost.announce(b"first")
-        lost.announce(b"second")
+        assert lost.next_step == f"{RUN}/lease/0002.step-0001"
+        for step in SAID:
+            lost.announce(step)
         lost.owner = owner_elsewhere(**_here(), process_start="0")
         store.write(f"{RUN}/lease/0002.json", lost.owner.model_dump_json().encode())
         with Lease.acquire(store, RUN) as lease:
-            assert list(lease.earlier_steps()) == [b"first", b"second"]
+            steps = [(f"{RUN}/lease/0002.step-000{n}", step) for n, step in enumerate(SAID, 1)]
+            assert list(lease.earlier_steps()) == steps
             with pytest.raises(RunBusyError, match="was taken over by process"):
                 lost.announce(b"third")
             lease.announce(b"mine")
@@ -371,12 +376,13 @@ class TestSteps:
 
     def test_that_were_not_carried_out_are_given_again(self, store):
         claim(store, owner_elsewhere(**_here(), process_start="0"))
-        store.create(f"{RUN}/lease/0001.step-0001", b"first")
+        step = f"{RUN}/lease/0001.step-0001", b"first"
+        store.create(*step)
         for _ in range(2):
             with Lease.acquire(store, RUN) as lease:
-                assert next(lease.earlier_steps()) == b"first"
+                assert next(lease.earlier_steps()) == step
         with Lease.acquire(store, RUN) as lease:
-            assert list(lease.earlier_steps()) == [b"first"]
+            assert list(lease.earlier_steps()) == [step]
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"format_version": 2}', b"\xff"])

@@ -58,6 +58,23 @@ def test_the_first_key_signs_and_all_verify(monkeypatch: pytest.MonkeyPatch) -> 
     assert verify(b"content", "purpose", before) is None
 
 
+def test_beside_configured_keys_that_of_this_machine_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # As whatever runs as this user can do, a function of a partition too.
+    own = sign(b"content", "purpose")
+    sealed = seal(DOCUMENT, "purpose")
+    assert verify(b"content", "purpose", own) is not None
+    assert signer(sealed, "purpose") is not None
+    monkeypatch.setenv(KEYS_VARIABLE, OLD)
+    assert verify(b"content", "purpose", own) is None
+    assert signer(sealed, "purpose") is None
+    with pytest.raises(
+        SignatureError, match=r"key of one user on one machine, 'own-\w{8}', and this"
+    ):
+        check_signed(sealed, "purpose", "it")
+
+
 def test_keys_of_a_block_come_after_those_of_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
