@@ -112,11 +112,7 @@ class Services(BaseModel):
 
     def write(self, folder: Path) -> None:
         """Keep it, in place of what was kept before."""
-        path = folder / FOLDER / "services.json"
-        temporary = path.with_suffix(".new")
-        with open(temporary, "w", opener=_private) as file:
-            file.write(self.model_dump_json(indent=2) + "\n")
-        temporary.replace(path)
+        _write_private(folder / FOLDER / "services.json", self.model_dump_json(indent=2) + "\n")
 
     def processes(self, role: Role) -> list[psutil.Process]:
         """Return the processes of a service, and all that they started, wherever they went."""
@@ -185,12 +181,23 @@ def password(folder: Path) -> str:
     the server is started again, so that browsers and terminals that know it go on.
     """
     path = folder / FOLDER / PASSWORD
+    # An empty one, of an earlier release on a full disk, is none: everybody would know it.
     with suppress(FileNotFoundError):
-        return path.read_text().strip()
+        if kept := path.read_text().strip():
+            return kept
     made = f"partwise:{secrets.token_urlsafe(24)}"
-    with open(path, "x", opener=_private) as file:
-        file.write(f"{made}\n")
+    _write_private(path, f"{made}\n")
     return made
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all, over what was there."""
+    temporary = path.with_suffix(".new")
+    with open(temporary, "w", opener=_private) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def password_of(folder: Path, api_url: str) -> str | None:
@@ -199,7 +206,7 @@ def password_of(folder: Path, api_url: str) -> str | None:
     if services is None or not services.owns_server or api_url.rstrip("/") != services.api_url:
         return None
     with suppress(OSError):
-        return (folder / FOLDER / PASSWORD).read_text().strip()
+        return (folder / FOLDER / PASSWORD).read_text().strip() or None
     return None
 
 

@@ -227,7 +227,7 @@ def take_code(call: ScriptCall, store: Store) -> Code:
         return Code()
     if named is None:
         taken: Snapshot = take_snapshot(Path(call.source_directory))
-        return Code(taken.name, taken.content, read_snapshot_names(taken.content))
+        return Code(taken.name, taken.content, read_snapshot_names(taken.content, taken.name))
     run_id = named[1]
     name = newest_snapshot(run_id, store) if named[2] is None else f"{named[2]}.tar.gz"
     try:
@@ -238,7 +238,7 @@ def take_code(call: ScriptCall, store: Store) -> Code:
             "sees it, has no such snapshot: give a store that all machines see, or begin the run "
             "again from its source directory."
         ) from error
-    names = read_snapshot_names(content)
+    names = read_snapshot_names(content, name)
     if run_id == call.run_id:
         return Code(name, b"", names)
     return Code(snapshot_name(sha256_of_snapshot(name)), content, names)

@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from partwise.shuffle.shard_cache import scratch_folder
+from partwise.shuffle.shard_cache import check_own, own_folder
 from partwise.store.entry_locks import lock_entry, lock_file
 
 ENVIRONMENTS = "environments"
@@ -59,13 +59,19 @@ def environments_folder() -> Path:
     """Return the folder of this machine's environments.
 
     Raises:
-        InputError: The scratch folder cannot be used.
+        InputError: The scratch folder cannot be used, or others can write to this one.
     """
-    return scratch_folder() / ENVIRONMENTS
+    return own_folder(ENVIRONMENTS)
 
 
 def read_document(entry: Path) -> BuiltDocument | None:
-    """Return what stands in an entry; None where nothing there counts."""
+    """Return what stands in an entry; None where nothing there counts.
+
+    Raises:
+        InputError: Another user made it, whose interpreter would be started.
+    """
+    for path in (entry, entry / COMPLETE):
+        check_own(path)
     try:
         return BuiltDocument(**json.loads((entry / COMPLETE).read_bytes()))
     except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):

@@ -13,20 +13,23 @@ cannot be written when it is unpacked.
 import gzip
 import hashlib
 import io
+import itertools
 import os
 import secrets
 import stat
 import tarfile
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pathspec import GitIgnoreSpec
 
-from partwise.errors import InputError, IntegrityError
-from partwise.formatting import size
+from partwise.errors import InputError, IntegrityError, PartwiseError
+from partwise.formatting import shortened, size
 from partwise.runs.documents import SNAPSHOTS
+from partwise.shuffle.shard_cache import is_disk_full
 
 LARGEST_BYTES = 300_000_000
 """Of all files, before they are packed: as AzureML has it."""
@@ -38,6 +41,7 @@ IGNORE_FILES = (".gitignore", ".partwiseignore")
 """In the order of their say: what the second one has about a file counts more."""
 _ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".ipynb_checkpoints/", ".venv/")
 _SHOWN = 3
+_DEEPEST = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +105,24 @@ def unpack_snapshot(content: bytes, name: str, target: Path) -> None:
     Raises:
         IntegrityError: The bytes differ from their checksum, or would be written elsewhere.
     """
+    with _opened(content, name) as (archive, members):
+        target.mkdir(parents=True)
+        archive.extractall(target, members, filter="data")
+
+
+def read_snapshot_names(content: bytes, name: str) -> frozenset[str]:
+    """Return the names of all files in a snapshot of this name.
+
+    Raises:
+        IntegrityError: The bytes differ from their checksum, or are no snapshot.
+    """
+    with _opened(content, name) as (_, members):
+        return frozenset(member.name for member in members)
+
+
+@contextmanager
+def _opened(content: bytes, name: str) -> Iterator[tuple[tarfile.TarFile, list[tarfile.TarInfo]]]:
+    """Give the archive of a snapshot with its members, once its checksum is known to be right."""
     try:
         # No more than a snapshot can have, whatever the bytes would become.
         plain = zlib.decompressobj(wbits=_GZIP).decompress(content, _LARGEST_TAR_BYTES)
@@ -111,18 +133,20 @@ def unpack_snapshot(content: bytes, name: str, target: Path) -> None:
             f"The snapshot {name} differs from its checksum, so it was changed or "
             "damaged; run the script from its source directory again."
         )
-    target.mkdir(parents=True)
     try:
         with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
-            archive.extractall(target, filter="data")
-    except tarfile.TarError as error:
+            # Who chose the name chose the checksum, too, and headers alone are 512 bytes each.
+            members = list(itertools.islice(archive, LARGEST_COUNT + 1))
+            if len(members) > LARGEST_COUNT:
+                raise IntegrityError(
+                    f"The snapshot {name} has more than {LARGEST_COUNT:,} files, which none that "
+                    "partwise packs has; run the script from its source directory again."
+                )
+            yield archive, members
+    except (tarfile.TarError, ValueError, OSError) as error:
+        if isinstance(error, PartwiseError) or is_disk_full(error):
+            raise
         raise IntegrityError(f"The snapshot {name} cannot be unpacked: {error}.") from error
-
-
-def read_snapshot_names(content: bytes) -> frozenset[str]:
-    """Return the names of all files in a snapshot."""
-    with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
-        return frozenset(archive.getnames())
 
 
 def _files_of(directory: Path) -> Iterator[Path]:
@@ -134,7 +158,20 @@ def _files_of(directory: Path) -> Iterator[Path]:
 def _walk(root: Path, folder: str, rules: list[tuple[str, GitIgnoreSpec]]) -> Iterator[Path]:
     here = root / folder
     rules = [*rules, *_rules_of(here, folder)]
-    for entry in sorted(os.scandir(here), key=lambda entry: entry.name):
+    if folder.count("/") > _DEEPEST:
+        raise InputError(
+            f"The source directory {str(root)!r} has more than {_DEEPEST} folders in each other: "
+            f"{shortened(folder)!r}; name what the script does not need in a file .partwiseignore "
+            "there."
+        )
+    try:
+        entries = sorted(os.scandir(here), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(
+            f"The source directory {str(root)!r} cannot be packed: {shortened(folder)!r}: "
+            f"{error.strerror}."
+        ) from error
+    for entry in entries:
         name = f"{folder}{entry.name}"
         is_folder = entry.is_dir(follow_symlinks=False)
         if _is_ignored(f"{name}/" if is_folder else name, rules):
@@ -208,7 +245,14 @@ def _link_target(directory: Path, path: Path) -> str:
     """
     root = directory.resolve()
     target = Path(os.path.normpath(path.parent.resolve() / os.readlink(path)))
-    if not target.is_relative_to(root) or not path.resolve().is_relative_to(root):
+    try:
+        is_outside = not (target.is_relative_to(root) and path.resolve().is_relative_to(root))
+    except (OSError, RuntimeError) as error:  # RuntimeError: before Python 3.13
+        raise InputError(
+            f"The link {path.relative_to(directory)} leads to {os.readlink(path)!r} and from there "
+            "to itself: delete it, or name it in a file .partwiseignore."
+        ) from error
+    if is_outside:
         raise InputError(
             f"The link {path.relative_to(directory)} leads to {os.readlink(path)!r}, out of the "
             f"source directory {str(directory)!r}: copy the file there, hand it over as an input, "

@@ -20,6 +20,7 @@ import json
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ SCRATCH_VARIABLE = "PARTWISE_SCRATCH"
 LIMIT_VARIABLE = "PARTWISE_SCRATCH_BYTES"
 _LIMIT_BYTES = 20 * 2**30
 _GROWTH = 1.2
+_WRITABLE = stat.S_IWGRP | stat.S_IWOTH
 _TIME = "%Y%m%dT%H%M%SZ"
 
 
@@ -170,6 +172,8 @@ def open_cache(
             cache = ShardCache(where="store", store=shared_folder.store, folder=folder, entry=kept)
         elif about.recurs and _has_room(about.size_bytes, entry):
             stack.enter_context(_in_use(scratch_folder() / entry))
+            for path in (scratch_folder() / entry, scratch_folder() / entry / COMPLETE):
+                check_own(path)
             store = Store.parse(scratch_folder())
             cache = ShardCache(where="disk", store=store, folder=f"{entry}/{token}", entry=entry)
         else:
@@ -209,27 +213,73 @@ def scratch_folder() -> Path:
     """Return the folder on this machine's disk where part files stay for later runs.
 
     It is named by PARTWISE_SCRATCH, or lies in the folder for temporary files; only its owner has
-    access.
+    access. What lies in it is for `own_folder` to give: in one that the caller names others may
+    have put something, and what is read there is run or trained on.
 
     Raises:
-        InputError: It belongs to someone else, or cannot be made.
+        InputError: It belongs to someone else, others can rename what is in it, or it cannot be
+            made.
     """
     default = os.path.join(tempfile.gettempdir(), f"partwise-{os.getuid()}")
     path = Path(os.environ.get(SCRATCH_VARIABLE) or default).absolute()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        owner = path.stat().st_uid
+        about = path.lstat()
     except OSError as error:
         raise InputError(
             f"The scratch folder {str(path)!r} cannot be used: {error.strerror}; set "
             f"{SCRATCH_VARIABLE} to a folder that can."
         ) from error
-    if owner != os.getuid() or path.is_symlink():
+    if about.st_uid != os.getuid() or stat.S_ISLNK(about.st_mode):
         raise InputError(
-            f"The scratch folder {str(path)!r} belongs to another user; set {SCRATCH_VARIABLE} to "
-            "a folder of your own."
+            f"The scratch folder {str(path)!r} belongs to another user, or is a link; set "
+            f"{SCRATCH_VARIABLE} to a folder of your own."
+        )
+    # With the sticky bit, as /tmp has it, others may add names, and not take ours away.
+    if about.st_mode & _WRITABLE and not about.st_mode & stat.S_ISVTX:
+        raise InputError(
+            f"Other users can write to the scratch folder {str(path)!r} (mode "
+            f"{stat.S_IMODE(about.st_mode):o}), and exchange what is in it: `chmod go-w` it, or "
+            f"set {SCRATCH_VARIABLE} to a folder of your own."
         )
     return path
+
+
+def own_folder(name: str) -> Path:
+    """Return a folder in the scratch folder, made if need be, into which only this user can write.
+
+    Raises:
+        InputError: Somebody else made it, or can write to it.
+    """
+    path = scratch_folder() / name
+    with contextlib.suppress(FileExistsError):
+        path.mkdir(mode=0o700)
+    check_own(path, _WRITABLE)
+    return path
+
+
+def check_own(path: Path, writable: int = 0) -> None:
+    """Refuse a file or folder that another user made; one that is not there is none.
+
+    Args:
+        path: What is about to be read.
+        writable: Rights that others may not have. What lies in a folder of `own_folder` may have
+            any: nobody else gets there.
+
+    Raises:
+        InputError: Another user made it, others have these rights, or it is a link.
+    """
+    try:
+        about = path.lstat()
+    except FileNotFoundError:
+        return
+    is_link = stat.S_ISLNK(about.st_mode)
+    if about.st_uid != os.getuid() or is_link or about.st_mode & writable:
+        raise InputError(
+            f"{str(path)!r} was made by another user, or others can write to it (owner "
+            f"{about.st_uid}, mode {stat.S_IMODE(about.st_mode):o}), so nothing of it is used: "
+            f"delete it, or set {SCRATCH_VARIABLE} to a folder of your own."
+        )
 
 
 def _limit() -> int:
@@ -250,8 +300,7 @@ def _has_room(size_bytes: int, entry: str) -> bool:
     needed = int(size_bytes * _GROWTH)
     if needed > limit:
         return False
-    root = scratch_folder() / SHARDS
-    root.mkdir(mode=0o700, exist_ok=True)
+    root = own_folder(SHARDS)
     kept = [path for path in root.iterdir() if path.is_dir()]
     sizes = {path: _size(path) for path in kept}
     total = sum(sizes.values())

@@ -90,5 +90,7 @@ def _file_of(store_url: str, path: str) -> Path | None:
     folder = state_folder() if is_configured() else None
     if folder is None:
         return None
-    name = hashlib.sha256(f"{store_url}\n{path}".encode()).hexdigest()
+    # A store that is reached through a link is the same one.
+    url = store_url if "://" in store_url else os.path.realpath(store_url)
+    name = hashlib.sha256(f"{url}\n{path}".encode()).hexdigest()
     return folder / _FOLDER / f"{name}.json"

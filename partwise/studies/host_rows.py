@@ -12,7 +12,7 @@ import os
 from partwise.connector.rank_rows import SourceFragments
 from partwise.connector.spooling import map_spooled, write_spooled
 from partwise.errors import SourceError
-from partwise.shuffle.shard_cache import scratch_folder
+from partwise.shuffle.shard_cache import own_folder
 from partwise.store.entry_locks import lock_entry, remove_abandoned
 
 _in_use: dict[str, int] = {}
@@ -32,7 +32,7 @@ def map_rows(rows: SourceFragments, token: str) -> tuple[str, int]:
     Raises:
         SourceError: They cannot be read or written, or there are none.
     """
-    entry = scratch_folder() / "studies" / token
+    entry = own_folder("studies") / token
     if token not in _in_use:
         _in_use[token] = lock_entry(entry, fcntl.LOCK_SH)
         remove_abandoned(entry.parent)
@@ -60,4 +60,4 @@ def forget_rows(token: str) -> None:
     descriptor = _in_use.pop(token, None)
     if descriptor is not None:
         os.close(descriptor)
-        remove_abandoned(scratch_folder() / "studies", token)
+        remove_abandoned(own_folder("studies"), token)

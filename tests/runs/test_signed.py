@@ -148,6 +148,26 @@ def test_with_a_key_an_older_state_of_a_run_is_refused_until_it_is_wanted(
     assert made(store).refresh().generation == 1
 
 
+def test_a_link_to_an_older_store_is_no_other_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(KEYS_VARIABLE, OLD)
+    made(tmp_path / "older", generations=1)
+    shutil.copytree(tmp_path / "older", tmp_path / "store")
+    store = tmp_path / "store"
+    maker = RunMaker(Store.parse(store))
+    maker.begin("overwrite")
+    maker.commit(("a", "DONE", 7.0), ("b", "DONE", 2.0))
+    maker.end(2)
+    (tmp_path / "link").symlink_to(store)
+    assert Run.open("run", Store.parse(tmp_path / "link")).generation == 2
+    shutil.rmtree(store)
+    (tmp_path / "older").rename(store)
+    for place in (store, tmp_path / "link"):
+        with pytest.raises(SignatureError, match=r"older than .* number 1, and number 2 "):
+            Run.open("run", Store.parse(place))
+
+
 def test_with_a_key_a_newer_version_of_a_dataset_that_was_taken_away_is_missed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,8 +2,12 @@
 
 import gzip
 import hashlib
+import io
 import os
+import subprocess
+import tarfile
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +17,11 @@ from hypothesis import strategies as st
 from partwise.errors import InputError, IntegrityError
 from partwise.scripts import snapshot as module
 from partwise.scripts.snapshot import (
+    LARGEST_COUNT,
+    Snapshot,
     read_snapshot_names,
     sha256_of_snapshot,
+    snapshot_name,
     take_snapshot,
     unpack_snapshot,
 )
@@ -80,7 +87,7 @@ def test_ignored_files_are_left_out_as_git_leaves_them_out(tmp_path):
             "__pycache__/main.pyc": "",
         },
     )
-    names = read_snapshot_names(take_snapshot(root).content)
+    names = _names(take_snapshot(root))
     assert names == {
         *(".gitignore", "main.py", "keep.log", "sub/top.txt", "sub/.gitignore"),
         *("data/.partwiseignore", "data/.gitignore"),
@@ -128,3 +135,86 @@ def test_changed_bytes_are_refused(tmp_path):
     taken = take_snapshot(write(tmp_path / "source", {"main.py": "1"}))
     with pytest.raises(IntegrityError, match="differs from its checksum"):
         unpack_snapshot(taken.content[:-9], taken.name, tmp_path / "target")
+
+
+def _names(taken: Snapshot) -> frozenset[str]:
+    return read_snapshot_names(taken.content, taken.name)
+
+
+def _packed(fill: Callable[[tarfile.TarFile], None]) -> tuple[bytes, str]:
+    """Return an archive with a name that has its checksum, as whoever writes both can make one."""
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as archive:
+        fill(archive)
+    return _named(plain.getvalue())
+
+
+def _named(plain: bytes) -> tuple[bytes, str]:
+    return gzip.compress(plain, 1), snapshot_name(hashlib.sha256(plain).hexdigest())
+
+
+def _many(archive: tarfile.TarFile) -> None:
+    for number in range(LARGEST_COUNT + 1):
+        archive.addfile(tarfile.TarInfo(f"{number}"))
+
+
+def _add(archive: tarfile.TarFile, *members: tuple[str, bytes, str]) -> None:
+    for name, kind, link in members:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = kind, link
+        archive.addfile(info)
+
+
+FORGED: dict[str, Callable[[], tuple[bytes, str]]] = {
+    "many entries": lambda: _packed(_many),
+    "no archive": lambda: _named(b"x" * 2000),
+    "half of a header": lambda: _named(gzip.decompress(_packed(_many)[0])[:300]),
+    "loops": lambda: _packed(
+        lambda archive: _add(
+            archive, ("a", tarfile.SYMTYPE, "b"), ("b", tarfile.SYMTYPE, "a"), ("a/c", b"0", "")
+        )
+    ),
+    "a long name": lambda: _packed(lambda archive: _add(archive, ("n" * 5000, b"0", ""))),
+    "a file as a folder": lambda: _packed(
+        lambda archive: _add(archive, ("a", b"0", ""), ("a/b", b"0", ""))
+    ),
+    "a device": lambda: _packed(lambda archive: _add(archive, ("a", tarfile.CHRTYPE, ""))),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_an_archive_that_is_no_snapshot_is_one_sentence(name: str, tmp_path: Path) -> None:
+    content, where = FORGED[name]()
+    with pytest.raises(IntegrityError, match=r"The snapshot .*(cannot be unpacked|has more than)"):
+        unpack_snapshot(content, where, tmp_path / "target")
+
+
+def test_names_are_not_read_before_the_checksum(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*_: object, **__: object) -> None:
+        raise AssertionError("the archive was read")
+
+    content, _ = _packed(_many)
+    monkeypatch.setattr(tarfile, "open", opened)
+    with pytest.raises(IntegrityError, match="differs from its checksum"):
+        read_snapshot_names(content, snapshot_name("0" * 64))
+
+
+def test_a_loop_of_links_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(InputError, match=r"The link a leads to .*to itself"):
+        take_snapshot(tmp_path)
+
+
+def test_folders_in_each_other_without_an_end_are_refused(tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(1500):
+        os.mkdir("d", dir_fd=here)
+        there = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = there
+    os.close(here)
+    with pytest.raises(InputError, match="has more than 200 folders in each other"):
+        take_snapshot(tmp_path)
+    # What tidies up behind tests would meet the limit of nested calls.
+    subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)

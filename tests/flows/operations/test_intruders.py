@@ -163,3 +163,29 @@ def test_the_password_is_kept_and_told_for_its_own_server_only(tmp_path: Path) -
         assert password_of(tmp_path, url) is None
     modes = {f.name: stat.S_IMODE(f.stat().st_mode) for f in (tmp_path / ".partwise").iterdir()}
     assert {modes["password"], modes["services.json"]} == {0o600}
+
+
+@pytest.mark.parametrize("left", ["", "\n", None])
+def test_an_empty_password_is_made_and_half_a_one_never_is_there(
+    tmp_path: Path, left: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As a full disk or a kill left it: `partwise up` was locked out for ever.
+    file = tmp_path / ".partwise" / "password"
+    with locked(tmp_path):
+        if left is not None:
+            file.write_text(left)
+        made = password(tmp_path)
+        assert made.startswith("partwise:")
+        assert len(made) > 30
+        assert file.read_text() == f"{made}\n"
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert password(tmp_path) == made
+
+        def full(_: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        file.unlink()
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            password(tmp_path)
+    assert not file.exists()
