@@ -94,6 +94,11 @@ class _Request(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(page)
 
+    def send_error(self, code: int, *_: object) -> None:
+        """Refuse a request that is none, with our headers, and nothing of what it said."""
+        self.close_connection = True
+        self._refuse(HTTPStatus(code), "No such report", _NO_LINK)
+
     def log_message(self, *words: Any) -> None:
         """Log nothing: the address of a request is what opens a report."""
 

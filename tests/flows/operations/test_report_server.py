@@ -1,6 +1,8 @@
 """The server of reports: what opens one, what does not, and what a browser may do with the page."""
 
+import contextlib
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,3 +106,38 @@ def test_a_report_is_made_anew_and_shown_with_no_rights(server: str, run: Run) -
     gone = httpx.get(f"{server}{target_of(run)}", timeout=60)
     assert gone.status_code == 404
     assert "was removed" in gone.text
+
+
+ATTACKS = {
+    "a method of tags": b"<script>alert(1)</script> / HTTP/1.1\r\n\r\n",
+    "a form": b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n<script>x",
+    "a preflight": b"OPTIONS * HTTP/1.1\r\nOrigin: https://evil.example\r\n\r\n",
+    "bytes": b"\x00\xff\xfe<script> x y z\r\n\r\n",
+    "another version": b"GET /<script> HTTP/9.9\r\n\r\n",
+    "a long line": b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+    "many headers": b"GET / HTTP/1.1\r\n" + b"x: <script>\r\n" * 300 + b"\r\n",
+    "a header within the path": b"GET /%0d%0aSet-Cookie:x HTTP/1.1\r\n\r\n",
+    "a broken address": b"GET http://[::1 HTTP/1.1\r\n\r\n",
+    "another host": b"GET http://evil.example/ HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_whatever_is_sent_is_answered_by_a_page_in_which_nothing_runs(
+    server: str, attack: str
+) -> None:
+    host, port = server.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(ATTACKS[attack])
+        connection.shutdown(socket.SHUT_WR)
+        answer = b""
+        # What it does not read any more ends the connection, at times before its answer is read.
+        with contextlib.suppress(ConnectionResetError):
+            while more := connection.recv(1 << 16):
+                answer += more
+    head, _, page = answer.partition(b"\r\n\r\n")
+    assert b"200 OK" not in head
+    assert b"Set-Cookie" not in head
+    assert b"<script" not in (page or answer)
+    # Python answers what has no version with a page alone, as HTTP/0.9 was.
+    assert not head.startswith(b"HTTP/1") or b"default-src 'none'" in head
