@@ -6,11 +6,13 @@ of a Dask DataFrame are computed once, each by a task. Both are written to files
 """
 
 import contextlib
+import hashlib
 import os
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 from dask.delayed import delayed
@@ -19,6 +21,7 @@ from distributed import Client, wait
 from partwise.cluster_calls import ANSWER_S
 from partwise.connector.rank_rows import RowsPart, SelectedPart, SourceFragments
 from partwise.connector.spooling import map_spooled, read_spooled, write_spooled
+from partwise.errors import IntegrityError
 from partwise.shuffle.load import LOOK_S, places_of
 from partwise.shuffle.shared_folder import Medium, SharedFolder
 from partwise.sources.descriptions import Source
@@ -38,14 +41,25 @@ class StagedPart:
     where: Medium
     store: Store
     rows: int
+    sha256: str = ""
+    """Of a file in the store: it travels by Dask, so whoever writes the store does not choose it.
+    """
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read its rows."""
+        """Read its rows.
+
+        Raises:
+            IntegrityError: They are not what was written to the store.
+        """
         if self.where == "disk":
-            table = map_spooled(self.path)
-        else:
-            table = read_spooled(pa.BufferReader(self.store.read(self.path)))
-        return iter(table.to_batches())
+            return iter(map_spooled(self.path).to_batches())
+        content = self.store.read(self.path)
+        if hashlib.sha256(content).hexdigest() != self.sha256:
+            raise IntegrityError(
+                f"{self.path} in {self.store.url} is not what was written for this run's ranks: it "
+                "was changed or damaged; find out who can write there, and resume."
+            )
+        return iter(read_spooled(pa.BufferReader(content)).to_batches())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +82,7 @@ class _Staging:
     def _write(self, batches: Iterator[pa.RecordBatch]) -> StagedPart:
         name = f"rows-{secrets.token_hex(8)}"
         schema = self.selection.schema
+        sha256 = ""
         if self.where == "disk":
             path = os.path.join(self.directory, name)
             rows = write_spooled(path, batches, schema)
@@ -76,9 +91,10 @@ class _Staging:
             with tempfile.TemporaryDirectory(prefix="staged-") as folder:
                 local = os.path.join(folder, name)
                 rows = write_spooled(local, batches, schema)
-                with open(local, "rb") as file:
-                    self.store.create(path, file.read())
-        return StagedPart(path=path, where=self.where, store=self.store, rows=rows)
+                content = Path(local).read_bytes()
+            sha256 = hashlib.sha256(content).hexdigest()
+            self.store.create(path, content)
+        return StagedPart(path=path, where=self.where, store=self.store, rows=rows, sha256=sha256)
 
 
 class _Pieces:

@@ -10,7 +10,7 @@ import pytest
 from distributed import Client
 
 from partwise.connector.rank_staging import rank_source
-from partwise.errors import SourceError
+from partwise.errors import IntegrityError, SourceError
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
@@ -76,6 +76,18 @@ def test_ranks_read_every_kind_of_source(client, shared_folder, tmp_path, kind):
     assert found.column("row").to_pylist() == expected["row"].tolist()
     colors = [None if pd.isna(color) else color for color in expected["color"]]
     assert [color or None for color in found.column("color").to_pylist()] == colors
+
+
+def test_rows_that_were_changed_in_the_store_are_refused(client, tmp_path):
+    store = Store.parse(tmp_path / "store")
+    (tmp_path / "driver").mkdir()
+    folder = SharedFolder(tmp_path / "driver", store, "run", "token", shared=False)
+    described = rank_source(open_source(frame()), folder, client)
+    (part,) = described.parts
+    other = rank_source(open_source(frame()[::-1]), folder, client).parts[0]
+    store.write(part.path, store.read(other.path))
+    with pytest.raises(IntegrityError, match="is not what was written for this run's ranks"):
+        list(part.batches())
 
 
 def test_a_filter_that_leaves_nothing_is_said_by_every_rank(client, shared_folder, tmp_path):

@@ -1,0 +1,70 @@
+"""docs/security.md lists every file that is read back; held against the code that reads."""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "security.md"
+HEADING = "### Every file that is read back"
+LAYERS = {"store/store", "store/local_objects", "store/remote_objects"}
+"""What carries out a read that others ask for."""
+PLACES = {"state_folder", "scratch_folder", "own_folder", "gettempdir"}
+"""Functions that return a folder of this machine in which files outlive a process."""
+KEEPS_NOTHING = {"connector/spooling", "flows/operations/doctor"}
+"""Ask for room there, or have a file that no other process opens."""
+
+
+def calls(of: Callable[[ast.Call], bool]) -> set[str]:
+    """Return the modules that call what `of` chooses, as the page names them."""
+    found = set()
+    for module, path in modules():
+        tree = ast.parse(path.read_text())
+        if any(isinstance(node, ast.Call) and of(node) for node in ast.walk(tree)):
+            found.add(module)
+    return found
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    for top in ("partwise", "flows", "tasks", "blocks"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            if top == "partwise":
+                parts = parts[1:]
+                # Links to the three above, and contracts that users' tests call.
+                if parts[0] in ("flows", "tasks", "blocks", "testing"):
+                    continue
+            yield "/".join(parts), path
+
+
+def reads_a_store(call: ast.Call) -> bool:
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if call.func.attr in ("read_range", "read_document", "local_path"):
+        return True
+    owner = ast.unparse(call.func.value).rpartition(".")[2].lstrip("_")
+    return call.func.attr == "read" and owner in ("store", "opened", "objects")
+
+
+def names_a_place(call: ast.Call) -> bool:
+    return ast.unparse(call.func).rpartition(".")[2] in PLACES
+
+
+def listed(table: int) -> set[str]:
+    """Return the modules that a table of the page names."""
+    section = PAGE.read_text().partition(HEADING)[2].partition("\n#")[0]
+    rows = [each for each in section.split("\n\n") if each.startswith("| file")][table]
+    cells = [row.split(" | ") for row in rows.splitlines()[2:]]
+    assert all(len(row) == 3 for row in cells)
+    return set(re.findall(r"`([a-z_/]+)`", " ".join(row[1] for row in cells)))
+
+
+def test_every_module_that_reads_a_store_is_listed() -> None:
+    assert calls(reads_a_store) - LAYERS == listed(0)
+
+
+def test_every_module_that_keeps_files_on_this_machine_is_listed() -> None:
+    # The password of `partwise up` lies in the folder of a project.
+    found = calls(names_a_place) - KEEPS_NOTHING
+    assert found | {"flows/operations/services"} == listed(1)
