@@ -20,9 +20,10 @@ from partwise.flows.running.parameters import (
     VersionParameter,
 )
 from partwise.flows.running.prepare import Request
-from partwise.flows.running.prepare_exports import check_exportable, prepare_export
+from partwise.flows.running.prepare_exports import prepare_export
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 from partwise.runs.claim import OnExisting
+from partwise.runs.exports import check_has_models
 from partwise.runs.run import Run
 
 
@@ -111,7 +112,7 @@ def export_models(
     """
     training = Run.open(training_run_id, open_store(store))
     # Before the question whether it is trusted: a wrong name is the commoner mistake.
-    check_exportable(training)
+    check_has_models(training, takes_exports=False)
     earlier = EarlierCall.of(training, trust=trust)
     plan = prepare_export(
         earlier.open_rows(data, columns, filter),

@@ -27,7 +27,7 @@ from partwise.outcomes import RunStatus
 from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity, OnExisting
 from partwise.runs.documents import RunKind
-from partwise.runs.exports import has_one_model, ledger_of_models
+from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models
 from partwise.runs.ledger import skip_reasons
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows
@@ -291,7 +291,7 @@ def prepare_inference(
     given = _names(partition_by)
     predicts = resolve_trainer(predict) if predict else default_predict
     check_takes(predicts, "data", "model", "context")
-    check_training_run(training)
+    check_has_models(training, takes_exports=True)
     check_kept(keep_columns, source.schema)
     one = has_one_model(training)
     if one and not given:
@@ -354,9 +354,12 @@ def trained_models(training: Run, serde: ModelSerde | None) -> dict[int, pa.Tabl
         ModelNotFound: The run has no model at all.
         SerdeError: The models need a serde that was not given.
     """
-    models = models_by_shard(training.ledger)
+    models = models_by_shard(ledger_of_models(training))
     if not models:
         raise _no_model(training)
+    if has_one_model(training):
+        # Its run has one shard; the number of a trial stands where others have their shard's.
+        models = {0: pa.concat_tables(models.values())}
     check_serdes(models, serde)
     return models
 
@@ -429,19 +432,6 @@ def _known(columns: Sequence[str], schema: pa.Schema) -> list[str]:
     if missing := [name for name in columns if name not in known]:
         raise ColumnError(f"The trainer reads {missing}, which the source does not have.")
     return list(dict.fromkeys(columns))
-
-
-def check_training_run(training: Run) -> None:
-    """Refuse a run that has no models to infer with.
-
-    Raises:
-        InputError: With its kind in the message.
-    """
-    if training.kind not in ("train", "train-distributed", "tune", "export"):
-        raise InputError(
-            f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
-            "a run of train_models, of train_distributed, of tune_model, or of export_models."
-        )
 
 
 def check_trained_keys(training: Run, names: list[str], keys: tuple[KeyColumn, ...]) -> None:

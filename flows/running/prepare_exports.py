@@ -17,7 +17,9 @@ from partwise.flows.running.prepare import Request, check_serdes, serdes_of, tra
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 from partwise.models.serdes import ModelSerde, refuse_program, resolve_serde
 from partwise.runs.documents import RANK
+from partwise.runs.exports import check_has_models, has_one_model
 from partwise.runs.run import Run
+from partwise.runs.trials import TRIAL
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
 from partwise.sources.derived import sampled
 from partwise.sources.descriptions import Source
@@ -73,7 +75,7 @@ def prepare_export(
     source, keys = _keyed_as(training, training, source)
     chosen_serde = resolve_serde(serde)
     proof = _proof(validation, inputs, exporter, trainer)
-    check_exportable(training)
+    check_has_models(training, takes_exports=False)
     check_key_classes(training.key_columns, keys, f"the training run {training.run_id!r}")
     models = trained_models(training, chosen_serde)
     if proof.exporter is None:
@@ -113,11 +115,14 @@ def prepare_export(
 def _keyed_as(run: Run, training: Run, source: Source) -> tuple[Source, tuple[KeyColumn, ...]]:
     """Return rows with the keys of a run's models, and the key columns.
 
-    One model is proved on some rows of all: they are of rank 0, which has it.
+    One model is proved on some rows of all: they are of rank 0 or of the best trial, which has it.
     """
-    if training.kind != "train-distributed":
+    if not has_one_model(training):
         return source, key_columns(source.schema, run.document.partition_by)
-    some = sampled(source, RANK, 0)
+    if training.best is None:
+        some = sampled(source, RANK, 0)
+    else:
+        some = sampled(source, TRIAL, training.best.number)
     return some, key_columns(some.schema, some.schema.names[-1:])
 
 
@@ -134,19 +139,6 @@ def _proof(
         inputs=resolve_trainer(inputs) if inputs else None,
         exporter=resolve_exporter("" if exporter is None else exporter),
     )
-
-
-def check_exportable(training: Run) -> None:
-    """Refuse a run that has no models to be exported.
-
-    Raises:
-        InputError: It is of another kind.
-    """
-    if training.kind not in ("train", "train-distributed"):
-        raise InputError(
-            f"The run {training.run_id!r} is of the kind {training.kind!r}; training_run_id names "
-            "a run of train_models or train_distributed."
-        )
 
 
 def check_exports(exports: Run) -> str:

@@ -11,13 +11,12 @@ from partwise.datasets.dataset import resolve_references
 from partwise.flows.running.prepare import (
     check_kept,
     check_trained_keys,
-    check_training_run,
     checked_trainer,
     keys_of,
 )
 from partwise.runs.claim import refuse_existing
 from partwise.runs.documents import check_run_id
-from partwise.runs.exports import has_one_model
+from partwise.runs.exports import check_has_models, has_one_model
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import OpenedData, open_source
@@ -143,7 +142,7 @@ def _check_runs(flow: str, arguments: Mapping[str, Any], store: Store) -> None:
     if training_run_id := arguments.get("training_run_id"):
         training = Run.open(training_run_id, store)
         if flow == "run_inference":
-            check_training_run(training)
+            check_has_models(training, takes_exports=True)
     if export_run_id := arguments.get("export_run_id"):
         Run.open(export_run_id, store)
 

@@ -76,6 +76,8 @@ column `trial`.
 "export-transformers" is of a collection that no run trained, so no other run can take it for
 exports of its own models."""
 
+MODEL_KINDS: tuple[RunKind, ...] = ("train", "train-distributed", "tune")
+"""Runs with models that others infer with, export and compare."""
 GANG_KINDS: tuple[RunKind, ...] = ("train-distributed", "run-script")
 """Kinds of runs whose partitions are the ranks of a gang."""
 RANK = "rank"

@@ -6,8 +6,28 @@ import pyarrow.compute as pc
 from partwise.errors import InputError, RunNotFoundError
 from partwise.models.export_options import ModelFormat, format_of
 from partwise.runs.contents import list_runs
+from partwise.runs.documents import MODEL_KINDS
 from partwise.runs.run import Run
 from partwise.runs.trials import best_row
+
+
+def check_has_models(run: Run, *, takes_exports: bool) -> None:
+    """Refuse a run that has no models.
+
+    Args:
+        run: What was named as `training_run_id`.
+        takes_exports: Whether the models of a run of export_models are as good.
+
+    Raises:
+        InputError: With its kind in the message.
+    """
+    if run.kind in MODEL_KINDS or (takes_exports and run.kind == "export"):
+        return
+    flows = ["train_models", "train_distributed", "tune_model", *["export_models"] * takes_exports]
+    raise InputError(
+        f"The run {run.run_id!r} is of the kind {run.kind!r}; training_run_id names a run of "
+        f"{', of '.join(flows[:-1])}, or of {flows[-1]}."
+    )
 
 
 def has_one_model(run: Run) -> bool:
@@ -48,11 +68,7 @@ def find_exports(run: Run, form: ModelFormat) -> Run:
                 f"and model_format is {form!r}."
             )
         return run
-    if run.kind not in ("train", "train-distributed", "tune"):
-        raise InputError(
-            f"The run {run.run_id!r} is of the kind {run.kind!r}; training_run_id names a run of "
-            "train_models, of train_distributed, of tune_model, or of export_models."
-        )
+    check_has_models(run, takes_exports=True)
     exports = []
     for name in list_runs(run.store):
         other = Run.open(name, run.store)

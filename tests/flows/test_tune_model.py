@@ -15,7 +15,7 @@ import pytest
 
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import ColumnError, InputError, RunFailed, RunNotFoundError, SourceError
-from partwise.flows import run_inference, tune_model
+from partwise.flows import export_models, run_inference, tune_model
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.reports.summary import run_fields
@@ -82,6 +82,20 @@ def test_a_built_in_trainer_is_tuned_and_its_best_model_used(tune, store, rows, 
     expected = model.predict(np.column_stack([table[name].to_numpy() for name in names]))
     found = used.predictions().sort_by("row")["prediction"].to_numpy()
     np.testing.assert_allclose(found, expected)
+    exported = export_models(
+        "tuned-lightgbm", "onnx", run_id="best-onnx", store=store, cluster=cluster
+    )
+    assert exported.counts == {"DONE": 1}
+    used_export = run_inference(
+        rows,
+        training_run_id="best-onnx",
+        run_id="used-export",
+        keep_columns=["row"],
+        store=store,
+        cluster=cluster,
+    )
+    from_export = used_export.predictions().sort_by("row")["prediction"].to_numpy()
+    np.testing.assert_allclose(from_export, expected, rtol=1e-5)
     assert 'id="study"' in Path(store, "runs", "tuned-lightgbm", "report.html").read_text()
 
 
