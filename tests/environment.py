@@ -49,6 +49,7 @@ OF_IMPORTS = frozenset(
         *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),  # scikit-learn
         *("DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI"),  # PyTorch, with a GPU
         "RAPIDS_NO_INITIALIZE",  # dask-cuda
+        "_RJEM_MALLOC_CONF",  # polars
     }
 )
 

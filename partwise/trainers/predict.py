@@ -15,6 +15,8 @@ from partwise.trainers.xgboost import predict_xgboost
 if TYPE_CHECKING:
     from partwise.connector.context import PartitionContext
 
+_CONSTANT = "const"
+
 
 def default_predict(
     data: DataConnector,
@@ -25,7 +27,9 @@ def default_predict(
 
     Boosters of LightGBM and XGBoost take their features by name, with the categories of training;
     so do exports.
-    Other models need a `predict` and, as scikit-learn's have, `feature_names_in_`.
+    Other models need a `predict`, and to say what their features are: as scikit-learn's and the
+    wrappers of LightGBM and XGBoost do (`feature_names_in_`), CatBoost's (`feature_names_`), or
+    results of statsmodels, whose formula takes what it names of all columns.
 
     Args:
         data: The partition's rows.
@@ -48,12 +52,40 @@ def default_predict(
         return predict_lightgbm(data, model, context.threads)
     if library == "xgboost" and hasattr(model, "get_categories"):
         return predict_xgboost(data, model)
-    names = getattr(model, "feature_names_in_", None)
+    table = data.to_arrow()
+    if _has_formula(model):
+        return model.predict(DataConnector(table).to_pandas())
+    names = _names_of_features(model)
     if names is None or not hasattr(model, "predict"):
         raise InputError(
             f"A {type(model).__module__}.{type(model).__qualname__} does not say what its features "
             "are: pass predict=, a function of (data, model, context)."
         )
-    table = data.to_arrow()
-    columns = find_columns([str(name) for name in names], table.schema)
-    return model.predict(DataConnector(with_calendar(table, columns)).to_pandas()[columns])
+    # What statsmodels' add_constant has added, where it is no column of the data.
+    given = [name for name in names if name != _CONSTANT or name in table.column_names]
+    columns = find_columns(given, table.schema)
+    frame = DataConnector(with_calendar(table, columns)).to_pandas()[columns]
+    for place in (place for place, name in enumerate(names) if name not in given):
+        frame.insert(place, _CONSTANT, 1.0)
+    return model.predict(frame)
+
+
+def _names_of_features(model: Any) -> list[str] | None:
+    """Return what a model says its features are; None: it does not."""
+    for attribute in ("feature_names_in_", "feature_names_"):
+        if (names := getattr(model, attribute, None)) is not None:
+            return [str(name) for name in names]
+    fitted = _fitted_by_statsmodels(model)
+    if fitted is None or getattr(fitted, "exog", None) is None:
+        return None
+    return [str(name) for name in fitted.exog_names]
+
+
+def _has_formula(model: Any) -> bool:
+    return getattr(_fitted_by_statsmodels(model), "formula", None) is not None
+
+
+def _fitted_by_statsmodels(results: Any) -> Any:
+    """Return the model behind results of statsmodels; None: they are none."""
+    is_theirs = type(results).__module__.startswith("statsmodels.")
+    return getattr(results, "model", None) if is_theirs else None
