@@ -256,10 +256,16 @@ def _announce(
         plan.identity.run_id,
         counted(sharded.rows, "row"),
         counted(sharded.partitions, "partition"),
-        counted(len(sharded.shards), "shard"),
+        _shards_in_words(sharded),
     )
     for warning in warnings_of(sharded, folder, slots, memory):
         logger.warning("Run %s: %s", plan.identity.run_id, warning)
+
+
+def _shards_in_words(sharded: ShardedRows) -> str:
+    used = len(sharded.shards)
+    of_all = "" if used == sharded.n_shards else f"{used} of "
+    return f"{of_all}{counted(sharded.n_shards, 'shard')}"
 
 
 def _drive(

@@ -184,13 +184,14 @@ class Driver:
                 break
             for future in done:
                 number = pending.pop(future)
-                receipt = self._receive(future, number, log)
+                is_last = starts[number] >= self._execution.options.worker_attempts
+                receipt = self._receive(future, number, log, is_last=is_last)
                 future.release()
                 if receipt is not None:
                     self._open.discard(number)
                     log.info("%s", receipt)
                     receipts.append(receipt)
-                elif starts[number] < self._execution.options.worker_attempts and not self.stopped:
+                elif not is_last and not self.stopped:
                     pending[self._submit(number, starts)] = number
                 else:
                     self._open.discard(number)
@@ -207,9 +208,16 @@ class Driver:
         )
 
     def _receive(
-        self, future: Future[ShardReceipt], number: int, log: Logger
+        self, future: Future[ShardReceipt], number: int, log: Logger, *, is_last: bool
     ) -> ShardReceipt | None:
-        """Return the receipt of a shard, or None when it failed as a whole."""
+        """Return the receipt of a shard, or None when it failed as a whole.
+
+        Args:
+            future: Of the shard.
+            number: The shard's.
+            log: Hears why.
+            is_last: Whether it is not begun again, so that its partitions are lost.
+        """
         try:
             # Its worker may be stopped just now, with the receipt in its memory.
             receipt = future.result(timeout=ANSWER_S)
@@ -219,8 +227,12 @@ class Driver:
             self.stop(Stop(RunStatus.FAILURE, str(error)))
             return None
         except Exception as error:
-            self.lost[number] = f"{type(error).__name__}: {error}"[:500]
-            log.warning("shard %d did not come to its end: %s", number, self.lost[number])
+            self.lost[number] = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
+            if is_last or self.stopped:
+                log.warning("shard %d did not come to its end: %s", number, self.lost[number])
+            else:
+                # Nothing is lost: what it committed stands, and the rest is done once more.
+                log.info("shard %d is begun again: %s", number, self.lost[number])
             return None
         self.lost.pop(number, None)
         return receipt

@@ -133,6 +133,11 @@ class Run:
             content = opened.read_document(run_path(run_id, RUN_DOCUMENT))
         except FileNotFoundError:
             names = [name for name in opened.list_folder(RUNS) if is_run_id(name)]
+            if run_id in names:
+                raise RunNotFoundError(
+                    f"The run {run_id!r} in {opened.url} has no {RUN_DOCUMENT}: it is being begun "
+                    "just now, or never was, or the file was deleted."
+                ) from None
             known = some_of_those_there(_there(opened, nearest(run_id, names) or names[-3:]))
             raise RunNotFoundError(f"There is no run {run_id!r} in {opened.url}{known}.") from None
         document = RunDocument.from_bytes(content, f"{run_id}/{RUN_DOCUMENT}")

@@ -1,5 +1,6 @@
 """Columns as the features of a model: which ones, and as what numbers."""
 
+import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,11 @@ from partwise.tables.column_types import is_number, is_text
 
 REFUSED_BY_LIGHTGBM = '",:[]{} \t\n\r\f\v'
 REFUSED_BY_XGBOOST = "[]<"
+_ESCAPED = re.compile(
+    "%("
+    + "|".join(sorted({f"{ord(c):02X}" for c in REFUSED_BY_LIGHTGBM + REFUSED_BY_XGBOOST}))
+    + ")"
+)
 """What the names of features must not have in them."""
 
 DECIMAL_COMMA = (
@@ -324,6 +330,8 @@ def find_columns(
                 names_of.setdefault(spelled, set()).add(name)
     missing = [name for name in features if len(names_of.get(name, ())) != 1]
     if missing:
+        # As the columns were named before the library refused some of their characters.
+        missing = [_ESCAPED.sub(lambda found: chr(int(found[1], 16)), name) for name in missing]
         raise ColumnError(
             f"The data lacks features of the model: {names_in_words(missing)}; "
             f"{columns_there(schema.names, *missing, makeable=makeable(schema))}"

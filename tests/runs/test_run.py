@@ -27,6 +27,7 @@ from partwise.runs.completion import complete_run
 from partwise.runs.contents import list_runs, read_committed
 from partwise.runs.ledger import read_table
 from partwise.runs.run import Run
+from partwise.store.store import Store
 from tests.run_maker import ending
 
 DONE = [("a", "DONE", 1.0), ("b", "DONE", 2.0), ("c", "FAILED", 3.0)]
@@ -439,3 +440,10 @@ def test_an_artifact_is_read_as_a_row_of_an_earlier_generation_describes_it(make
     with pytest.raises(ArtifactNotFoundError, match=r"has no artifact 'x'; it has note\.txt"):
         run.read_artifact_of(row, "x")
     make_run.leave()
+
+
+def test_a_run_that_has_no_document_yet_is_not_named_as_another_one(tmp_path):
+    store = Store.parse(tmp_path)
+    store.write("runs/early/lease/0001.json", b"{}")
+    with pytest.raises(RunNotFoundError, match=r"'early' in .* has no run\.json: it is being"):
+        Run.open("early", store)

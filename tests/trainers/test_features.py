@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from partwise.errors import ColumnError
 from partwise.tables.features import (
+    REFUSED_BY_LIGHTGBM,
     choose_features,
     feature_matrix,
     feature_names,
@@ -196,3 +197,11 @@ def test_columns_are_found_under_the_names_that_libraries_take():
     assert found == ["plain", "x[0]", "a b", "a b"]
     with pytest.raises(ColumnError, match="lacks features of the model: 'p_q', 'q'; there are"):
         find_columns(["p_q", "q", "plain"], schema, [escaped, underscored])
+
+
+def test_a_message_names_a_column_as_it_is_written():
+    schema = pa.schema([("size", pa.float64())])
+    spelled = feature_names(["price [EUR]", "100%"], REFUSED_BY_LIGHTGBM)
+    assert spelled == ["price%20%5BEUR%5D", "100%"]
+    with pytest.raises(ColumnError, match=r"lacks features of the model: 'price \[EUR\]', '100%'"):
+        find_columns(spelled, schema)
