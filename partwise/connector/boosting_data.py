@@ -15,6 +15,7 @@ from partwise.connector.categories import categories_of, with_categories
 from partwise.errors import ColumnError, InputError
 from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import columns_there
+from partwise.tables.decimals import cast_values
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
     REFUSED_BY_XGBOOST,
@@ -80,7 +81,7 @@ def plain_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """A column of a type that both libraries read; most are left as they are."""
     kind = column.type
     if pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        return column.cast(pa.float64())
+        return cast_values(column, pa.float64())
     return column.cast(pa.float32()) if pa.types.is_float16(kind) else column
 
 

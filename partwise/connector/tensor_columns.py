@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.tables.decimals import cast_values
+
 NO_TIME = np.iinfo(np.int64).min
 """A null time, date or duration, as numpy's NaT is stored."""
 
@@ -135,7 +137,7 @@ def _array(array: pa.Array, dtype: np.dtype[Any]) -> np.ndarray:
             array = array.cast(pa.int32())
         array = array.cast(pa.int64())
     elif pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        array = array.cast(pa.float64())
+        array = cast_values(array, pa.float64())
     elif pa.types.is_boolean(kind) and dtype != np.bool_:
         array = array.cast(pa.uint8())
     if _has_own_null(kind) and array.null_count:

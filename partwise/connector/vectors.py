@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
+from partwise.tables.decimals import cast_values
 
 
 def vector_of(column: pa.ChunkedArray) -> np.ndarray:
@@ -15,11 +16,11 @@ def vector_of(column: pa.ChunkedArray) -> np.ndarray:
         Shape (n,). Dictionaries are decoded, decimals are doubles; a null number is NaN, a null
         time NaT, and any other null None.
     """
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
     kind = column.type
-    if pa.types.is_dictionary(kind):
-        column = column.cast(kind.value_type)
-    elif pa.types.is_decimal(kind) or pa.types.is_null(kind):
-        column = column.cast(pa.float64())
+    if pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        column = cast_values(column, pa.float64())
     elif pa.types.is_boolean(kind) and column.null_count:
         column = column.cast(pa.uint8()).cast(pa.float64())
     chunks = column.chunks

@@ -12,6 +12,7 @@ from pydantic import JsonValue
 
 from partwise.datasets.manifest import ColumnDocument
 from partwise.tables.column_types import has_offsets, is_ordered_number
+from partwise.tables.decimals import cast_values
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.keys.hashing import hash_bytes, mix
 
@@ -50,7 +51,7 @@ class ColumnStatistics:
             self._distinct.add(_hashes(values))
 
     def _add_numbers(self, values: pa.Array) -> None:
-        numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        numbers = cast_values(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         finite = numbers[np.isfinite(numbers)]
         self._nans += int(np.isnan(numbers).sum())
         self._finite += len(finite)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.tables.decimals import cast_values
 from partwise.tables.dictionaries import readable_type
 
 CODES_VERSION = "2"
@@ -104,16 +105,31 @@ def with_categories_of(table: pa.Table, trained: pa.Table) -> pa.Table:
         kind = None if index < 0 else table.schema.field(index).type
         if kind is None or not pa.types.is_dictionary(kind) or not table.column(index).num_chunks:
             continue
+        known, own = (
+            trained.column(name).chunk(0).flatten(),
+            table.column(index).chunk(0).dictionary,
+        )
         try:
-            known = trained.column(name).chunk(0).flatten().cast(kind.value_type)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            common = _common_type(known.type, kind.value_type)
+            known, own = cast_values(known, common), cast_values(own, common)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
             # Of another kind now: no value of the training can be among these.
             continue
-        own = table.column(index).chunk(0).dictionary
         new = own.filter(pc.invert(pc.is_in(own, value_set=known)))
         ordered = kind.ordered and not len(new)
         table = _recoded(table, index, pa.concat_arrays([known, new]), ordered=ordered)
     return table
+
+
+def _common_type(trained: pa.DataType, now: pa.DataType) -> pa.DataType:
+    """Return the type in which categories are compared: that of now, but of decimals the wider.
+
+    1.25 with two digits and 1.2550 with four are no values of each other's type.
+    """
+    if not (pa.types.is_decimal(trained) or pa.types.is_decimal(now)):
+        return now
+    both = [pa.schema([("x", kind)]) for kind in (trained, now)]
+    return pa.unify_schemas(both, promote_options="permissive").field("x").type
 
 
 def _recoded(table: pa.Table, index: int, categories: pa.Array, *, ordered: bool) -> pa.Table:
@@ -121,7 +137,7 @@ def _recoded(table: pa.Table, index: int, categories: pa.Array, *, ordered: bool
     kind = pa.dictionary(pa.int32(), categories.type, ordered)
     chunks = []
     for chunk in table.column(index).chunks:
-        values = chunk.dictionary.cast(categories.type)
+        values = cast_values(chunk.dictionary, categories.type)
         places = pc.index_in(values, value_set=categories, skip_nulls=True)
         codes = places.take(chunk.indices)
         chunks.append(pa.DictionaryArray.from_arrays(codes, categories, ordered=ordered))

@@ -23,6 +23,7 @@ from partwise.tables.calendar import (
 from partwise.tables.classes import ClassValue, class_places
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.column_types import is_number, is_text
+from partwise.tables.decimals import cast_values
 
 REFUSED_BY_LIGHTGBM = '",:[]{} \t\n\r\f\v'
 REFUSED_BY_XGBOOST = "[]<"
@@ -166,13 +167,21 @@ def find_categories(column: pa.ChunkedArray) -> list[Any]:
 
 def _category_values(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return categories as large strings, 64-bit integers or doubles."""
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(kind)
+    column, kind = _decoded(column), _value_type(column)
     if is_text(kind):
         return column.cast(pa.large_string())
+    if pa.types.is_uint64(kind):
+        return column
     whole = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
-    return column.cast(pa.int64() if whole else pa.float64())
+    return cast_values(column, pa.int64() if whole else pa.float64())
+
+
+def _value_type(column: pa.ChunkedArray) -> pa.DataType:
+    return column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 
 def feature_matrix(table: pa.Table, names: Sequence[str], categories: Categories) -> np.ndarray:
@@ -225,7 +234,7 @@ def numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:
         column = column.cast(pa.int8())
     single = pa.types.is_floating(column.type) and column.type.bit_width <= 32
     wanted = pa.float32() if single else pa.float64()
-    return np.asarray(column.cast(wanted, safe=False).to_numpy())
+    return np.asarray(cast_values(column, wanted, safe=False).to_numpy())
 
 
 def label_numbers(
@@ -262,12 +271,20 @@ def _codes(name: str, column: pa.ChunkedArray, categories: Sequence[Any]) -> np.
     elif all(isinstance(category, int) for category in categories) and pa.types.is_integer(
         values.type
     ):
-        known = pa.array([int(category) for category in categories], pa.int64())
+        bounds = np.iinfo(values.type.to_pandas_dtype())
+        # Of signed and unsigned numbers, each may have categories that the other cannot hold.
+        fits = [bounds.min <= category <= bounds.max for category in categories]
+        whole = [int(each) if fit else None for each, fit in zip(categories, fits, strict=True)]
+        known = pa.array(whole, values.type)
     else:
-        values = values.cast(pa.float64())
+        values = values.cast(pa.float64(), safe=False)
         known = pa.array([float(category) for category in categories], pa.float64())
-    codes = pc.index_in(values, value_set=known).cast(pa.float32())
-    return np.asarray(codes.to_numpy())
+    codes = pc.index_in(values, value_set=known, skip_nulls=True)
+    if pa.types.is_decimal(_value_type(column)) and codes.null_count > values.null_count:
+        # Until 2026-11 models kept decimals as Arrow casts them, which may be one bit off.
+        as_kept = _decoded(column).cast(pa.float64())
+        codes = pc.coalesce(codes, pc.index_in(as_kept, value_set=known, skip_nulls=True))
+    return np.asarray(codes.cast(pa.float32()).to_numpy())
 
 
 def feature_names(columns: Sequence[str], refused: str) -> list[str]:

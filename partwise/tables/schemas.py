@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
 from partwise.tables.column_names import names_in_words
+from partwise.tables.decimals import cast_values
 from partwise.tables.dictionaries import decoded, plain_storage
 
 SchemaPolicy = Literal["cast", "strict", "union"]
@@ -146,15 +147,15 @@ def _cast(array: pa.Array, field: pa.Field, what: str) -> pa.Array:
     try:
         if pa.types.is_dictionary(field.type) and not pa.types.is_dictionary(array.type):
             # Parquet keeps dictionaries of text only, and Arrow casts to no others.
-            array = decoded(array).cast(field.type.value_type).dictionary_encode()
+            array = cast_values(decoded(array), field.type.value_type).dictionary_encode()
         if pa.types.is_dictionary(array.type) and pa.types.is_dictionary(field.type):
-            values = array.dictionary.cast(field.type.value_type)
+            values = cast_values(array.dictionary, field.type.value_type)
             return pa.DictionaryArray.from_arrays(
                 array.indices, values, ordered=field.type.ordered
             ).cast(field.type)
         if pa.types.is_timestamp(array.type) and pa.types.is_date(field.type):
             _check_midnights(array, field, what)
-        return decoded(array).cast(field.type)
+        return cast_values(decoded(array), field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         reason = " ".join(str(exc).split()).rstrip(".")
         raise ColumnError(

@@ -32,6 +32,7 @@ from partwise.sources.sql.postgresql_types import check_finite, postgresql_colum
 from partwise.sources.sql.pushdown import where_clause
 from partwise.sources.sql.sqlite_types import first_row, sqlite_columns
 from partwise.tables.column_names import names_in_words
+from partwise.tables.decimals import cast_values
 from partwise.tables.filters import Conditions, filter_columns
 
 _BATCH_BYTES = 4 << 20
@@ -287,7 +288,7 @@ def _arrow_types(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         check_finite(array, target.name)
         if array.type != target.type:
             try:
-                array = array.cast(target.type)
+                array = cast_values(array, target.type)
             except pa.ArrowException as error:
                 raise ColumnError(
                     f"Column {target.name!r} holds a value that does not fit {target.type}: "
