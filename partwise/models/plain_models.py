@@ -147,20 +147,34 @@ class Design:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinearModel(PlainModel):
-    """Sums of weighted features."""
+    """Sums of weighted features, each of which is first centred and scaled.
+
+    The centres stand beside the weights: folded into the intercepts, they would leave of features
+    such as 2^53 + 3 nothing but what is rounded away.
+    """
 
     KIND: ClassVar[str] = "linear"
 
     design: Design
+    centres: np.ndarray
+    """What each feature is less by, shape (k,)."""
+    scales: np.ndarray
+    """What it is then divided by, shape (k,)."""
     weights: np.ndarray
     """Shape (k, outputs)."""
     intercepts: np.ndarray
     """Shape (outputs,)."""
     link: Link
 
+    @property
+    def format_version(self) -> int:
+        """See `PlainModel.format_version`."""
+        return 2
+
     def predict(self, table: pa.Table) -> np.ndarray:
         """Predict rows; see `PlainModel.predict`."""
-        sums = self.design.matrix(table) @ self.weights + self.intercepts
+        scaled = (self.design.matrix(table) - self.centres) / self.scales
+        sums = scaled @ self.weights + self.intercepts
         if self.link == "softmax":
             powers = np.exp(sums - sums.max(axis=1, keepdims=True))
             return np.asarray(powers / powers.sum(axis=1, keepdims=True))
@@ -240,6 +254,10 @@ def plain_model(written: Mapping[str, Any]) -> PlainModel:
         values["scale"] = StepScale(**values["scale"])
     if "design" in values:
         values["design"] = Design(**values["design"])
+    if kind is LinearModel and "centres" not in values:
+        # Until 2026-11 they were folded into weights and intercepts.
+        count = len(values["weights"])
+        values |= {"centres": np.zeros(count), "scales": np.ones(count)}
     return kind(**values)
 
 

@@ -150,9 +150,8 @@ class Linear(_ScikitLearnTrainer):
             return skip
         design = self._design(rows, train, one_hot=True)
         matrix, labels = design.matrix(rows.table.filter(pa.array(train))), rows.labels[train]
-        means, scales = matrix.mean(axis=0), matrix.std(axis=0)
-        scales = np.where(scales == 0, 1, scales)
-        scaled = (matrix - means) / scales
+        centres, scales = _centres_and_scales(matrix)
+        scaled = (matrix - centres) / scales
         params = self._params(rows, settings)
         if self.predicts == "regression":
             fitted = self._estimator()(**params).fit(scaled, labels)
@@ -163,15 +162,31 @@ class Linear(_ScikitLearnTrainer):
                 return Skip("one class only among the rows to train on")
             fitted = self._estimator()(**params).fit(scaled, labels.astype(np.int64))
             weights, intercepts = _of_classes(fitted, n_classes, self.predicts)
-        weights = weights / scales[:, None]
         return LinearModel(
             design=design,
+            centres=centres,
+            scales=scales,
             weights=weights,
-            intercepts=intercepts - means @ weights,
+            intercepts=intercepts,
             link={"regression": "identity", "binary": "logistic", "multiclass": "softmax"}[  # type: ignore[arg-type]
                 self.predicts
             ],
         )
+
+
+def _centres_and_scales(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the means and standard deviations of columns, to the bit as StandardScaler has them.
+
+    Deviations by the corrected algorithm of two passes, and 1 for a column whose deviations may all
+    be rounding: Chan, Golub and LeVeque, "Algorithms for computing the sample variance" (1983).
+    """
+    count, epsilon = len(matrix), np.finfo(np.float64).eps
+    centres = matrix.sum(axis=0) / count
+    deviations = matrix - centres
+    correction = deviations.sum(axis=0) ** 2 / count
+    variances = ((deviations**2).sum(axis=0) - correction) / count
+    is_constant = variances <= count * epsilon * variances + (count * centres * epsilon) ** 2
+    return centres, np.where(is_constant, 1.0, np.sqrt(np.maximum(variances, 0.0)))
 
 
 def _of_classes(fitted: Any, n_classes: int, task: Task) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,94 @@
+"""Linear beside scikit-learn's own scaler and models."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from partwise import DataConnector, Linear
+from partwise.connector.context import PartitionContext
+from partwise.models.plain_models import plain_model
+from partwise.models.serdes.plain import PlainSerde
+
+BASES = (0, 10**9, 10**12, 10**14, 10**15, 2**53, -(2**60))
+
+
+def rows_at(base, seed=0, count=200):
+    """Rows of whole numbers near a large one, and of small ones."""
+    random = np.random.default_rng(seed)
+    numbers = base + random.integers(0, 9, count)
+    other = random.normal(size=count) * 1e-9
+    label = (numbers - base) + other * 1e9 + random.normal(size=count) * 0.01
+    constant = np.full(count, 0.1)
+    return pa.table({"id": numbers, "x": other, "constant": constant, "y": label})
+
+
+def matrix_of(table):
+    return np.column_stack([table[name].to_numpy() for name in ("id", "x", "constant")]) * 1.0
+
+
+@pytest.mark.parametrize("base", BASES)
+def test_a_regression_predicts_as_a_pipeline_of_scikit_learn_does(base):
+    table = rows_at(base)
+    model = Linear(label="y", holdout=None)(DataConnector(table), PartitionContext()).model
+    known = make_pipeline(StandardScaler(), Ridge()).fit(matrix_of(table), table["y"].to_numpy())
+    fresh = rows_at(base, seed=1)
+    np.testing.assert_allclose(
+        model.predict(fresh), known.predict(matrix_of(fresh)), rtol=1e-13, atol=1e-13
+    )
+    assert model.centres.tolist() == known[0].mean_.tolist()
+    assert model.scales.tolist() == known[0].scale_.tolist()
+
+
+@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("predicts", ["binary", "multiclass"])
+def test_classes_are_predicted_as_a_pipeline_of_scikit_learn_does(base, predicts):
+    table, fresh = rows_at(base), rows_at(base, seed=1)
+    labels = np.clip(table["y"].to_numpy() // 3, 0, 1 if predicts == "binary" else 2).astype(int)
+    table = table.set_column(3, "y", pa.array(labels))
+    trainer = Linear(label="y", predicts=predicts, holdout=None)
+    found = trainer(DataConnector(table), PartitionContext()).model.predict(fresh)
+    known = make_pipeline(StandardScaler(), LogisticRegression()).fit(matrix_of(table), labels)
+    expected = known.predict_proba(matrix_of(fresh))
+    np.testing.assert_allclose(
+        found, expected[:, 1] if predicts == "binary" else expected, rtol=1e-11, atol=1e-13
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_any_columns_are_scaled_as_by_scikit_learn(seed):
+    random = np.random.default_rng(seed)
+    count = int(random.integers(10, 400))
+    spread = 10.0 ** random.integers(-12, 12, 6)
+    matrix = random.normal(size=(count, 6)) * spread + 10.0 ** random.integers(-9, 16, 6)
+    names = list("abcdef")
+    table = pa.table([*matrix.T, random.normal(size=count)], names=[*names, "y"])
+    model = Linear(label="y", holdout=None)(DataConnector(table), PartitionContext()).model
+    scaler = StandardScaler().fit(matrix)
+    np.testing.assert_allclose(model.centres, scaler.mean_, rtol=1e-15)
+    np.testing.assert_allclose(model.scales, scaler.scale_, rtol=1e-13)
+
+
+def test_a_linear_model_of_before_is_read_and_predicts_as_it_did(tmp_path):
+    table = rows_at(10)
+    model = Linear(label="y", holdout=None)(DataConnector(table), PartitionContext()).model
+    serde = PlainSerde()
+    path = tmp_path / serde.filename
+    serde.write(model, str(path))
+    assert serde.read(str(path)).predict(table).tolist() == model.predict(table).tolist()
+    written = json.loads(path.read_text())
+    assert written["format_version"] == 2
+    # As version 1 had it: the weights are of features as they are.
+    old = {"format_version": 1, **{k: v for k, v in written.items() if k in OF_VERSION_1}}
+    path.write_text(json.dumps(old))
+    matrix = model.design.matrix(table)
+    expected = matrix @ model.weights + model.intercepts
+    assert serde.read(str(path)).predict(table).tolist() == expected[:, 0].tolist()
+    assert plain_model({k: v for k, v in old.items() if k != "format_version"}) is not None
+
+
+OF_VERSION_1 = ("kind", "design", "weights", "intercepts", "link")
