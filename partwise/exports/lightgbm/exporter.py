@@ -164,6 +164,9 @@ def _constants(trees: LightGBMTrees) -> dict[str, np.ndarray]:
     if link.function == "sigmoid":
         constants["the steepness"] = np.array(-link.steepness, dtype=np.float64)
         constants["the one of a sigmoid"] = np.array(1, dtype=np.float64)
+    if link.function == "log1p_exp":
+        for name, value in (("one", 1), ("zero", 0), ("infinity", np.inf)):
+            constants[f"the {name} of a logarithm"] = np.array(value, dtype=np.float64)
     return constants
 
 

@@ -9,7 +9,7 @@ in src/boosting/gbdt_prediction.cpp):
     poisson, gamma, tweedie                                                           exp(s)
     binary, multiclassova                                       1 / (1 + exp(-sigmoid * s))
     cross_entropy                                                       1 / (1 + exp(-s))
-    cross_entropy_lambda                                                log(1 + exp(s))
+    cross_entropy_lambda                                                log1p(exp(s))
     multiclass                                                          softmax over the classes
     none, or a function of the user's                 s: LightGBM's `predict` gives no more then
 """
@@ -138,7 +138,23 @@ def _linked(graph: Graph, link: Link, scores: str) -> str:
     if link.function == "sigmoid":
         steep = graph.add("Mul", scores, graph.constant(np.float64(-link.steepness)))
         return graph.add("Div", one, graph.add("Add", one, graph.add("Exp", steep)))
-    return graph.add("Log", graph.add("Add", one, graph.add("Exp", scores)))
+    return _log1p(graph, one, graph.add("Exp", scores))
+
+
+def _log1p(graph: Graph, one: str, values: str) -> str:
+    """Add log(1 + x), x >= 0, to the last digits: ONNX has no operator for it.
+
+    With u = 1 + x, rounded, it is log(u) * x / (u - 1), and x where u is 1: what is lost of x in u
+    is lost in both (W. Kahan; D. Goldberg, "What every computer scientist should know about
+    floating-point arithmetic", theorem 4). Softplus is no way: onnxruntime adds 1 as well.
+    """
+    above = graph.add("Add", one, values)
+    kept = graph.add("Sub", above, one)
+    quotient = graph.add("Div", graph.add("Mul", graph.add("Log", above), values), kept)
+    # Infinite over infinite would be NaN.
+    infinite = graph.add("Equal", values, graph.constant(np.float64(np.inf)))
+    nothing = graph.add("Equal", kept, graph.constant(np.float64(0)))
+    return graph.add("Where", graph.add("Or", nothing, infinite), values, quotient)
 
 
 def _add_outputs(graph: Graph, signature: Signature, values: str, trees: LightGBMTrees) -> None:
