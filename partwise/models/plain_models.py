@@ -13,11 +13,15 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError, InputError
-from partwise.tables.features import feature_matrix, find_columns
+from partwise.tables.features import feature_matrix, find_columns, within_single
 from partwise.tables.steps import StepScale
 
 Link = Literal["identity", "logistic", "softmax"]
 """What makes predictions of a linear model's sums."""
+
+
+LARGEST_LINEAR = 1e100
+"""What of features and labels a linear model can compute with."""
 
 
 class PlainModel:
@@ -124,6 +128,21 @@ class Design:
     one_hot: bool
     """Whether a column of 0 and 1 is made of each category; else a category is its code."""
 
+    @staticmethod
+    def usable(found: np.ndarray, *, one_hot: bool) -> np.ndarray:
+        """Return features with NaN for what such a model cannot use: infinities, as missing ones.
+
+        A linear model can neither square nor add up numbers beyond 1e100; the trees of
+        scikit-learn are of single precision, where what is beyond is the largest number.
+
+        Args:
+            found: Doubles of any shape.
+            one_hot: Whether the model is the linear one.
+        """
+        if one_hot:
+            return np.where(np.abs(found) <= LARGEST_LINEAR, found, np.nan)
+        return np.where(np.isinf(found), np.nan, within_single(found))
+
     def matrix(self, table: pa.Table) -> np.ndarray:
         """Return features as doubles of shape (n, k), without NaN.
 
@@ -132,6 +151,7 @@ class Design:
         """
         find_columns(self.names, table.schema)
         found = feature_matrix(table, self.names, self.categories).astype(np.float64)
+        found = self.usable(found, one_hot=self.one_hot)
         columns = []
         for place, name in enumerate(self.names):
             column = found[:, place]
@@ -139,8 +159,7 @@ class Design:
                 codes = np.arange(len(self.categories[name]))
                 columns.append((column[:, None] == codes).astype(np.float64))
             else:
-                # Infinite is as little use to these models as missing is.
-                filled = np.where(np.isfinite(column), column, self.fills[place])
+                filled = np.where(np.isnan(column), self.fills[place], column)
                 columns.append(filled[:, None])
         return np.hstack(columns) if columns else np.empty((table.num_rows, 0))
 

@@ -41,6 +41,8 @@ DECIMAL_COMMA = (
 )
 """What to do about a column of text that was meant to be of numbers."""
 
+LARGEST_SINGLE = float(np.finfo(np.float32).max)
+
 _MOST_NAMED = 12
 
 Categories = Mapping[str, list[Any]]
@@ -182,6 +184,30 @@ def _value_type(column: pa.ChunkedArray) -> pa.DataType:
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def within_single(values: np.ndarray) -> np.ndarray:
+    """Return numbers with all beyond single precision, infinities too, as its largest ones.
+
+    Trees look at nothing but the order of numbers; XGBoost and scikit-learn refuse what their
+    single precision does not hold.
+
+    Args:
+        values: Single or double, any shape; NaN stays.
+    """
+    is_beyond = np.abs(values) > LARGEST_SINGLE
+    return np.clip(values, -LARGEST_SINGLE, LARGEST_SINGLE) if is_beyond.any() else values
+
+
+def column_within_single(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Do to a column of numbers what `within_single` does; null and NaN stay."""
+    if not pa.types.is_floating(column.type):
+        return column
+    largest = pa.scalar(LARGEST_SINGLE, column.type)
+    beyond = pc.greater(pc.abs(column), largest)
+    if not pc.any(beyond).as_py():
+        return column
+    return pc.if_else(beyond, pc.multiply(pc.sign(column), largest), column)
 
 
 def feature_matrix(table: pa.Table, names: Sequence[str], categories: Categories) -> np.ndarray:

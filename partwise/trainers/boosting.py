@@ -17,6 +17,7 @@ from partwise.outcomes import Skip
 from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import (
+    LARGEST_SINGLE,
     Categories,
     FeatureColumns,
     feature_matrix,
@@ -93,7 +94,10 @@ class BoostingSettings(FeatureSettings):
         self, label: str, labels: np.ndarray, params: Mapping[str, Any], task: Task
     ) -> None:
         if task == "regression":
-            fits, what = np.isfinite(labels), "a finite number"
+            # Both libraries keep labels in single precision.
+            fits, what = np.abs(labels) <= LARGEST_SINGLE, "a finite number"
+            if np.isfinite(labels).all():
+                what = f"a number up to {LARGEST_SINGLE:.2g}, which single precision holds,"
         else:
             n_classes = 2 if task == "binary" else int(params["num_class"])
             fits = (labels >= 0) & (labels < n_classes) & (labels == np.floor(labels))

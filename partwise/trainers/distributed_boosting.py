@@ -204,7 +204,8 @@ class DistributedBoosting(BoostingSettings):
         Raises:
             InputError: A weight is missing, negative or infinite.
         """
-        labels = self._labels(table).astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # infinite, and refused as such
+            labels = self._labels(table).astype(np.float32, copy=False)
         present = ~np.isnan(labels)
         places = None if present.all() else np.flatnonzero(present)
         weights = sizes = None

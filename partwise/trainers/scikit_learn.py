@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from partwise.errors import InputError
 from partwise.evaluation.metrics import Task
 from partwise.formatting import did_you_mean
-from partwise.models.plain_models import Design, ForestModel, LinearModel
+from partwise.models.plain_models import LARGEST_LINEAR, Design, ForestModel, LinearModel
 from partwise.outcomes import Skip
 from partwise.tables.calendar import with_calendar
 from partwise.tables.features import feature_matrix, find_categories
@@ -91,6 +91,16 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
     def _estimator(self) -> type[Any]:
         """The class of scikit-learn that is trained."""
 
+    def _check_labels(self, labels: np.ndarray, task: Task) -> None:
+        super()._check_labels(labels, task)
+        wrong = np.abs(labels) > LARGEST_LINEAR
+        if wrong.any():
+            raise InputError(
+                f"Labels have to be numbers up to {LARGEST_LINEAR:g}, whose squares can be added "
+                f"up, and {labels[wrong][0]:g} is among {int(wrong.sum())} of {len(labels)} beyond:"
+                " scale them, or leave such rows out."
+            )
+
     def _params(self, rows: PreparedPlain, settings: Mapping[str, Any]) -> dict[str, Any]:
         of_partition = {k: v for k, v in rows.context.params.items() if v is not None}
         return {**self.params, **of_partition, **settings}
@@ -105,9 +115,10 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
         table = with_calendar(rows.table.filter(pa.array(train)), columns.names)
         categories = {name: find_categories(table.column(name)) for name in columns.categorical}
         found = feature_matrix(table, columns.names, categories).astype(np.float64)
+        found = Design.usable(found, one_hot=one_hot)
         fills = []
         for place, name in enumerate(columns.names):
-            present = found[np.isfinite(found[:, place]), place]
+            present = found[~np.isnan(found[:, place]), place]
             # No code is -1: a tree can tell what is missing from all categories.
             middle = float(np.median(present)) if len(present) else 0.0
             fills.append(-1.0 if name in categories else middle)
@@ -248,12 +259,18 @@ class RandomForest(_ScikitLearnTrainer):
         }
         labels = rows.labels[train]
         if self.predicts == "regression":
-            fitted = self._estimator()(**params).fit(matrix, labels)
+            fitted = _fitted(self._estimator()(**params), matrix, labels)
             return _forest(fitted, design, np.arange(1), 1, is_binary=False)
         n_classes = self._n_classes()
-        fitted = self._estimator()(**params).fit(matrix, labels.astype(np.int64))
+        fitted = _fitted(self._estimator()(**params), matrix, labels.astype(np.int64))
         is_binary = self.predicts == "binary"
         return _forest(fitted, design, fitted.classes_, n_classes, is_binary=is_binary)
+
+
+def _fitted(forest: Any, matrix: np.ndarray, labels: np.ndarray) -> Any:
+    # It adds all numbers up to look for infinite ones, and looks at each where the sum is one.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return forest.fit(matrix, labels)
 
 
 def _forest(

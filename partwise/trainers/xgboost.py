@@ -18,12 +18,14 @@ from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_number
 from partwise.tables.features import (
+    LARGEST_SINGLE,
     REFUSED_BY_XGBOOST,
     columns_in_order,
     feature_matrix,
     feature_names,
     find_categories,
     find_columns,
+    within_single,
 )
 from partwise.trainers.boosting import BoostingTrainer, LabelledRows, TrainingData
 from partwise.trainers.candidate import Fit, Watch
@@ -40,6 +42,7 @@ _CUT = (
     "XGBoost has cut categories of this model that are not ASCII, which it does to a pandas frame's"
     ": train it on an Arrow table, or pass predict=."
 )
+_LARGEST_SQUARED = 1e18
 CODES_ATTRIBUTE = "partwise_categories"
 """Set to "codes", it says that a Booster was trained on codes of categories, and takes such."""
 
@@ -133,6 +136,8 @@ class XGBoostTrainer(BoostingTrainer):
     ) -> Fit:
         import xgboost
 
+        if params.get("booster") == "gblinear":
+            _check_squares(data)
         has_holdout = len(data.holdout.labels) > 0
         train = self._matrix(data, data.train, threads)
         holdout = self._matrix(data, data.holdout, threads) if has_holdout else None
@@ -163,13 +168,14 @@ class XGBoostTrainer(BoostingTrainer):
         import xgboost
 
         names = feature_names(data.columns.names, REFUSED_BY_XGBOOST)
+        features = within_single(rows.features)
         if not data.categories:
-            return xgboost.DMatrix(rows.features, rows.labels, feature_names=names, nthread=threads)
+            return xgboost.DMatrix(features, rows.labels, feature_names=names, nthread=threads)
         columns = [
             with_categories(pa.array(values, from_pandas=True), data.categories[name])
             if name in data.categories
             else pa.array(values)
-            for name, values in zip(data.columns.names, rows.features.T, strict=True)
+            for name, values in zip(data.columns.names, features.T, strict=True)
         ]
         # From Arrow: XGBoost (3.2) cuts categories that are not ASCII when they come from pandas.
         return xgboost.DMatrix(
@@ -178,6 +184,25 @@ class XGBoostTrainer(BoostingTrainer):
             enable_categorical=True,
             nthread=threads,
         )
+
+
+def _check_squares(data: TrainingData) -> None:
+    """Refuse features that XGBoost's linear booster makes NaN of without a word.
+
+    Raises:
+        InputError: The squares of a feature do not add up in single precision.
+    """
+    features = np.abs(within_single(data.train.features).astype(np.float64))
+    sums = np.nansum(features**2, axis=0)
+    for name, total, column in zip(data.columns.names, sums, features.T, strict=True):
+        if total > LARGEST_SINGLE:
+            largest, count = np.nanmax(column), int((column > _LARGEST_SQUARED).sum())
+            raise InputError(
+                f"The feature {name!r} has {count} numbers beyond {_LARGEST_SQUARED:g} among its "
+                f"{len(column)} rows, up to {largest:g}, whose squares the booster 'gblinear' "
+                "cannot add up in single precision: scale it, leave such rows out, or take the "
+                "booster 'gbtree'."
+            )
 
 
 def _watched(metric: str, params: Mapping[str, Any]) -> str | None:
@@ -263,7 +288,7 @@ def predict_xgboost(data: DataConnector, booster: Any) -> np.ndarray:
     # Of no rows, the library forgets how many classes there are.
     asked = features if len(features) else np.full((1, len(names)), np.nan, np.float32)
     matrix = xgboost.DMatrix(
-        asked,
+        within_single(asked),
         feature_names=booster.feature_names,
         feature_types=booster.feature_types,
     )

@@ -15,6 +15,7 @@ from partwise.tables.calendar import calendar_schema, source_columns, with_calen
 from partwise.tables.features import (
     REFUSED_BY_XGBOOST,
     Categories,
+    column_within_single,
     feature_matrix,
     feature_names,
 )
@@ -100,7 +101,7 @@ class FeatureTables:
         columns = [
             with_categories(self._coded(name, rows), self.categories[name])
             if name in self.categories
-            else plain_numbers(rows.column(name))
+            else column_within_single(plain_numbers(rows.column(name)))
             for name in self.names
         ]
         return pa.table(columns, feature_names(self.names, REFUSED_BY_XGBOOST))

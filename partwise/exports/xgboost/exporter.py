@@ -29,6 +29,7 @@ from partwise.models.signature import (
     matrix_of_feeds,
     type_name,
 )
+from partwise.tables.features import within_single
 from partwise.trainers.xgboost import booster_features
 
 DEFAULT_OPSET = 21
@@ -161,10 +162,8 @@ def _predicted(model: Any, matrix: np.ndarray, is_margin: bool = False) -> np.nd
     if _name_of(model, "gradient_booster") != "dart":
         kind = "margin" if is_margin else "value"
         return np.asarray(model.inplace_predict(matrix, predict_type=kind), dtype=np.float32)
-    largest = np.finfo(np.float32).max
     rows = xgboost.DMatrix(
-        # Infinities go the way of the largest numbers.
-        np.clip(matrix, -largest, largest),
+        within_single(matrix),
         feature_names=model.feature_names,
         feature_types=model.feature_types,
         nthread=1,
