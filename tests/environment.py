@@ -47,9 +47,18 @@ OF_IMPORTS = frozenset(
         *("ENABLE_RUNTIME_UPTIME_TELEMETRY", "TF2_BEHAVIOR"),  # TensorFlow
         *("TPU_ML_PLATFORM", "TPU_ML_PLATFORM_VERSION"),
         *("KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"),  # scikit-learn
+        "TORCHINDUCTOR_CACHE_DIR",  # PyTorch, by a compiled optimizer
         *("DISABLE_CUPTI_LAZY_REINIT", "TEARDOWN_CUPTI"),  # PyTorch, with a GPU
         "RAPIDS_NO_INITIALIZE",  # dask-cuda
         "_RJEM_MALLOC_CONF",  # polars
+    }
+)
+
+# Dask gives these to the processes of a cluster, by way of this one.
+OF_CLUSTERS = frozenset(
+    {
+        *("MALLOC_TRIM_THRESHOLD_", "PYTHONHASHSEED", "__DASK_PARENT_PID"),
+        *("MKL_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"),
     }
 )
 
@@ -83,7 +92,7 @@ def _changed(before: dict[str, str], after: dict[str, str]) -> Iterator[str]:
     """Yield each variable that is another, by what became of it."""
     for name in sorted(before.keys() | after.keys()):
         # pytest's own, for the phase of a test.
-        if name == "PYTEST_CURRENT_TEST" or name in OF_IMPORTS - before.keys():
+        if name == "PYTEST_CURRENT_TEST" or name in (OF_IMPORTS | OF_CLUSTERS) - before.keys():
             continue
         if (value := after.get(name)) != before.get(name):
             yield f"{name} unset" if value is None else f"{name}={value!r}"

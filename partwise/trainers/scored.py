@@ -114,7 +114,10 @@ class LabelSettings(BaseModel):
             )
         if not is_number(kind):
             hint = f" {DECIMAL_COMMA}" if is_text(kind) else ""
-            raise ColumnError(f"The label {label!r} is {kind}, but numbers are needed.{hint}")
+            raise ColumnError(
+                f"The label {label!r} is {kind}, but numbers are needed: where it is classes, have "
+                f"the trainer predict classes, and name them in classes.{hint}"
+            )
 
     def label_classes(self, schema: pa.Schema) -> tuple[str, pa.Array] | None:
         """Return the label and its classes, which are kept beside a model; None: it names none."""

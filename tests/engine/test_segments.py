@@ -40,7 +40,7 @@ class FakeStore:
 @pytest.fixture
 def store(monkeypatch) -> FakeStore:
     none = Generations(begun=1, ended=())
-    monkeypatch.setattr(segments_module, "list_generations", lambda store, run_id: none)
+    monkeypatch.setattr(segments_module, "list_generations", lambda store, run_id, is_signed: none)
     return FakeStore()
 
 
@@ -143,7 +143,7 @@ def test_an_execution_that_the_run_ended_without_writes_nothing_more(
     writer, store, monkeypatch
 ) -> None:
     ended = Generations(begun=1, ended=(1,))
-    monkeypatch.setattr(segments_module, "list_generations", lambda store, run_id: ended)
+    monkeypatch.setattr(segments_module, "list_generations", lambda store, run_id, is_signed: ended)
     writer.add(0, row("a"))
     with pytest.raises(RunBusyError, match="ended without this execution of its shard 0"):
         writer.commit()
