@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
 from partwise.tables.column_types import is_number, is_text
+from partwise.tables.decimals import cast_values
 
 ClassValue = bool | int | str
 """A class as settings name it; text stands for a value of the label's type, as on a command
@@ -91,7 +92,7 @@ def class_places(name: str, column: pa.ChunkedArray, classes: Sequence[ClassValu
     if not pa.types.is_boolean(column.type):
         # Numbers as doubles, so that 1.5 is found to be no class.
         shared = pa.large_string() if is_text(column.type) else pa.float64()
-        values, known = column.cast(shared, safe=False), known.cast(shared, safe=False)
+        values, known = (cast_values(each, shared, safe=False) for each in (column, known))
     places = pc.index_in(values, value_set=known)
     missing = pc.is_null(values, nan_is_null=True)
     others = pc.and_(pc.is_null(places), pc.invert(missing))
