@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
+from partwise.connector.returned_rows import in_row_order, returned_table
 from partwise.engine.failures import printable
 from partwise.errors import ColumnError, ModelNotFound, SerdeError
 from partwise.models.serdes import ModelSerde, serde_by_name, serde_for, serde_name
@@ -219,7 +220,7 @@ class MapWork:
         outcome = self.function(data, context)
         if outcome is None:
             return Produced(status=PartitionStatus.DONE)
-        return produce_rows(outcome, data, self.key_columns, (), "value")
+        return produce_rows(outcome, data, self.key_columns, None, "value")
 
 
 def produce_model(outcome: Any, serde: ModelSerde | None, directory: str) -> Produced:
@@ -293,7 +294,7 @@ def _with_class(outcome: Any, named: tuple[str, pa.Array] | None) -> Any:
     width = outcome.shape[1] if outcome.ndim == 2 else 2
     if outcome.ndim not in (1, 2) or width != len(classes):
         return outcome
-    rows = _as_table(outcome, "prediction")
+    rows = returned_table(outcome, "prediction")
     return rows.append_column(CLASS_COLUMN, predicted_classes(outcome, classes))
 
 
@@ -318,23 +319,24 @@ def produce_rows(
     outcome: Any,
     data: DataConnector,
     key_columns: Sequence[str],
-    keep_columns: Sequence[str],
+    keep_columns: Sequence[str] | None,
     column: str,
 ) -> Produced:
     """Turn what a predict or map function returned into rows with the key columns first.
 
     Args:
-        outcome: A frame or table; a mapping of columns; a 1-D array (named `column`) or 2-D one
-            (`column`_0, `column`_1...); a `Result` of one of these; a `Skip`; None.
+        outcome: What `returned_table` takes; a `Result` of that; a `Skip`; None.
         data: The partition; its first row gives the key.
         key_columns: Names of the key columns.
         keep_columns: Columns of `data` to keep beside the output; needs one output row per row.
+            None: the output rows are not those of `data`.
         column: Name for an array's column.
 
     Raises:
         TypeError: `outcome` is none of these.
         ColumnError: `keep_columns` with another number of rows, or a returned column that is named
-            like a key column or one to keep, and is another, or of a type that Parquet lacks.
+            like a key column or one to keep, and is another, or of a type that Parquet lacks; or
+            it cannot be said which row of the output is which.
     """
     if isinstance(outcome, Skip):
         return Produced(status=PartitionStatus.SKIPPED, reason=outcome.reason)
@@ -347,8 +349,12 @@ def produce_rows(
     if outcome is None:
         reason = "the function returned None instead of rows"
         return Produced(status=PartitionStatus.SKIPPED, reason=reason)
-    rows = _as_table(outcome, column)
     source = data.to_arrow()
+    # Rows that a map function makes of others have an order of their own.
+    if keep_columns is not None or isinstance(outcome, Mapping):
+        outcome = in_row_order(outcome, source, is_joined=bool(keep_columns))
+    rows = returned_table(outcome, column)
+    keep_columns = keep_columns or ()
     if keep_columns and rows.num_rows != source.num_rows:
         raise ColumnError(
             f"keep_columns={list(keep_columns)} needs one output row per row of the partition; "
@@ -386,37 +392,3 @@ def _check_key(name: str, key: pa.Scalar, rows: pa.Table) -> None:
             f"The function returned a column {name!r} that differs from the partition's key of "
             "that name; give it another name."
         )
-
-
-def _as_table(outcome: Any, column: str) -> pa.Table:
-    if isinstance(outcome, pa.Table):
-        return outcome
-    if isinstance(outcome, pa.RecordBatch):
-        return pa.Table.from_batches([outcome])
-    if isinstance(outcome, Mapping):
-        return pa.table({name: _as_array(values) for name, values in outcome.items()})
-    if isinstance(outcome, pa.Array | pa.ChunkedArray):
-        return pa.table({column: outcome})
-    kind = type(outcome)
-    if kind.__module__.partition(".")[0] == "pandas":
-        if kind.__name__ == "Series":
-            return pa.table({column: pa.Array.from_pandas(outcome)})
-        return pa.Table.from_pandas(outcome, preserve_index=False)
-    if hasattr(outcome, "__arrow_c_stream__") and hasattr(outcome, "columns"):
-        return pa.table(outcome)
-    values = np.asarray(outcome)
-    if values.ndim == 1:
-        return pa.table({column: _as_array(values)})
-    if values.ndim == 2:
-        return pa.table({f"{column}_{i}": values[:, i].copy() for i in range(values.shape[1])})
-    raise TypeError(
-        f"The function returned a {kind.__name__} of {values.ndim} dimensions; return a frame, an "
-        "Arrow table, a mapping of columns, or an array of one or two dimensions."
-    )
-
-
-def _as_array(values: Any) -> Any:
-    if isinstance(values, pa.Array | pa.ChunkedArray):
-        return values
-    array = np.asarray(values)
-    return pa.array(values if array.dtype == object else array)

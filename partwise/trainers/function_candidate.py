@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from partwise.connector.data_connector import DataConnector
+from partwise.connector.returned_rows import in_row_order
 from partwise.errors import FunctionError
 from partwise.outcomes import Result, Skip
 from partwise.tables.features import label_numbers
@@ -89,6 +90,7 @@ class PreparedFunction:
         # Without the label, which a model is not to see.
         asked = self.table.filter(pa.array(test)).drop_columns([self._candidate.label])
         predicted = self._candidate.predict(DataConnector(asked), model, context)
+        predicted = in_row_order(predicted, asked, is_joined=True)
         return Fit(model=model, predictions=predicted)
 
 

@@ -165,6 +165,16 @@ def test_a_function_trains_on_some_rows_and_predicts_others():
     assert kept.metrics["holdout_rmse"] == pytest.approx(mean.metrics["holdout_rmse"])
 
 
+def predict_sorted(data, model, context):
+    rows = data.to_pandas().sort_values("x")
+    return 3 * rows["x"].fillna(0) + (rows["shape"] == "b")
+
+
+def test_predictions_are_scored_beside_the_rows_that_their_index_names():
+    result, _ = train(Best([fit_mean], label="y", predict=predict_sorted))
+    assert result.metrics["candidate_fit_mean_rmse"] == pytest.approx(0, abs=1e-12)
+
+
 def test_parameters_of_a_partition_are_for_all_or_for_one_candidate():
     boosted = LightGBMTrainer(rounds=3, features=FEATURES)
     trainer = Best([boosted, boosted, Linear(features=FEATURES)], label="y")

@@ -1,0 +1,206 @@
+"""What a function returns for the rows of a partition: as a table, in the order of these rows.
+
+What pandas returns has an index, which Arrow has not. So where one becomes the other, the index
+says which row is which.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import ColumnError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def in_row_order(outcome: Any, rows: pa.Table, *, is_joined: bool) -> Any:
+    """Put what a function returned into the order of the rows, where it has an index of pandas.
+
+    An index that is named for columns of the rows, as after `set_index("date")`, stands for their
+    values; any other for the places of the rows, as `to_pandas()` counts them. One that counts in
+    steps of 1 from another start, or anew from 0, is in order.
+
+    Args:
+        outcome: A pandas frame or Series; a mapping, of which each Series is put in order; all else
+            is returned as it is.
+        rows: Those that the function was given.
+        is_joined: Whether columns of the rows are to stand beside it.
+
+    Returns:
+        The same, in the order of the rows. As it is, where it has another number of rows, or where
+        nothing stands beside it and its index says nothing of the rows.
+
+    Raises:
+        ColumnError: It cannot be said which row is which, and something is to stand beside it:
+            columns of the rows, or another Series that has another index.
+    """
+    if _is_pandas(outcome):
+        owns = _indexes_of(rows, outcome.index)
+        return _in_order(outcome, owns, is_joined, "the frame or Series that")
+    if not isinstance(outcome, Mapping):
+        return outcome
+    series = {name: value for name, value in outcome.items() if _is_pandas(value)}
+    if not series:
+        return outcome
+    first: pd.Index = next(iter(series.values())).index
+    differ = any(not value.index.equals(first) for value in series.values())
+    # Those of groups of rows, for example, have no order but that of the first.
+    are_others = differ and all(_order(first, own) is None for own in _indexes_of(rows, first))
+    ordered = {}
+    for name, value in series.items():
+        owns = [first] if are_others else _indexes_of(rows, value.index)
+        ordered[name] = _in_order(value, owns, is_joined or differ, f"{name!r}, which")
+    return {name: ordered.get(name, value) for name, value in outcome.items()}
+
+
+def returned_table(outcome: Any, column: str) -> pa.Table:
+    """Return what a function returned as a table.
+
+    Args:
+        outcome: A frame or table; a mapping of columns, in which a single value stands for all rows
+            (of single values only, there is one row); a 1-D array (named `column`) or 2-D one
+            (`column`_0, `column`_1...).
+        column: Name for an array's column.
+
+    Raises:
+        TypeError: It is none of these.
+        ColumnError: A mapping has columns of several lengths, or what is no column.
+    """
+    if isinstance(outcome, pa.Table):
+        return outcome
+    if isinstance(outcome, pa.RecordBatch):
+        return pa.Table.from_batches([outcome])
+    if isinstance(outcome, Mapping):
+        return _table_of_columns(outcome)
+    if isinstance(outcome, pa.Array | pa.ChunkedArray):
+        return pa.table({column: outcome})
+    if _is_pandas(outcome):
+        if outcome.ndim == 1:
+            return pa.table({column: pa.Array.from_pandas(outcome)})
+        return pa.Table.from_pandas(outcome, preserve_index=False)
+    if hasattr(outcome, "__arrow_c_stream__") and hasattr(outcome, "columns"):
+        return pa.table(outcome)
+    values = np.asarray(outcome)
+    if values.ndim == 1:
+        return pa.table({column: _as_array(values)})
+    if values.ndim == 2:
+        return pa.table({f"{column}_{i}": values[:, i].copy() for i in range(values.shape[1])})
+    raise TypeError(
+        f"The function returned a {type(outcome).__name__} of {values.ndim} dimensions; return a "
+        "frame, an Arrow table, a mapping of columns, or an array of one or two dimensions."
+    )
+
+
+def _table_of_columns(columns: Mapping[Any, Any]) -> pa.Table:
+    arrays: dict[str, Any] = {}
+    single = set()
+    for key, values in columns.items():
+        name = str(key)
+        dimensions = 1 if isinstance(values, pa.Array | pa.ChunkedArray) else np.ndim(values)
+        if dimensions > 1:
+            raise ColumnError(
+                f"The function returned {name!r} of {dimensions} dimensions: return a mapping of "
+                "columns, of one dimension each."
+            )
+        try:
+            arrays[name] = _as_array(values) if dimensions else _as_single(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            raise ColumnError(
+                f"The function returned {name!r}, a {type(values).__name__}, which is no column: "
+                "return a value of one kind for each row, or one for all of them."
+            ) from error
+        if not dimensions:
+            single.add(name)
+    lengths = {name: len(array) for name, array in arrays.items() if name not in single}
+    if len(set(lengths.values())) > 1:
+        found = ", ".join(f"{name!r} has {length}" for name, length in lengths.items())
+        raise ColumnError(
+            f"The function returned columns of several lengths: {found} values; return as many of "
+            "each, or one value for all rows."
+        )
+    for name in single if lengths else ():
+        arrays[name] = pa.repeat(arrays[name][0], next(iter(lengths.values())))
+    return pa.table(arrays)
+
+
+def _as_array(values: Any) -> Any:
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    array = np.asarray(values)
+    return pa.array(values if array.dtype == object else array)
+
+
+def _as_single(value: Any) -> pa.Array:
+    plain = np.asarray(value)[()] if hasattr(value, "__array__") else value
+    return pa.array([plain], from_pandas=True)
+
+
+def _is_pandas(value: Any) -> bool:
+    """Tell a frame or a Series from all else."""
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series)
+
+
+def _in_order(value: Any, owns: "list[pd.Index]", is_joined: bool, what: str) -> Any:
+    """Return a frame or Series in the order of the first index that has the values of its own."""
+    if len(value) != len(owns[-1]):
+        return value
+    for own in owns:
+        order = _order(value.index, own)
+        if order is not None:
+            return value if isinstance(order, slice) else value.iloc[order]
+    if not is_joined or _counts(value.index):
+        return value
+    raise ColumnError(
+        f"The function returned {what} has an index of {_some(value.index)}: it is not that of the "
+        "rows, in any order, so that nobody can say which row is which. Return it with the index "
+        "of the rows, or with that of one of their columns, as set_index() makes it; or, where it "
+        "is in the order of the rows already, without an index, as to_numpy() gives it."
+    )
+
+
+def _indexes_of(rows: pa.Table, index: "pd.Index") -> "list[pd.Index]":
+    """Return what an index can mean: the columns it is named for, if any, or the rows' places."""
+    import pandas as pd
+
+    owns: list[pd.Index] = []
+    names = list(index.names)
+    # A table makes its list of names anew each time.
+    if names != [None] and set(names) <= set(rows.column_names):
+        frame = rows.select(names).to_pandas(ignore_metadata=True)
+        owns.append(
+            pd.MultiIndex.from_frame(frame) if len(names) > 1 else pd.Index(frame[names[0]])
+        )
+    return [*owns, pd.RangeIndex(rows.num_rows)]
+
+
+def _order(index: "pd.Index", own: "pd.Index") -> slice | np.ndarray | None:
+    """Return where in an index the values of another stand; None: it has other values."""
+    if len(index) != len(own) or index.nlevels != own.nlevels:
+        return None
+    if index.dtype.kind == "M" and own.dtype == object:
+        # Dates, of which pandas makes times.
+        own = own.astype(index.dtype)
+    if index.equals(own):
+        return slice(None)
+    if not own.is_unique:
+        return None
+    places = own.get_indexer(index)
+    is_there = np.zeros(len(own), bool)
+    is_there[places[places >= 0]] = True
+    return np.argsort(places) if is_there.all() else None
+
+
+def _counts(index: "pd.Index") -> bool:
+    """Tell an index that only counts, from anywhere: of a forecast, or of a frame made anew."""
+    import pandas as pd
+
+    return isinstance(index, pd.RangeIndex) and index.step == 1
+
+
+def _some(index: "pd.Index") -> str:
+    return ", ".join(map(str, index[:3].tolist())) + (", ..." if len(index) > 3 else "")

@@ -1,0 +1,191 @@
+"""What functions return, in the order of the rows that they were given."""
+
+import datetime as dt
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from partwise.connector.data_connector import DataConnector
+from partwise.connector.returned_rows import in_row_order, returned_table
+from partwise.engine.works import produce_rows
+from partwise.errors import ColumnError
+
+X = [3.0, 1.0, 2.0, 5.0, 4.0, 0.0]
+ROWS = pa.table(
+    {
+        "key": ["a"] * 6,
+        "x": X,
+        "day": pa.array([dt.date(2020, 1, int(x) + 1) for x in X]),
+        "text": pa.array([chr(97 + int(x)) for x in X]).dictionary_encode(),
+        "group": [1, 1, 2, 2, 3, 3],
+    }
+)
+SORTED = ROWS.to_pandas().sort_values("x")
+DOUBLED = pd.DataFrame({"y": SORTED.x * 2})
+
+INDEXES = {
+    "places": SORTED.index,
+    "places of floats": SORTED.index.astype(float),
+    "places of Arrow": SORTED.index.astype("int64[pyarrow]"),
+    "a column": pd.Index(SORTED.x),
+    "dates": pd.Index(SORTED.day),
+    "times of dates": pd.DatetimeIndex(SORTED.day, name="day"),
+    "categories": pd.Index(SORTED.text),
+    "two columns": pd.MultiIndex.from_frame(SORTED[["group", "x"]]),
+}
+
+
+@pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
+@pytest.mark.parametrize("form", ["frame", "Series", "mapping"])
+def test_rows_that_were_sorted_stand_beside_their_own(index, form):
+    frame = DOUBLED.set_axis(index)
+    outcome = {"frame": frame, "Series": frame.y, "mapping": {"y": frame.y, "one": 1}}[form]
+    rows = produce_rows(outcome, DataConnector(ROWS), ["key"], ["x"], "y").rows
+    assert rows["y"].to_pylist() == [2 * x for x in rows["x"].to_pylist()]
+    assert rows["x"].to_pylist() == X
+    alone = produce_rows(outcome, DataConnector(ROWS), ["key"], [], "y").rows
+    assert alone["y"] == rows["y"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(order=st.permutations(range(6)), types=st.sampled_from(["numpy", "arrow"]))
+def test_any_order_of_rows_is_put_right(order, types):
+    frame = DataConnector(ROWS).to_pandas(types).iloc[list(order)]
+    outcome = {"a": frame.x * 2, "b": frame.sort_values("x").x * 3, "c": ROWS["x"]}
+    found = pa.table({**in_row_order(outcome, ROWS, is_joined=False)})
+    assert found["a"].to_pylist() == [2 * x for x in X]
+    assert found["b"].to_pylist() == [3 * x for x in X]
+
+
+def test_a_named_index_of_the_source_is_that_of_the_rows():
+    source = pa.Table.from_pandas(ROWS.to_pandas().set_index(["day", "text"]))
+    data = DataConnector(source)
+    frame = data.to_pandas().sort_index()
+    assert list(frame.index.names) == ["day", "text"]
+    rows = produce_rows(frame[["x"]] * 2, data, ["key"], ["day"], "y").rows
+    assert rows["x"].to_pylist() == [2 * x for x in X]
+
+
+FORECASTS = {
+    "made anew": pd.RangeIndex(6),
+    "of a forecast": pd.RangeIndex(3, 9),
+}
+
+
+@pytest.mark.parametrize("index", FORECASTS.values(), ids=FORECASTS)
+def test_an_index_that_only_counts_is_in_order(index):
+    frame = DOUBLED.set_axis(index)
+    assert in_row_order(frame, ROWS, is_joined=True) is frame
+
+
+FOREIGN = {
+    "texts": list("abcdef"),
+    "some places twice": [0, 0, 1, 1, 2, 2],
+    "other places": [1, 2, 3, 4, 6, 5],
+    "other dates": pd.date_range("2021-01-01", periods=6),
+    "a column with equal values, in another order": pd.Index([1, 2, 1, 2, 3, 3], name="group"),
+}
+
+
+@pytest.mark.parametrize("index", FOREIGN.values(), ids=FOREIGN)
+def test_what_cannot_be_aligned_is_refused_where_something_stands_beside_it(index):
+    frame = DOUBLED.set_axis(index)
+    for outcome in (frame, frame.y, {"y": frame.y}):
+        with pytest.raises(ColumnError, match=r"index of .*: it is not that of the rows"):
+            in_row_order(outcome, ROWS, is_joined=True)
+    with pytest.raises(ColumnError, match=r"'y', which has an index of"):
+        in_row_order({"x": SORTED.x, "y": frame.y}, ROWS, is_joined=False)
+    assert in_row_order(frame, ROWS, is_joined=False) is frame
+    values = in_row_order(frame.y.to_numpy(), ROWS, is_joined=True)
+    assert values is not None
+
+
+def test_a_column_with_equal_values_in_their_own_order_is_in_order():
+    frame = ROWS.to_pandas().set_index("group")[["x"]]
+    assert in_row_order(frame, ROWS, is_joined=True) is frame
+
+
+def test_fewer_rows_are_kept_alone_and_refused_beside_others():
+    few = DOUBLED.iloc[:2]
+    assert produce_rows(few, DataConnector(ROWS), ["key"], [], "y").rows.num_rows == 2
+    with pytest.raises(ColumnError, match=r"2 rows for 6"):
+        produce_rows(few, DataConnector(ROWS), ["key"], ["x"], "y")
+
+
+def test_series_of_groups_are_put_in_the_order_of_the_first():
+    by_group = ROWS.to_pandas().groupby("group").x
+    outcome = {"most": by_group.max().sort_values(ascending=False), "rows": by_group.sum()}
+    found = produce_rows(outcome, DataConnector(ROWS), ["key"], None, "value").rows
+    assert found.drop_columns(["key"]).to_pydict() == {"most": [5, 4, 3], "rows": [7, 4, 4]}
+    outcome["rows"] = outcome["rows"].set_axis([7, 8, 9])
+    with pytest.raises(ColumnError, match=r"'rows', which has an index of 7, 8, 9"):
+        produce_rows(outcome, DataConnector(ROWS), ["key"], None, "value")
+
+
+def test_rows_that_a_map_function_sorts_stay_sorted():
+    found = produce_rows(SORTED[["x"]], DataConnector(ROWS), ["key"], None, "value").rows
+    assert found["x"].to_pylist() == sorted(X)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [np.array(X), pa.array(X), pl.DataFrame({"x": X}), ROWS, {"x": X}, [1.0], {}],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_has_no_index_stays_as_it_is(outcome):
+    assert in_row_order(outcome, ROWS, is_joined=True) is outcome
+
+
+def test_single_values_are_one_row_or_stand_for_all_rows():
+    single = {
+        "a": 1.5,
+        "b": "x\0",
+        "c": None,
+        "d": np.float32(2),
+        "e": pa.scalar(1),
+        "f": pd.NA,
+        "g": np.array(3),
+        "h": dt.date(2020, 1, 1),
+        "i": b"\0",
+        7: True,
+    }
+    expected = {
+        "a": 1.5,
+        "b": "x\0",
+        "c": None,
+        "d": 2.0,
+        "e": 1,
+        "f": None,
+        "g": 3,
+        "h": dt.date(2020, 1, 1),
+        "i": b"\0",
+        "7": True,
+    }
+    assert returned_table(single, "value").to_pylist() == [expected]
+    assert returned_table({**single, "many": [1, 2]}, "value").to_pylist() == [
+        {**expected, "many": many} for many in (1, 2)
+    ]
+    assert returned_table({"a": "v1", "many": []}, "value").num_rows == 0
+    with pytest.raises(ColumnError, match=r"1 rows for 6"):
+        produce_rows({"a": 1.0}, DataConnector(ROWS), ["key"], ["x"], "y")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        ({"a": [1, 2], "b": [1, 2, 3]}, r"several lengths: 'a' has 2, 'b' has 3 values"),
+        ({"a": np.zeros((2, 2))}, r"'a' of 2 dimensions"),
+        ({"a": ROWS.to_pandas()}, r"'a' of 2 dimensions"),
+        ({"a": (i for i in "ab")}, r"'a', a generator, which is no column"),
+        ({"a": object()}, r"'a', a object, which is no column"),
+        ({"a": np.array([1, "x"], object)}, r"'a', a ndarray, which is no column"),
+    ],
+)
+def test_what_is_no_column_is_refused_in_a_sentence(outcome, reason):
+    with pytest.raises(ColumnError, match=reason):
+        returned_table(outcome, "value")
