@@ -17,7 +17,7 @@ from partwise.flows.running.prepare import Request, check_serdes, serdes_of, tra
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 from partwise.models.serdes import ModelSerde, refuse_program, resolve_serde
 from partwise.runs.documents import RANK
-from partwise.runs.exports import check_has_models, has_one_model
+from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models
 from partwise.runs.run import Run
 from partwise.runs.trials import TRIAL
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
@@ -204,7 +204,7 @@ def prepare_validation(
         )
     for name in serdes_of(models):
         refuse_program(name, model_format)
-    check_serdes(models_by_shard(training.ledger), chosen_serde)
+    check_serdes(models_by_shard(ledger_of_models(training)), chosen_serde)
     work = ValidateWork(
         proof=proof, serde=chosen_serde, export_run_id=exports.run_id, model_format=model_format
     )
