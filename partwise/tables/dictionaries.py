@@ -84,6 +84,16 @@ def decoded(array: pa.Array) -> pa.Array:
     return array
 
 
+def leaves(array: pa.Array) -> list[pa.Array]:
+    """The arrays of values of lists, maps and structs, however deep; else the array itself."""
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return [leaf for part in array.flatten() for leaf in leaves(part)]
+    if pa.types.is_map(kind):
+        array = array.cast(pa.list_(pa.struct([kind.key_field, kind.item_field])))
+    return leaves(array.flatten()) if pa.types.is_nested(kind) else [array]
+
+
 def readable_type(data_type: pa.DataType) -> pa.DataType:
     """The type as a source delivers it: dictionaries of plain values, and else plain ones.
 

@@ -5,7 +5,7 @@ flat in rows, files and the size of row groups, where the dataset's scanner read
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from partwise.sources.files.csv_files import (
 from partwise.sources.files.csv_numbers import with_numbers
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.excel_files import read_workbook, workbook_batches
+from partwise.sources.files.parquet_int96 import UNIT, int96_columns, with_exact_times
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, ReadingOptions
 from partwise.tables.column_names import check_unique_names
 
@@ -200,16 +201,7 @@ def read_batches(
     """
     match file.format:
         case "parquet":
-            with _open_parquet(file) as parquet:
-                yield from _whole(
-                    parquet,
-                    parquet.iter_batches(
-                        batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes)),
-                        row_groups=None if pieces is None else list(pieces),
-                        columns=list(names),
-                    ),
-                    pieces,
-                )
+            yield from _parquet_batches(file, names, schema, pieces, row_bytes)
         case "orc":
             orc = _open_orc(file)
             # A stripe of no columns says that it has no rows.
@@ -234,6 +226,26 @@ def read_batches(
                     yield batch.select(names)
 
 
+def _parquet_batches(
+    file: FoundFile, names: Sequence[str], schema: pa.Schema, pieces: range | None, row_bytes: int
+) -> Iterator[pa.RecordBatch]:
+    def batches(parquet: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        read: Iterator[pa.RecordBatch] = parquet.iter_batches(
+            batch_size=max(1, min(_BATCH_ROWS, _BATCH_BYTES // row_bytes)),
+            row_groups=None if pieces is None else list(pieces),
+            columns=list(columns),
+        )
+        return read
+
+    with ExitStack() as opened:
+        parquet = opened.enter_context(_open_parquet(file))
+        read = batches(parquet, names)
+        if old_times := int96_columns(parquet.metadata, names):
+            finer = opened.enter_context(_open_parquet(file, int96_unit="ns"))
+            read = with_exact_times(read, batches(finer, old_times), schema)
+        yield from _whole(parquet, read, pieces)
+
+
 def _whole(
     parquet: pq.ParquetFile, batches: Iterator[pa.RecordBatch], pieces: range | None
 ) -> Iterator[pa.RecordBatch]:
@@ -256,7 +268,9 @@ def _whole(
         )
 
 
-def _open_parquet(file: FoundFile, *, pre_buffer: bool = False) -> pq.ParquetFile:
+def _open_parquet(
+    file: FoundFile, *, pre_buffer: bool = False, int96_unit: str = UNIT
+) -> pq.ParquetFile:
     return pq.ParquetFile(
         file.path if file.access is None else file.open(),
         # A mapped file that is cut short while it is read kills the process (SIGBUS).
@@ -264,6 +278,7 @@ def _open_parquet(file: FoundFile, *, pre_buffer: bool = False) -> pq.ParquetFil
         pre_buffer=pre_buffer,
         buffer_size=_BUFFER_BYTES,
         page_checksum_verification=True,
+        coerce_int96_timestamp_unit=int96_unit,
     )
 
 

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.formats import FileHead, naming
+from partwise.sources.files.parquet_int96 import UNIT
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions, filter_columns, filter_expression
 
@@ -103,7 +104,8 @@ def _passing(file: FoundFile, expression: pc.Expression) -> list[int]:
     # It imports pandas.
     import pyarrow.dataset as pads
 
-    fragment = pads.ParquetFileFormat().make_fragment(
+    options = pads.ParquetReadOptions(coerce_int96_timestamp_unit=UNIT)
+    fragment = pads.ParquetFileFormat(read_options=options).make_fragment(
         file.bare_path(), filesystem=file.arrow_filesystem()
     )
     return [group.id for group in fragment.subset(expression).row_groups]
