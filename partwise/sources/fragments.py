@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from partwise.tables.dictionaries import readable_type
+from partwise.tables.dictionaries import check_no_opaque, readable_type
 from partwise.tables.filters import Conditions, filter_batch, filter_columns
 from partwise.tables.schemas import cast_batch
 
@@ -163,6 +163,7 @@ class Selection:
         """
         read_names = dict.fromkeys([*names, *filter_columns(conditions)])
         fields = [schema.field(name) for name in read_names]
+        check_no_opaque(fields)
         read = pa.schema([field.with_type(readable_type(field.type)) for field in fields])
         chosen = pa.schema([read.field(name) for name in names], metadata=schema.metadata)
         return cls(schema=chosen, read_schema=read, conditions=conditions)

@@ -94,6 +94,27 @@ def leaves(array: pa.Array) -> list[pa.Array]:
     return leaves(array.flatten()) if pa.types.is_nested(kind) else [array]
 
 
+def check_no_opaque(fields: Sequence[pa.Field]) -> None:
+    """Refuse columns of Arrow's type for what only another system can read, however deep.
+
+    Raises:
+        ColumnError: With the column and its type in the message.
+    """
+    for field in fields:
+        kinds = [field.type]
+        for kind in kinds:
+            if isinstance(kind, pa.OpaqueType):
+                raise ColumnError(
+                    f"Column {field.name!r} is of type {kind.type_name} of {kind.vendor_name}, and "
+                    "Arrow has only the bytes in which that stores it: cast it to a type of "
+                    "Arrow's there, or leave it out of columns."
+                )
+            if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+                kinds.append(kind.value_type)
+            elif pa.types.is_nested(kind):
+                kinds += [kind.field(place).type for place in range(kind.num_fields)]
+
+
 def readable_type(data_type: pa.DataType) -> pa.DataType:
     """The type as a source delivers it: dictionaries of plain values, and else plain ones.
 

@@ -6,6 +6,7 @@ their identity is never that of an earlier reading.
 
 import contextlib
 import queue
+import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +14,26 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.errors import PartwiseError, SourceError
+from partwise.errors import ColumnError, PartwiseError, SourceError
 from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows
+from partwise.sources.frames.tables import check_polars_types
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.filters import Conditions, filter_expression
 
 _BATCH_ROWS = 131_072
 _PIECES_AHEAD = 2
 _LAZY_FRAME = "polars LazyFrame"
+_FROM_DUCKDB = {
+    "HUGEINT": "DECIMAL(38, 0)",
+    "UHUGEINT": "DECIMAL(38, 0)",
+    "BIGNUM": "VARCHAR",
+    "VARINT": "VARCHAR",
+    "BIT": "VARCHAR",
+    "TIME WITH TIME ZONE": "VARCHAR",
+}
+"""What DuckDB is to cast columns to of which it gives Arrow other values than they have: integers
+of 128 bits with a digit too many (and the largest as -1), times of the day without their zone, and
+bits and big numbers as they are stored. An integer of 39 digits is refused by the cast."""
 
 
 class StreamRows(OpaqueRows):
@@ -114,8 +127,7 @@ def _duckdb_rows(relation: Any) -> StreamRows:
     what = "DuckDB relation"
 
     def chosen(names: Sequence[str]) -> Any:
-        quoted = ", ".join('"{}"'.format(name.replace('"', '""')) for name in names)
-        return relation.project(quoted)
+        return relation.project(", ".join(map(_quoted, names)))
 
     def parts(names: Sequence[str], _: Conditions | None) -> list[Any]:
         # Of no columns a query has no rows.
@@ -129,8 +141,24 @@ def _duckdb_rows(relation: Any) -> StreamRows:
         return [stream]
 
     check_unique_names(relation.columns)
+    relation = relation.project(", ".join(map(_duckdb_column, relation.columns, relation.types)))
     empty = _reading(what, lambda: relation.limit(0).to_arrow_table())
     return StreamRows(empty.schema, parts)
+
+
+def _quoted(name: str) -> str:
+    return '"{}"'.format(name.replace('"', '""'))
+
+
+def _duckdb_column(name: str, kind: Any) -> str:
+    """Return the expression of a column, in a type of which DuckDB gives Arrow the values."""
+    word = _FROM_DUCKDB.get(str(kind))
+    if word is None and re.search(rf"\b({'|'.join(_FROM_DUCKDB)})\b", str(kind)):
+        raise ColumnError(
+            f"Column {name!r} of the DuckDB relation is of type {kind}, of which Arrow gets other "
+            f"values than it has: cast it, such as CAST({_quoted(name)} AS VARCHAR)."
+        )
+    return _quoted(name) if word is None else f"CAST({_quoted(name)} AS {word}) AS {_quoted(name)}"
 
 
 def _polars_rows(frame: Any) -> StreamRows:
@@ -146,6 +174,7 @@ def _polars_rows(frame: Any) -> StreamRows:
         return [stream]
 
     kinds = _reading(_LAZY_FRAME, frame.collect_schema)
+    check_polars_types(kinds)
     schema = pa.table(polars.DataFrame(schema=kinds)).schema
     return StreamRows(schema, parts)
 

@@ -1,6 +1,7 @@
 """Data in memory as rows: pyarrow tables, pandas and polars frames, and what turns into them."""
 
 import hashlib
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -19,6 +20,12 @@ ACCEPTED = (
     "Files(...), a Query(...), dataset://NAME, a pyarrow table, dataset or stream, a pandas, "
     "polars or Dask frame, a DuckDB relation, anything with __arrow_c_stream__, or a list of these"
 )
+_NOT_FROM_POLARS = {
+    "Object": ".map_elements(str, return_dtype=pl.String)",
+    "Int128": ".cast(pl.String)",
+    "UInt128": ".cast(pl.String)",
+}
+"""Types of polars, and what makes text of a column of them."""
 
 
 class TableRows(OpaqueRows):
@@ -104,6 +111,9 @@ def table_of(data: Any) -> pa.Table:
     if isinstance(data, pa.RecordBatchReader):
         return data.read_all()
     if hasattr(data, "__arrow_c_stream__"):
+        polars = sys.modules.get("polars")
+        if polars is not None and isinstance(data, polars.DataFrame):
+            check_polars_types(data.schema)
         try:
             return pa.table(data)
         except (pa.ArrowException, TypeError, ValueError) as exc:
@@ -111,6 +121,26 @@ def table_of(data: Any) -> pa.Table:
                 f"The {type(data).__name__} cannot be read through Arrow: {exc}."
             ) from exc
     raise no_source(data)
+
+
+def check_polars_types(kinds: Any) -> None:
+    """Refuse columns of which polars gives Arrow something else than their values.
+
+    Of Python objects it gives the addresses, and of integers of 128 bits a type that Arrow lacks.
+
+    Args:
+        kinds: The schema of a polars frame.
+
+    Raises:
+        ColumnError: With the column and its type in the message.
+    """
+    for name, kind in kinds.items():
+        if unfit := next((w for w in _NOT_FROM_POLARS if re.search(rf"\b{w}\b", str(kind))), None):
+            raise ColumnError(
+                f"Column {name!r} of the polars frame is of type {kind}, and Arrow has no form "
+                f"for {unfit}: cast it, such as frame.with_columns(pl.col({name!r})"
+                f"{_NOT_FROM_POLARS[unfit]})."
+            )
 
 
 def no_source(data: Any) -> SourceError:

@@ -108,9 +108,14 @@ def key_columns(schema: pa.Schema, partition_by: Sequence[str]) -> tuple[KeyColu
                 f"partition_by names column {name!r}, which the source does not have: "
                 f"{columns_there(schema.names, name, begin='its columns are')}"
             )
-        columns.append(
-            KeyColumn(name=name, key_class=key_class_of(name, schema.field(name).type)),
-        )
+        field = schema.field(name)
+        if extension := (field.metadata or {}).get(b"ARROW:extension:name"):
+            # Of a type that is not registered here, Arrow shows only how it is stored.
+            raise ColumnError(
+                f"Column {name!r} of the extension type {extension.decode(errors='replace')!r} "
+                "cannot be a partition key: cast it to a string, a number or a date first."
+            )
+        columns.append(KeyColumn(name=name, key_class=key_class_of(name, field.type)))
     return tuple(columns)
 
 
