@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.tables.dictionaries import readable_type
+from partwise.tables.dictionaries import decoded, readable_type
 from partwise.tables.schemas import cast_batch
 
 
@@ -20,13 +20,36 @@ def with_categories_once(table: pa.Table) -> pa.Table:
     if schema != table.schema:
         batches = [cast_batch(batch, schema, {}, "the table") for batch in table.to_batches()]
         table = pa.Table.from_batches(batches, schema=schema)
-    table = table.unify_dictionaries()
+    table = without_null_categories(table).unify_dictionaries()
     for index, field in enumerate(table.schema):
         if pa.types.is_dictionary(field.type) and not _is_plain(table.column(index)):
-            values = table.column(index).cast(field.type.value_type)
-            encoded = values.dictionary_encode().unify_dictionaries()
-            table = table.set_column(index, field.with_type(encoded.type), encoded)
+            table = _encoded_again(table, index)
     return table
+
+
+def without_null_categories(table: pa.Table) -> pa.Table:
+    """Make a null among the values of a dictionary a null of its column.
+
+    Neither Arrow, which joins dictionaries, nor pandas takes one.
+    """
+    for index, column in enumerate(table.columns):
+        is_coded = pa.types.is_dictionary(column.type)
+        if is_coded and any(chunk.dictionary.null_count for chunk in column.chunks):
+            table = _encoded_again(table, index)
+    return table
+
+
+def _encoded_again(table: pa.Table, index: int) -> pa.Table:
+    field, column = table.schema.field(index), table.column(index)
+    chunks = [decoded(chunk) for chunk in column.chunks]
+    values = pa.chunked_array(chunks, field.type.value_type)
+    encoded = values.dictionary_encode().unify_dictionaries()
+    kind = pa.dictionary(encoded.type.index_type, encoded.type.value_type, field.type.ordered)
+    coded = [
+        pa.DictionaryArray.from_arrays(chunk.indices, chunk.dictionary, ordered=kind.ordered)
+        for chunk in encoded.chunks
+    ]
+    return table.set_column(index, field.with_type(kind), pa.chunked_array(coded, kind))
 
 
 def _is_plain(column: pa.ChunkedArray) -> bool:

@@ -30,6 +30,12 @@ def polars_frame(table: pa.Table) -> "pl.DataFrame":
                 f"Column {field.name!r} of type {field.type} has no form in polars: leave it "
                 "out, or cast it."
             )
+    for index, column in enumerate(table.columns):
+        if "fixed_size_list" in str(column.type) and any(chunk.offset for chunk in column.chunks):
+            # Of rows that begin within an array it takes the wrong marks of null (2.1).
+            chunks = [chunk.take(pa.array(range(len(chunk)))) for chunk in column.chunks]
+            whole = pa.chunked_array(chunks, column.type)
+            table = table.set_column(index, table.schema.field(index), whole)
     frame = pl.from_arrow(table)
     if not isinstance(frame, pl.DataFrame):
         raise TypeError(f"polars made {type(frame).__name__} of a table.")

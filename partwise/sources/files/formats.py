@@ -22,6 +22,7 @@ from partwise.sources.files.csv_files import (
 from partwise.sources.files.csv_numbers import with_numbers
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.excel_files import read_workbook, workbook_batches
+from partwise.sources.files.json_types import json_schema, times_as_text
 from partwise.sources.files.parquet_int96 import UNIT, int96_columns, with_exact_times
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, ReadingOptions
 from partwise.tables.column_names import check_unique_names
@@ -110,6 +111,7 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
             case "json":
                 with _open_json(file) as lines:
                     schema, pieces = lines.schema, 0
+                schema = json_schema(schema, lambda kinds: _first_lines(file, kinds))
             case "ipc":
                 with _opened_ipc(file, None) as (schema, pieces, _batches):
                     pass
@@ -154,7 +156,10 @@ def reading_schema(file: FoundFile, own: pa.Schema, common: pa.Schema) -> pa.Sch
     for field in own:
         at = common.get_field_index(field.name)
         wanted = field.type if at < 0 else common.field(at).type
-        fields.append(field.with_type(_json_type(field.type, wanted)))
+        kind = _json_type(field.type, wanted)
+        if file.format == "json" and not pa.types.is_date(wanted):
+            kind = times_as_text(kind)
+        fields.append(field.with_type(kind))
     return pa.schema(fields)
 
 
@@ -405,6 +410,11 @@ def _only(schema: pa.Schema, names: Sequence[str]) -> pa.ipc.IpcReadOptions:
     # A batch of no columns says that it has no rows; and no list of fields means all of them.
     fields = [schema.get_field_index(name) for name in names] or [0]
     return pa.ipc.IpcReadOptions(included_fields=fields)
+
+
+def _first_lines(file: FoundFile, schema: pa.Schema) -> pa.RecordBatch:
+    with _open_json(file, schema) as lines:
+        return next(iter(lines))
 
 
 def _open_json(file: FoundFile, schema: pa.Schema | None = None, names: Sequence[str] = ()) -> Any:
