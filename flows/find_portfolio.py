@@ -9,6 +9,7 @@ from partwise.evaluation import Evaluation, HoldoutFraction
 from partwise.evaluation.scores import Direction
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_data
+from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.execution import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
@@ -152,6 +153,7 @@ def find_portfolio(
             seed=seed,
             params=params,
             null_keys=null_keys,
+            earlier_keys=earlier_keys(run_id, store),
         ),
         {
             "trainer": trainer,

@@ -4,6 +4,7 @@ from partwise.engine.options import ExecutionOptions
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_data
+from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execution import execute
 from partwise.flows.running.parameters import (
@@ -115,6 +116,7 @@ def train_models(
             seed=seed,
             params=params,
             null_keys=null_keys,
+            earlier_keys=earlier_keys(run_id, store),
             inputs=inputs or (),
             environment=environment,
             packages=resolve_packages(environment, run_id, store, on_existing_artifacts),

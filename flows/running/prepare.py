@@ -34,6 +34,7 @@ from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.write import NullKeys
 from partwise.sources.derived import in_blocks
 from partwise.sources.descriptions import Source
+from partwise.sources.opening import keyed_by
 from partwise.tables.column_names import columns_there
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
 from partwise.tables.parquet_types import check_writable
@@ -54,6 +55,8 @@ class Request:
     params: Any = None
     """Parameters of single partitions, as the flows take them."""
     null_keys: NullKeys = "error"
+    earlier_keys: Sequence[KeyColumn] = ()
+    """Those of the run of this ID, where there is one: files without types are read with them."""
     inputs: Sequence[str | Path] = ()
     """Files that the function reads besides the rows: they count as its code does."""
     environment: Environment = DEFAULT_ENVIRONMENT
@@ -145,7 +148,7 @@ def prepare_training(
     """
     chosen_serde = resolve_serde(serde)
     request = replace(request, params=given_params(request.params))
-    names, keys = keys_of(source, partition_by)
+    source, names, keys = keys_of(source, partition_by, request.earlier_keys)
     has_packages = request.packages is not None
     function = checked_trainer(trainer, source.schema, names, has_packages=has_packages)
     work = TrainWork(function=function, serde=chosen_serde)
@@ -230,7 +233,7 @@ def prepare_mapping(
             read.
     """
     request = replace(request, params=given_params(request.params))
-    names, keys = keys_of(source, partition_by)
+    source, names, keys = keys_of(source, partition_by, request.earlier_keys)
     check_output(output, [source.schema.field(name) for name in names])
     resolved = resolve_trainer(function)
     check_takes(resolved, "data", "context")
@@ -296,7 +299,8 @@ def prepare_inference(
     one = has_one_model(training)
     if one and not given:
         source = in_blocks(source)
-    names, keys = keys_of(source, given or source.schema.names[-1:] if one else given)
+    by = given or source.schema.names[-1:] if one else given
+    source, names, keys = keys_of(source, by, () if one else training.key_columns)
     check_output(output, [source.schema.field(name) for name in names])
     models = model = None
     # A format that runs code when it is read is named by the call: by `serde`, or so.
@@ -405,15 +409,22 @@ def serdes_of(models: Mapping[int, pa.Table]) -> list[str]:
 
 
 def keys_of(
-    source: Source, partition_by: str | Sequence[str]
-) -> tuple[list[str], tuple[KeyColumn, ...]]:
-    """Return the names of the key columns, and what they are in a source.
+    source: Source, partition_by: str | Sequence[str], earlier: Sequence[KeyColumn] = ()
+) -> tuple[Source, list[str], tuple[KeyColumn, ...]]:
+    """Return the rows by their keys, the names of the key columns, and what they are.
+
+    Args:
+        source: The rows.
+        partition_by: The key columns.
+        earlier: Those of a run whose keys they are to meet: files that say no types are read with
+            their classes.
 
     Raises:
         ColumnError: One is missing.
     """
     names = _names(partition_by)
-    return names, key_columns(source.schema, names)
+    source = keyed_by(source, names, earlier)
+    return source, names, key_columns(source.schema, names)
 
 
 def _names(partition_by: str | Sequence[str]) -> list[str]:

@@ -92,7 +92,7 @@ def prepare_portfolio(
         InputError: A setting cannot be used.
     """
     request = replace(request, params=given_params(request.params))
-    names, keys = keys_of(source, partition_by)
+    source, names, keys = keys_of(source, partition_by, request.earlier_keys)
     check_libraries(tuned, has_packages=request.packages is not None)
     tuned.check(source.schema, key_columns=tuple(names))
     work = MapWork(function=ScoredSettings(tuned=tuned), key_columns=tuple(names))

@@ -153,11 +153,14 @@ def _check_rows(
     """Refuse columns that the rows lack, and settings that do not go with them."""
     names: list[str] = []
     if arguments.get("partition_by"):
-        names, keys = keys_of(source, arguments["partition_by"])
+        training = None
         if flow == "run_inference" and store is not None:
             training = Run.open(arguments["training_run_id"], store)
-            if not has_one_model(training):
-                check_trained_keys(training, names, keys)
+            training = None if has_one_model(training) else training
+        trained = () if training is None else training.key_columns
+        source, names, keys = keys_of(source, arguments["partition_by"], trained)
+        if training is not None:
+            check_trained_keys(training, names, keys)
     if flow != "model_pipeline":
         # There these are columns of the rows of another stage.
         check_kept(arguments.get("keep_columns") or (), source.schema)

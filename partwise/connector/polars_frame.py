@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
@@ -33,7 +34,7 @@ def polars_frame(table: pa.Table) -> "pl.DataFrame":
     for index, column in enumerate(table.columns):
         if "fixed_size_list" in str(column.type) and any(chunk.offset for chunk in column.chunks):
             # Of rows that begin within an array it takes the wrong marks of null (2.1).
-            chunks = [chunk.take(pa.array(range(len(chunk)))) for chunk in column.chunks]
+            chunks = [chunk.take(pa.array(np.arange(len(chunk)))) for chunk in column.chunks]
             whole = pa.chunked_array(chunks, column.type)
             table = table.set_column(index, table.schema.field(index), whole)
     frame = pl.from_arrow(table)

@@ -14,6 +14,7 @@ import pyarrow as pa
 from partwise.errors import ColumnError, SourceError
 from partwise.sources.descriptions import Source, SourceDescription
 from partwise.sources.files.file_set import Files
+from partwise.sources.files.rows import FileRows
 from partwise.sources.fragments import Fragment, Rows, Selection, is_known
 from partwise.sources.frames.streams import stream_rows
 from partwise.sources.frames.tables import ACCEPTED, TableRows, concatenated, table_of
@@ -23,6 +24,7 @@ from partwise.sources.sql.query import Query, QueryRows
 from partwise.sources.table_formats.rows import open_files
 from partwise.tables.column_names import check_unique_names, columns_there
 from partwise.tables.filters import Filter, filter_columns, normalize_filter
+from partwise.tables.keys.key_classes import KeyColumn
 
 
 @runtime_checkable
@@ -78,6 +80,13 @@ class _SelectedSource:
 
     def narrowed(self, columns: Sequence[str]) -> Source:
         return _SelectedSource(self._rows, self._columns, self.selection.conditions, columns)
+
+    def keyed_by(self, classes: Mapping[str, str]) -> Source:
+        if not isinstance(self._rows, FileRows | SeveralRows):
+            return self
+        rows = self._rows.keyed_by(classes)
+        conditions = self.selection.conditions
+        return _SelectedSource(rows, self._columns, conditions, self.selection.schema.names)
 
     def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
         read = self.selection.read_schema.names
@@ -199,6 +208,20 @@ def data_of_recipe(recipe: Mapping[str, Any]) -> Any:
     if options.keys() == {"paths"}:
         return options["paths"]
     return Files.from_recipe(options)
+
+
+def keyed_by(source: Source, names: Sequence[str], trained: Sequence[KeyColumn] = ()) -> Source:
+    """Return rows with key columns as text whose numbers are written as codes, such as 01.
+
+    Args:
+        source: The rows.
+        names: The key columns.
+        trained: Those of an earlier run, whose classes files without types are read with.
+    """
+    if not isinstance(source, _SelectedSource):
+        return source
+    classes = {column.name: str(column.key_class) for column in trained}
+    return source.keyed_by({name: classes.get(name, "") for name in names})
 
 
 def _without_list(data: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from partwise.sources.files.rows import FileRows
 from partwise.sources.fragments import Fragment, Place, Rows, is_known, unknown_identity
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions, filter_columns
@@ -27,6 +28,18 @@ class SeveralRows:
         self._parts = list(parts)
         named = [(part.schema, f"item {index} of the list") for index, part in enumerate(parts)]
         self.schema = common_schema(named)
+
+    def keyed_by(self, classes: Mapping[str, str]) -> "SeveralRows":
+        """The rows with key columns as text whose numbers are written as codes, such as 01.
+
+        Where those of one file are, they are text in all files.
+        """
+        first = [p.keyed_by(classes) if isinstance(p, FileRows) else p for p in self._parts]
+        found = {n: p.schema.field(n).type for p in first for n in classes if n in p.schema.names}
+        texts = {name: "string" for name, kind in found.items() if pa.types.is_string(kind)}
+        classes = {**texts, **{name: known for name, known in classes.items() if known}}
+        again = [p.keyed_by(classes) if isinstance(p, FileRows) else p for p in first]
+        return SeveralRows(again)
 
     @property
     def rows(self) -> int | None:

@@ -15,10 +15,12 @@ from partwise.sources.files.csv_lines import with_line
 from partwise.sources.files.csv_numbers import schema_of_numbers
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.reading_options import UTF_8, CsvOptions, codec_name
+from partwise.sources.files.written_numbers import code_in, quoted_numbers
 from partwise.tables.column_types import is_ordered_number
 
 _BLOCK_BYTES = 8 * 2**20
 _START_BYTES = 2**20
+_QUOTED_BYTES = 2**16
 _MARKS = (
     # The mark of UTF-16 is the beginning of that of UTF-32.
     *((mark, "utf-32") for mark in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)),
@@ -173,6 +175,33 @@ def read_schema(file: FoundFile, options: CsvOptions) -> pa.Schema:
         # As which the reader gives text in another encoding.
         raise _wrong_text(file, options.encoding, _NOT_UTF_8)
     return schema
+
+
+def find_codes(file: FoundFile, options: CsvOptions, schema: pa.Schema) -> dict[str, str]:
+    """Return the columns of numbers that are written as codes, with a value of each.
+
+    Args:
+        file: The file.
+        options: As `settle` returned them.
+        schema: What the first rows look like.
+    """
+    names = [field.name for field in schema if is_ordered_number(field.type)]
+    is_plain = options.decimal == "." and not options.thousands
+    if not names or not is_plain or len(set(schema.names)) < len(schema.names):
+        return {}
+    texts = pa.schema([(name, pa.string()) for name in names])
+    codes: dict[str, str] = {}
+    with opened_csv(file, options, texts, names) as reader:
+        first = next(iter(reader), None)
+    if first is not None:
+        found = {name: code_in(first.column(name), schema.field(name).type) for name in names}
+        codes = {name: code for name, code in found.items() if code is not None}
+    if options.quote == '"' and not options.skip_rows:
+        with _text_stream(file, options) as stream:
+            text = stream.read(_QUOTED_BYTES).decode(errors="replace")
+        quoted = quoted_numbers(text, schema.names, options.delimiter)
+        codes |= {name: code for name, code in quoted.items() if name in names}
+    return codes
 
 
 def _check_names(file: FoundFile, names: Sequence[str]) -> None:

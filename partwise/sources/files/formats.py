@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from partwise.errors import PartwiseError, SourceError
 from partwise.sources.files.csv_files import (
+    find_codes,
     opened_csv,
     read_schema,
     settle,
@@ -52,6 +53,8 @@ class FileHead:
     """The row groups, stripes or record batches that can be read each by itself; 0: none."""
     options: ReadingOptions = None
     """How the file is read, with what was found out about it."""
+    codes: tuple[tuple[str, str], ...] = ()
+    """The columns of numbers that are written as codes are, such as 01, with a value of each."""
 
     def row_bytes(self, names: Sequence[str]) -> int:
         """The estimated size of a row of some columns, at least 1."""
@@ -93,6 +96,7 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
         SourceError: It cannot be read.
         ColumnError: A column stands there twice.
     """
+    codes: dict[str, str] = {}
     with naming(file):
         match file.format:
             case "parquet":
@@ -108,6 +112,7 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
             case "csv":
                 options = settle(file, _csv(options))
                 schema, pieces = read_schema(file, options), 0
+                codes = find_codes(file, options, schema)
             case "json":
                 with _open_json(file) as lines:
                     schema, pieces = lines.schema, 0
@@ -124,6 +129,7 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
         column_bytes=dict.fromkeys(schema.names, shared),
         pieces=pieces,
         options=options,
+        codes=tuple(codes.items()),
     )
 
 

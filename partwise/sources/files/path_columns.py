@@ -12,6 +12,7 @@ import pyarrow as pa
 from partwise.errors import ColumnError, SourceError
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.remote_files import bucket_of
+from partwise.sources.files.written_numbers import is_canonical
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}").fullmatch
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -26,6 +27,16 @@ def _path_values(file: FoundFile) -> dict[str, str | None]:
 def hive_names(file: FoundFile) -> list[str]:
     """The columns that stand in the directory names of a file's path."""
     return list(_path_values(file))
+
+
+def hive_codes(files: Sequence[FoundFile]) -> dict[str, str]:
+    """Return the columns of integers in directory names that are written as codes, such as 01."""
+    return {
+        name: text
+        for file in files
+        for name, text in _path_values(file).items()
+        if text is not None and _INTEGER(text) and not is_canonical(text)
+    }
 
 
 def hive_columns(

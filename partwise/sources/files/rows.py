@@ -1,5 +1,6 @@
 """Files as rows: one schema for all of them, and the parts in which they are read."""
 
+import copy
 import dataclasses
 import json
 import logging
@@ -17,11 +18,13 @@ from partwise.sources.files.discovery import FoundFile, find_files
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.formats import FileHead, naming, read_batches, read_head, reading_schema
 from partwise.sources.files.parts import divide_file
-from partwise.sources.files.path_columns import hive_columns, hive_names, relative_paths
+from partwise.sources.files.path_columns import hive_codes, hive_columns, hive_names, relative_paths
 from partwise.sources.files.reading_options import UTF_8, CsvOptions, ExcelOptions, ReadingOptions
 from partwise.sources.files.remote_files import bucket_of
+from partwise.sources.files.written_numbers import integers_as_written
 from partwise.sources.fragments import Fragment, Place, unknown_identity
 from partwise.tables.column_names import names_in_words
+from partwise.tables.column_types import is_ordered_number
 from partwise.tables.dictionaries import plain_storage
 from partwise.tables.filters import Conditions, filter_batch
 from partwise.tables.schemas import cast_batch, common_schema
@@ -54,6 +57,8 @@ class FileFragment:
     row_bytes: int
     options: ReadingOptions
     """How the file is read, where its format does not say it."""
+    as_written: tuple[str, ...] = ()
+    """Key columns of integers that are read as text, to see that each is written in one way."""
 
     @property
     def place(self) -> Place:
@@ -82,6 +87,12 @@ class FileFragment:
                 self.row_bytes,
                 self.options,
             ):
+                for name in self.as_written:
+                    place = batch.schema.get_field_index(name)
+                    if place >= 0 and pa.types.is_string(batch.schema.field(place).type):
+                        words = getattr(self.options, "null_words", ())
+                        column = integers_as_written(batch.column(place), words, name, what)
+                        batch = batch.set_column(place, name, column)
                 whole = cast_batch(batch, self.schema, self.constants, what)
                 for name, value in self.stated.items():
                     _check_stated(whole.column(name), value, name, what)
@@ -129,6 +140,14 @@ class FileRows:
         options = requested.options_for(files[0].format)
         self._heads = read_heads(files, late, options)
         _tell_findings(files, self._heads, options)
+        self._codes = hive_codes(files)
+        for head in self._heads:
+            self._codes |= dict(head.codes)
+        self._known = frozenset(declared)
+        self._lay_out(declared)
+
+    def _lay_out(self, declared: Mapping[str, pa.DataType]) -> None:
+        requested, files = self._requested, self._files
         heads = zip(self._heads, files, strict=True)
         named = [(head.schema, f"file {file.path!r}") for head, file in heads]
         own = common_schema(named, requested.schema, declared)
@@ -151,6 +170,44 @@ class FileRows:
                 f"are {names_in_words(self.schema.names)}."
             )
         self._own_schema = own
+
+    def keyed_by(self, classes: Mapping[str, str]) -> "FileRows":
+        """The rows with key columns as text whose numbers are written as codes, such as 01.
+
+        Args:
+            classes: The key columns, with the class of their keys where an earlier run says it,
+                else "". A class that is known is taken as the declaration of a type is.
+        """
+        texts = {
+            name: pa.string()
+            for name, known in classes.items()
+            if known == "string" or (not known and name in self._codes)
+            if name not in self._known and self._is_guessed(name)
+        }
+        other = copy.copy(self)
+        other._known = self._known | {name for name, known in classes.items() if known}
+        if texts:
+            other._lay_out({**self._requested.arrow_types(), **texts})
+        return other
+
+    def _is_guessed(self, name: str) -> bool:
+        """Whether the type of a column is one that its values look like."""
+        is_own = name in self._own_schema.names
+        return self._files[0].format == "csv" if is_own else name in hive_names(self._files[0])
+
+    def _warn_of_codes(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name in self._known or name not in self._codes:
+                continue
+            kind = self.schema.field(name).type
+            if is_ordered_number(kind) and self._is_guessed(name):
+                self._known |= {name}
+                logger.warning(
+                    "Column %r is read as %s, but values such as %s are written as codes: keep "
+                    "them as they are with --types %s=string, or in Python Files(..., "
+                    "types={%r: 'string'}); declare it as %s to hide this.",
+                    *(name, kind, self._codes[name], name, name, kind),
+                )
 
     @property
     def rows(self) -> int | None:
@@ -189,7 +246,14 @@ class FileRows:
             conditions: A normalized filter.
             keys: Columns whose value is stated where a fragment has only one.
         """
+        self._warn_of_codes([name for name in names if name not in keys])
         schema = pa.schema([self.schema.field(name) for name in names])
+        as_written = tuple(
+            name
+            for name in keys
+            if name in self._own_schema.names and name not in self._known
+            if self._is_guessed(name) and self.schema.field(name).type == pa.int64()
+        )
         fragments: list[Fragment] = []
         for file, head, in_path in zip(self._files, self._heads, self._path_values, strict=True):
             there = set(head.schema.names)
@@ -206,6 +270,10 @@ class FileRows:
             asked = [key for key in keys if key in own]
             row_bytes = head.row_bytes(own)
             file_schema = reading_schema(file, head.schema, self._own_schema)
+            for name in as_written:
+                place = file_schema.get_field_index(name)
+                if place >= 0:
+                    file_schema = file_schema.set(place, pa.field(name, pa.string()))
             stated = {name: in_path[name] for name in own if name in in_path}
             whole = sum(head.column_bytes.get(name, 0) for name in own)
             fragments += [
@@ -222,6 +290,7 @@ class FileRows:
                     size_bytes=int(whole * part.share),
                     row_bytes=row_bytes,
                     options=head.options,
+                    as_written=as_written,
                 )
                 for part in divide_file(file, head, self._own_schema, left, asked)
             ]

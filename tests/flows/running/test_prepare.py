@@ -22,6 +22,7 @@ from partwise.errors import (
     SerdeError,
 )
 from partwise.flows.running import prepare
+from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.prepare import (
     Request,
     prepare_inference,
@@ -45,6 +46,7 @@ from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 from partwise.trainers import Best, LightGBMTrainer, Linear, Mean, Tuned
 from partwise.transformers.collection import TransformersExport
 from tests.run_maker import RunMaker
@@ -321,3 +323,26 @@ class TestPlan:
         sharded = shard_rows(plan.source, plan.identity.key_columns, 2, tmp_path)
         with pytest.raises(ColumnError, match="sales"):
             plan.check_rows(sharded, lambda shard: pa.table({}))
+
+
+def test_a_run_that_goes_on_reads_csv_with_the_classes_of_its_keys(tmp_path):
+    (tmp_path / "codes.csv").write_text("key,sales\n01,1\n1,2\n")
+    for earlier, expected in (
+        ((), "string"),
+        ([KeyColumn(name="key", key_class=KeyClass.INTEGER)], "int64"),
+    ):
+        request = replace(REQUEST, earlier_keys=earlier)
+        plan = prepare_training(open_source(str(tmp_path / "codes.csv")), "key", fit, request)
+        (key,) = plan.identity.key_columns
+        assert (plan.source.schema.field("key").type, key.key_class) == (
+            pa.type_for_alias(expected),
+            KeyClass.INTEGER if earlier else KeyClass.STRING,
+        )
+
+
+def test_the_keys_of_a_run_are_found_where_it_is(make_run: RunMaker):
+    folder = make_run.store.url
+    assert earlier_keys("run", folder) == earlier_keys("not a name", folder) == ()
+    make_run.begin()
+    run_id = make_run.claim.identity.run_id
+    assert earlier_keys(run_id, folder) == Run.open(run_id, folder).key_columns != ()
