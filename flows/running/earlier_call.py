@@ -19,7 +19,7 @@ from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys
 from partwise.sources.descriptions import Source
-from partwise.sources.opening import open_source
+from partwise.sources.opening import open_source, values_as
 from partwise.tables.keys.partition_keys import KeyColumn
 from partwise.trainers import HoldoutTrainer
 
@@ -77,7 +77,9 @@ class EarlierCall:
         """
         if not _is_empty(data):
             given = resolve_references(open_rows(data), lambda: self.run.store)
-            return open_source(given, columns=columns or None, filter=filter or None)
+            source = open_source(given, columns=columns or None, filter=filter or None)
+            recipe: Any = self.call.get("data")
+            return values_as(source, recipe)
         if "data" not in self.arguments:
             reason = "was given rows in memory, which are gone"
             if not self.run.generation:

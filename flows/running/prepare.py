@@ -34,7 +34,7 @@ from partwise.shuffle.plan import ShardedRows
 from partwise.shuffle.write import NullKeys
 from partwise.sources.derived import in_blocks
 from partwise.sources.descriptions import Source
-from partwise.sources.opening import keyed_by
+from partwise.sources.opening import keyed_by, values_as
 from partwise.tables.column_names import columns_there
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
 from partwise.tables.parquet_types import check_writable
@@ -295,6 +295,7 @@ def prepare_inference(
     predicts = resolve_trainer(predict) if predict else default_predict
     check_takes(predicts, "data", "model", "context")
     check_has_models(training, takes_exports=True)
+    source = values_as(source, _recipe_of(training))
     check_kept(keep_columns, source.schema)
     one = has_one_model(training)
     if one and not given:
@@ -349,6 +350,18 @@ def prepare_inference(
         models=models,
         model=model,
     )
+
+
+def _recipe_of(training: Run) -> Mapping[str, Any] | None:
+    """Return how the rows of a training run, or of the one it exported, are read; None: unknown."""
+    trained_by = training.document.training_run_id
+    trained = training if trained_by is None else Run.open(trained_by, training.store)
+    if not trained.generation:
+        return None
+    document = trained.read_generation_document()
+    call: Any = document.call or document.call_known or {}
+    recipe: Mapping[str, Any] | None = call.get("data")
+    return recipe
 
 
 def trained_models(training: Run, serde: ModelSerde | None) -> dict[int, pa.Table]:

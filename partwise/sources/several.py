@@ -29,6 +29,12 @@ class SeveralRows:
         named = [(part.schema, f"item {index} of the list") for index, part in enumerate(parts)]
         self.schema = common_schema(named)
 
+    def values_as(self, recipe: Mapping[str, Any]) -> "SeveralRows":
+        """The rows as the options of an earlier call read them, where this one gives none."""
+        return SeveralRows(
+            [p.values_as(recipe) if isinstance(p, FileRows) else p for p in self._parts]
+        )
+
     def keyed_by(self, classes: Mapping[str, str]) -> "SeveralRows":
         """The rows with key columns as text whose numbers are written as codes, such as 01.
 

@@ -4,8 +4,9 @@ Plain values: parameters of a flow, options of the command line, and parts of a 
 """
 
 import codecs
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -159,3 +160,32 @@ class ExcelOptions(FormSettings):
 
 ReadingOptions = CsvOptions | ExcelOptions | None
 """How files of a format are read; None: the format says it."""
+
+_DECIDE_VALUES = ("encoding", "decimal", "thousands", "date_formats", "null_words")
+"""With another one, the same file has other values of the same types."""
+_PAIR = {"decimal", "thousands"}
+"""Each makes sense with the other one only."""
+
+
+def values_as(
+    options: CsvOptions | ExcelOptions, earlier: Mapping[str, Any]
+) -> tuple[CsvOptions | ExcelOptions, dict[str, Any]]:
+    """Return options that read the same values as earlier ones did, and what they took from those.
+
+    What a caller gives counts, also where it is the default.
+
+    Args:
+        options: As they are given.
+        earlier: Those of another call, without what is as by default.
+
+    Example:
+        >>> values_as(CsvOptions(delimiter=";"), {"decimal": ",", "delimiter": "|"})[1]
+        {'decimal': ','}
+    """
+    given = set(options.model_fields_set)
+    given |= _PAIR if given & _PAIR else set()
+    taken = {k: v for k, v in earlier.items() if k in _DECIDE_VALUES and k not in given}
+    if not taken:
+        return options, {}
+    kept = options.model_dump(include=options.model_fields_set)
+    return type(options).model_validate({**kept, **taken}), taken

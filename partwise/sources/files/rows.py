@@ -19,7 +19,13 @@ from partwise.sources.files.file_set import Files
 from partwise.sources.files.formats import FileHead, naming, read_batches, read_head, reading_schema
 from partwise.sources.files.parts import divide_file
 from partwise.sources.files.path_columns import hive_codes, hive_columns, hive_names, relative_paths
-from partwise.sources.files.reading_options import UTF_8, CsvOptions, ExcelOptions, ReadingOptions
+from partwise.sources.files.reading_options import (
+    UTF_8,
+    CsvOptions,
+    ExcelOptions,
+    ReadingOptions,
+    values_as,
+)
 from partwise.sources.files.remote_files import bucket_of
 from partwise.sources.files.written_numbers import integers_as_written
 from partwise.sources.fragments import Fragment, Place, unknown_identity
@@ -170,6 +176,28 @@ class FileRows:
                 f"are {names_in_words(self.schema.names)}."
             )
         self._own_schema = own
+
+    def values_as(self, recipe: Mapping[str, Any]) -> "FileRows":
+        """The rows as the options of an earlier call read them, where this one gives none.
+
+        Args:
+            recipe: The other rows', as `recipe` returned it.
+        """
+        kind = self._files[0].format
+        options = self._requested.options_for(kind)
+        if options is None or not recipe.get(kind):
+            return self
+        asked, taken = values_as(options, recipe[kind])
+        if not taken:
+            return self
+        said = ", ".join(f"{name}={value!r}" for name, value in taken.items())
+        logger.info("%s is read with %s, as in the training run.", self._files[0].path, said)
+        requested = (
+            dataclasses.replace(self._requested, csv=asked)
+            if isinstance(asked, CsvOptions)
+            else dataclasses.replace(self._requested, excel=asked)
+        )
+        return FileRows(requested, self._files)
 
     def keyed_by(self, classes: Mapping[str, str]) -> "FileRows":
         """The rows with key columns as text whose numbers are written as codes, such as 01.
