@@ -27,6 +27,7 @@ from partwise.runs.bundle import (
     read_local_artifact,
     write_new_file,
 )
+from partwise.tables.calendar import in_zones, with_zones, zones_among
 from partwise.tables.categories import categories_of_rows, with_categories_of
 from partwise.tables.classes import CLASS_COLUMN, classes_among, predicted_classes, with_classes
 from partwise.tables.parquet_types import storable
@@ -140,7 +141,10 @@ class TrainWork:
         # A trainer whose label has classes says which.
         named = getattr(self.function, "label_classes", None)
         classes = None if named is None else named(schema)
-        return replace(produced, files=_categories_file(data, context.key_columns, classes))
+        # And one that makes features of times, which clocks they show.
+        asked = getattr(self.function, "calendar_zones", None)
+        zones = {} if asked is None else asked(schema)
+        return replace(produced, files=_categories_file(data, context.key_columns, classes, zones))
 
 
 _kept_models: dict[tuple[str, StoredArtifact, str], Any] = {}
@@ -259,7 +263,10 @@ def produce_model(outcome: Any, serde: ModelSerde | None, directory: str) -> Pro
 
 
 def _categories_file(
-    data: DataConnector, key_columns: tuple[str, ...], classes: tuple[str, pa.Array] | None
+    data: DataConnector,
+    key_columns: tuple[str, ...],
+    classes: tuple[str, pa.Array] | None,
+    zones: Mapping[str, str],
 ) -> dict[str, bytes]:
     """Return the categories of rows as an artifact, for those that the model meets later.
 
@@ -269,10 +276,13 @@ def _categories_file(
         data: The rows.
         key_columns: The columns of the key.
         classes: The label and all its classes; None: none are named.
+        zones: The time zones of times of which features are made.
     """
     categories = categories_of_rows(data.to_arrow(), key_columns)
     if classes is not None:
         categories = with_classes(categories, *classes)
+    if zones:
+        categories = with_zones(categories, zones)
     if categories is None:
         return {}
     sink = pa.BufferOutputStream()
@@ -282,8 +292,15 @@ def _categories_file(
 
 
 def with_trained_categories(data: DataConnector, trained: pa.Table | None) -> DataConnector:
-    """Return rows with the codes that a model was trained with; None: it had no categories."""
-    return data if trained is None else DataConnector(with_categories_of(data.to_arrow(), trained))
+    """Return rows with the codes and time zones that a model was trained with; None: it had none.
+
+    Raises:
+        ColumnError: A time has a zone and had none in training, or the other way round.
+    """
+    if trained is None:
+        return data
+    table = in_zones(data.to_arrow(), zones_among(trained))
+    return DataConnector(with_categories_of(table, trained))
 
 
 def _with_class(outcome: Any, named: tuple[str, pa.Array] | None) -> Any:

@@ -8,6 +8,7 @@ a column of that very name keep their own.
 somebody made to begin with Sunday would be replaced by ours, without a word, where it is missing.
 """
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from partwise.tables.column_types import is_text
 from partwise.tables.local_times import UNITS_A_SECOND, local_times
 
 SEPARATOR = "@"
+_ZONES = b"partwise.zones"
+"""In the metadata of what is kept beside a model."""
 
 _Make = Callable[[pa.ChunkedArray], pa.ChunkedArray]
 
@@ -147,6 +150,57 @@ def with_calendar(rows: pa.Table, names: Iterable[str]) -> pa.Table:
             ) from error
         rows = rows.append_column(name, made.cast(source.kind))
     return rows
+
+
+def zones_of(names: Iterable[str], schema: pa.Schema) -> dict[str, str]:
+    """Return the time zones in which times are shown, by column; "" of times without one.
+
+    Args:
+        names: Columns, and such as are made of them.
+        schema: Of the rows.
+    """
+    kinds = {
+        name: schema.field(name).type
+        for name in source_columns(names, schema)
+        if name in schema.names
+    }
+    return {n: kind.tz or "" for n, kind in kinds.items() if pa.types.is_timestamp(kind)}
+
+
+def in_zones(table: pa.Table, zones: Mapping[str, str]) -> pa.Table:
+    """Return rows with times in the zones in which a model has learned what clocks show.
+
+    Raises:
+        ColumnError: A column has a zone and had none in training, or the other way round.
+    """
+    for name, zone in zones.items():
+        index = table.schema.get_field_index(name)
+        kind = None if index < 0 else table.schema.field(index).type
+        if kind is None or not pa.types.is_timestamp(kind) or (kind.tz or "") == zone:
+            continue
+        if not zone or kind.tz is None:
+            now, then = (f"the time zone {each!r}" if each else "none" for each in (kind.tz, zone))
+            raise ColumnError(
+                f"The column {name!r} had {then} in training and has {now}: what its clocks show, "
+                "such as the hour, would not be the same; give it the one it had."
+            )
+        # The same instants, as the other zone's clocks show them.
+        moved = table.column(index).cast(pa.timestamp(kind.unit, zone))
+        table = table.set_column(index, name, moved)
+    return table
+
+
+def with_zones(table: pa.Table | None, zones: Mapping[str, str]) -> pa.Table:
+    """Return what is kept beside a model, with the zones of its times in the metadata."""
+    kept = pa.table({}) if table is None else table
+    known = kept.schema.metadata or {}
+    return kept.replace_schema_metadata({**known, _ZONES: json.dumps(dict(zones)).encode()})
+
+
+def zones_among(table: pa.Table) -> dict[str, str]:
+    """Return the zones that `with_zones` added."""
+    found: dict[str, str] = json.loads((table.schema.metadata or {}).get(_ZONES, b"{}"))
+    return found
 
 
 def _shown(values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -256,6 +256,14 @@ class Best(HoldoutTrainer):
             names += theirs
         return list(dict.fromkeys(names))
 
+    def calendar_zones(self, schema: pa.Schema) -> dict[str, str]:
+        """Return the time zones of the columns of which any candidate makes calendar features."""
+        found: dict[str, str] = {}
+        for candidate in self._named(schema).values():
+            if hasattr(candidate, "calendar_zones"):
+                found |= candidate.calendar_zones(schema)
+        return found
+
     def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
         """Score all candidates on one partition, and keep the model of the best.
 

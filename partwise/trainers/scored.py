@@ -14,7 +14,7 @@ from partwise.errors import ColumnError, InputError
 from partwise.evaluation import CrossValidation, Evaluation, FitOn, HoldoutFraction
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
-from partwise.tables.calendar import source_columns
+from partwise.tables.calendar import source_columns, zones_of
 from partwise.tables.classes import ClassValue, class_array
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.column_types import is_number, is_text
@@ -354,6 +354,11 @@ class TabularTrainer(FeatureSettings, ScoredTrainer):
         if self.holdout is not None:
             names += self.holdout.columns
         return source_columns(names, schema)
+
+    def calendar_zones(self, schema: pa.Schema) -> dict[str, str]:
+        """Return the time zones of the columns of which calendar features are made, by name."""
+        made = [name for name in self.features if name not in schema.names]
+        return zones_of([*made, *self.calendar], schema)
 
     def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
         # A key is constant within its partition, and another label would give this one away.

@@ -298,6 +298,11 @@ class Tuned(HoldoutTrainer):
         candidate = self._candidate(schema)
         return candidate.reads(schema) if hasattr(candidate, "reads") else None
 
+    def calendar_zones(self, schema: pa.Schema) -> dict[str, str]:
+        """Return the time zones of the columns of which calendar features are made."""
+        candidate = self._candidate(schema)
+        return candidate.calendar_zones(schema) if hasattr(candidate, "calendar_zones") else {}
+
     def __call__(self, data: DataConnector, context: PartitionContext) -> Result | Skip:
         """Search the settings of one partition, and train its model.
 

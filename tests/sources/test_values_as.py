@@ -1,0 +1,57 @@
+"""Rows of an inference have the values that the training run would read of the same file."""
+
+import logging
+
+import pyarrow as pa
+import pytest
+
+from partwise.sources.files.file_set import Files
+from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, values_as
+from partwise.sources.opening import open_source
+from partwise.sources.opening import values_as as rows_as
+
+EUROPEAN = CsvOptions(delimiter=";", decimal=",", thousands=".", null_words=("none",))
+
+
+@pytest.fixture
+def path(tmp_path):
+    (tmp_path / "a.csv").write_text("k;v\na;4.057\nb;1,5\nc;none\n")
+    return str(tmp_path / "a.csv")
+
+
+def read(source):
+    return [value for batch in source.batches() for value in batch["v"].to_pylist()]
+
+
+def test_options_that_decide_values_are_those_of_training(path, caplog):
+    recipe = open_source(Files(path, csv=EUROPEAN)).description().recipe
+    with caplog.at_level(logging.INFO, "partwise"):
+        source = rows_as(open_source(path), recipe)
+    assert read(source) == [4057.0, 1.5, None]
+    assert "decimal=',', thousands='.', null_words=['none'], as in the training" in caplog.text
+    # A resume of the inference sees what its rows were read with.
+    assert source.description().recipe["csv"]["decimal"] == ","
+    more = pa.table({"k": ["d"], "v": ["none"]})
+    assert read(rows_as(open_source([path, more]), {"paths": [], "csv": {"null_words": ["none"]}}))[
+        2:
+    ] == [None, "none"]
+
+
+def test_what_is_given_counts(path):
+    recipe = open_source(Files(path, csv=EUROPEAN)).description().recipe
+    own = open_source(Files(path, csv=CsvOptions(decimal=".", null_words=("1,5", "none"))))
+    assert read(rows_as(own, recipe)) == [4.057, None, None]
+
+
+def test_where_nothing_is_known_nothing_changes(path):
+    source = open_source(path)
+    assert rows_as(source, None) is source
+    assert rows_as(source, {"query": {"sql": "select 1"}}).schema == source.schema
+    two = {"sources": [{"paths": [path], "csv": {"decimal": ","}}, {"paths": [path]}]}
+    assert rows_as(source, two) is source
+
+
+def test_layout_is_of_each_file_and_workbooks_have_words_for_null():
+    assert values_as(CsvOptions(), {"delimiter": ";", "skip_rows": 2}) == (CsvOptions(), {})
+    asked, taken = values_as(ExcelOptions(sheet="b"), {"sheet": "a", "null_words": ["-"]})
+    assert (asked, taken) == (ExcelOptions(sheet="b", null_words=("-",)), {"null_words": ["-"]})
