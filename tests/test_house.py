@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import inspect
 import os
 import re
 import subprocess
@@ -341,3 +342,21 @@ def test_deployments_name_flows_that_exist():
     flows += ["model-pipeline", "export-transformers"]
     flows += ["scale-cluster"]
     assert output.split() == [*flows, "train-models", "run-inference", "model-pipeline"]
+
+
+def test_every_public_function_that_takes_a_store_takes_a_folder() -> None:
+    import partwise
+
+    narrow = []
+    for name in partwise.__all__:
+        public = getattr(partwise, name)
+        members = [public, *vars(public).values()] if inspect.isclass(public) else [public]
+        for member in members:
+            function = getattr(member, "__func__", member)
+            if not inspect.isfunction(function) or function.__name__.startswith("_"):
+                continue
+            for parameter in inspect.signature(function).parameters.values():
+                kind = str(parameter.annotation)
+                if kind.rpartition(".")[2].strip("'\"") == "Store":
+                    narrow.append(f"{function.__qualname__}({parameter.name})")
+    assert narrow == []

@@ -65,7 +65,7 @@ class Dataset:
             StoreError: The store cannot be read.
         """
         check_dataset_name(name)
-        opened = store if isinstance(store, Store) else Store.parse(store)
+        opened = Store.of(store)
         number = version
         folder = dataset_path(name)
         seen = recall(opened.url, folder)
@@ -171,7 +171,7 @@ def list_datasets(store: Store | str | Path = "artifacts") -> list[Dataset]:
         RunFormatError: A manifest is damaged, or of a newer format.
         StoreError: The store cannot be read.
     """
-    opened = store if isinstance(store, Store) else Store.parse(store)
+    opened = Store.of(store)
     return [Dataset.open(name, store=opened) for name in dataset_names(opened)]
 
 

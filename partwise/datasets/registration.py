@@ -122,7 +122,7 @@ def register_dataset(
     return register(
         name,
         source,
-        store=store if isinstance(store, Store) else Store.parse(store),
+        store=Store.of(store),
         columns=columns,
         filter=filter,
         exclude=exclude,

@@ -6,6 +6,7 @@ All of it is asked of the store anew: a run may be written by other processes me
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -46,14 +47,15 @@ _REMOVED = b"removed\n"
 """What the mark of a removal begins with; a signature of it follows."""
 
 
-def list_runs(store: Store) -> list[str]:
-    """Return the IDs of the runs in a store, sorted."""
+def list_runs(store: Store | str | Path = "artifacts") -> list[str]:
+    """Return the IDs of the runs in a store, or in a folder or at a URL, sorted."""
+    opened = Store.of(store)
 
     def is_run(name: str) -> bool:
-        has_document = store.exists(run_path(name, RUN_DOCUMENT))
-        return has_document and not list_generations(store, name).is_removed
+        has_document = opened.exists(run_path(name, RUN_DOCUMENT))
+        return has_document and not list_generations(opened, name).is_removed
 
-    names = [name for name in store.list_folder(RUNS) if is_run_id(name)]
+    names = [name for name in opened.list_folder(RUNS) if is_run_id(name)]
     with ThreadPoolExecutor(READ_THREADS) as threads:
         there = threads.map(is_run, names)
     return [name for name, is_there in zip(names, there, strict=True) if is_there]

@@ -7,6 +7,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
@@ -22,7 +23,7 @@ FORMAT_VERSION = 1
 INDEX_FILE = "index.json"
 
 
-def lay_out(run: Run, target: Store) -> int:
+def lay_out(run: Run, target: Store | str | Path) -> int:
     """Write the files of an export run to a folder or bucket of their own.
 
     A second call writes them again, and removes what the index of the first one lists and this one
@@ -30,7 +31,7 @@ def lay_out(run: Run, target: Store) -> int:
 
     Args:
         run: A run of export_models or export_transformers.
-        target: Where to.
+        target: Where to: a store, a folder or a URL.
 
     Returns:
         How many partitions have a file there.
@@ -45,6 +46,7 @@ def lay_out(run: Run, target: Store) -> int:
             f"The run {run.run_id!r} is of the kind {run.kind!r}; only a run of export_models or "
             "export_transformers can be laid out."
         )
+    target = Store.of(target)
     earlier = _files_of(_read_index(target))
     done = run.ledger.filter(pc.equal(run.ledger["status"], "DONE"))
     with ThreadPoolExecutor(READ_THREADS) as threads:

@@ -128,7 +128,7 @@ class Run:
             RunNotFoundError: The store never had such a run.
         """
         check_run_id(run_id)
-        opened = store if isinstance(store, Store) else Store.parse(store)
+        opened = Store.of(store)
         try:
             content = opened.read_document(run_path(run_id, RUN_DOCUMENT))
         except FileNotFoundError:

@@ -75,6 +75,11 @@ class Store:
             _check_endpoint(self.endpoint_url)
 
     @classmethod
+    def of(cls, given: "Store | str | os.PathLike[str]") -> "Store":
+        """Return a store as it is, or that of a folder or URL: what every public function takes."""
+        return given if isinstance(given, Store) else cls.parse(given)
+
+    @classmethod
     def parse(
         cls,
         url: str | os.PathLike[str],
