@@ -37,10 +37,21 @@ def test_options_that_decide_values_are_those_of_training(path, caplog):
     ] == [None, "none"]
 
 
-def test_what_is_given_counts(path):
+def test_what_is_given_counts_and_is_said(path, caplog):
     recipe = open_source(Files(path, csv=EUROPEAN)).description().recipe
-    own = open_source(Files(path, csv=CsvOptions(decimal=".", null_words=("1,5", "none"))))
-    assert read(rows_as(own, recipe)) == [4.057, None, None]
+    own = Files(path, csv=CsvOptions(thousands=",", null_words=("1,5", "none")))
+    with caplog.at_level(logging.WARNING, "partwise"):
+        assert read(rows_as(open_source(own), recipe)) == [4.057, None, None]
+    assert [record.getMessage().partition(" is read with ")[2] for record in caplog.records] == [
+        "thousands=',', and the rows of the training run were read with '.'.",
+        "null_words=('1,5', 'none'), and the rows of the training run were read with ['none'].",
+    ]
+
+
+def test_the_default_counts_as_not_given_as_from_a_shell_or_a_recipe(path):
+    recipe = open_source(Files(path, csv=EUROPEAN)).description().recipe
+    own = open_source(Files(path, csv=CsvOptions(decimal=".")))
+    assert read(rows_as(own, recipe)) == [4057.0, 1.5, None]
 
 
 def test_where_nothing_is_known_nothing_changes(path):
@@ -52,6 +63,6 @@ def test_where_nothing_is_known_nothing_changes(path):
 
 
 def test_layout_is_of_each_file_and_workbooks_have_words_for_null():
-    assert values_as(CsvOptions(), {"delimiter": ";", "skip_rows": 2}) == (CsvOptions(), {})
-    asked, taken = values_as(ExcelOptions(sheet="b"), {"sheet": "a", "null_words": ["-"]})
+    assert values_as(CsvOptions(), {"delimiter": ";", "skip_rows": 2}) == (CsvOptions(), {}, [])
+    asked, taken, _ = values_as(ExcelOptions(sheet="b"), {"sheet": "a", "null_words": ["-"]})
     assert (asked, taken) == (ExcelOptions(sheet="b", null_words=("-",)), {"null_words": ["-"]})

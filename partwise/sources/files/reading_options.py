@@ -161,7 +161,7 @@ class ExcelOptions(FormSettings):
 ReadingOptions = CsvOptions | ExcelOptions | None
 """How files of a format are read; None: the format says it."""
 
-_DECIDE_VALUES = ("encoding", "decimal", "thousands", "date_formats", "null_words")
+_DECIDE_VALUES = ("decimal", "thousands", "date_formats", "null_words")
 """With another one, the same file has other values of the same types."""
 _PAIR = {"decimal", "thousands"}
 """Each makes sense with the other one only."""
@@ -169,23 +169,27 @@ _PAIR = {"decimal", "thousands"}
 
 def values_as(
     options: CsvOptions | ExcelOptions, earlier: Mapping[str, Any]
-) -> tuple[CsvOptions | ExcelOptions, dict[str, Any]]:
-    """Return options that read the same values as earlier ones did, and what they took from those.
+) -> tuple[CsvOptions | ExcelOptions, dict[str, Any], list[str]]:
+    """Return options that read the same values as earlier ones did.
 
-    What a caller gives counts, also where it is the default.
+    What is as by default counts as not given: the command line, forms and recipes leave it out.
 
     Args:
         options: As they are given.
         earlier: Those of another call, without what is as by default.
 
+    Returns:
+        The options; what they took from the earlier ones; and which are given and other ones.
+
     Example:
-        >>> values_as(CsvOptions(delimiter=";"), {"decimal": ",", "delimiter": "|"})[1]
-        {'decimal': ','}
+        >>> values_as(CsvOptions(delimiter=";"), {"decimal": ",", "delimiter": "|"})[1:]
+        ({'decimal': ','}, [])
+        >>> values_as(CsvOptions(null_words=("-",)), {"decimal": ","})[1:]
+        ({'decimal': ','}, ['null_words'])
     """
-    given = set(options.model_fields_set)
+    own = options.model_dump(mode="json", exclude_defaults=True)
+    given = own.keys() & set(_DECIDE_VALUES)
+    others = [name for name in _DECIDE_VALUES if name in given and own[name] != earlier.get(name)]
     given |= _PAIR if given & _PAIR else set()
     taken = {k: v for k, v in earlier.items() if k in _DECIDE_VALUES and k not in given}
-    if not taken:
-        return options, {}
-    kept = options.model_dump(include=options.model_fields_set)
-    return type(options).model_validate({**kept, **taken}), taken
+    return type(options).model_validate({**own, **taken}), taken, others

@@ -185,9 +185,15 @@ class FileRows:
         """
         kind = self._files[0].format
         options = self._requested.options_for(kind)
-        if options is None or not recipe.get(kind):
+        if options is None:
             return self
-        asked, taken = values_as(options, recipe[kind])
+        asked, taken, others = values_as(options, recipe.get(kind, {}))
+        for name in others:
+            logger.warning(
+                "%s is read with %s=%r, and the rows of the training run were read with %s.",
+                *(self._files[0].path, name, getattr(asked, name)),
+                repr(recipe.get(kind, {}).get(name)) if name in recipe.get(kind, {}) else "none",
+            )
         if not taken:
             return self
         said = ", ".join(f"{name}={value!r}" for name, value in taken.items())
