@@ -6,6 +6,7 @@ zeros, or stand in quotes where other columns do not, is text; elsewhere the log
 
 import re
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,11 @@ def code_in(texts: pa.Array, kind: pa.DataType) -> str | None:
         texts: The first values as they are written.
         kind: The type that they look like; of doubles, none is to be written in two ways.
     """
-    found = texts.filter(pc.match_substring_regex(texts, _CODE).fill_null(False))
+    # The expression takes as long as all else of a file's head: few values have to be looked at.
+    begins = [pc.starts_with(texts, pattern) for pattern in ("0", "+", "-0")]
+    is_padded = pc.not_equal(pc.ascii_trim_whitespace(texts), texts)
+    candidates = texts.filter(reduce(pc.or_, begins, is_padded).fill_null(False))
+    found = candidates.filter(pc.match_substring_regex(candidates, _CODE))
     if len(found):
         return str(found[0])
     if not pa.types.is_floating(kind):
