@@ -190,7 +190,7 @@ MUTANTS = (
     Mutant(
         "with a key, what it did not sign is refused",
         "partwise/store/signing.py",
-        "if not keys or verify(content, purpose, text) is not None:",
+        "if not keys or verify(content, purpose, text, scope) is not None:",
         "if True:",
         "tests/runs/test_signed.py -k with_a_key_what_it_did_not_sign_is_refused",
     ),
