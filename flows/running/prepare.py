@@ -303,16 +303,14 @@ def prepare_inference(
     by = given or source.schema.names[-1:] if one else given
     source, names, keys = keys_of(source, by, () if one else training.key_columns)
     check_output(output, [source.schema.field(name) for name in names])
-    models = model = None
     # A format that runs code when it is read is named by the call: by `serde`, or so.
     reader = chosen_serde
     if reader is None and model_format in PROGRAMS:
         reader = SERDES[model_format]()
-    if one:
-        model = trained_model(training, reader)
-    else:
+    if not one:
         check_trained_keys(training, names, keys)
-        models = trained_models(training, reader)
+    model = trained_model(training, reader) if one else None
+    models = None if one else trained_models(training, reader)
     work = InferWork(
         predict=predicts,
         serde=reader,
