@@ -240,11 +240,12 @@ class StudyDriver:
         try:
             receipt = future.result(timeout=ANSWER_S)
         except Exception as error:
-            reason = f"{type(error).__name__}: {error}"[:500]
-            self._log.warning("trial %d did not come to its end: %s", number, reason)
+            reason = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
             if self._starts[number] < options.worker_attempts and not self.stopped:
+                self._log.info("trial %d is begun again: %s", number, reason)
                 self._submit(number)
                 return
+            self._log.warning("trial %d did not come to its end: %s", number, reason)
             self._end.lost[number] = reason
             receipt = None
         assigned = self._assigned.pop(number)
