@@ -80,9 +80,9 @@ class SharedPath:
         if not path.exists():
             raise vanished(name, self.path)
         # What a script has added to a folder meanwhile is no change of what was there.
-        lost = set(self.identity.splitlines()) - set(_path_identity(path).splitlines())
+        lost = _sizes_and_seconds(self.identity) - _sizes_and_seconds(_path_identity(path))
         if lost:
-            raise changed(name, min(lost).rsplit(" ", 2)[0])
+            raise changed(name, min(lost)[0])
         return path
 
 
@@ -357,6 +357,12 @@ def _files_below(path: Path) -> Iterator[Path]:
         yield path
     else:
         yield from sorted(each for each in path.rglob("*") if each.is_file())
+
+
+def _sizes_and_seconds(identity: str) -> set[tuple[str, str, int]]:
+    """Return what two machines see alike of files: a mount may keep no part of a second."""
+    files = [line.rsplit(" ", 2) for line in identity.splitlines()[1:]]
+    return {(path, size, int(time_ns) // 1_000_000_000) for path, size, time_ns in files}
 
 
 def _path_identity(path: Path) -> str:

@@ -76,7 +76,7 @@ class ScriptSpec:
         return [*([python] if self.is_script else []), *words, *resume]
 
     def _secrets(self, variables: Mapping[str, str]) -> dict[str, str]:
-        texts = (self.shell, *self.words)
+        texts = (self.shell, *self.words, self.resume_argument)
         wanted = {found for text in texts for found in _PLACEHOLDER.findall(text)}
         names = sorted(each.removeprefix(ENV) for each in wanted if each.startswith(ENV))
         if missing := [name for name in names if name not in variables]:

@@ -1,5 +1,6 @@
 """Inputs that change, do not end, come slowly, or lie about themselves: refused in a sentence."""
 
+import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -125,6 +126,9 @@ def test_a_shared_path_that_is_another_one_is_refused(tmp_path):
     (folder / "1.csv").write_text("1")
     shared = find_input("rows", str(folder), store)
     (folder / "of_the_script.csv").write_text("added")
+    assert shared.bring("rows", tmp_path, store) == folder
+    written = (folder / "1.csv").stat().st_mtime_ns
+    os.utime(folder / "1.csv", ns=(written, written // 10**9 * 10**9))
     assert shared.bring("rows", tmp_path, store) == folder
     (folder / "1.csv").write_text("other")
     with pytest.raises(InputError, match=r"shared rows/1\.csv, has changed since the run began"):

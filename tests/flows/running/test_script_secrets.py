@@ -71,3 +71,7 @@ def test_a_placeholder_is_a_variable_of_the_worker():
     assert shell.command("python", {}, {"HUB_TOKEN": "a b"})[2] == "echo 'a b'"
     with pytest.raises(InputError, match="the worker has no such variable: set HUB_TOKEN"):
         spec.command("python", {}, {})
+    resumed = ScriptSpec(words=("main.py",), resume_argument="--key {env.K} --from {resume_from}")
+    assert resumed.command("python", {"resume_from": "/c"}, {"K": SECRET})[2:] == [
+        *("--key", SECRET, "--from", "/c")
+    ]
