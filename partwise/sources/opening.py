@@ -10,8 +10,10 @@ from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import pyarrow as pa
+from pydantic import ValidationError
 
-from partwise.errors import ColumnError, SourceError
+from partwise.errors import ColumnError, InputError, SourceError
+from partwise.formatting import shortened
 from partwise.sources.descriptions import Source, SourceDescription
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.rows import FileRows
@@ -225,11 +227,18 @@ def values_as(source: Source, recipe: Mapping[str, Any] | None) -> Source:
         source: The rows.
         recipe: Those of the other call, as its description has it; None: they are unknown.
     """
-    parts = [] if recipe is None else recipe.get("sources", [recipe])
     # Of several kinds of files it is not known which ones these are like.
-    if len(parts) != 1 or not isinstance(source, _SelectedSource):
+    if not isinstance(recipe, Mapping) or "sources" in recipe:
         return source
-    return source.values_as(parts[0])
+    if not isinstance(source, _SelectedSource):
+        return source
+    try:
+        return source.values_as(recipe)
+    except (AttributeError, TypeError, ValidationError) as error:
+        raise InputError(
+            "How the rows of the training run were read cannot be read from its call, "
+            f"{shortened(repr(recipe))}: it was changed, or is of a newer release."
+        ) from error
 
 
 def keyed_by(source: Source, names: Sequence[str], trained: Sequence[KeyColumn] = ()) -> Source:

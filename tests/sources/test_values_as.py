@@ -5,6 +5,7 @@ import logging
 import pyarrow as pa
 import pytest
 
+from partwise.errors import InputError
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, values_as
 from partwise.sources.opening import open_source
@@ -66,3 +67,9 @@ def test_layout_is_of_each_file_and_workbooks_have_words_for_null():
     assert values_as(CsvOptions(), {"delimiter": ";", "skip_rows": 2}) == (CsvOptions(), {}, [])
     asked, taken, _ = values_as(ExcelOptions(sheet="b"), {"sheet": "a", "null_words": ["-"]})
     assert (asked, taken) == (ExcelOptions(sheet="b", null_words=("-",)), {"null_words": ["-"]})
+
+
+@pytest.mark.parametrize("csv", [["decimal"], {"decimal": "x"}, {"null_words": 3}, "text"])
+def test_a_recipe_that_somebody_changed_is_refused_in_a_sentence(path, csv):
+    with pytest.raises(InputError, match="the training run were read cannot be read from its call"):
+        rows_as(open_source(path), {"paths": [path], "csv": csv})
