@@ -12,6 +12,7 @@ import pyarrow as pa
 from partwise.engine.options import ExecutionOptions
 from partwise.flows import run_inference, train_models
 from partwise.models.serdes import PickleSerde
+from partwise.sources.files.file_set import Files
 
 NOON = dt.datetime(2026, 11, 21, 12)
 UTC_NOON = NOON.replace(tzinfo=dt.UTC)
@@ -77,3 +78,28 @@ def test_keys_of_every_type_go_from_training_to_inference(cluster, tmp_path):
     for row, key in enumerate(expected):
         assert trained.model(key, PickleSerde()) == (key, [row])
     assert inferred.predictions()["is_own"].to_pylist() == [True, True]
+
+
+def test_a_run_with_integer_keys_goes_on_where_its_csv_has_codes(cluster, tmp_path):
+    path = tmp_path / "codes.csv"
+    path.write_text("code,y\n01,1\n02,2\n")
+    options = {"store": tmp_path / "store", "cluster": cluster, "serde": PickleSerde()}
+
+    def fit(data, context):
+        return context.key
+
+    # As an earlier release has read such a file without a word.
+    declared = Files(str(path), types={"code": "int64"})
+    first = train_models(declared, "code", fit, run_id="codes", version="1", **options)
+    again = train_models(
+        str(path), "code", fit, run_id="codes", version="1", on_existing_artifacts="resume",
+        **options,
+    )  # fmt: skip
+    assert (first.executed, again.executed) == (2, 0)
+    assert again.model(1, serde="pickle") == 1
+    used = run_inference(
+        str(path), "code", "codes", lambda data, model, context: [model], run_id="used", **options
+    )
+    assert used.predictions()["prediction"].to_pylist() == [1, 2]
+    new = train_models(str(path), "code", fit, run_id="new", **options)
+    assert new.model("01", serde="pickle") == "01"
