@@ -363,6 +363,18 @@ def run_python(start_python: Callable[..., subprocess.Popen[str]]) -> Callable[.
 
 
 @pytest.fixture
+def configured_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A signing key that this process was given, and a folder of state where nothing was seen."""
+    from partwise.store import signing
+    from tests.signing_key import CONFIGURED_KEY
+
+    monkeypatch.setenv(signing.STATE_VARIABLE, str(tmp_path / "state"))
+    monkeypatch.setattr(signing, "_of_blocks", [])
+    monkeypatch.setenv(signing.KEYS_VARIABLE, CONFIGURED_KEY)
+    return CONFIGURED_KEY
+
+
+@pytest.fixture
 def make_run(tmp_path: Path) -> "RunMaker":
     """A maker of the run "run" in an empty local store."""
     from partwise.store.store import Store

@@ -14,19 +14,15 @@ from partwise.gangs.resume_point import ResumePoint, newest_checkpoint, resume_p
 from partwise.runs.checkpoints import DOCUMENT, CheckpointDocument, signing_scope
 from partwise.runs.documents import sha256_of
 from partwise.store import signing
-from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE, given_key, parse_keys, seal
+from partwise.store.signing import KEYS_VARIABLE, given_key, parse_keys, seal
 from partwise.store.store import Store
+from tests.signing_key import CONFIGURED_KEY as OLD
 
-OLD = f"2025:{'a1' * 32}"
 NEW = f"2026:{'b2' * 32}"
 RUN = "forecast"
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setattr(signing, "_of_blocks", [])
-    monkeypatch.setenv(KEYS_VARIABLE, OLD)
+pytestmark = pytest.mark.usefixtures("configured_key")
 
 
 @pytest.fixture

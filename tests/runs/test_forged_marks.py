@@ -2,7 +2,6 @@
 
 import re
 from functools import partial
-from pathlib import Path
 
 import pytest
 
@@ -13,13 +12,12 @@ from partwise.runs.portfolio import PORTFOLIO_FILE, Portfolio, read_portfolio, w
 from partwise.runs.removal import remove_run
 from partwise.runs.run import Run
 from partwise.runs.steps import Step
-from partwise.store import signing
 from partwise.store.lease import Lease
-from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE
+from partwise.store.signing import KEYS_VARIABLE
 from partwise.store.store import Store
 from tests.run_maker import RunMaker
+from tests.signing_key import CONFIGURED_KEY as KEY
 
-KEY = f"2025:{'a1' * 32}"
 FOLDER = "runs/run"
 MARK = f"{FOLDER}/generations/0001.removed"
 PORTFOLIO = Portfolio(
@@ -32,11 +30,7 @@ PORTFOLIO = Portfolio(
 )
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setattr(signing, "_of_blocks", [])
-    monkeypatch.setenv(KEYS_VARIABLE, KEY)
+pytestmark = pytest.mark.usefixtures("configured_key")
 
 
 @pytest.fixture

@@ -27,22 +27,17 @@ from partwise.runs.own_checksums import (
 )
 from partwise.runs.run import Run
 from partwise.runs.verification import verify_run
-from partwise.store import signing
-from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE
+from partwise.store.signing import KEYS_VARIABLE
 from partwise.store.store import Store
 from tests.run_maker import RunMaker
+from tests.signing_key import CONFIGURED_KEY as OLD
 
-OLD = f"2025:{'a1' * 32}"
 NEW = f"2026:{'b2' * 32}"
 STRANGE = f"2025:{'c3' * 32}"
 """Another key that is called as an old one is."""
 
 
-@pytest.fixture(autouse=True)
-def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    monkeypatch.setattr(signing, "_of_blocks", [])
-    monkeypatch.setenv(KEYS_VARIABLE, OLD)
+pytestmark = pytest.mark.usefixtures("configured_key")
 
 
 @pytest.fixture

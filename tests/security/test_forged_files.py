@@ -29,8 +29,7 @@ from partwise.runs.sent_files import read_sent, sent_folder, write_sent
 from partwise.scripts.inputs import UploadedPath
 from partwise.scripts.snapshot import take_snapshot, unpack_snapshot
 from partwise.shuffle.shard_cache import SCRATCH_VARIABLE
-from partwise.store import signing
-from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE, given_key
+from partwise.store.signing import given_key
 from partwise.store.store import Store
 from tests.run_maker import RunMaker
 
@@ -58,11 +57,8 @@ class Target:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
+def run(configured_key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv(SCRATCH_VARIABLE, str(tmp_path / "scratch"))
-    monkeypatch.setattr(signing, "_of_blocks", [])
-    monkeypatch.setenv(KEYS_VARIABLE, f"2025:{'a1' * 32}")
     maker = RunMaker(Store.parse(tmp_path / "store"))
     maker.begin()
     maker.commit(("a", "DONE", 1.0), ("b", "DONE", 2.0))
