@@ -43,7 +43,7 @@ Count = Annotated[int, Field(ge=1)]
 Several = Annotated[int, Field(ge=2)]
 
 
-@run_flow(name="find-portfolio", kind="map", opaque=("data", "params"))
+@run_flow(name="find-portfolio", kind="find-portfolio", opaque=("data", "params"))
 def find_portfolio(
     data: DataParameter,
     partition_by: PartitionBy,

@@ -7,20 +7,10 @@ from prefect.cache_policies import NO_CACHE
 
 from partwise.engine.assignment import ShardReceipt
 from partwise.engine.driver import Driver, ShardGroup
-from partwise.runs.documents import RunKind
+from partwise.runs.kinds import KINDS, RunKind
 from partwise.tasks.steps import run_logger
 
 RunShards = Task[..., list[ShardReceipt]]
-
-_STEPS: dict[RunKind, tuple[str, str]] = {
-    "train": ("train-partitions", "train"),
-    "infer": ("infer-partitions", "infer"),
-    "map": ("map-partitions", "map"),
-    "export": ("export-models", "export"),
-    "export-transformers": ("export-transformers", "export"),
-    "validate": ("validate-exports", "validate"),
-}
-"""The step's name in Prefect, and the verb that its task runs begin with."""
 
 
 @task(cache_policy=NO_CACHE, persist_result=False)
@@ -31,7 +21,9 @@ def run_shards(group: ShardGroup, driver: Driver) -> list[ShardReceipt]:
 
 def step_of(kind: RunKind) -> RunShards:
     """Return the task that runs the shards of a run of a kind, named for what it does there."""
-    name, verb = _STEPS[kind]
-    named: Any = run_shards.with_options(name=name, task_run_name=f"{verb} {{group}}")
+    of_kind = KINDS[kind]
+    named: Any = run_shards.with_options(
+        name=of_kind.step, task_run_name=f"{of_kind.verb} {{group}}"
+    )
     step: RunShards = named
     return step

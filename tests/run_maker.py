@@ -12,13 +12,12 @@ from partwise.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.runs.completion import Ending, complete_run
 from partwise.runs.contents import write_segment
 from partwise.runs.documents import (
-    OUTPUT_FOLDERS,
-    RunKind,
     execution_token,
     run_path,
     segment_file,
     sha256_of,
 )
+from partwise.runs.kinds import KINDS, RunKind
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 from partwise.runs.run import Run
 from partwise.store.signing import is_configured
@@ -90,7 +89,7 @@ class RunMaker:
         token = execution_token(generation, secrets.token_hex(4))
         names = partition_ids(pa.table({"key": [key for key, _, _ in partitions]}), self.columns)
         bundle = BundleWriter(f"bundles/{segment_file(0, token, 1, 'zip')}")
-        output = f"{OUTPUT_FOLDERS[self.identity.kind]}/{segment_file(0, token, 1, 'parquet')}"
+        output = f"{KINDS[self.identity.kind].outputs}/{segment_file(0, token, 1, 'parquet')}"
         done = [(key, value) for key, status, value in partitions if status == "DONE"]
         outputs = b""
         if done:

@@ -49,6 +49,6 @@ def find_portfolio(
         "label": trainer.label or "",
         "predict": predict,
         **rows.arguments(),
-        **call.arguments("map", data),
+        **call.arguments("find-portfolio", data),
     }
     return call_and_print("find_portfolio", arguments)

@@ -16,7 +16,7 @@ from partwise.flows.cli import output, run_output
 from partwise.flows.cli.options import Json, StoreUrl
 from partwise.outcomes import PartitionStatus
 from partwise.runs.contents import list_runs
-from partwise.runs.documents import RunKind
+from partwise.runs.kinds import RunKind
 from partwise.runs.run import Run
 from partwise.store.store import Store
 

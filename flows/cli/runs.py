@@ -16,6 +16,7 @@ from partwise.formatting import counted, size, visible
 from partwise.reports import summary
 from partwise.reports.next_command import program, store_option
 from partwise.runs.bundle import LOG_FILENAME
+from partwise.runs.kinds import KINDS
 from partwise.runs.run import Run
 from partwise.store.store import Store
 
@@ -303,32 +304,14 @@ def _show_partition(run: Run, text: str, logs: bool, as_json: bool) -> None:
         output.console().print("--logs prints what it wrote")
 
 
-_WITHOUT_KEYS = (
-    *("train-distributed", "run-script", "tune"),
-    *("export", "export-transformers", "validate"),
-)
-"""Kinds of runs whose flows take no partition_by: the keys are ranks, trials, or those of the
-models."""
-
-
 def _python_call(run: Run) -> str:
     """Return the call of a run in Python, as far as it is known."""
-    flow = {
-        "train": "train_models",
-        "train-distributed": "train_distributed",
-        "run-script": "run_script",
-        "tune": "tune_model",
-        "infer": "run_inference",
-        "map": "map_partitions",
-        "export": "export_models",
-        "export-transformers": "export_transformers",
-        "validate": "validate_exports",
-    }[run.kind]
+    kind = KINDS[run.kind]
     used = run.document.training_run_id
     models = f"{'export' if run.kind == 'validate' else 'training'}_run_id={used!r}, "
-    keys = f"partition_by={run.document.partition_by}, "
+    keys = f"partition_by={run.document.partition_by}, " if kind.takes_keys else ""
     return (
-        f"{flow}(..., {'' if run.kind in _WITHOUT_KEYS else keys}"
+        f"{kind.flow}(..., {keys}"
         f"{models if used else ''}run_id={run.run_id!r}, "
         f"store={run.store.url!r}, on_existing_artifacts='resume')"
     )

@@ -45,7 +45,7 @@ from partwise.flows.orchestration.states import (
 )
 from partwise.flows.orchestration.suspension import suspension
 from partwise.redaction import masked
-from partwise.runs.documents import RunKind
+from partwise.runs.kinds import RunKind
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import is_work_pool

@@ -26,6 +26,7 @@ from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
 from partwise.runs.claim import Intent
 from partwise.runs.documents import to_json
+from partwise.runs.kinds import KINDS, RunKind
 from partwise.sources.descriptions import SourceDescription
 from partwise.sources.input_files import checksums
 from partwise.sources.opening import data_of_recipe
@@ -56,11 +57,7 @@ _OPTIONS: Mapping[str, type[BaseModel]] = {
 }
 
 
-FLOWS = (
-    *("train_models", "train_distributed", "tune_model", "find_portfolio", "run_script"),
-    *("run_inference", "map_partitions", "export_models", "export_transformers"),
-    "validate_exports",
-)
+FLOWS = tuple(kind.flow for kind in KINDS.values())
 """Those whose calls are written down."""
 _COLUMNS = frozenset({"label", "features", "columns", "partition_by", "keep_columns", "weight"})
 """Settings that name columns, which may look like the name of a function."""
@@ -71,7 +68,7 @@ class _CannotRepeatError(Exception):
 
 
 def describe_intent(
-    flow: str,
+    kind: RunKind,
     source: SourceDescription,
     arguments: Mapping[str, Any],
     version: str | None,
@@ -82,7 +79,7 @@ def describe_intent(
     """Return what a call is about to do: its fingerprints, and the call, if it can be repeated.
 
     Args:
-        flow: The flow function's name.
+        kind: Of the run.
         source: What the source says of itself.
         arguments: The call's arguments but for data, run_id, store, cluster and version.
         version: The user's own word for the code, which is taken in place of looking.
@@ -103,7 +100,7 @@ def describe_intent(
         except _CannotRepeatError as error:
             obstacle = obstacle or str(error)
     call: dict[str, JsonValue] = {
-        "flow": flow,
+        "flow": KINDS[kind].flow,
         "data": to_json(source.recipe),
         "arguments": written,
         "version": version,

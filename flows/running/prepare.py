@@ -26,8 +26,8 @@ from partwise.models.serdes import PROGRAMS, SERDES, ModelSerde, resolve_serde, 
 from partwise.outcomes import RunStatus
 from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity, OnExisting
-from partwise.runs.documents import RunKind
 from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models
+from partwise.runs.kinds import RunKind
 from partwise.runs.ledger import skip_reasons
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows
@@ -66,7 +66,6 @@ class Request:
 
     def plan(
         self,
-        flow: str,
         kind: RunKind,
         source: Source,
         keys: tuple[KeyColumn, ...],
@@ -82,7 +81,6 @@ class Request:
         """Return the plan of a run that is asked for so.
 
         Args:
-            flow: The flow function's name.
             kind: What the run does.
             source: The rows.
             keys: Their key columns.
@@ -110,7 +108,7 @@ class Request:
             work=work,
             function=function,
             intent=describe_intent(
-                flow,
+                kind,
                 source.description(),
                 arguments,
                 self.version or None,
@@ -162,7 +160,7 @@ def prepare_training(
         "inputs": [str(path) for path in request.inputs],
         "execution": request.execution,
     }
-    plan = request.plan("train_models", "train", source, keys, work, arguments, function=function)
+    plan = request.plan("train", source, keys, work, arguments, function=function)
     reads = function.reads(source.schema) if hasattr(function, "reads") else None
     if reads is None:
         return plan
@@ -248,9 +246,7 @@ def prepare_mapping(
         "execution": request.execution,
         "output": output,
     }
-    return request.plan(
-        "map_partitions", "map", source, keys, work, arguments, function=work.function
-    )
+    return request.plan("map", source, keys, work, arguments, function=work.function)
 
 
 def prepare_inference(
@@ -337,7 +333,6 @@ def prepare_inference(
         "output": output,
     }
     return request.plan(
-        "run_inference",
         "infer",
         source,
         keys,

@@ -16,8 +16,8 @@ from partwise.exports.works import ComparedRows, ExportWork, Proof, ValidateWork
 from partwise.flows.running.prepare import Request, check_serdes, serdes_of, trained_models
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 from partwise.models.serdes import ModelSerde, refuse_program, resolve_serde
-from partwise.runs.documents import RANK
 from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models
+from partwise.runs.kinds import RANK
 from partwise.runs.run import Run
 from partwise.runs.trials import TRIAL
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
@@ -99,7 +99,6 @@ def prepare_export(
         "execution": request.execution,
     }
     return request.plan(
-        "export_models",
         "export",
         source,
         keys,
@@ -219,7 +218,6 @@ def prepare_validation(
     if model_format:
         arguments["model_format"] = model_format
     return request.plan(
-        "validate_exports",
         "validate",
         source,
         keys,
@@ -246,9 +244,7 @@ def prepare_collection(exports: Sequence[TransformersExport], request: Request) 
         "execution": request.execution,
     }
     keys = key_columns(source.schema, [KEY])
-    plan = request.plan(
-        "export_transformers", "export-transformers", source, keys, work, arguments, function=work
-    )
+    plan = request.plan("export-transformers", source, keys, work, arguments, function=work)
     # The rows are in memory, but made of the arguments: the call can be repeated all the same.
     intent = replace(plan.intent, call=plan.intent.call_known, call_obstacle=None, call_known=None)
     return replace(plan, intent=intent)

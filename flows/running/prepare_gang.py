@@ -81,7 +81,7 @@ def prepare_gang(
         work=TrainRankWork(function=function, serde=chosen_serde),
         name=name_of(function),
         intent=describe_intent(
-            "train_distributed",
+            "train-distributed",
             source.description(),
             arguments,
             request.version or None,

@@ -105,7 +105,7 @@ def prepare_portfolio(
         "seed": request.seed,
         "execution": request.execution,
     }
-    plan = request.plan("find_portfolio", "map", source, keys, work, given, function=tuned)
+    plan = request.plan("find-portfolio", source, keys, work, given, function=tuned)
     fewest = int(getattr(tuned.trainer, "min_rows", 1))
     return replace(plan, choose=partial(chosen_by_hash, count=sample, fewest_rows=fewest))
 

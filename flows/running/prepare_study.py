@@ -134,7 +134,7 @@ def prepare_study(
         recipes = {name: each.recipe for name, each in about.items()}
         arguments |= {"scaling": scaling, "eval_data": recipes}
     intent = describe_intent(
-        "tune_model",
+        "tune",
         source.description(),
         arguments,
         request.version or None,

@@ -7,7 +7,7 @@ from partwise.engine.limits import Limits
 from partwise.engine.options import ExecutionOptions
 from partwise.environments.resolution import ResolvedEnvironment
 from partwise.formatting import counted
-from partwise.runs.documents import RunKind
+from partwise.runs.kinds import RunKind
 from partwise.shuffle.plan import UnsortedShard
 from partwise.shuffle.shared_folder import Medium, StagedFile
 from partwise.store.store import Store

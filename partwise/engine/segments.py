@@ -13,7 +13,8 @@ from partwise.engine.assignment import Execution
 from partwise.errors import RunBusyError, StoreError
 from partwise.runs.bundle import BundleWriter, StoredArtifact
 from partwise.runs.contents import list_generations, write_segment
-from partwise.runs.documents import OUTPUT_FOLDERS, run_path, segment_file, sha256_of
+from partwise.runs.documents import run_path, segment_file, sha256_of
+from partwise.runs.kinds import KINDS
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 
 LONGEST_SEGMENT_S = 600.0
@@ -116,7 +117,7 @@ class SegmentWriter:
         # A Parquet file has one schema. Functions mostly return the same for all partitions; each
         # further schema gets a file of its own.
         for number, (schema, parts) in enumerate(self._outputs.items()):
-            folder = OUTPUT_FOLDERS[self._execution.kind]
+            folder = KINDS[self._execution.kind].outputs
             path = self._name(folder, "parquet" if number == 0 else f"{number}.parquet")
             offset = 0
             in_file = sum(part.num_rows for _, part in parts)

@@ -42,8 +42,9 @@ from partwise.errors import (
 from partwise.formatting import shortened, visible
 from partwise.outcomes import PartitionStatus
 from partwise.runs.contents import files_there, read_committed
-from partwise.runs.documents import OUTPUT_FOLDERS, execution_token, segment_file
+from partwise.runs.documents import execution_token, segment_file
 from partwise.runs.key_texts import row_key_text
+from partwise.runs.kinds import KINDS
 from partwise.runs.ledger import LedgerRow
 from partwise.runs.outputs import rewrite_partial_files
 from partwise.runs.run import Run
@@ -221,7 +222,7 @@ class ShardRun:
         execution = self._execution
         numbers = itertools.count()
         names = {
-            name: f"{OUTPUT_FOLDERS[execution.kind]}/"
+            name: f"{KINDS[execution.kind].outputs}/"
             + segment_file(self._assignment.number, token, 0, f"{next(numbers)}.parquet")
             for name in kept["rows_file"].drop_null().unique().to_pylist()
         }

@@ -12,7 +12,8 @@ from partwise.outcomes import PartitionStatus, Stop
 from partwise.runs.claim import Claim
 from partwise.runs.completion import Ending, complete_run
 from partwise.runs.contents import write_segment
-from partwise.runs.documents import LEDGER, RANK, execution_token, run_path, segment_file
+from partwise.runs.documents import LEDGER, execution_token, run_path, segment_file
+from partwise.runs.kinds import RANK
 from partwise.runs.ledger import LedgerRow, segment_table
 from partwise.runs.run import Run
 from partwise.store.signing import is_configured

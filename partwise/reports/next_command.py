@@ -13,6 +13,7 @@ from typing import Any
 from partwise.errors import PartwiseError, RunNotFoundError
 from partwise.outcomes import RunStatus
 from partwise.runs.exports import exported_as, has_one_model
+from partwise.runs.kinds import KINDS
 from partwise.runs.portfolio import has_portfolio
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -33,9 +34,9 @@ def _next(run: Run, name: str, where: str) -> tuple[str, str]:
         case RunStatus.SUCCESS if run.summary is not None and run.summary.remark:
             all_rows = "read this again; the same call without --sample runs all partitions"
             return f"runs show {name}{where}", all_rows
-        case RunStatus.SUCCESS if run.kind == "train" and run.counts.get("DONE"):
+        case RunStatus.SUCCESS if KINDS[run.kind].models == "each" and run.counts.get("DONE"):
             return _infer(run, run, _keys(run), "use the models")
-        case RunStatus.SUCCESS if run.kind in ("train-distributed", "tune"):
+        case RunStatus.SUCCESS if KINDS[run.kind].models == "one":
             return _infer(run, run, "", "use the model")
         case RunStatus.SUCCESS if run.kind == "export" and run.counts.get("DONE"):
             keys, trained = _keys(run), run
@@ -47,7 +48,7 @@ def _next(run: Run, name: str, where: str) -> tuple[str, str]:
         case RunStatus.SUCCESS if run.kind == "infer":
             export = f"runs export {name} --what predictions --to {name}.parquet{where}"
             return export, "the predictions as a file; run.predictions() reads them"
-        case RunStatus.SUCCESS if run.kind == "map" and has_portfolio(run):
+        case RunStatus.SUCCESS if has_portfolio(run):
             return _train(run)
         case RunStatus.SUCCESS:
             return f"runs show {name}{where}", "read this again"

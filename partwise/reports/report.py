@@ -26,8 +26,9 @@ from partwise.reports.study import describe_study
 from partwise.reports.timeline import MOST_LANES, describe_timeline
 from partwise.reports.tuning import describe_tuning
 from partwise.runs.contents import list_generations
-from partwise.runs.documents import GANG_KINDS, RANK, REPORT_FILE, run_path
+from partwise.runs.documents import REPORT_FILE, run_path
 from partwise.runs.key_texts import key_reader
+from partwise.runs.kinds import KINDS, RANK
 from partwise.runs.ledger import KEY_PREFIX, candidate_counts, metric_values
 from partwise.runs.run import Run
 
@@ -38,17 +39,6 @@ MOST_CANDIDATES = 40
 MOST_CAUSES = 6  # shown at once; others can be unfolded
 KEY_CHARS = 300
 _NAME_CHARS = 100
-_KINDS = {
-    "train": "training run",
-    "train-distributed": "training run of one model",
-    "run-script": "run of a script",
-    "tune": "tuning run of one model",
-    "infer": "inference run",
-    "map": "map run",
-    "export": "export run",
-    "export-transformers": "export run of transformers",
-    "validate": "validation run",
-}
 _WRONG = (PartitionStatus.FAILED, PartitionStatus.INTERNAL_ERROR)
 _NOT_DONE = (PartitionStatus.CANCELLED, PartitionStatus.SKIPPED)
 
@@ -145,7 +135,7 @@ def _key_reader(ledger: pa.Table) -> Callable[[int], str]:
 
 def _ranks(run: Run, ledger: pa.Table) -> list[tuple[str, ...]]:
     """Return a line for each rank of a gang's run, the first ones of very many."""
-    if run.kind not in GANG_KINDS:
+    if not KINDS[run.kind].is_gang:
         return []
     lines: list[tuple[str, ...]] = []
     for row in ledger.slice(0, MOST_RANKS).to_pylist():
@@ -199,7 +189,7 @@ def _head(run: Run) -> dict[str, Any]:
     order = [status.value for status in PartitionStatus]
     counts = sorted(run.counts.items(), key=lambda item: order.index(item[0]))
     return {
-        "kind": _KINDS[run.kind],
+        "kind": KINDS[run.kind].title,
         "status": run.status.value,
         "message": _message(run),
         "key_columns": ", ".join(

@@ -29,11 +29,11 @@ from partwise.runs.documents import (
     GenerationDocument,
     KeyColumnDocument,
     RunDocument,
-    RunKind,
     generation_file,
     run_path,
     sha256_of,
 )
+from partwise.runs.kinds import KINDS, RunKind
 from partwise.runs.run import Run
 from partwise.runs.steps import Step, announce, finish_earlier_steps
 from partwise.store.lease import Lease
@@ -143,8 +143,10 @@ class Claim:
             _refuse_to_begin(run)
         document = run.document
         names = [column.name for column in wanted.key_columns]
+        # A run that was begun before its kind had a name of its own is gone on with.
+        is_earlier = document.kind == KINDS[wanted.kind].earlier
         differs = {
-            "kind": (document.kind, wanted.kind),
+            "kind": (document.kind, document.kind if is_earlier else wanted.kind),
             "partition_by": (document.partition_by, names),
             "training_run_id": (document.training_run_id, wanted.training_run_id),
             "hash version": (document.hash_version, HASH_VERSION),

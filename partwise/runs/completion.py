@@ -15,13 +15,13 @@ from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.claim import Claim
 from partwise.runs.contents import read_generation
 from partwise.runs.documents import (
-    OUTPUT_FOLDERS,
     SummaryDocument,
     ledger_file,
     run_path,
     sha256_of,
     summary_file,
 )
+from partwise.runs.kinds import KINDS
 from partwise.runs.ledger import LedgerRow, merge, segment_table, skip_reasons, write_table
 from partwise.runs.outputs import rewrite_partial_files, unreferenced_outputs
 from partwise.runs.run import Run, began_in
@@ -162,7 +162,7 @@ def _finish(claim: Claim, summary: SummaryDocument, ledger: pa.Table) -> Run:
     path = run_path(run_id, summary_file(number))
     store.create(path, bound.to_bytes(path))
     if summary.is_complete(claim.identity.kind):
-        folder = OUTPUT_FOLDERS[claim.identity.kind]
+        folder = KINDS[claim.identity.kind].outputs
         # Listed before they are announced: where the list holds rows of a newer generation, this
         # one has been given up, comes too late, and may not set them aside.
         if replaced := unreferenced_outputs(store, run_id, ledger, folder):

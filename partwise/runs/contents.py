@@ -22,11 +22,9 @@ from partwise.errors import (
 from partwise.runs.documents import (
     BUNDLES,
     DAMAGED,
-    OUTPUT_FOLDERS,
     REPLACED,
     RUN_DOCUMENT,
     RUNS,
-    RunKind,
     attempt_number,
     ended_number,
     generation_number,
@@ -37,6 +35,7 @@ from partwise.runs.documents import (
     run_path,
     sha256_of,
 )
+from partwise.runs.kinds import KINDS, RunKind
 from partwise.runs.ledger import merge, read_ledger, read_table, write_table
 from partwise.runs.own_checksums import check_own_signature
 from partwise.store.signing import given_key, is_configured, sign, verify
@@ -294,7 +293,7 @@ def files_there(store: Store, run_id: str, kind: RunKind, shard: int | None = No
     root = run_path(run_id) + "/"
     return {
         path.removeprefix(root)
-        for folder in (BUNDLES, OUTPUT_FOLDERS[kind])
+        for folder in (BUNDLES, KINDS[kind].outputs)
         for path in store.list(f"{root}{folder}/{begin}")
     }
 

@@ -39,6 +39,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from partwise.errors import RunFormatError, RunIdError
 from partwise.outcomes import PartitionStatus, RunStatus
+from partwise.runs.kinds import KINDS, RunKind
 from partwise.store.signing import seal, unseal
 from partwise.store.strict_json import parse_json
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
@@ -56,46 +57,8 @@ LEDGER = "ledger"
 SCRATCH = "scratch"
 REPLACED = "replaced"
 DAMAGED = "damaged"
-
-RunKind = Literal[
-    "train",
-    "train-distributed",
-    "run-script",
-    "tune",
-    "infer",
-    "map",
-    "export",
-    "export-transformers",
-    "validate",
-]
-"""What a run does. "train-distributed" trains one model on all rows, and "run-script" runs a
-program; each has a partition for each rank of the gang that did so, by the key column `rank`.
-"tune" searches settings for one model on all rows, and has a partition for each trial, by the key
-column `trial`.
-"export" is of the models of a training run;
-"export-transformers" is of a collection that no run trained, so no other run can take it for
-exports of its own models."""
-
-MODEL_KINDS: tuple[RunKind, ...] = ("train", "train-distributed", "tune")
-"""Runs with models that others infer with, export and compare."""
-GANG_KINDS: tuple[RunKind, ...] = ("train-distributed", "run-script")
-"""Kinds of runs whose partitions are the ranks of a gang."""
-RANK = "rank"
-"""Their key column."""
 SNAPSHOTS = "snapshots"
 SENT = "sent"
-
-OUTPUT_FOLDERS: dict[RunKind, str] = {
-    "train": "outputs",
-    "train-distributed": "outputs",
-    "run-script": "outputs",
-    "tune": "outputs",
-    "infer": "predictions",
-    "map": "outputs",
-    "export": "outputs",
-    "export-transformers": "outputs",
-    "validate": "outputs",
-}
 
 _GENERATION_FILE = re.compile(r"(\d{4,})\.json")
 _SUMMARY_FILE = re.compile(r"(\d{4,})\.summary\.json")
@@ -304,7 +267,7 @@ class SummaryDocument(Document):
         Args:
             kind: Of the run.
         """
-        if kind in GANG_KINDS and self.status is RunStatus.FAILURE:
+        if KINDS[kind].is_gang and self.status is RunStatus.FAILURE:
             return False
         return not self.counts.get(PartitionStatus.CANCELLED.value)
 

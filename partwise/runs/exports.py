@@ -6,7 +6,7 @@ import pyarrow.compute as pc
 from partwise.errors import InputError, RunNotFoundError
 from partwise.models.export_options import ModelFormat, format_of
 from partwise.runs.contents import list_runs
-from partwise.runs.documents import MODEL_KINDS
+from partwise.runs.kinds import KINDS
 from partwise.runs.run import Run
 from partwise.runs.trials import best_row
 
@@ -21,9 +21,14 @@ def check_has_models(run: Run, *, takes_exports: bool) -> None:
     Raises:
         InputError: With its kind in the message.
     """
-    if run.kind in MODEL_KINDS or (takes_exports and run.kind == "export"):
+    taken = {
+        name: kind.flow
+        for name, kind in KINDS.items()
+        if kind.models or (takes_exports and name == "export")
+    }
+    if run.kind in taken:
         return
-    flows = ["train_models", "train_distributed", "tune_model", *["export_models"] * takes_exports]
+    flows = list(taken.values())
     raise InputError(
         f"The run {run.run_id!r} is of the kind {run.kind!r}; training_run_id names a run of "
         f"{', of '.join(flows[:-1])}, or of {flows[-1]}."
@@ -42,7 +47,7 @@ def has_one_model(run: Run) -> bool:
     trained = run
     if run.kind == "export" and run.document.training_run_id is not None:
         trained = Run.open(run.document.training_run_id, run.store)
-    return trained.kind in ("train-distributed", "tune")
+    return KINDS[trained.kind].models == "one"
 
 
 def ledger_of_models(run: Run) -> pa.Table:

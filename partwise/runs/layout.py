@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from partwise.errors import InputError, RunFormatError
 from partwise.runs.bundle import LOG_FILENAME
 from partwise.runs.contents import READ_THREADS
+from partwise.runs.kinds import KINDS
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 from partwise.store.store import Store
@@ -41,7 +42,7 @@ def lay_out(run: Run, target: Store | str | Path) -> int:
         StoreError: The target cannot be written.
         IntegrityError: A file in the run differs from its checksum.
     """
-    if run.kind not in ("export", "export-transformers"):
+    if not KINDS[run.kind].has_exports:
         raise InputError(
             f"The run {run.run_id!r} is of the kind {run.kind!r}; only a run of export_models or "
             "export_transformers can be laid out."

@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from partwise.errors import PartwiseError, RunBusyError, RunNotFoundError
 from partwise.runs.contents import READ_THREADS, list_runs
-from partwise.runs.documents import RUN_DOCUMENT, RunKind, removed_number, run_path
+from partwise.runs.documents import RUN_DOCUMENT, removed_number, run_path
+from partwise.runs.kinds import RunKind
 from partwise.runs.run import Run
 from partwise.runs.steps import AT_ONCE, Step, announce, finish_earlier_steps
 from partwise.store.lease import Lease

@@ -46,13 +46,13 @@ from partwise.runs.documents import (
     RUNS,
     GenerationDocument,
     RunDocument,
-    RunKind,
     SummaryDocument,
     check_run_id,
     is_run_id,
     run_path,
     sha256_of,
 )
+from partwise.runs.kinds import RunKind
 from partwise.runs.ledger import (
     KEY_PREFIX,
     group_failures,
@@ -177,7 +177,7 @@ class Run:
 
     @property
     def kind(self) -> RunKind:
-        """What the run does, as `RunKind` lists it."""
+        """What the run does, as `KINDS` lists it."""
         return self.document.kind
 
     @property

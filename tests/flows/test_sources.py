@@ -184,7 +184,7 @@ def test_calls_of_before_are_read():
 def test_a_call_with_files_is_read_back(folder):
     files = Files(folder / "a.txt", format="csv", file_column="file")
     source = open_source([files, files], columns=["x", "file"])
-    intent = describe_intent("train_models", source.description(), {"seed": 1}, None)
+    intent = describe_intent("train", source.description(), {"seed": 1}, None)
     read = read_call(json.loads(json.dumps(intent.call)))[1]
     assert read["data"] == [files, files]
     assert (read["columns"], read["filter"]) == (["x", "file"], None)

@@ -98,6 +98,7 @@ def test_a_portfolio_is_found_on_a_sample_and_used_on_all(rows, cluster, tmp_pat
     # No command can name rows in memory.
     assert "partwise train --portfolio can try these settings" in next_command(found)[1]
     assert found.counts == {"DONE": 3}
+    assert found.kind == "find-portfolio"
     scores = found.predictions().to_pandas()
     assert len(scores) == 3 * 12
     assert scores.groupby("setting").size().unique().tolist() == [3]

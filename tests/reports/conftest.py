@@ -11,7 +11,8 @@ import pytest
 from partwise.outcomes import Stop
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import Ending, complete_run
-from partwise.runs.documents import RunKind, execution_token, run_path, segment_file
+from partwise.runs.documents import execution_token, run_path, segment_file
+from partwise.runs.kinds import RunKind
 from partwise.runs.ledger import LedgerRow, segment_table, write_table
 from partwise.runs.run import Run
 from partwise.store.store import Store

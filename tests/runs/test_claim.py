@@ -54,6 +54,12 @@ def test_a_run_keeps_its_identity(ended, on_existing, changes, error, message) -
     assert ended.refresh().generation == 1
 
 
+def test_a_run_of_before_its_kind_had_a_name_is_gone_on_with(ended) -> None:
+    with Claim(ended.store, identity(kind="find-portfolio"), "resume") as claim:
+        assert claim.existing is not None
+    assert ended.refresh().kind == "map"
+
+
 def test_a_store_that_fails_behind_the_lease_leaves_the_run_free(ended, monkeypatch) -> None:
     find, looks = Run.find, []
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from partwise.errors import InputError, RunNotFoundError
-from partwise.runs.documents import RunKind
 from partwise.runs.exports import find_exports
+from partwise.runs.kinds import RunKind
 from partwise.runs.layout import lay_out
 from partwise.runs.run import Run
 from partwise.store.store import Store

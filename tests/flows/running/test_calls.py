@@ -38,7 +38,7 @@ def intent(version: str | None = None, models: str | None = None, **changes) -> 
     }
     data = changes.pop("data", TABLE)
     source = open_source(data).description()
-    return describe_intent("train_models", source, arguments | changes, version, models)
+    return describe_intent("train", source, arguments | changes, version, models)
 
 
 def with_helper(factor: float):
@@ -216,7 +216,7 @@ def test_a_call_of_one_model_can_be_repeated(trainer, tmp_path) -> None:
         "hyperparameters": {"depth": 3},
         "seed": 1,
     }
-    made = describe_intent("train_distributed", about, arguments, None, "eval sets")
+    made = describe_intent("train-distributed", about, arguments, None, "eval sets")
     assert made.call is not None
     flow, read = read_call(to_json(made.call))
     assert flow == "train_distributed"
@@ -225,8 +225,8 @@ def test_a_call_of_one_model_can_be_repeated(trainer, tmp_path) -> None:
     assert (read["scaling"], read["gang"]) == (arguments["scaling"], arguments["gang"])
     # How many ranks there are, and how they are started, is no other code; eval sets are inputs.
     other = arguments | {"scaling": ScalingConfig(), "gang": GangOptions()}
-    again = describe_intent("train_distributed", about, other, None, "other eval sets")
+    again = describe_intent("train-distributed", about, other, None, "other eval sets")
     assert again.code_fingerprint == made.code_fingerprint
     assert again.inputs_fingerprint != made.inputs_fingerprint
-    in_memory = describe_intent("f", about, arguments | {"eval_data": {"late": None}}, None)
+    in_memory = describe_intent("map", about, arguments | {"eval_data": {"late": None}}, None)
     assert (in_memory.call, "eval_data=" in str(in_memory.call_obstacle)) == (None, True)
