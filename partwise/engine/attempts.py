@@ -12,9 +12,10 @@ from partwise.engine.child_process import discard_child
 from partwise.engine.limits import memory_limit
 from partwise.engine.machine_slots import gpu_variables, thread_variables
 from partwise.engine.messages import OpenShard
+from partwise.engine.outcome import Outcome, ledger_row, open_content
 from partwise.engine.scratch import check_scratch
 from partwise.engine.segments import SegmentWriter
-from partwise.engine.supervisor import AttemptOutcome, Download, OnReport, Supervisor, keep_on
+from partwise.engine.supervisor import Download, OnReport, Supervisor, keep_on
 from partwise.environments.building import BuiltEnvironment
 from partwise.runs.bundle import LOG_FILENAME
 from partwise.runs.ledger import LedgerRow
@@ -88,7 +89,7 @@ class Attempts:
     """Hears what a partition, by its ID, left in its process."""
     alone: Callable[[], AbstractContextManager[None]] = nullcontext
     """Waits until no other partition of the run is at work on this machine."""
-    describe_trial: Callable[[AttemptOutcome], str | None] = lambda _: None
+    describe_trial: Callable[[Outcome], str | None] = lambda _: None
     """What the ledger says of a partition as a trial."""
     _earlier_logs: dict[int, bytes] = field(default_factory=dict)
 
@@ -121,7 +122,7 @@ class Attempts:
         if starved:
             yield from self._run_alone(starved)
 
-    def _outcomes(self, waiting: Sequence[int], attempt: int) -> Iterator[AttemptOutcome]:
+    def _outcomes(self, waiting: Sequence[int], attempt: int) -> Iterator[Outcome]:
         """Yield the outcome of an attempt at each.
 
         Raises:
@@ -163,7 +164,7 @@ class Attempts:
                 return
             attempt += 1
 
-    def _goes_again(self, outcome: AttemptOutcome, attempt: int) -> bool:
+    def _goes_again(self, outcome: Outcome, attempt: int) -> bool:
         """Whether an outcome is a failure with a retry left; then its log is kept for that."""
         failure = outcome.failure
         retries = self.execution.options.max_retries
@@ -181,9 +182,9 @@ class Attempts:
             time.sleep(min(0.05, due - now))
         return not self.supervisor.is_stopped()
 
-    def _settle(self, outcome: AttemptOutcome, attempt: int) -> LedgerRow:
+    def _settle(self, outcome: Outcome, attempt: int) -> LedgerRow:
         """Put an outcome and its files into the segment."""
-        index, model, failure = outcome.index, outcome.model, outcome.failure
+        index, model = outcome.index, outcome.model
         partition_id = self.opened.partition_ids[index]
         artifacts = [
             self.writer.add_artifact(partition_id, filename, content)
@@ -191,35 +192,28 @@ class Attempts:
             if model is None or filename != model.filename
         ]
         if model is not None:
+            content = open_content(model.content)
             artifacts.append(
-                self.writer.add_artifact(partition_id, model.filename, model.content, model.serde)
+                self.writer.add_artifact(partition_id, model.filename, content, model.serde)
             )
         log = self._earlier_logs.pop(index, b"") + outcome.log
         if log:
             artifacts.append(self.writer.add_artifact(partition_id, LOG_FILENAME, log))
-        row = LedgerRow(
+        place = LedgerRow(
             partition_id=partition_id,
             shard=self.shard,
             generation=self.execution.generation,
-            status=outcome.status.value,
+            status="",
             attempts=attempt,
             rows=self.opened.offsets[index + 1] - self.opened.offsets[index],
-            seconds=outcome.seconds,
-            peak_memory_bytes=outcome.peak_memory_bytes,
             host=self.host,
-            reason=outcome.reason or None,
-            error_type=failure.error_type if failure else None,
-            error_message=failure.message if failure else None,
-            error_fingerprint=failure.fingerprint if failure else None,
             fingerprint=self.fingerprints[index],
-            candidate=outcome.candidate or None,
-            metrics=outcome.metrics,
             trial=self.describe_trial(outcome),
-            artifacts=tuple(artifacts),
         )
+        row = ledger_row(place, outcome, tuple(artifacts))
         output = None
         if outcome.rows is not None:
-            with pa.ipc.open_stream(outcome.rows) as reader:
+            with pa.ipc.open_stream(open_content(outcome.rows)) as reader:
                 output = reader.read_all()
         self.writer.add(index, row, output)
         return row

@@ -21,7 +21,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +31,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.connector.spooling import SpooledReader
 from partwise.engine.child_log import ChildLog
 from partwise.engine.control_group import ControlGroup
-from partwise.engine.failures import MESSAGE_CHARS, Failure, describe_error, storable
+from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
 from partwise.engine.family_memory import anonymous_bytes
 from partwise.engine.fork_server import ForkServer, end_like, refuse_threads
 from partwise.engine.leftovers import Leftovers, describe_leftovers
@@ -41,24 +41,22 @@ from partwise.engine.messages import (
     ArtifactMissing,
     ArtifactRequest,
     Connection,
-    Content,
     Idle,
     OpenShard,
     OpenWork,
-    Outcome,
     Report,
     ReportAnswer,
     RunPartitions,
     WorkReady,
     WorkUnusable,
-    WrittenModel,
 )
 from partwise.engine.named_code import NamedCode
+from partwise.engine.outcome import Content, Outcome, Produced, WrittenModel
 from partwise.engine.params_file import read_params
 from partwise.engine.process_family import adopt_orphans
 from partwise.engine.process_state import ProcessState
 from partwise.engine.seeding import Seeding
-from partwise.engine.works import Produced, StoredModel, Work
+from partwise.engine.works import StoredModel, Work
 from partwise.errors import ArtifactNotFoundError, FunctionError, PartwiseError
 from partwise.models.serdes import SERDES
 from partwise.outcomes import PartitionStatus
@@ -125,18 +123,6 @@ class _ShardAtWork:
             return None
         rows = self.offsets[index + 1] - self.offsets[index]
         return Share(rows=rows / self.all_rows, partitions=self.all_partitions)
-
-
-class _Ended(NamedTuple):
-    """How the work on a partition ended; the rest of its outcome is known a moment later."""
-
-    status: PartitionStatus
-    reason: str
-    metrics: Mapping[str, float]
-    failure: Failure | None = None
-    model: WrittenModel | None = None
-    rows: Content | None = None
-    candidate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,7 +339,8 @@ class Child:
             produced = self._produce(shard, work, index, attempt)
             ended = self._success(index, produced)
         except BaseException as error:
-            ended = self._failure(error, shard.params.get(shard.partition_ids[index], {}))
+            params = shard.params.get(shard.partition_ids[index], {})
+            ended = self._failure(index, error, params)
         # A fork of the user's that came back out of the function is not this process.
         if os.getpid() != self.pid:
             os._exit(0)
@@ -369,20 +356,7 @@ class Child:
             if left:
                 self.log.write(describe_leftovers(left))
             retired = bool(left) or (seconds > RECYCLE_AFTER_S and self._is_bloated())
-        outcome = Outcome(
-            index=index,
-            status=ended.status,
-            reason=ended.reason,
-            metrics=ended.metrics,
-            failure=ended.failure,
-            model=ended.model,
-            rows=ended.rows,
-            candidate=ended.candidate,
-            seconds=seconds,
-            log=self.log.take(),
-            left=left,
-            retired=retired,
-        )
+        outcome = replace(ended, seconds=seconds, log=self.log.take(), left=left, retired=retired)
         try:
             self.connection.send(outcome)
         except OSError:
@@ -393,7 +367,7 @@ class Child:
         self.log.restore()
         os.fchdir(self._cwd_fd)
 
-    def _success(self, index: int, produced: Produced) -> _Ended:
+    def _success(self, index: int, produced: Produced) -> Outcome:
         model = rows = None
         for filename, content in produced.files.items():
             self.connection.send(
@@ -409,7 +383,8 @@ class Child:
             with pa.ipc.new_stream(sink, produced.rows.schema) as writer:
                 writer.write_table(produced.rows)
             rows = self.enclose(sink.getvalue().to_pybytes())
-        return _Ended(
+        return Outcome(
+            index=index,
             status=produced.status,
             reason=storable(produced.reason[:MESSAGE_CHARS]),
             metrics=dict(produced.metrics),
@@ -426,10 +401,11 @@ class Child:
         self._files += 1
         return str(path.rename(path.with_name(f"content-{self.pid}-{self._files}")))
 
-    def _failure(self, error: BaseException, params: Mapping[str, Any]) -> _Ended:
+    def _failure(self, index: int, error: BaseException, params: Mapping[str, Any]) -> Outcome:
         failure = describe_error(error, params)
         self.log.write(failure.traceback)
-        return _Ended(
+        return Outcome(
+            index=index,
             status=PartitionStatus.FAILED,
             reason="exception",
             metrics=dict(error.metrics) if isinstance(error, PartwiseError) else {},

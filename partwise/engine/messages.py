@@ -8,7 +8,7 @@ and by keywords that takes twice as long.
 
 import select
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from operator import attrgetter
@@ -18,14 +18,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 import msgpack
 
 from partwise.engine.failures import Failure
+from partwise.engine.outcome import Content, Outcome
 from partwise.engine.works import StoredModel
-from partwise.outcomes import PartitionStatus
 
 READ_BYTES = 1 << 18
 LARGEST_MESSAGE_BYTES = (1 << 31) - 1
-
-Content = bytes | str
-"""The content of a file: bytes, or the path of a file with them when they are many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,38 +128,6 @@ class Report:
     index: int
     step: int
     value: float
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenModel:
-    """The model that a partition's function returned, as its serde wrote it."""
-
-    filename: str
-    content: Content
-    serde: str
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """From the child: what an attempt at a partition came to."""
-
-    index: int
-    status: PartitionStatus
-    reason: str
-    metrics: Mapping[str, float]
-    failure: Failure | None
-    """Of a FAILED one; its traceback is in the log."""
-    model: WrittenModel | None
-    rows: Content | None
-    """Output rows, as an Arrow IPC stream."""
-    candidate: str
-    """Which of several candidates the model is of; empty: there was but one."""
-    seconds: float
-    log: bytes
-    left: list[str]
-    """What it left in the process and cannot be put back, in words."""
-    retired: bool
-    """Whether the child should be replaced: for that reason, or it holds on to too much memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.works import Produced, StoredModel, Work
+from partwise.engine.outcome import Produced
+from partwise.engine.works import StoredModel, Work
 from partwise.errors import SerdeError
 from partwise.formatting import duration
 from partwise.outcomes import PartitionStatus

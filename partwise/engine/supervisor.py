@@ -20,16 +20,15 @@ from partwise.engine.messages import (
     ArtifactFound,
     ArtifactMissing,
     ArtifactRequest,
-    Content,
     Idle,
     Message,
     OpenShard,
-    Outcome,
     Report,
     ReportAnswer,
     RunPartitions,
 )
 from partwise.engine.options import Isolation
+from partwise.engine.outcome import Outcome, open_content
 from partwise.environments.building import BuiltEnvironment
 from partwise.errors import ClusterError, PartwiseError
 from partwise.outcomes import PartitionStatus
@@ -50,39 +49,6 @@ OnReport = Callable[[int, float], bool]
 def keep_on(step: int, value: float) -> bool:  # noqa: ARG001 (what reports are answered with)
     """Take no note of a report."""
     return False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFile:
-    """The model that an attempt wrote."""
-
-    filename: str
-    content: bytes
-    serde: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOutcome:
-    """What one attempt at a partition came to, with all files of it."""
-
-    index: int
-    status: PartitionStatus
-    reason: str
-    seconds: float
-    metrics: Mapping[str, float]
-    log: bytes
-    failure: Failure | None = None
-    """Of a FAILED one."""
-    artifacts: Mapping[str, bytes] = field(default_factory=dict)
-    model: ModelFile | None = None
-    rows: bytes | None = None
-    """Output rows as an Arrow IPC stream."""
-    candidate: str = ""
-    peak_memory_bytes: int | None = None
-    left: list[str] = field(default_factory=list)
-    """What it left in its process, in words."""
-    is_starved: bool = False
-    """Whether it may have failed for want of memory: over its limit, or killed by the kernel."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +95,7 @@ class Supervisor:
             return None
         return index, seconds
 
-    def run(self, indices: list[int], attempt: int) -> Iterator[AttemptOutcome]:
+    def run(self, indices: list[int], attempt: int) -> Iterator[Outcome]:
         """Yield the outcome of each partition in turn; ends early when the run is stopped.
 
         Raises:
@@ -177,7 +143,7 @@ class Supervisor:
         self._child = child
         return child, None
 
-    def _listen(self, child: ChildProcess, waiting: deque[int]) -> Iterator[AttemptOutcome]:
+    def _listen(self, child: ChildProcess, waiting: deque[int]) -> Iterator[Outcome]:
         """Take what the child sends until it is idle or gone; what is finished leaves `waiting`."""
         # Messages first, limits second: an outcome that is on its way settles its partition,
         # even if the child dies, or is found too late or too large, a moment later. The look at the
@@ -226,7 +192,7 @@ class Supervisor:
         """Keep what a function uploads, and answer what it asks for."""
         match message:
             case Artifact(index=index, filename=filename, content=content):
-                self._artifacts.setdefault(index, {})[filename] = _open(content)
+                self._artifacts.setdefault(index, {})[filename] = open_content(content)
             case ArtifactRequest():
                 self._answer(child, message)
             case Report(index=index, step=step, value=value):
@@ -234,32 +200,14 @@ class Supervisor:
                 with contextlib.suppress(OSError):
                     child.connection.send(ReportAnswer(index=index, gives_up=gives_up))
 
-    def _complete(self, outcome: Outcome) -> AttemptOutcome:
+    def _complete(self, outcome: Outcome) -> Outcome:
         """Put together what the child sent of an attempt, and what is known of it here."""
-        index, model = outcome.index, outcome.model
+        index = outcome.index
         artifacts = self._artifacts.get(index, {})
         if outcome.status != PartitionStatus.FAILED:
             # Only another attempt would ask for them again.
             self._artifacts.pop(index, None)
-        return AttemptOutcome(
-            index=index,
-            status=outcome.status,
-            reason=outcome.reason,
-            seconds=outcome.seconds,
-            metrics=outcome.metrics,
-            log=outcome.log,
-            failure=outcome.failure,
-            artifacts=artifacts,
-            model=None
-            if model is None
-            else ModelFile(
-                filename=model.filename, content=_open(model.content), serde=model.serde
-            ),
-            rows=None if outcome.rows is None else _open(outcome.rows),
-            candidate=outcome.candidate,
-            peak_memory_bytes=self._peaks.get(index),
-            left=outcome.left,
-        )
+        return replace(outcome, artifacts=artifacts, peak_memory_bytes=self._peaks.get(index))
 
     def _answer(self, child: ChildProcess, request: ArtifactRequest) -> None:
         index, filename, run_id = request.index, request.filename, request.run_id
@@ -346,7 +294,7 @@ class Supervisor:
 
     def _bury(
         self, child: ChildProcess, waiting: deque[int], verdict: _Verdict
-    ) -> Iterator[AttemptOutcome]:
+    ) -> Iterator[Outcome]:
         """End a child; take what it had still sent, then blame the partition at work, if any."""
         # In this order. The mark and the log before the kill, as they are of the partition at work.
         # The kill before the rest of the messages: afterwards nothing can be added, so what is
@@ -372,12 +320,11 @@ class Supervisor:
         # blame. Nobody is either when the child died between two partitions, or before the first.
         if waiting and waiting[0] == index:
             waiting.popleft()
-            yield AttemptOutcome(
+            yield Outcome(
                 index=index,
                 status=PartitionStatus.FAILED,
                 reason=verdict.reason,
                 seconds=seconds,
-                metrics={},
                 log=log + f"\n{verdict.message}\n".encode(),
                 failure=Failure(
                     error_type=verdict.error_type,
@@ -390,25 +337,13 @@ class Supervisor:
                 is_starved=verdict.is_starved,
             )
 
-    def _unusable(self, index: int, failure: Failure) -> AttemptOutcome:
+    def _unusable(self, index: int, failure: Failure) -> Outcome:
         message = f"The function could not be loaded on the worker: {failure.message}"
-        return AttemptOutcome(
+        return Outcome(
             index=index,
             status=PartitionStatus.FAILED,
             reason="not loadable",
-            seconds=0.0,
-            metrics={},
             log=failure.traceback.encode(),
             # Another attempt would load the same bytes.
             failure=replace(failure, message=message, final=True, traceback=""),
         )
-
-
-def _open(content: Content) -> bytes:
-    """Return content that a child enclosed: itself, or a file that is read and removed."""
-    if isinstance(content, bytes):
-        return content
-    path = Path(content)
-    data = path.read_bytes()
-    path.unlink()
-    return data

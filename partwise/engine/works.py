@@ -6,7 +6,7 @@ and is called once per partition.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -17,6 +17,7 @@ from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.returned_rows import in_row_order, returned_table
 from partwise.engine.failures import printable
+from partwise.engine.outcome import Produced
 from partwise.errors import ColumnError, ModelNotFound, SerdeError
 from partwise.models.serdes import ModelSerde, serde_by_name, serde_for, serde_name
 from partwise.outcomes import PartitionStatus, Result, Skip
@@ -79,26 +80,6 @@ class StoredModel:
             return None
         with pa.ipc.open_stream(files[CATEGORIES_FILENAME]) as reader:
             return reader.read_all()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Produced:
-    """What the work on one partition came to."""
-
-    status: PartitionStatus
-    reason: str = ""
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    model_file: str = ""
-    """Path of the written model; empty where there is none."""
-    serde: str = ""
-    reader: ModelSerde | None = None
-    """What reads the model back, to see in a dry run that it can be read; None: that is not due."""
-    rows: pa.Table | None = None
-    """Output rows, key columns first."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """Artifacts of partwise's own beside the model."""
-    candidate: str = ""
-    """Which of several candidates the model is of; empty: there was but one."""
 
 
 class Work(Protocol):

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
+from partwise.engine.outcome import Produced
 from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
-from partwise.engine.works import Produced, StoredModel, with_trained_categories
+from partwise.engine.works import StoredModel, with_trained_categories
 from partwise.errors import ColumnError, ExportMismatch, ExportRefused, InputError
 from partwise.evaluation.metrics import Task
 from partwise.exports.choice import exporter_for

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from partwise.engine.outcome import with_failure
 from partwise.gangs.spec import RANK_KEY, RankEnd
 from partwise.outcomes import PartitionStatus, Stop
 from partwise.runs.claim import Claim
@@ -82,8 +83,7 @@ def _row(name: str, end: RankEnd | None, generation: int, stopped: Stop | None) 
     if end is None:
         return row
     is_good = end.status in (PartitionStatus.DONE, PartitionStatus.SKIPPED)
-    failure = end.failure
-    return replace(
+    row = replace(
         row,
         # A rank that ended well in a gang that did not counts for nothing.
         status=row.status if is_good and stopped is not None else end.status.value,
@@ -93,10 +93,8 @@ def _row(name: str, end: RankEnd | None, generation: int, stopped: Stop | None) 
         peak_memory_bytes=end.peak_memory_bytes,
         exit_code=end.exit_code,
         host=end.host,
-        reason=end.reason or (None if failure else row.reason),
-        error_type=failure.error_type if failure else None,
-        error_message=failure.message if failure else None,
-        error_fingerprint=failure.fingerprint if failure else None,
+        reason=end.reason or (None if end.failure else row.reason),
         metrics=end.metrics,
         artifacts=end.artifacts,
     )
+    return row if end.failure is None else with_failure(row, end.failure)

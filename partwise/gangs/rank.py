@@ -15,8 +15,9 @@ import cloudpickle
 from partwise.connector.rank_context import RankContext, RankRows, set_context
 from partwise.engine.child_log import ChildLog
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
+from partwise.engine.outcome import Produced
 from partwise.engine.seeding import Seeding
-from partwise.engine.works import Produced, check_metrics
+from partwise.engine.works import check_metrics
 from partwise.errors import PartwiseError
 from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.exchange import RankExchange

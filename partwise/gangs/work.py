@@ -5,7 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
 from partwise.connector.rank_context import Exchange, RankContext, RankRows
-from partwise.engine.works import Produced, check_metrics, produce_model
+from partwise.engine.outcome import Produced
+from partwise.engine.works import check_metrics, produce_model
 from partwise.models.serdes import ModelSerde
 from partwise.outcomes import PartitionStatus, Result
 from partwise.processes import describe_exit

@@ -21,7 +21,7 @@ from partwise.connector.script_context import (
     RESUME_VARIABLE,
     RUN_VARIABLE,
 )
-from partwise.engine.works import Produced
+from partwise.engine.outcome import Produced
 from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.errors import InputError
 from partwise.gangs.work import RankEnded

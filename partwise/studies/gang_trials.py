@@ -18,6 +18,7 @@ from distributed import Client
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.cluster_watch import Logger
 from partwise.engine.failures import Failure, describe_error
+from partwise.engine.outcome import with_failure
 from partwise.engine.payload import pack_work
 from partwise.engine.scaling import ScalingConfig, cluster_workers
 from partwise.engine.segments import SegmentWriter
@@ -305,9 +306,6 @@ class GangTrials:
             peak_memory_bytes=max(peaks, default=None),
             host=", ".join(dict.fromkeys(end.host for end in ends)),
             reason=reason or None,
-            error_type=failure.error_type if failure else None,
-            error_message=failure.message if failure else None,
-            error_fingerprint=failure.fingerprint if failure else None,
             fingerprint=assignment.fingerprint,
             metrics=metrics,
             trial=record.to_json(),
@@ -317,6 +315,7 @@ class GangTrials:
                 for artifact in _named(end, with_model=status is PartitionStatus.DONE)
             ),
         )
+        row = row if failure is None else with_failure(row, failure)
         keys = pa.table({TRIAL: pa.array([number], pa.int64())})
         token = execution_token(execution.generation, secrets.token_hex(4))
         writer = SegmentWriter(execution, number, token, keys)

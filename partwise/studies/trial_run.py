@@ -18,10 +18,10 @@ from partwise.engine.attempts import Attempts, supervise
 from partwise.engine.child_process import discard_child
 from partwise.engine.host import Host
 from partwise.engine.messages import OpenShard
+from partwise.engine.outcome import Outcome
 from partwise.engine.params_file import write_params
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.shard_run import execution_folder, open_run
-from partwise.engine.supervisor import AttemptOutcome
 from partwise.environments.building import open_environment
 from partwise.errors import ArtifactNotFoundError
 from partwise.outcomes import PartitionStatus
@@ -132,7 +132,7 @@ class TrialRun:
         self._is_given_up = self.ask is not None and self.ask(step, value)
         return self._is_given_up
 
-    def _record(self, outcome: AttemptOutcome) -> TrialRecord:
+    def _record(self, outcome: Outcome) -> TrialRecord:
         record = self.assignment.record
         is_done = outcome.status is PartitionStatus.DONE
         return replace(

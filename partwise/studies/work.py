@@ -7,7 +7,8 @@ from typing import Any
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.works import Produced, StoredModel, TrainWork
+from partwise.engine.outcome import Produced
+from partwise.engine.works import StoredModel, TrainWork
 from partwise.errors import InputError, TrialPruned
 from partwise.evaluation import Evaluation, FitOn
 from partwise.evaluation.scores import Direction, find_metric

@@ -7,7 +7,8 @@ from tempfile import TemporaryDirectory
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.engine.works import Produced, StoredModel
+from partwise.engine.outcome import Produced
+from partwise.engine.works import StoredModel
 from partwise.models.serdes import SERDES
 from partwise.outcomes import PartitionStatus
 from partwise.transformers.checkpoint_export import export_checkpoint

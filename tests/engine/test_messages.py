@@ -15,14 +15,13 @@ from partwise.engine.messages import (
     Idle,
     OpenShard,
     OpenWork,
-    Outcome,
     Report,
     ReportAnswer,
     RunPartitions,
     WorkReady,
     WorkUnusable,
-    WrittenModel,
 )
+from partwise.engine.outcome import Outcome, WrittenModel
 from partwise.engine.works import StoredModel
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
