@@ -4,7 +4,7 @@ from partwise.engine.options import ExecutionOptions
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.earlier_call import EarlierCall
-from partwise.flows.running.execution import execute
+from partwise.flows.running.execute_shards import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     DEFAULT_EXPORT,

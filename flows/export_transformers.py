@@ -7,7 +7,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from partwise.engine.options import ExecutionOptions
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.execution import execute
+from partwise.flows.running.execute_shards import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     ClusterParameter,

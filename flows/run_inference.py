@@ -8,7 +8,7 @@ from partwise.errors import InputError
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_data, open_output, open_store
 from partwise.flows.running.environments import resolve_packages
-from partwise.flows.running.execution import execute
+from partwise.flows.running.execute_shards import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     ClusterParameter,

@@ -6,7 +6,7 @@ from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_data
 from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
-from partwise.flows.running.execution import execute
+from partwise.flows.running.execute_shards import execute
 from partwise.flows.running.parameters import (
     DEFAULT_EXECUTION,
     ClusterParameter,

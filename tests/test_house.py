@@ -274,8 +274,8 @@ LONGEST_MODULE = 500
 LONGEST_BODY = 60
 LONGER_FOR_A_REASON = {
     "partwise/runs/run.py": "The handle of a run has a property for each thing that runs leave.",
-    "flows/running/execution.py:execute": "The order of its steps is the safety of a run: claim, "
-    "divide, begin, work, complete.",
+    "flows/running/execute_shards.py:execute": "The order of its steps is the safety of a run: "
+    "claim, divide, begin, work, complete.",
 }
 
 

@@ -1,31 +1,21 @@
-"""What the flow of a gang does: claim the run, place the ranks, run the gang, complete."""
+"""What the run of a gang does: place the ranks, run the gang, complete."""
 
-import secrets
 from collections.abc import Sequence
-from contextlib import ExitStack
 from typing import Any
 
 from distributed import Client
 from prefect.exceptions import TerminationSignal
-from prefect.runtime import flow_run
 
 from partwise.connector.rank_staging import rank_source
 from partwise.engine.assignment import work_file
-from partwise.engine.child_process import end_marked
-from partwise.engine.packages import build_on_workers
+from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.payload import pack_work
 from partwise.engine.scaling import cluster_workers
 from partwise.flows.orchestration.gang_lines import GangLines
-from partwise.flows.orchestration.interruption import allow, note_work
+from partwise.flows.orchestration.interruption import allow
 from partwise.flows.orchestration.progress import told_every
-from partwise.flows.running.connections import connect, open_cluster, open_store
-from partwise.flows.running.execution import (
-    CANCEL_TIMEOUT_S,
-    Clock,
-    give_keys,
-    publish_run,
-    settle_if_done,
-)
+from partwise.flows.running.connections import open_cluster, open_store
+from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
 from partwise.flows.running.parameters import ClusterParameter, StoreParameter
 from partwise.gangs.driver import GangDriver
 from partwise.gangs.errors import GangFailed
@@ -37,9 +27,7 @@ from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, StagedWork
 from partwise.outcomes import CANCELLED, RunStatus, Stop
 from partwise.runs.claim import Claim
-from partwise.runs.documents import execution_token
 from partwise.runs.run import Run
-from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.store.signing import is_configured
 from partwise.tasks.run_gang import run_gang_step
@@ -49,57 +37,36 @@ from partwise.tasks.steps import await_steps, begin_step, run_logger
 def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParameter) -> Run:
     """Carry out the plan of a gang, and return the run as it then stands in the store.
 
-    The order is that of `execute`: whatever can be refused is refused before the claim or, where
-    the cluster has to be asked, before the generation begins; the ledger is written when all ranks
-    have ended, and the summary last. A driver that dies in between leaves a run without an end,
-    which a resume goes on with.
+    The order of the steps is that of `partwise.flows.running.frame`; the ledger is written when all
+    ranks have ended.
 
     Args:
         plan: What is to be done.
         store: The artifact store, as the caller names it.
         cluster: The Dask cluster, likewise.
     """
-    opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
-    clock, logger, identity = Clock(), run_logger(), plan.identity
+    identity = plan.identity
     pack_work(plan.work, plan.name)
-    opened_store.check_writable()
-    with ExitStack() as stack:
-        claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
-        if settled := settle_if_done(claim, plan.intent, clock):
+    with Frame(plan, open_store(store), open_cluster(cluster)) as frame:
+        if settled := frame.settle_if_done():
             return settled
+        clock, claim, logger = frame.clock, frame.claim, frame.logger
         for warning in plan.warnings:
             logger.warning("Run %s: %s", identity.run_id, warning)
         # What an attempt will go on from is refused here where it is not there.
         earlier = claim.resumable_generations(plan.intent)
-        for why in resume_point(opened_store, identity.run_id, earlier, plan.resume_from).refused:
+        for why in resume_point(frame.store, identity.run_id, earlier, plan.resume_from).refused:
             logger.warning("Run %s: a checkpoint does not count: %s", identity.run_id, why)
-        token = execution_token(claim.next_generation, secrets.token_hex(4))
-        directory = stack.enter_context(run_scratch()) / "shared"
-        directory.mkdir()
-        with clock.stage("cluster"):
-            # Called once the client has left: it ends ranks that outlived their worker.
-            stack.callback(end_marked, token)
-            client = stack.enter_context(connect(chosen_cluster))
-            give_keys(client, opened_store, *plan.sources.values(), buckets=plan.buckets)
-            placement = plan.place(cluster_workers(client))
-            if plan.check_workers is not None:
-                plan.check_workers(client, [node.worker for node in placement.nodes])
-        if plan.packages is not None:
-            with clock.stage("environment"):
-                build_on_workers(client, plan.packages)
-        folder = SharedFolder(
-            directory,
-            opened_store,
-            identity.run_id,
-            token,
-            shared=chosen_cluster.shares_filesystem,
-        )
-        stack.callback(folder.close)
+        # Which workers are lost, the gang decides: one that runs no rank is none of its business.
+        client, watch = frame.connect(*plan.sources.values(), silence_s=None, buckets=plan.buckets)
+        placement = plan.place(cluster_workers(client))
+        if plan.check_workers is not None:
+            plan.check_workers(client, [node.worker for node in placement.nodes])
+        folder = frame.open_folder(client)
         with clock.stage("load"):
-            target = _stage_payload(plan, folder, client, token)
-        spec = _specify(plan, claim, token, placement, target)
-        note_work()
-        claim.begin(n_shards=1, intent=plan.intent, partitions=spec.world_size)
+            target = _stage_payload(plan, folder, client, watch, frame.token)
+        spec = _specify(plan, claim, frame.token, placement, target)
+        frame.begin(n_shards=1, partitions=spec.world_size)
         logger.info(
             "Run %s: %d ranks on %d workers, CPUs of each rank: %d.",
             identity.run_id,
@@ -108,7 +75,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
             spec.threads,
         )
         with clock.stage("gang"):
-            ends, stopped, cause = _drive(client, spec, plan.options.report_interval_s)
+            ends, stopped, cause = _drive(client, spec, watch, plan.options.report_interval_s)
         run = commit_ranks(
             claim,
             ends,
@@ -122,7 +89,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
 
 
 def _stage_payload(
-    plan: GangPlan, folder: SharedFolder, client: Client, token: str
+    plan: GangPlan, folder: SharedFolder, client: Client, watch: ClusterWatch, token: str
 ) -> FunctionTarget:
     """Make the work and the rows of a gang reachable for its ranks.
 
@@ -134,13 +101,14 @@ def _stage_payload(
     payload = GangPayload(
         work=work.staged(folder) if isinstance(work, StagedWork) else work,
         sources={
-            name: rank_source(source, folder, client, name) for name, source in plan.sources.items()
+            name: rank_source(source, folder, client, name, watch.look)
+            for name, source in plan.sources.items()
         },
         hyperparameters=plan.hyperparameters,
     )
     content = pack_work(payload, plan.name)
     staged = folder.write(work_file(token), content)
-    return FunctionTarget(payload=staged, shares_gpus=plan.shares_gpus, packages=plan.packages)
+    return FunctionTarget(payload=staged, shares_gpus=plan.shares_gpus, packages=plan.environment)
 
 
 def _specify(
@@ -170,7 +138,7 @@ def _specify(
 
 
 def _drive(
-    client: Client, spec: GangSpec, interval_s: float
+    client: Client, spec: GangSpec, watch: ClusterWatch, interval_s: float
 ) -> tuple[Sequence[RankEnd], Stop | None, BaseException | None]:
     """Run the gang as one step.
 
@@ -178,7 +146,7 @@ def _drive(
         How its ranks ended; why it was stopped; and what the rank that is to blame raised.
     """
     logger = run_logger()
-    driver = GangDriver(client, spec, GangLines(logger, spec.run_id))
+    driver = GangDriver(client, spec, watch, GangLines(logger, spec.run_id))
     step = begin_step(run_gang_step, driver, spec.world_size)
     with told_every(interval_s, logger, spec.run_id, driver.longest):
         try:

@@ -1,46 +1,34 @@
-"""What the flow of a study does: claim the run, load the rows, run the trials, complete."""
+"""What the run of a study does: load the rows, run the trials, complete."""
 
 import pickle
-import secrets
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 from distributed import Client
 from distributed import wait as wait_for_tasks
 from prefect.exceptions import TerminationSignal
-from prefect.runtime import flow_run
 
 from partwise.cluster_calls import ANSWER_S, ask_workers, in_time
 from partwise.connector.rank_staging import rank_source
 from partwise.engine.assignment import Execution, work_file
-from partwise.engine.child_process import end_marked
 from partwise.engine.cluster_watch import LOOK_S, ClusterWatch
 from partwise.engine.driver import FAREWELL_S
 from partwise.engine.payload import pack_work
 from partwise.engine.scaling import Slot, cluster_workers, partition_slots
-from partwise.flows.orchestration.interruption import note_work
 from partwise.flows.orchestration.progress import told_every
 from partwise.flows.running.connections import (
-    connect,
     open_cluster,
     open_store,
     workers_at_most,
 )
-from partwise.flows.running.execution import (
-    CANCEL_TIMEOUT_S,
-    Clock,
-    give_keys,
-    publish_run,
-    settle_if_done,
-)
+from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
 from partwise.flows.running.parameters import Cluster, ClusterParameter, StoreParameter
 from partwise.gangs.placement import Placement, place_gangs
 from partwise.gangs.work import RankSource
 from partwise.outcomes import CANCELLED, Stop
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
-from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shared_folder import SharedFolder, StagedFile
 from partwise.store.signing import is_configured
 from partwise.store.store import Store
@@ -58,60 +46,43 @@ from partwise.tasks.steps import await_steps, begin_step, run_logger
 def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParameter) -> Run:
     """Carry out the plan of a study, and return the run as it then stands in the store.
 
-    The order is that of `execute`: whatever can be refused is refused before the claim, rows that
-    cannot be read leave the run as it was, each trial is committed by its worker, and the summary
-    is written last. A driver that dies in between leaves a run without an end, which a resume goes
-    on with.
+    The order of the steps is that of `partwise.flows.running.frame`; each trial is committed by its
+    worker.
 
     Args:
         plan: What is to be done.
         store: The artifact store, as the caller names it.
         cluster: The Dask cluster, likewise.
     """
-    opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
-    clock, logger, identity = Clock(), run_logger(), plan.identity
+    identity = plan.identity
     payload = pack_work(plan.work, plan.name)
-    opened_store.check_writable()
-    with ExitStack() as stack:
-        claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
+    with Frame(plan, open_store(store), open_cluster(cluster)) as frame:
+        clock, claim, token, logger = frame.clock, frame.claim, frame.token, frame.logger
         known = known_trials(claim, plan.intent)
         has_all = len(known.kept) >= plan.stopping.trials
-        if has_all and (settled := settle_if_done(claim, plan.intent, clock)):
+        if has_all and (settled := frame.settle_if_done()):
             return settled
-        token = secrets.token_hex(6)
-        directory = stack.enter_context(run_scratch()) / "shared"
-        directory.mkdir()
-        with clock.stage("cluster"):
-            # Called once the client has left: it ends child processes that outlived their worker.
-            stack.callback(end_marked, token)
-            client = stack.enter_context(connect(chosen_cluster))
-            watch = stack.enter_context(
-                ClusterWatch(client, identity.run_id, plan.options.silence_s, logger)
-            )
-            give_keys(client, opened_store, plan.source)
-        places = _find_places(plan, chosen_cluster, client)
-        folder = SharedFolder(
-            directory,
-            opened_store,
-            identity.run_id,
-            token,
-            shared=chosen_cluster.shares_filesystem,
-        )
-        stack.callback(folder.close)
-        stack.callback(_end_study, client, token)
+        client, watch = frame.connect(plan.source, silence_s=plan.options.silence_s)
+        places = _find_places(plan, frame.cluster, client)
+        folder = frame.open_folder(client)
+        frame.stack.callback(_end_study, client, token)
         with clock.stage("load"):
-            rows = _stage_rows(plan, folder, client, opened_store, token, watch)
+            rows = _stage_rows(plan, folder, client, frame.store, token, watch)
             sources = _stage_sources(plan.gang, folder, client, watch)
-        note_work()
-        claim.begin(n_shards=1, intent=plan.intent, partitions=plan.stopping.trials)
-        if reason := claim.why_nothing_counts(plan.intent):
-            logger.warning("Run %s: %s", identity.run_id, reason)
+        frame.begin(n_shards=1, partitions=plan.stopping.trials)
         work = folder.write(work_file(token), payload)
         spec = _specify(plan, claim, known, token, places, work, rows)
         trials: Trials = WorkerTrials(client, token)
         if plan.gang is not None:
             trials = GangTrials(
-                client, plan.gang, places.gangs, sources, folder, spec.execution, logger
+                client,
+                watch,
+                plan.gang,
+                places.gangs,
+                sources,
+                folder,
+                spec.execution,
+                frame.logger,
             )
         keep_trials(spec.execution, known)
         logger.info(

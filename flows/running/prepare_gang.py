@@ -94,7 +94,7 @@ def prepare_gang(
         options=options,
         hyperparameters=dict(hyperparameters),
         resume_from=resume_from,
-        packages=request.packages,
+        environment=request.packages,
     )
 
 

@@ -25,7 +25,8 @@ from partwise.runs.documents import run_path
 
 def run_gang(client: Client, spec: GangSpec, listener: GangListener | None = None) -> list[RankEnd]:
     """Run a gang to its end; see `GangDriver.run`."""
-    return GangDriver(client, spec, listener).run()
+    with ClusterWatch(client, spec.run_id, None) as watch:
+        return GangDriver(client, spec, watch, listener).run()
 
 
 class GangDriver:
@@ -34,15 +35,21 @@ class GangDriver:
     Args:
         client: Connected to the cluster.
         spec: What the gang is asked to do.
+        watch: Looks at the cluster. Which workers are lost, the gang decides by itself.
         listener: Hears of what happens.
     """
 
     def __init__(
-        self, client: Client, spec: GangSpec, listener: GangListener | None = None
+        self,
+        client: Client,
+        spec: GangSpec,
+        watch: ClusterWatch,
+        listener: GangListener | None = None,
     ) -> None:
         self.stopped: Stop | None = None
         self._client = client
         self._spec = spec
+        self._watch = watch
         self._listener = listener
         self._attempt: Attempt | None = None
         self._news = threading.Event()
@@ -70,21 +77,12 @@ class GangDriver:
             ClusterError: A slot stayed busy for too long, or the cluster is gone.
             InputError: What the gang is to go on from is not there.
         """
-        # Which workers are lost, the gang decides: one that runs no rank is none of its business.
-        with ClusterWatch(self._client, self._spec.run_id, None) as watch:
-            return self._run(watch)
-
-    def longest(self) -> str:
-        """Return a sentence about what the gang waits for; empty: it has not begun."""
-        return "" if self._attempt is None else self._attempt.longest()
-
-    def _run(self, watch: ClusterWatch) -> list[RankEnd]:
         spec = self._spec
         number = 1
         while True:
             begun = begin_attempt(spec, number)
             self._attempt = Attempt(
-                self._client, watch, begun, number, lambda: self.stopped, self._listen
+                self._client, self._watch, begun, number, lambda: self.stopped, self._listen
             )
             ended = self._attempt.run()
             if ended.is_success:
@@ -96,6 +94,10 @@ class GangDriver:
             number += 1
             self._listen(GangEvent(kind="restart", attempt=number, error=str(failed)))
             spec = self._with_workers(spec, ended)
+
+    def longest(self) -> str:
+        """Return a sentence about what the gang waits for; empty: it has not begun."""
+        return "" if self._attempt is None else self._attempt.longest()
 
     def _listen(self, event: GangEvent) -> None:
         if self._listener is not None:

@@ -41,7 +41,7 @@ class GangPlan:
     """A run, or a folder, with a checkpoint to begin with; empty: none."""
     buckets: tuple[str, ...] = ()
     """Buckets that ranks read from besides those of the rows."""
-    packages: ResolvedEnvironment | None = None
+    environment: ResolvedEnvironment | None = None
     """Those that come before the workers' own in the ranks' processes."""
     shares_gpus: bool = False
     """Whether each rank sees all GPUs of its node."""

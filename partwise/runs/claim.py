@@ -225,25 +225,26 @@ class Claim:
         run = self.existing
         if run is None or run.generation == 0 or self.on_existing != "resume":
             return None
+        units = KINDS[self.identity.kind].units
         if intent.code_fingerprint is None:
             what = "; ".join(intent.code_unknown[:3])
             return (
-                "all partitions run again, since it is unknown whether the code has "
+                f"all {units} run again, since it is unknown whether the code has "
                 f"changed ({what}); pass version= and change it when the code changes."
             )
         if self.earlier_generations(intent):
             return None
         before = run.read_generation_document()
         if before.code_fingerprint is None:
-            return "all partitions run again, since it was unknown which code made them."
+            return f"all {units} run again, since it was unknown which code made them."
         if before.code_parts is None:
             return (
-                "all partitions run again, since an older release of partwise wrote the run, and "
+                f"all {units} run again, since an older release of partwise wrote the run, and "
                 "its fingerprints of code are of another kind."
             )
         changes = describe_changes(before.code_parts, intent.code_parts)
         more = f" and {len(changes) - _SHOWN:,} more" if len(changes) > _SHOWN else ""
-        return f"all partitions run again: {', '.join(changes[:_SHOWN])}{more}."
+        return f"all {units} run again: {', '.join(changes[:_SHOWN])}{more}."
 
     def begin(self, *, n_shards: int, intent: Intent, partitions: int | None = None) -> None:
         """Claim the run if it is new, and write down the generation that begins.

@@ -45,6 +45,8 @@ class Kind:
     """Whether a call names key columns; else the keys are ranks, trials, or those of the models."""
     is_gang: bool = False
     """Whether each partition is a rank of a gang, by the key column `RANK`."""
+    units: str = "partitions"
+    """What a person calls its partitions."""
     outputs: str = "outputs"
     """The folder of the rows that functions returned."""
     earlier: RunKind | None = None
@@ -67,13 +69,22 @@ KINDS: Mapping[RunKind, Kind] = MappingProxyType(
             models="one",
             takes_keys=False,
             is_gang=True,
+            units="ranks",
         ),
         "run-script": Kind(
-            flow="run_script", title="run of a script", takes_keys=False, is_gang=True
+            flow="run_script",
+            title="run of a script",
+            takes_keys=False,
+            is_gang=True,
+            units="ranks",
         ),
         # A partition for each trial.
         "tune": Kind(
-            flow="tune_model", title="tuning run of one model", models="one", takes_keys=False
+            flow="tune_model",
+            title="tuning run of one model",
+            models="one",
+            takes_keys=False,
+            units="trials",
         ),
         "find-portfolio": Kind(
             flow="find_portfolio",

@@ -16,7 +16,7 @@ import pyarrow as pa
 from distributed import Client
 
 from partwise.engine.assignment import Execution, work_file
-from partwise.engine.cluster_watch import Logger
+from partwise.engine.cluster_watch import ClusterWatch, Logger
 from partwise.engine.failures import Failure, describe_error
 from partwise.engine.outcome import with_failure
 from partwise.engine.payload import pack_work
@@ -98,6 +98,7 @@ class GangTrials:
 
     Args:
         client: Connected to the cluster.
+        watch: Looks at it.
         plan: How trials are trained.
         placements: Where gangs work side by side.
         sources: The rows, as ranks read them.
@@ -109,6 +110,7 @@ class GangTrials:
     def __init__(
         self,
         client: Client,
+        watch: ClusterWatch,
         plan: GangPlan,
         placements: Sequence[Placement],
         sources: Mapping[str, RankSource],
@@ -116,7 +118,8 @@ class GangTrials:
         execution: Execution,
         log: Logger,
     ) -> None:
-        self._client, self._plan, self._sources = client, plan, sources
+        self._client, self._watch = client, watch
+        self._plan, self._sources = plan, sources
         self._folder, self._execution, self._log = folder, execution, log
         self._places: queue.SimpleQueue[Placement] = queue.SimpleQueue()
         for placement in placements:
@@ -202,7 +205,7 @@ class GangTrials:
         except InputError as error:
             # Settings that the trainer cannot have, of a space that goes too far.
             return self._commit(gang, (), error, time.monotonic() - began)
-        driver = GangDriver(self._client, spec, _Listener(self, gang))
+        driver = GangDriver(self._client, spec, self._watch, _Listener(self, gang))
         with self._lock:
             gang.driver = driver
             stop = gang.stop or self._stopped

@@ -19,8 +19,9 @@ import pytest
 from distributed import Client, get_worker
 
 from partwise.connector.rank_context import RankContext
+from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.process_family import find_marked, is_running
-from partwise.gangs.driver import GangDriver
+from partwise.gangs.driver import GangDriver, run_gang
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.spec import GangSpec
 from partwise.outcomes import CANCELLED, PartitionStatus
@@ -172,7 +173,7 @@ def test_a_rank_that_fails_ends_the_gang_and_is_blamed(stage, name):
     spec = stage.spec(deed)
     events = Events()
     with pytest.raises(GangFailed) as caught:
-        GangDriver(stage.client, spec, events).run()
+        run_gang(stage.client, spec, events)
     ended = time.time()
     told = stage.facts()
     took = ended - (stage.folder / "1.json").stat().st_ctime
@@ -196,7 +197,7 @@ def test_a_rank_that_is_frozen_is_to_blame_when_the_others_have_waited_long_enou
     spec = stage.spec(_freeze, silence_s=4.0)
     reason = r"was stopped \(SIGSTOP\) for \d+ s, and killed"
     with pytest.raises(GangFailed, match=reason) as caught:
-        GangDriver(stage.client, spec).run()
+        run_gang(stage.client, spec)
     stage.check_nothing_is_left(spec, stage.facts())
     assert caught.value.rank == 1
 
@@ -205,7 +206,6 @@ def test_a_rank_that_is_frozen_is_to_blame_when_the_others_have_waited_long_enou
 @pytest.mark.parametrize("how", ["stop", pytest.param("time limit", marks=pytest.mark.slow)])
 def test_a_gang_that_is_stopped_ends_with_its_reason(stage, name, how):
     spec = stage.spec(WAITS[name], time_limit_s=None if how == "stop" else 6.0)
-    driver = GangDriver(stage.client, spec)
     told: list[Any] = []
     began = [0.0]
 
@@ -216,9 +216,11 @@ def test_a_gang_that_is_stopped_ends_with_its_reason(stage, name, how):
             driver.stop(CANCELLED)
 
     watcher = threading.Thread(target=watch)
-    watcher.start()
-    with pytest.raises(GangFailed) as caught:
-        driver.run()
+    with ClusterWatch(stage.client, spec.run_id, None) as cluster:
+        driver = GangDriver(stage.client, spec, cluster)
+        watcher.start()
+        with pytest.raises(GangFailed) as caught:
+            driver.run()
     ended = time.time()
     watcher.join()
     took = ended - began[0] if how == "stop" else caught.value.ends[1].seconds - 6.0
@@ -256,7 +258,7 @@ def test_a_worker_that_is_lost_ends_the_gang(doomed_stage, number):
     striker.start()
     try:
         with pytest.raises(GangFailed) as caught:
-            GangDriver(stage.client, spec).run()
+            run_gang(stage.client, spec)
         took = time.time() - began[0]
         striker.join()
         deadline = time.monotonic() + LATE_S
@@ -300,7 +302,7 @@ def test_a_gang_that_lost_a_worker_begins_again_on_another_one(doomed_stage):
 
     striker = threading.Thread(target=strike)
     striker.start()
-    ends = GangDriver(stage.client, spec).run()
+    ends = run_gang(stage.client, spec)
     striker.join()
     assert [(end.attempt, end.status) for end in ends] == [(2, PartitionStatus.DONE)] * 2
 

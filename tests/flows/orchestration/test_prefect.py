@@ -31,7 +31,7 @@ from partwise.blocks import ArtifactStore
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError, RunFailed
 from partwise.flows import map_partitions, train_models
-from partwise.flows.running.execution import MOST_GROUPS
+from partwise.flows.running.execute_shards import MOST_GROUPS
 from partwise.outcomes import RunStatus
 from partwise.trainers import LightGBMTrainer
 

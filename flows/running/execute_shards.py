@@ -1,153 +1,89 @@
-"""What every flow does around its step: claim the run, shard the rows, run the shards, complete."""
+"""What a run of partitions does: shard the rows, run the shards, complete."""
 
-import secrets
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from contextlib import ExitStack
 from functools import partial
 
-from distributed import Client, WorkerPlugin
+from distributed import Client
 from prefect.exceptions import TerminationSignal
-from prefect.runtime import flow_run
 
-from partwise.cluster_calls import ANSWER_S, in_time
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
-from partwise.engine.child_process import end_marked
 from partwise.engine.cluster_watch import ClusterWatch, Logger
-from partwise.engine.credentials import Credentials, SigningKeys
 from partwise.engine.driver import Driver
 from partwise.engine.ending import describe_ending
 from partwise.engine.limits import smallest_memory_limit
-from partwise.engine.packages import build_on_workers
 from partwise.engine.params import shard_params
 from partwise.engine.payload import name_of, pack_work
 from partwise.engine.plan import Plan
 from partwise.engine.sample import predict, sample_of
 from partwise.engine.scaling import partition_slots
-from partwise.flows.orchestration.interruption import note_work
 from partwise.flows.orchestration.progress import listeners, told_every
-from partwise.flows.orchestration.summary_log import log_summary
 from partwise.flows.running.connections import (
-    connect,
     open_cluster,
     open_store,
     workers_at_most,
 )
+from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
 from partwise.flows.running.parameters import ClusterParameter, StoreParameter
 from partwise.formatting import counted, duration
-from partwise.outcomes import CANCELLED, RunStatus
-from partwise.runs.claim import Claim, Intent
-from partwise.runs.completion import complete_run, settle_unchanged
+from partwise.outcomes import CANCELLED
+from partwise.runs.completion import complete_run
 from partwise.runs.run import Run
 from partwise.shuffle.load import read_keys
 from partwise.shuffle.plan import ShardedRows
-from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shard_cache import open_cache
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.shuffle.size_warnings import warnings_of
-from partwise.sources.descriptions import Source
-from partwise.store.credentials import known_credentials
-from partwise.store.signing import is_configured, signing_keys_text
-from partwise.store.store import Store
+from partwise.store.signing import is_configured
 from partwise.tasks.load_partitions import load_partitions
-from partwise.tasks.publish_report import publish_report
 from partwise.tasks.run_shards import step_of
-from partwise.tasks.steps import await_steps, begin_step, run_logger, run_step, try_step
+from partwise.tasks.steps import await_steps, begin_step, run_logger, run_step
 
-CANCEL_TIMEOUT_S = 2.0
-"""For so long a run that is cancelled waits for workers to commit what they have."""
 MOST_GROUPS = 64
 """Prefect task runs of a flow run, at most, besides the one that loads."""
-
-
-@dataclass(slots=True)
-class Clock:
-    """Seconds of each stage."""
-
-    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
-    stages: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Measure a block."""
-        began = time.monotonic()
-        try:
-            yield
-        finally:
-            self.stages[name] = time.monotonic() - began
 
 
 def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run:
     """Carry out a plan, and return the run as it then stands in the store.
 
-    The order is what makes it safe. Whatever can be refused is refused before the claim; the claim
-    keeps every other process away; a generation begins only once the rows are sharded, so that rows
-    that cannot be read leave the run as it was; the summary is written last, and only by who still
-    holds the claim.
+    The order of the steps is that of `partwise.flows.running.frame`.
 
     Args:
         plan: What is to be done.
         store: The artifact store, as the caller names it.
         cluster: The Dask cluster, likewise.
     """
-    opened_store, chosen_cluster = open_store(store), open_cluster(cluster)
+    opened_store = open_store(store)
     plan = plan.as_sample(opened_store)
-    clock, logger, identity = Clock(), run_logger(), plan.identity
     payload = pack_work(plan.work, name_of(plan.function))
-    opened_store.check_writable()
-    with ExitStack() as stack:
-        claim = stack.enter_context(Claim(opened_store, identity, plan.on_existing, flow_run.id))
-        if settled := settle_if_done(claim, plan.intent, clock):
+    identity, options = plan.identity, plan.options
+    with Frame(plan, opened_store, open_cluster(cluster)) as frame:
+        if settled := frame.settle_if_done():
             return settled
-        token = secrets.token_hex(6)
-        directory = stack.enter_context(run_scratch()) / "shared"
-        directory.mkdir()
-        with clock.stage("cluster"):
-            # Called once the client has left: it ends child processes that outlived their worker.
-            stack.callback(end_marked, token)
-            client = stack.enter_context(connect(chosen_cluster))
-            watch = stack.enter_context(
-                ClusterWatch(client, identity.run_id, plan.options.silence_s, logger)
-            )
-            give_keys(client, opened_store, plan.source)
-        if plan.environment is not None:
-            with clock.stage("environment"):
-                build_on_workers(client, plan.environment)
-        options = plan.options
+        clock, claim = frame.clock, frame.claim
+        client, watch = frame.connect(plan.source, silence_s=options.silence_s)
+        folder = frame.open_folder(client)
         slots = partition_slots(
-            workers_at_most(chosen_cluster, client), options.partition_cpus, options.partition_gpus
+            workers_at_most(frame.cluster, client), options.partition_cpus, options.partition_gpus
         )
         n_shards = plan.choose_n_shards(claim, len(slots))
-        folder = SharedFolder(
-            directory,
-            opened_store,
-            identity.run_id,
-            token,
-            shared=chosen_cluster.shares_filesystem,
-        )
-        stack.callback(folder.close)
         with clock.stage("load"):
-            sharded = _load(plan, n_shards, client, folder, stack, watch)
+            sharded = _load(plan, n_shards, client, folder, frame.stack, watch)
         limits = options.limits_on(slots)
         memory = smallest_memory_limit(client, limits)
-        _announce(plan, sharded, folder, len(slots), memory, logger)
+        _announce(plan, sharded, folder, len(slots), memory, frame.logger)
         totals = {"all_rows": sharded.rows, "all_partitions": sharded.partitions}
         remark = None
-        if plan.options.sample is not None:
+        if options.sample is not None:
             remark = partial(predict, sharded=sharded, slots=len(slots))
-            sharded = sample_of(sharded, plan.options.sample)
+            sharded = sample_of(sharded, options.sample)
         elif plan.choose is not None:
             sharded = plan.choose(sharded)
-        params = shard_params(plan.params, identity.key_columns, n_shards, directory)
+        params = shard_params(plan.params, identity.key_columns, n_shards, frame.directory)
         chosen = sharded.partitions if sharded.only is None else len(sharded.only)
-        note_work()
-        claim.begin(n_shards=n_shards, intent=plan.intent, partitions=chosen)
-        if reason := claim.why_nothing_counts(plan.intent):
-            logger.warning("Run %s: %s", identity.run_id, reason)
+        frame.begin(n_shards=n_shards, partitions=chosen)
         execution = Execution(
-            token=token,
+            token=frame.token,
             run_id=identity.run_id,
             kind=identity.kind,
             generation=claim.generation,
@@ -159,7 +95,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             compatible=claim.compatible,
             options=options,
             limits=limits,
-            work=folder.write(work_file(token), payload),
+            work=folder.write(work_file(frame.token), payload),
             environment=plan.environment,
             is_signed=is_configured(),
             **totals,
@@ -168,7 +104,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         with clock.stage(identity.kind):
             driver, receipts = _drive(client, execution, assignments, sharded, watch)
         for sentence in (text for receipt in receipts for text in receipt.damaged):
-            logger.warning("Run %s: %s", identity.run_id, sentence)
+            frame.logger.warning("Run %s: %s", identity.run_id, sentence)
         with clock.stage("complete"):
             ending = describe_ending(
                 driver,
@@ -181,40 +117,6 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             )
             run = complete_run(claim, ending)
         return publish_run(run)
-
-
-def settle_if_done(claim: Claim, intent: Intent, clock: Clock) -> Run | None:
-    """Return the run where a resume of it has nothing to do; None where it has."""
-    if not claim.is_settled(intent):
-        return None
-    note_work()
-    claim.begin(n_shards=0, intent=intent)
-    run_logger().info(
-        "Run %s: nothing changed, all partitions are done; 0 to run.", claim.identity.run_id
-    )
-    return publish_run(settle_unchanged(claim, clock.started_at))
-
-
-def publish_run(run: Run) -> Run:
-    """Have the run's report and artifacts made; without them it is complete all the same."""
-    if run.summary is not None and run.status is RunStatus.SKIPPED:
-        run_logger().warning("Run %s: %s", run.run_id, run.summary.message)
-    try_step(publish_report, run)
-    log_summary(run_logger(), run)
-    return run
-
-
-def give_keys(client: Client, store: Store, *sources: Source, buckets: Sequence[str] = ()) -> None:
-    """Give the workers the keys of the store and of what is read, and those that sign."""
-    of_rows = [bucket for source in sources for bucket in source.buckets()]
-    known = known_credentials([store.url, *of_rows, *buckets])
-    plugins: list[WorkerPlugin] = [Credentials(url, keys) for url, keys in known.items()]
-    if keys := signing_keys_text():
-        plugins.append(SigningKeys(keys))
-    for plugin in plugins:
-        # The scheduler has them then for all workers; one that hangs gets them when it goes on.
-        with suppress(TimeoutError):
-            in_time(ANSWER_S, client.register_plugin, plugin)
 
 
 def _load(

@@ -1,0 +1,198 @@
+"""What is the same around the work of every run: its claim, its cluster, its generation, its end.
+
+Shards, gangs and studies say what they load, and how it is worked on. The order is what makes it
+safe. Whatever can be refused is refused before the claim; the claim keeps every other process away;
+a generation begins only once the rows are at hand, so that rows that cannot be read leave the run
+as it was; the summary is written last, and only by who still holds the claim. A driver that dies in
+between leaves a run without an end, which a resume goes on with.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol, Self
+
+from distributed import Client, WorkerPlugin
+from prefect.runtime import flow_run
+
+from partwise.cluster_calls import ANSWER_S, in_time
+from partwise.engine.child_process import end_marked
+from partwise.engine.cluster_watch import ClusterWatch
+from partwise.engine.credentials import Credentials, SigningKeys
+from partwise.engine.packages import build_on_workers
+from partwise.environments.resolution import ResolvedEnvironment
+from partwise.flows.orchestration.interruption import note_work
+from partwise.flows.orchestration.summary_log import log_summary
+from partwise.flows.running.connections import connect
+from partwise.flows.running.parameters import Cluster
+from partwise.outcomes import RunStatus
+from partwise.runs.claim import Claim, Identity, Intent, OnExisting
+from partwise.runs.completion import settle_unchanged
+from partwise.runs.documents import execution_token
+from partwise.runs.run import Run
+from partwise.shuffle.scratch import run_scratch
+from partwise.shuffle.shared_folder import SharedFolder
+from partwise.sources.descriptions import Source
+from partwise.store.credentials import known_credentials
+from partwise.store.signing import signing_keys_text
+from partwise.store.store import Store
+from partwise.tasks.publish_report import publish_report
+from partwise.tasks.steps import run_logger, try_step
+
+CANCEL_TIMEOUT_S = 2.0
+"""For so long a run that is cancelled waits for workers to commit what they have."""
+
+
+class Planned(Protocol):
+    """What the plans of shards, gangs and studies have in common."""
+
+    @property
+    def identity(self) -> Identity:
+        """What the run is, and stays."""
+
+    @property
+    def intent(self) -> Intent:
+        """What the call is about to do."""
+
+    @property
+    def on_existing(self) -> OnExisting:
+        """What becomes of a run that exists."""
+
+    @property
+    def environment(self) -> ResolvedEnvironment | None:
+        """Packages that come before the workers' own; None: there are none."""
+
+
+@dataclass(slots=True)
+class Clock:
+    """Seconds of each stage."""
+
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    stages: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Measure a block."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.stages[name] = time.monotonic() - began
+
+
+class Frame:
+    """A run at work: while it is entered, the run is claimed.
+
+    Args:
+        plan: What is to be done.
+        store: The artifact store.
+        cluster: The Dask cluster.
+    """
+
+    def __init__(self, plan: Planned, store: Store, cluster: Cluster) -> None:
+        self.store, self.cluster = store, cluster
+        self.clock, self.logger, self.stack = Clock(), run_logger(), ExitStack()
+        self._plan = plan
+
+    def __enter__(self) -> Self:
+        plan = self._plan
+        self.store.check_writable()
+        with ExitStack() as stack:
+            self.claim = stack.enter_context(
+                Claim(self.store, plan.identity, plan.on_existing, flow_run.id)
+            )
+            self.token = execution_token(self.claim.next_generation, secrets.token_hex(4))
+            self.stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stack.__exit__(*exception)  # type: ignore[arg-type]
+
+    def settle_if_done(self) -> Run | None:
+        """Return the run where a resume of it has nothing to do; None where it has."""
+        claim, intent = self.claim, self._plan.intent
+        if not claim.is_settled(intent):
+            return None
+        note_work()
+        claim.begin(n_shards=0, intent=intent)
+        self.logger.info(
+            "Run %s: nothing changed, all partitions are done; 0 to run.", claim.identity.run_id
+        )
+        return publish_run(settle_unchanged(claim, self.clock.started_at))
+
+    def connect(
+        self, *sources: Source, silence_s: float | None, buckets: Sequence[str] = ()
+    ) -> tuple[Client, ClusterWatch]:
+        """Connect to the cluster, look at it from now on, and give it the keys that it needs.
+
+        Args:
+            sources: What workers read.
+            silence_s: After so many seconds of silence a worker is let go; None: never.
+            buckets: What they read besides.
+        """
+        # Removed last, when all that works in it has ended.
+        self.directory = self.stack.enter_context(run_scratch()) / "shared"
+        self.directory.mkdir()
+        with self.clock.stage("cluster"):
+            # Called once the client has left: it ends processes that outlived their worker.
+            self.stack.callback(end_marked, self.token)
+            client = self.stack.enter_context(connect(self.cluster))
+            watch = ClusterWatch(client, self._plan.identity.run_id, silence_s, self.logger)
+            self.stack.enter_context(watch)
+            _give_keys(client, self.store, sources, buckets)
+        return client, watch
+
+    def open_folder(self, client: Client) -> SharedFolder:
+        """Return the folder for what workers are to see, once they have the run's environment."""
+        plan = self._plan
+        if plan.environment is not None:
+            with self.clock.stage("environment"):
+                build_on_workers(client, plan.environment)
+        folder = SharedFolder(
+            self.directory,
+            self.store,
+            plan.identity.run_id,
+            self.token,
+            shared=self.cluster.shares_filesystem,
+        )
+        self.stack.callback(folder.close)
+        return folder
+
+    def begin(self, *, n_shards: int, partitions: int) -> None:
+        """Begin the generation: from here on the run is changed.
+
+        Args:
+            n_shards: Of the run, if it is new.
+            partitions: How many there are to work on.
+        """
+        note_work()
+        self.claim.begin(n_shards=n_shards, intent=self._plan.intent, partitions=partitions)
+        if reason := self.claim.why_nothing_counts(self._plan.intent):
+            self.logger.warning("Run %s: %s", self._plan.identity.run_id, reason)
+
+
+def publish_run(run: Run) -> Run:
+    """Have the run's report and artifacts made; without them it is complete all the same."""
+    if run.summary is not None and run.status is RunStatus.SKIPPED:
+        run_logger().warning("Run %s: %s", run.run_id, run.summary.message)
+    try_step(publish_report, run)
+    log_summary(run_logger(), run)
+    return run
+
+
+def _give_keys(
+    client: Client, store: Store, sources: Sequence[Source], buckets: Sequence[str]
+) -> None:
+    """Give the workers the keys of the store and of what is read, and those that sign."""
+    of_rows = [bucket for source in sources for bucket in source.buckets()]
+    known = known_credentials([store.url, *of_rows, *buckets])
+    plugins: list[WorkerPlugin] = [Credentials(url, keys) for url, keys in known.items()]
+    if keys := signing_keys_text():
+        plugins.append(SigningKeys(keys))
+    for plugin in plugins:
+        # The scheduler has them then for all workers; one that hangs gets them when it goes on.
+        with suppress(TimeoutError):
+            in_time(ANSWER_S, client.register_plugin, plugin)
