@@ -73,5 +73,7 @@ def end_like(status: int) -> None:
         faulthandler.disable()
         if number not in (signal.SIGKILL, signal.SIGSTOP):
             signal.signal(number, signal.SIG_DFL)
+            # A keeper holds SIGTERM back: it would end by a code that no signal has.
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)

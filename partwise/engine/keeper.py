@@ -3,13 +3,15 @@
 A child may be killed at any time, by the kernel when memory is short, and so may its worker. What
 the functions had started would then belong to nobody: a process with a session and an environment
 of its own, to which nothing leads. The keeper is there before anything large is imported, runs
-nothing of the user's, and becomes the parent of whatever the child leaves.
+nothing of the user's, and becomes the parent of whatever the child leaves. The ranks of gangs have
+one as well, which `partwise.gangs.guard` starts.
 """
 
 import json
 import os
 import resource
 import signal
+from collections.abc import Callable
 
 from partwise.engine.control_group import ControlGroup
 from partwise.engine.fork_server import end_like
@@ -31,12 +33,7 @@ _SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM})
 def main(settings: str) -> None:
     """Start a child with these settings, as JSON of `ChildSettings`, and end with it."""
     parsed = json.loads(settings)
-    end_with_parent(parsed["parent_pid"], signal.SIGTERM)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    adopt_orphans()
-    # Held back, so that none is lost between two looks.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    there = files_there()
+    there = become_keeper(parsed["parent_pid"])
     group = ControlGroup(parsed["control_group"])
     lock = group.make()
     keeper = os.getpid()
@@ -46,14 +43,36 @@ def main(settings: str) -> None:
     # The worker is to see the end of the connection when the child is gone.
     os.closerange(3, lock)
     os.closerange(max(3, lock + 1), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    _keep(pid, there, group)
+    keep(pid, there, group.end)
+
+
+def become_keeper(parent_pid: int) -> frozenset[int]:
+    """Make this process one that keeps what it is about to fork.
+
+    Args:
+        parent_pid: The worker. When it ends, all ends.
+
+    Returns:
+        The files of shared memory that are there before.
+    """
+    end_with_parent(parent_pid, signal.SIGTERM)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    adopt_orphans()
+    # Held back, so that none is lost between two looks.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    return files_there()
+
+
+def become_kept(keeper: int) -> None:
+    """Make this process, which a keeper has just forked, one that ends with it."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    end_with_parent(keeper)
 
 
 def _become_child(settings: str, keeper: int, group: ControlGroup, lock: int) -> None:
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     # Of a session of its own, so that a signal to its group does not end the keeper.
     os.setsid()
-    end_with_parent(keeper)
+    become_kept(keeper)
     if lock >= 0:
         # Not to be kept locked by what outlives the keeper.
         os.close(lock)
@@ -64,17 +83,26 @@ def _become_child(settings: str, keeper: int, group: ControlGroup, lock: int) ->
     child.main(settings)
 
 
-def _keep(pid: int, there: frozenset[int], group: ControlGroup) -> None:
+def keep(
+    pid: int,
+    there: frozenset[int],
+    end_others: Callable[[], None] = lambda: None,
+    *,
+    is_meant: Callable[[], bool] = lambda: True,
+) -> None:
     """Wait for the end of the child, or of the worker, or for its word; then end all.
+
+    This process ends as the child has, so that the worker learns of it.
 
     Args:
         pid: The child.
         there: The files of shared memory that were there before it.
-        group: The child's.
+        end_others: Ends what can be found in another way than by its parents.
+        is_meant: Whether a SIGTERM that comes is for this process.
     """
     status = 0
     while True:
-        is_asked = signal.sigwait(_SIGNALS) == signal.SIGTERM
+        is_asked = signal.sigwait(_SIGNALS) == signal.SIGTERM and is_meant()
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended or is_asked:
             break
@@ -88,6 +116,6 @@ def _keep(pid: int, there: frozenset[int], group: ControlGroup) -> None:
         kill(others)
         status = os.waitpid(pid, 0)[1]
     end_children()
-    group.end()
+    end_others()
     remove_files(held - there, {pid, *family})
     end_like(status)

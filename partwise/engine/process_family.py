@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 
+from partwise.processes import LOST_PARENT
+
 CLEARING_S = 2.0
 """For so long a process that clears up is waited for."""
 _CLEARS_UP = (b"resource_tracker import main", b"torch_shm_manager")
@@ -34,7 +36,7 @@ def end_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) ->
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     # The parent may have ended before that call: then nothing would end this process.
     if os.getppid() != parent_pid:
-        os._exit(1)
+        os._exit(LOST_PARENT)
 
 
 def children_of(pid: int) -> Iterator[int]:

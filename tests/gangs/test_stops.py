@@ -89,7 +89,11 @@ def misbehave(context: RankContext, deed: Callable[[], Any], folder: str) -> Non
     orphan = subprocess.run(
         [sys.executable, "-c", script], start_new_session=True, stdout=subprocess.PIPE, check=True
     )
+    # Named as torch does, with its number: what a killed rank has left there is nobody's.
+    shared = Path(f"/dev/shm/torch_{os.getpid()}_left")
+    shared.write_bytes(b"rows")
     facts = {
+        "shared": str(shared),
         "pids": [os.getpid(), os.getppid(), left.pid, int(orphan.stdout)],
         "ports": [port for _, port in context.addresses],
     }
@@ -136,6 +140,9 @@ class Stage:
         for port in told[0]["ports"]:
             with socket.socket() as again:
                 again.bind(("", port))
+        # Rank 1 may have had its guard killed.
+        assert not Path(told[0]["shared"]).exists()
+        Path(told[1]["shared"]).unlink(missing_ok=True)
         workers = list(self.client.scheduler_info(n_workers=-1)["workers"])
         slots = [self.client.submit(_folders, workers=[one], pure=False) for one in workers]
         assert self.client.gather(slots) == [[]] * len(workers)
