@@ -1,5 +1,6 @@
 """How settings show in the forms of Prefect's UI, which are made of their JSON schema."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
@@ -21,6 +22,13 @@ class FormSettings(BaseModel):
     """Settings that a form shows and sends, and that are written down as they were given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=for_forms)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Yield what differs from the defaults, as a caller would write it."""
+        for name, field in type(self).model_fields.items():
+            value = getattr(self, name)
+            if field.is_required() or value != field.get_default(call_default_factory=True):
+                yield name, value
 
     @model_serializer(mode="wrap")
     def _without_nulls(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from partwise.flows.orchestration.announcement import announce
 from partwise.flows.orchestration.direct import direct_call, runs_directly, say_so
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
 from partwise.flows.orchestration.interruption import interruption, noticed, watched_work
+from partwise.flows.orchestration.python_signature import python_signature
 from partwise.flows.orchestration.run_ids import fill_in, run_id_of_flow_run
 from partwise.flows.orchestration.source_lines import source_lines
 from partwise.flows.orchestration.states import (
@@ -95,6 +96,8 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         self._opaque = tuple(opaque)
         self._kind = kind
         self._function: Callable[..., R] = fn
+        # What `help()` and notebooks show; Prefect looks at that of `fn`.
+        self.__signature__ = python_signature(fn)
 
         @functools.wraps(fn)
         def body(*args: Any, **kwargs: Any) -> State[Any]:
