@@ -3,7 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import ConfigDict, SerializerFunctionWrapHandler, model_serializer
+
+from partwise.settings import Settings
 
 
 def for_forms(schema: dict[str, Any]) -> None:
@@ -18,7 +20,7 @@ def for_forms(schema: dict[str, Any]) -> None:
             del field["default"]
 
 
-class FormSettings(BaseModel):
+class FormSettings(Settings):
     """Settings that a form shows and sends, and that are written down as they were given."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=for_forms)

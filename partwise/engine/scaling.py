@@ -37,6 +37,7 @@ class ScalingConfig(FormSettings):
     model_config = ConfigDict(title="Scaling")
 
     num_workers: int = Field(
+        kw_only=False,
         title="Ranks",
         default=ALL,
         ge=ALL,

@@ -33,6 +33,7 @@ class Environment(FormSettings):
     model_config = ConfigDict(title="Environment", hide_input_in_errors=True)
 
     packages: tuple[str, ...] = Field(
+        kw_only=False,
         title="Packages",
         default=(),
         description='Requirements as pip takes them, such as "scikit-learn>=1.5".',

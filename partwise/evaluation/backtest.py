@@ -4,13 +4,14 @@ import re
 from typing import Annotated, Any, Literal
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.errors import ColumnError
 from partwise.evaluation.split import Split
 from partwise.form_schema import for_forms
 from partwise.outcomes import Skip
+from partwise.settings import Settings
 from partwise.tables.times import Times, check_time_column, in_order, is_number, times_of
 
 TooShort = Literal["skip", "fewer"]
@@ -32,7 +33,7 @@ Period = str | int | float
 """A stretch of time: text such as "28D" or "12h" of instants, or a number where times are such."""
 
 
-class Backtest(BaseModel):
+class Backtest(Settings):
     """Score on the last windows of each partition's time, with models of the rows before each.
 
     The last window ends with the partition's last row, and each one before it `step` earlier. A
@@ -54,10 +55,12 @@ class Backtest(BaseModel):
         description="Tells evaluations from one another in a document.",
     )
     time: str = Field(
+        kw_only=False,
         title="Time column",
         description="A timestamp, a date or a number by which rows are ordered in time.",
     )
     horizon: Period = Field(
+        kw_only=False,
         title="Horizon",
         description='Length of a window: text such as "28D", "12h" or "30min" where times are dates'
         " or timestamps, a number where they are numbers.",

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.errors import ColumnError
@@ -13,10 +13,11 @@ from partwise.evaluation.backtest import TooShort
 from partwise.evaluation.split import Split
 from partwise.form_schema import for_forms
 from partwise.outcomes import Skip
+from partwise.settings import Settings
 from partwise.tables.column_names import columns_there
 
 
-class CrossValidation(BaseModel):
+class CrossValidation(Settings):
     """Divide rows into folds at random, by the partition's seed, or whole groups of rows.
 
     Rows that have an order in time need a `Backtest`: a fold is predicted from rows after it too.
@@ -35,7 +36,9 @@ class CrossValidation(BaseModel):
         title="Kind",
         description="Tells evaluations from one another in a document.",
     )
-    folds: int = Field(default=5, ge=2, title="Folds", description="How many, at most.")
+    folds: int = Field(
+        default=5, kw_only=False, ge=2, title="Folds", description="How many, at most."
+    )
     group: str | SkipJsonSchema[None] = Field(
         default=None,
         title="Group column",

@@ -5,18 +5,19 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.errors import ColumnError
 from partwise.evaluation.split import Split
 from partwise.form_schema import for_forms
+from partwise.settings import Settings
 from partwise.tables.times import check_time_column, is_number, times_of
 
 _DEFAULT_FRACTION = 0.2
 
 
-class HoldoutFraction(BaseModel):
+class HoldoutFraction(Settings):
     """Hold out rows drawn at random with the partition's seed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Random holdout")
@@ -28,6 +29,7 @@ class HoldoutFraction(BaseModel):
     )
     fraction: float = Field(
         default=_DEFAULT_FRACTION,
+        kw_only=False,
         gt=0,
         lt=1,
         title="Fraction",
@@ -57,7 +59,7 @@ class HoldoutFraction(BaseModel):
         return mask
 
 
-class HoldoutByTime(BaseModel):
+class HoldoutByTime(Settings):
     """Hold out the latest rows, as they lie in the future of those trained on.
 
     Rows of one instant stay together, and rows without a time are trained on. The time column is
@@ -78,6 +80,7 @@ class HoldoutByTime(BaseModel):
         default="time", title="Kind", description="Tells holdouts from one another in a document."
     )
     column: str = Field(
+        kw_only=False,
         title="Time column",
         description="A timestamp, a date or a number by which rows are ordered in time.",
     )

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation import CrossValidation, Evaluation, FitOn, HoldoutFraction
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
+from partwise.settings import Settings
 from partwise.tables.calendar import source_columns, zones_of
 from partwise.tables.classes import ClassValue, class_array
 from partwise.tables.column_names import columns_there, names_in_words
@@ -28,7 +28,7 @@ from partwise.tables.roles import marked_labels
 from partwise.trainers.candidate import fit_kept, score
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from partwise.connector.context import PartitionContext
     from partwise.connector.data_connector import DataConnector
@@ -36,13 +36,14 @@ if TYPE_CHECKING:
     from partwise.trainers.candidate import PreparedRows
 
 
-class LabelSettings(BaseModel):
+class LabelSettings(Settings):
     """The column that a model predicts."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=for_forms)
 
     label: str = Field(
         default="",
+        kw_only=False,
         title="Label",
         description="The column to be predicted. Rows in which it is null are left out. Empty: the "
         "one that the dataset marks as its label.",

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from partwise.errors import InputError
 from partwise.form_schema import for_forms
+from partwise.settings import Settings
 from partwise.transformers.checkpoint_files import find_checkpoint, find_weights, read_config
 from partwise.transformers.export import LIBRARIES
 from partwise.transformers.feature_choice import check_feature
@@ -24,7 +25,7 @@ KEY = "name"
 DEFAULT_OPTIONS = TransformersOptions()
 
 
-class TransformersExport(BaseModel):
+class TransformersExport(Settings):
     """A model of transformers to export, and how.
 
     Example:
@@ -37,6 +38,7 @@ class TransformersExport(BaseModel):
     )
 
     model: str = Field(
+        kw_only=False,
         title="Model",
         min_length=1,
         description="A folder with config.json and weights, which the workers see as well, or the "

@@ -18,7 +18,7 @@ It was for training only: a tree says itself what it splits as a category.
 _END = b"\nend of trees"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class LightGBMSerde:
     """A Booster comes back as a Booster, with the categories of the frame it was trained on.
 

@@ -8,7 +8,7 @@ from partwise.errors import SerdeError
 from partwise.models.serdes.damage import readable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class OnnxSerde:
     """A model comes back as an `OnnxModel`, which onnxruntime runs on one thread of the CPU."""
 

@@ -13,7 +13,7 @@ BY_PICKLE = "pass serde=PickleSerde() (--pickle on the command line)"
 """What to do with a model of any kind, in both words: a partition's error is read by both."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PickleSerde:
     """Writes any Python object, with classes and functions of the main script by value.
 

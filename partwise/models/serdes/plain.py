@@ -11,7 +11,7 @@ FORMAT_VERSION = 2
 """Of what an earlier release would misread; of all else it is 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PlainSerde:
     """A model of plain numbers: a mean, a naive forecast, a linear model, a forest."""
 

@@ -37,7 +37,7 @@ class _ProgramSerde:
         raise NotImplementedError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class TorchScriptSerde(_ProgramSerde):
     """Reads a TorchScript as a `TorchScriptModel`."""
 
@@ -49,7 +49,7 @@ class TorchScriptSerde(_ProgramSerde):
         return TorchScriptModel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Pt2Serde(_ProgramSerde):
     """Reads a .pt2 file as a `Pt2Model`."""
 
@@ -61,7 +61,7 @@ class Pt2Serde(_ProgramSerde):
         return Pt2Model
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class NeuronSerde(_ProgramSerde):
     """Reads what was compiled for AWS Neuron as a `NeuronModel`."""
 

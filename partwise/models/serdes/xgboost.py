@@ -12,7 +12,7 @@ _WRAPPER_ATTRIBUTE = "partwise_wrapper"
 _WRAPPERS = ("XGBClassifier", "XGBRegressor", "XGBRanker", "XGBRFClassifier", "XGBRFRegressor")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class XGBoostSerde:
     """A Booster comes back as a Booster, a scikit-learn wrapper as a wrapper of its own class.
 

@@ -1,0 +1,44 @@
+"""Settings: values that are given by name; the one whose meaning is obvious needs none."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from partwise.errors import InputError
+
+
+class Settings(BaseModel):
+    """The base of all settings that a user writes down.
+
+    A field with `kw_only=False` may be given by its place.
+
+    Raises:
+        InputError: Another value is given without its name, or one twice.
+    """
+
+    def __init__(self, *values: Any, **named: Any) -> None:
+        if values:
+            named = _by_name(type(self), values, named)
+        super().__init__(**named)
+
+    # So that pydantic validates documents and forms as it does for classes without an `__init__`:
+    # there all values have names.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+
+def _by_name(
+    kind: type[Settings], values: tuple[Any, ...], named: dict[str, Any]
+) -> dict[str, Any]:
+    fields = kind.model_fields
+    places = [name for name, field in fields.items() if field.kw_only is False]
+    if len(values) > len(places):
+        some = places[0] if places else next(name for name in fields if name != "kind")
+        but = f" but {places[0]}" if places else ""
+        raise InputError(
+            f"{kind.__name__} takes its values by name{but}, and was given {len(values)} without "
+            f"one: write {kind.__name__}({some}=...)."
+        )
+    given = dict(zip(places, values, strict=False))
+    if twice := given.keys() & named.keys():
+        raise InputError(f"{kind.__name__} was given {min(twice)} twice: by its place and by name.")
+    return given | named

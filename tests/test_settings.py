@@ -1,0 +1,71 @@
+"""Settings: by name, and the obvious ones by their place."""
+
+import pytest
+from pydantic import BaseModel
+
+import partwise
+from partwise import (
+    Backtest,
+    CrossValidation,
+    Environment,
+    ExecutionOptions,
+    HoldoutByTime,
+    HoldoutFraction,
+    InputError,
+    LastValue,
+    LightGBMTrainer,
+    PickleSerde,
+    ScalingConfig,
+    XGBoostTrainer,
+)
+from partwise.settings import Settings
+
+KINDS = [
+    kind
+    for name in partwise.__all__
+    if isinstance(kind := getattr(partwise, name), type)
+    and issubclass(kind, BaseModel)
+    and issubclass(kind, Settings)
+]
+
+
+def test_what_is_obvious_is_given_by_its_place() -> None:
+    assert HoldoutFraction(0.3) == HoldoutFraction(fraction=0.3)
+    assert HoldoutByTime("day", fraction=0.1) == HoldoutByTime(column="day", fraction=0.1)
+    assert Backtest("day", "7D") == Backtest(time="day", horizon="7D")
+    assert CrossValidation(3) == CrossValidation(folds=3)
+    assert Environment(["polars"]) == Environment(packages=["polars"])
+    assert ScalingConfig(4) == ScalingConfig(num_workers=4)
+    assert LightGBMTrainer("sales", rounds=3) == LightGBMTrainer(label="sales", rounds=3)
+    assert XGBoostTrainer("sales").label == LastValue("sales", time="day").label == "sales"
+    assert PickleSerde("m.pkl") == PickleSerde(filename="m.pkl")
+
+
+def test_what_is_validated_by_name_is_validated_by_its_place() -> None:
+    with pytest.raises(ValueError, match="less than 1"):
+        HoldoutFraction(2.0)
+
+
+def test_what_is_not_obvious_is_refused_in_a_sentence() -> None:
+    with pytest.raises(InputError, match=r"values by name, and was given 1 .*max_retries=\.\.\."):
+        ExecutionOptions(3)  # type: ignore[misc]
+    with pytest.raises(InputError, match="by name but fraction, and was given 2 without one"):
+        HoldoutFraction(0.3, 0.4)  # type: ignore[misc]
+    with pytest.raises(InputError, match="was given fraction twice: by its place and by name"):
+        HoldoutFraction(0.3, fraction=0.3)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_no_class_of_settings_lets_a_type_error_of_pydantic_through(kind: type) -> None:
+    try:
+        kind(*[object()] * 9)
+    except TypeError as error:
+        # A class with an `__init__` of its own: Python's words, with its name.
+        assert str(error).startswith(f"{kind.__name__}.__init__()")  # noqa: PT017
+    except (InputError, ValueError):
+        pass
+
+
+def test_documents_are_validated_without_a_call_of_the_class() -> None:
+    assert not HoldoutFraction.__pydantic_custom_init__
+    assert HoldoutFraction.model_validate({"fraction": 0.3}) == HoldoutFraction(0.3)
