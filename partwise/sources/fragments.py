@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
-from partwise.tables.dictionaries import check_no_opaque, readable_type
+from partwise.tables.dictionaries import check_no_opaque, plain_storage, readable_type
 from partwise.tables.filters import Conditions, filter_batch, filter_columns
 from partwise.tables.schemas import cast_batch
 
@@ -170,7 +170,9 @@ class Selection:
 
     def check_filter(self) -> None:
         """Raise `ColumnError` for a value that does not compare with its column."""
-        filter_batch(pa.RecordBatch.from_pylist([], schema=self.read_schema), self.conditions or [])
+        # Of dictionaries of dates, for one, Arrow makes no arrays of lists.
+        plain = [field.with_type(plain_storage(field.type)) for field in self.read_schema]
+        filter_batch(pa.RecordBatch.from_pylist([], schema=pa.schema(plain)), self.conditions or [])
 
     def batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
         """Read what is selected of a fragment; batches of no rows are left out."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError, InputError
+from partwise.tables.comparisons import ALWAYS, comparison, equal_values
 from partwise.tables.dictionaries import plain_storage
 
 Condition = tuple[str, str, Any]
@@ -86,49 +87,51 @@ def filter_columns(conjunctions: Conditions | None) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def filter_value(name: str, data_type: pa.DataType, value: Any) -> pa.Scalar:
-    """A value as a scalar that compares with the column; text stands for dates and decimals."""
-    textual = pa.types.is_string(data_type) or pa.types.is_large_string(data_type)
-    from_text = pa.types.is_temporal(data_type) or pa.types.is_decimal(data_type)
-    if isinstance(value, str) == textual or (isinstance(value, str) and from_text):
-        scalar = pa.scalar(value)
-        try:
-            return scalar.cast(data_type) if isinstance(value, str) else scalar
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
-            raise ColumnError(
-                f"The filter compares column {name!r} of type {data_type} with {value!r}, which "
-                f"is no such value ({exc}): use a value of the column's type."
-            ) from exc
-    raise ColumnError(
-        f"The filter compares column {name!r} of type {data_type} with {value!r} of type "
-        f"{type(value).__name__}: use a value of the column's type."
-    )
-
-
 def _holds(batch: pa.RecordBatch, name: str, operator: str, value: Any) -> pa.Array:
     column = batch.column(name)
     plain = plain_storage(column.type)
     if column.type != plain:
         column = column.cast(plain)
-    try:
-        if operator in _COMPARE:
-            return _COMPARE[operator](column, filter_value(name, plain, value))
-        is_listed = pc.is_in(column, value_set=_listed(name, plain, value))
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
-        raise ColumnError(
-            f"The filter cannot compare column {name!r} of type {plain} with {value!r} ({exc}): "
-            "use a value of the column's type."
-        ) from exc
+    return _holding(column, plain, name, operator, value)
+
+
+def _holding(column: Any, kind: pa.DataType, name: str, operator: str, value: Any) -> Any:
+    """Compare a column, or the expression of one, with a value."""
+    comparable = _comparable(kind)
+    if comparable != kind:
+        column = column.cast(comparable)
+    if operator in _COMPARE:
+        sign, scalar = comparison(name, kind, operator, value)
+        if scalar is None:
+            is_there = pc.is_valid(column)
+            return is_there if sign == ALWAYS else pc.and_not(is_there, is_there)
+        try:
+            return _COMPARE[sign](column, scalar.cast(comparable))
+        except pa.ArrowNotImplementedError as exc:
+            raise ColumnError(
+                f"The filter cannot compare column {name!r} of type {kind} with {value!r} ({exc}): "
+                "use a value of the column's type."
+            ) from exc
+    scalars = [scalar.cast(comparable) for scalar in equal_values(name, kind, value)]
+    if pa.types.is_floating(kind) and any(each == 0 for each in value):
+        # Arrow looks for equal bits, and rows of 0.0 and -0.0 compare as equal elsewhere.
+        scalars += [pa.scalar(zero, comparable) for zero in (0.0, -0.0)]
+    listed = pa.array(scalars, comparable)
+    is_listed = (
+        column.isin(listed)
+        if isinstance(column, pc.Expression)
+        else pc.is_in(column, value_set=listed)
+    )
     return pc.invert(is_listed) if operator == "not in" else is_listed
 
 
-def _listed(name: str, kind: pa.DataType, values: Collection[Any]) -> pa.Array:
-    """The values after "in" as an array of the column's type."""
-    scalars = [filter_value(name, kind, value).cast(kind) for value in values]
-    if pa.types.is_floating(kind) and any(value == 0 for value in values):
-        # Arrow looks for equal bits, and rows of 0.0 and -0.0 compare as equal elsewhere.
-        scalars += [pa.scalar(zero, pa.float64()).cast(kind) for zero in (0.0, -0.0)]
-    return pa.array(scalars, kind)
+def _comparable(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which a column is compared: half floats and narrow decimals lack it."""
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    if pa.types.is_decimal32(kind) or pa.types.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
+    return kind
 
 
 def filter_batch(batch: pa.RecordBatch, conjunctions: Conditions) -> pa.RecordBatch:
@@ -163,15 +166,8 @@ def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Express
                 return None
             try:
                 holds = _holding(pc.field(name), kind, name, operator, value)
-            except (ColumnError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            except ColumnError:
                 return None
             every = holds if every is None else every & holds
         total = every if total is None else total | every
     return total
-
-
-def _holding(field: pc.Expression, kind: pa.DataType, name: str, operator: str, value: Any) -> Any:
-    if operator in _COMPARE:
-        return _COMPARE[operator](field, filter_value(name, kind, value))
-    is_listed = field.isin(_listed(name, kind, value))
-    return ~is_listed if operator == "not in" else is_listed

@@ -9,10 +9,13 @@ from typing import Any
 import pyarrow as pa
 
 from partwise.sources.sql.databases import DatabaseKind, quoted_name, quoted_text
-from partwise.tables.filters import Conditions, filter_value
+from partwise.tables.comparisons import ALWAYS, NEVER, comparison, equal_values
+from partwise.tables.filters import Conditions
 
 _MOST_VALUES = 10_000
 _ALL = "TRUE"
+_ANY = "any"
+"""The sign of a condition that null passes as well: to be in no list of none."""
 
 
 def where_clause(
@@ -46,10 +49,19 @@ def where_clause(
     return " WHERE " + " OR ".join(f"({text})" for text in alternatives), values
 
 
-def _scalars(name: str, data_type: pa.DataType, operator: str, value: Any) -> list[pa.Scalar]:
-    if operator not in ("in", "not in"):
-        return [filter_value(name, data_type, value)]
-    return [filter_value(name, data_type, item).cast(data_type) for item in value]
+def _compared(
+    name: str, data_type: pa.DataType, operator: str, value: Any
+) -> tuple[str, list[pa.Scalar]]:
+    """Return the sign and the values of the column's type; none for a sign that needs none."""
+    if operator in ("in", "not in"):
+        scalars = equal_values(name, data_type, value)
+        return (operator if scalars else {"in": NEVER}.get(operator, _ANY)), scalars
+    sign, scalar = comparison(name, data_type, operator, value)
+    return sign, [] if scalar is None else [scalar]
+
+
+def _valueless(column: str, sign: str) -> str:
+    return {ALWAYS: f"{column} IS NOT NULL", NEVER: "1 = 0"}.get(sign, "1 = 1")
 
 
 def _sql_operator(operator: str) -> str:
@@ -63,12 +75,9 @@ def _with_null(operator: str, column: str, text: str) -> str:
 
 def _postgresql(column: str, data_type: pa.DataType, operator: str, value: Any, name: str) -> str:
     kinds = pa.types
-    scalars = _scalars(name, data_type, operator, value)
-    if any(kinds.is_floating(scalar.type) for scalar in scalars) and kinds.is_decimal(data_type):
-        return _ALL
-    if kinds.is_float32(data_type):
-        # pyarrow compares such a column with integers as float32, and with floats as float64.
-        scalars = [s.cast(pa.float32()) if kinds.is_integer(s.type) else s for s in scalars]
+    operator, scalars = _compared(name, data_type, operator, value)
+    if not scalars:
+        return _valueless(column, operator)
     literals = [_literal(scalar) for scalar in scalars]
     if None in literals or len(literals) > _MOST_VALUES:
         return _ALL
@@ -116,7 +125,10 @@ def _sqlite(
     column: str, data_type: pa.DataType, operator: str, value: Any, name: str
 ) -> tuple[str, list[Any]]:
     """The condition, with values as parameters: SQLite reads some decimal fractions inexactly."""
-    values = [scalar.as_py() for scalar in _scalars(name, data_type, operator, value)]
+    operator, scalars = _compared(name, data_type, operator, value)
+    if not scalars:
+        return _valueless(column, operator), []
+    values = [scalar.as_py() for scalar in scalars]
     textual = pa.types.is_string(data_type)
     if len(values) > _MOST_VALUES or pa.types.is_binary(data_type):
         return "1", []
@@ -125,8 +137,7 @@ def _sqlite(
     elif pa.types.is_floating(data_type):
         left, values = column, [float(item) for item in values]
     else:
-        # SQLite would compare integers with fractions exactly, where pyarrow compares doubles.
-        left = f"CAST({column} AS REAL)" if isinstance(values[0], float) else column
+        left = column
     sign = _sql_operator(operator)
     if operator in ("in", "not in"):
         marks = ", ".join("?" * len(values))

@@ -18,7 +18,8 @@ from deltalake import DeltaTable
 from partwise.errors import ColumnError, SourceError
 from partwise.sources.files.remote_files import Access, filesystem_of
 from partwise.sources.table_formats.log_table import TableFile
-from partwise.tables.filters import Conditions, filter_value
+from partwise.tables.comparisons import ALWAYS, comparison
+from partwise.tables.filters import Conditions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -126,15 +127,18 @@ class DeltaLog:
         found = np.zeros_like(whole)
         for each in value if operator == "in" else [value]:
             try:
-                wanted = filter_value(name, kind, each).cast(kind)
-            except (ColumnError, pa.ArrowInvalid, pa.ArrowNotImplementedError):
+                sign, wanted = comparison(name, kind, "=" if operator == "in" else operator, each)
+            except ColumnError:
                 return whole
+            if wanted is None:
+                found |= sign == ALWAYS
+                continue
             checks: list[pa.ChunkedArray] = []
-            if operator in ("=", "==", "in", "<", "<="):
-                compare: Callable[..., Any] = pc.less if operator == "<" else pc.less_equal
+            if sign in ("=", "<", "<="):
+                compare: Callable[..., Any] = pc.less if sign == "<" else pc.less_equal
                 checks.append(compare(least, wanted))
-            if operator in ("=", "==", "in", ">", ">="):
-                compare = pc.greater if operator == ">" else pc.greater_equal
+            if sign in ("=", ">", ">="):
+                compare = pc.greater if sign == ">" else pc.greater_equal
                 checks.append(compare(most, wanted))
             # Where a bound is unknown, a row may pass; of a null partition none does.
             passed = [np.asarray(check.fill_null(True)) for check in checks]

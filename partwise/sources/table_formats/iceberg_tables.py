@@ -32,7 +32,8 @@ from partwise.errors import ColumnError, SourceError
 from partwise.sources.files.remote_files import Access, filesystem_of
 from partwise.sources.table_formats.log_table import TableFile
 from partwise.sources.table_formats.roots import TableRoot
-from partwise.tables.filters import Conditions, filter_value
+from partwise.tables.comparisons import ALWAYS, comparison, equal_values
+from partwise.tables.filters import Conditions
 
 if TYPE_CHECKING:
     from pyiceberg.io import InputStream
@@ -194,13 +195,19 @@ class IcebergSnapshot:
 
     def _condition(self, name: str, operator: str, value: Any) -> BooleanExpression:
         kind = self.schema.field(name).type
-        values = value if operator in ("in", "not in") else [value]
+        # pyiceberg splits the names of columns at dots.
+        if "." in name:
+            return AlwaysTrue()
         try:
-            wanted = [filter_value(name, kind, each).cast(kind).as_py() for each in values]
-            # pyiceberg splits the names of columns at dots.
-            if "." in name:
-                return AlwaysTrue()
-            made = _COMPARE[operator](name, wanted if values is value else wanted[0])
+            wanted: Any
+            if operator in ("in", "not in"):
+                wanted = [each.as_py() for each in equal_values(name, kind, value)]
+            else:
+                operator, scalar = comparison(name, kind, operator, value)
+                if scalar is None:
+                    return AlwaysTrue() if operator == ALWAYS else AlwaysFalse()
+                wanted = scalar.as_py()
+            made = _COMPARE[operator](name, wanted)
             made.bind(self._scan.projection())
         except (ColumnError, pa.ArrowException, TypeError, ValueError):
             return AlwaysTrue()
