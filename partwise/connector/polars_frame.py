@@ -1,5 +1,6 @@
 """The rows of a partition as a polars frame."""
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,8 @@ from partwise.errors import ColumnError
 if TYPE_CHECKING:
     import polars as pl
 
+_OFFSET = re.compile(r"tz=[+-]").search
+"""In the name of a type whose zone is an offset: polars has named zones only."""
 _NOT_IN_POLARS = (
     *(pa.types.is_decimal256, pa.types.is_interval, pa.types.is_run_end_encoded),
     *(pa.types.is_list_view, pa.types.is_large_list_view, pa.types.is_union),
@@ -26,12 +29,15 @@ def polars_frame(table: pa.Table) -> "pl.DataFrame":
 
     for field in table.schema:
         # It ends with a panic over some of these (2.1), which is no Exception.
-        if any(is_type(field.type) for is_type in _NOT_IN_POLARS):
+        if any(is_type(field.type) for is_type in _NOT_IN_POLARS) or _OFFSET(str(field.type)):
             raise ColumnError(
                 f"Column {field.name!r} of type {field.type} has no form in polars: leave it "
                 "out, or cast it."
             )
     for index, column in enumerate(table.columns):
+        if pa.types.is_date64(column.type):
+            # It would be a time stamp.
+            table = table.set_column(index, table.column_names[index], column.cast(pa.date32()))
         if "fixed_size_list" in str(column.type) and any(chunk.offset for chunk in column.chunks):
             # Of rows that begin within an array it takes the wrong marks of null (2.1).
             chunks = [chunk.take(pa.array(np.arange(len(chunk)))) for chunk in column.chunks]

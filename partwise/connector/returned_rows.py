@@ -68,7 +68,8 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
 
     Raises:
         TypeError: It is none of these.
-        ColumnError: A mapping has columns of several lengths, or what is no column.
+        ColumnError: A mapping has columns of several lengths, or what is no column; or a frame has
+            one of a type that Arrow lacks.
     """
     if isinstance(outcome, pa.Table):
         return outcome
@@ -79,11 +80,16 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
     if isinstance(outcome, pa.Array | pa.ChunkedArray):
         return pa.table({column: outcome})
     if _is_pandas(outcome):
+        from partwise.sources.frames.tables import dense
+
+        outcome = dense(outcome.to_frame()).iloc[:, 0] if outcome.ndim == 1 else dense(outcome)
         if outcome.ndim == 1:
             return pa.table({column: pa.Array.from_pandas(outcome)})
         return pa.Table.from_pandas(outcome, preserve_index=False)
     if hasattr(outcome, "__arrow_c_stream__") and hasattr(outcome, "columns"):
-        return pa.table(outcome)
+        from partwise.sources.frames.streams import frame_table
+
+        return frame_table(outcome)
     values = np.asarray(outcome)
     if values.ndim == 1:
         return pa.table({column: _as_array(values)})

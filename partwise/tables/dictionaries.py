@@ -80,8 +80,23 @@ def decoded(array: pa.Array) -> pa.Array:
             values = values.cast(plain_storage(values.type))
         return values.take(pa.array(runs))
     if pa.types.is_dictionary(array.type):
-        return array.dictionary.take(array.indices)
+        values = array.dictionary
+        if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):
+            values = values.cast(plain_storage(values.type))
+        return values.take(array.indices)
     return array
+
+
+def without_null_values(array: pa.DictionaryArray) -> pa.DictionaryArray:
+    """Make a null among the values of a dictionary a null of the array: no file holds the other."""
+    values, kind = array.dictionary, array.type
+    if not values.null_count:
+        return array
+    places = pc.subtract(pc.cumulative_sum(values.is_valid().cast(pa.int64())), 1)
+    codes = pc.if_else(values.is_valid(), places, None).take(array.indices)
+    return pa.DictionaryArray.from_arrays(
+        codes.cast(kind.index_type), values.drop_null(), ordered=kind.ordered
+    )
 
 
 def leaves(array: pa.Array) -> list[pa.Array]:

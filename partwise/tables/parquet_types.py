@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from partwise.errors import ColumnError
 from partwise.tables.column_types import has_offsets
-from partwise.tables.dictionaries import decoded
+from partwise.tables.dictionaries import decoded, plain_storage, without_null_values
 
 
 @lru_cache(maxsize=64)
@@ -62,7 +62,10 @@ def storable(rows: pa.Table) -> pa.Table:
     for index, field in enumerate(rows.schema):
         if pa.types.is_dictionary(field.type) and not has_offsets(field.type.value_type):
             chunks = [decoded(chunk) for chunk in rows.column(index).chunks]
-            plain = pa.chunked_array(chunks, field.type.value_type)
+            plain = pa.chunked_array(chunks, plain_storage(field.type))
             rows = rows.set_column(index, field.with_type(plain.type), plain)
+        elif pa.types.is_dictionary(field.type):
+            chunks = [without_null_values(chunk) for chunk in rows.column(index).chunks]
+            rows = rows.set_column(index, field, pa.chunked_array(chunks, field.type))
     check_writable(rows.schema, "The function returned")
     return rows

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from partwise.errors import ColumnError, PartwiseError, SourceError
 from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows
-from partwise.sources.frames.tables import check_polars_types
+from partwise.sources.frames.tables import check_polars_types, table_of
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.filters import Conditions, filter_expression
 
@@ -94,6 +94,24 @@ def stream_rows(data: Any) -> StreamRows | None:
         return None
     stream = _Stream(data)
     return StreamRows(stream.schema, stream.parts)
+
+
+def frame_table(data: Any) -> pa.Table:
+    """Return a frame of a library that speaks Arrow as a table, with what a source gives of it.
+
+    Raises:
+        SourceError: It cannot be read.
+        ColumnError: A column is of a type that Arrow lacks.
+    """
+    rows = stream_rows(data)
+    if rows is None:
+        return table_of(data)
+    batches = [
+        batch
+        for fragment in rows.fragments(rows.schema.names, None)
+        for batch in fragment.batches()
+    ]
+    return pa.Table.from_batches(batches, schema=rows.schema)
 
 
 def _reading(what: str, read: Callable[[], Any]) -> Any:

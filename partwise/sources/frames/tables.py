@@ -171,9 +171,19 @@ def pandas_table(frame: Any) -> pa.Table:
     check_column_names(frame)
     keep_index = any(name is not None for name in frame.index.names)
     try:
-        return pa.Table.from_pandas(frame, preserve_index=keep_index)
+        return pa.Table.from_pandas(dense(frame), preserve_index=keep_index)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
         raise _unfit_column(frame, exc) from exc
+
+
+def dense(frame: Any) -> Any:
+    """A pandas frame with plain columns in place of sparse ones, which Arrow does not take."""
+    subtypes = (getattr(kind, "subtype", None) for kind in frame.dtypes)
+    is_sparse = [str(kind).startswith("Sparse[") for kind in frame.dtypes]
+    if not any(is_sparse):
+        return frame
+    kinds = zip(frame.columns, subtypes, is_sparse, strict=True)
+    return frame.astype({name: subtype for name, subtype, sparse in kinds if sparse})
 
 
 def _unfit_column(frame: Any, cause: Exception) -> ColumnError:
