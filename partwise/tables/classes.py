@@ -49,7 +49,7 @@ def _stored(kind: pa.DataType) -> pa.DataType:
     """Return the type in which values are compared and kept."""
     if is_text(kind):
         return pa.string()
-    return kind if pa.types.is_boolean(kind) else pa.int64()
+    return kind if pa.types.is_boolean(kind) or pa.types.is_uint64(kind) else pa.int64()
 
 
 def _value(name: str, kind: pa.DataType, given: ClassValue) -> ClassValue:
@@ -61,8 +61,8 @@ def _value(name: str, kind: pa.DataType, given: ClassValue) -> ClassValue:
             return known
     elif is_number(kind) and not isinstance(given, bool):
         try:
-            return int(given)
-        except ValueError:
+            return int(pa.scalar(int(given), _stored(kind)).as_py())
+        except (ValueError, OverflowError):
             pass
     raise ColumnError(
         f"The label {name!r} is {kind}, and the class {given!r} is no value of that type."
@@ -90,8 +90,9 @@ def class_places(name: str, column: pa.ChunkedArray, classes: Sequence[ClassValu
     known = class_array(name, column.type, classes)
     values = column
     if not pa.types.is_boolean(column.type):
-        # Numbers as doubles, so that 1.5 is found to be no class.
-        shared = pa.large_string() if is_text(column.type) else pa.float64()
+        # Fractions as doubles, so that 1.5 is found to be no class; of these, 2^53 is 2^53 + 1.
+        whole = known.type if pa.types.is_integer(column.type) else pa.float64()
+        shared = pa.large_string() if is_text(column.type) else whole
         values, known = (cast_values(each, shared, safe=False) for each in (column, known))
     places = pc.index_in(values, value_set=known)
     missing = pc.is_null(values, nan_is_null=True)
