@@ -201,3 +201,13 @@ def test_years_that_python_lacks_are_refused(array):
         identified(array)
     last = pa.array([dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)], pa.timestamp("us"))
     assert identified(last)[0][0].startswith("9999-12-31t23-59-59.999999-")
+
+
+def test_times_of_the_day_finer_than_those_of_python_are_refused():
+    with pytest.raises(
+        ColumnError, match=r"^Key column 'k' of type time64\[ns\] holds a value that"
+    ):
+        identified(pa.array([1001], pa.time64("ns")))
+    assert identified(pa.array([1000], pa.time64("ns"))) == identified(
+        pa.array([1], pa.time64("us"))
+    )

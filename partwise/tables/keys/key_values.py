@@ -50,12 +50,16 @@ _LAST_YEAR = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001
 
 
 def check_python_years(data: pa.Array | pa.ChunkedArray) -> None:
-    """Raise `pa.ArrowInvalid` when a date or time stamp has no Python value, as keys must have.
+    """Raise `pa.ArrowInvalid` when a date or time has no Python value, as keys must have.
+
+    Of time stamps and lengths of time in nanoseconds, pandas has values.
 
     Args:
         data: A normalized key column: microseconds, nanoseconds (which end in 2262) or days.
     """
     kind = data.type
+    if kind == pa.time64("ns"):
+        data.cast(pa.time64("us"))
     if pa.types.is_date(kind):
         first, last = pa.scalar(_FIRST_YEAR.date(), kind), pa.scalar(_LAST_YEAR.date(), kind)
     elif pa.types.is_timestamp(kind) and kind.unit == "us":
