@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,6 +25,9 @@ SEPARATOR = "@"
 _ZONES = b"partwise.zones"
 """In the metadata of what is kept beside a model."""
 
+_MOST_EXACT = 2**53
+"""Up to which every whole number is a double."""
+
 _Make = Callable[[pa.ChunkedArray], pa.ChunkedArray]
 
 
@@ -33,8 +37,16 @@ def _epoch_days(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column.cast(pa.int32())
     if pa.types.is_date64(kind):
         return column.cast(pa.date32()).cast(pa.int32())
-    a_day = 86_400.0 * UNITS_A_SECOND[kind.unit]
-    return pc.divide(column.cast(pa.int64()).cast(pa.float64(), safe=False), a_day)
+    a_day = 86_400 * UNITS_A_SECOND[kind.unit]
+    counts = column.cast(pa.int64()).fill_null(0).to_numpy()
+    if kind.unit == "ns":
+        # One instant is one number, in whichever unit its column counts.
+        counts, a_day = counts // 1000, a_day // 1000
+    days = counts / a_day
+    # Beyond 2^53 numpy rounds twice.
+    large = np.flatnonzero(np.abs(counts) > _MOST_EXACT)
+    days[large] = [count / a_day for count in counts[large].tolist()]
+    return pa.chunked_array([pa.array(days, mask=np.asarray(column.is_null()))])
 
 
 _OF_DATES: Mapping[str, tuple[_Make, pa.DataType]] = {

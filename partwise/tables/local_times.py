@@ -31,9 +31,14 @@ def local_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     Args:
         column: Timestamps of any unit with a zone, shape (n,).
 
+    Returns:
+        Of the same unit; microseconds where nanoseconds would end, in 1677 or 2262.
+
     Raises:
         ArrowInvalid: This machine does not know the zone.
     """
+    if column.type.unit == "ns" and _ends(column):
+        column = _in_microseconds(column)
     local = pc.local_timestamp(column)
     kind = column.type
     a_second = UNITS_A_SECOND[kind.unit]
@@ -51,6 +56,19 @@ def local_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     shown[late] = numbers[late] + _offsets(zone, numbers[late] // a_second) * a_second
     array = pa.array(shown, mask=np.asarray(column.is_null()))
     return pa.chunked_array([array.cast(pa.timestamp(kind.unit))])
+
+
+def _ends(column: pa.ChunkedArray) -> bool:
+    """Whether what clocks show may be beyond the nanoseconds that there are."""
+    bounds = pc.min_max(column.cast(pa.int64())).as_py()
+    most = 2**63 - _A_DAY * UNITS_A_SECOND["ns"]
+    return bounds["min"] is not None and (bounds["min"] < -most or bounds["max"] > most)
+
+
+def _in_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    counts = column.cast(pa.int64()).fill_null(0).to_numpy() // 1000
+    array = pa.array(counts, mask=np.asarray(column.is_null()))
+    return pa.chunked_array([array.cast(pa.timestamp("us", column.type.tz))])
 
 
 def _offsets(zone: ZoneInfo, seconds: np.ndarray) -> np.ndarray:

@@ -1,5 +1,7 @@
 """Numbers of dates and times, against pandas' calendar."""
 
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -142,3 +144,25 @@ def test_a_time_zone_that_nobody_knows_is_told():
     rows = pa.table({"t": pa.array([0], pa.timestamp("s", "Mars/Olympus"))})
     with pytest.raises(ColumnError, match=r"'t@hour' cannot be made of 't', which is .*Olympus"):
         with_calendar(rows, ["t@hour"])
+
+
+def test_days_since_1970_are_the_nearest_double_in_every_unit():
+    counts = [1_780_000_000_123_456, 253_402_300_799_999_999, -62_135_596_800_000_000, None]
+    column = pa.array(counts, pa.timestamp("us", "UTC"))
+    expected = [
+        None if count is None else float(Fraction(count, A_DAY * 10**6)) for count in counts
+    ]
+    made = with_calendar(pa.table({"t": column}), ["t@epoch_days"]).column("t@epoch_days")
+    assert made.to_pylist() == expected
+    finer = pa.array([counts[0] * 1000 + 999, None], pa.timestamp("ns", "UTC"))
+    made = with_calendar(pa.table({"t": finer}), ["t@epoch_days"]).column("t@epoch_days")
+    assert made.to_pylist() == [expected[0], None]
+
+
+def test_clocks_at_the_end_of_nanoseconds_do_not_turn_back():
+    # The last time stamp of pandas means "for ever" in many tables.
+    ends = pa.array([2**63 - 1, 1 - 2**63, 0], pa.timestamp("ns", "Europe/Amsterdam"))
+    made = with_calendar(pa.table({"t": ends}), ["t@year", "t@day", "t@hour"])
+    assert made.column("t@year").to_pylist() == [2262, 1677, 1970]
+    assert made.column("t@day").to_pylist() == [12, 21, 1]
+    assert made.column("t@hour").to_pylist() == [1, 0, 1]
