@@ -1,0 +1,48 @@
+"""Every type of every library through every border, against Python's own values."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.borders.type_borders import BORDERS, cross
+from tests.borders.types_table import Case, all_cases
+from tests.thoroughness import THOROUGH
+
+CASES = all_cases()
+EACH = 1000 if THOROUGH else 230
+"""Values of each type that cross all borders, where all types do."""
+SAMPLED = (13, 80)
+"""Of every so many types, so many values: a sample for every run of the tests."""
+
+
+def crossed(cases: list[Case], count: int, folder: Path) -> Counter[str]:
+    """See that values of some types are the same behind all borders, and count them."""
+    draws: Counter[str] = Counter()
+    wrong = []
+    for place, case in enumerate(cases):
+        own = folder / str(place)
+        own.mkdir()
+        found, lines = cross(case, count, own)
+        draws[case.library] += found
+        wrong += [f"{case.name}: {line}" for line in lines]
+    assert not wrong, "\n".join(wrong)
+    return draws
+
+
+def test_a_sample_of_all_types_crosses_all_borders(tmp_path):
+    step, count = SAMPLED
+    assert crossed(CASES[::step], count, tmp_path).total() >= 2_000
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_values_of_all_types_cross_all_borders(tmp_path):
+    draws = crossed(CASES, EACH, tmp_path)
+    assert draws.total() >= 100_000, draws
+    assert set(draws) == {case.library for case in CASES}
+
+
+def test_each_type_stands_once_in_the_table():
+    names = Counter(case.name for case in CASES)
+    assert max(names.values()) == 1, names.most_common(1)
+    assert len(names) * len(BORDERS) >= 3_500
