@@ -1,15 +1,17 @@
 """Values that are equal as numbers, and different as written: codes of CSV and of directories."""
 
 import logging
+from decimal import Decimal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.errors import ColumnError
+from partwise.errors import ColumnError, SourceError
 from partwise.sources.files import csv_files
 from partwise.sources.files.file_set import Files
+from partwise.sources.files.written_numbers import code_in
 from partwise.sources.opening import keyed_by, open_source
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 
@@ -20,6 +22,11 @@ def keys(data, name="code", trained=()):
     fragments = source.fragments([name])
     batches = [b for f in fragments for b in source.selection.batches(f)]
     return pa.Table.from_batches(batches)[name].to_pylist()
+
+
+def small_blocks(monkeypatch, size=64):
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", size)
+    monkeypatch.setattr(csv_files, "_START_BYTES", size)
 
 
 @pytest.mark.parametrize(
@@ -34,12 +41,147 @@ def keys(data, name="code", trained=()):
         (['"1"', '"2"'], ["1", "2"]),
         (["1", "-20", "0", "NA", ""], [1, -20, 0, None, None]),
         (["0.5", "1.25"], [0.5, 1.25]),
+        ([str(2**63), str(2**63 + 1), "7"], [2**63, 2**63 + 1, 7]),
+        ([str(2**63), "-7"], [Decimal(2**63), Decimal(-7)]),
+        ([str(2**64), str(2**64 + 1)], [Decimal(2**64), Decimal(2**64 + 1)]),
+        ([str(2**63), "07"], [str(2**63), "07"]),
+        ([str(10**40), "7"], [str(10**40), "7"]),
+        (["0.5", str(2**53 + 1)], ["0.5", str(2**53 + 1)]),
     ],
 )
 def test_a_key_of_csv_is_text_where_its_numbers_are_codes(tmp_path, texts, expected):
     path = tmp_path / "a.csv"
     path.write_text("code,y\n" + "".join(f"{text},1\n" for text in texts))
     assert keys(str(path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "texts", "expected"),
+    [
+        ({"decimal": ","}, ["01", "1"], ["01", "1"]),
+        ({"decimal": ","}, ["2,5", "2,50"], ["2,5", "2,50"]),
+        ({"decimal": ","}, ["2,5", "3"], [2.5, 3.0]),
+        ({"thousands": "."}, ["001", "1"], ["001", "1"]),
+        ({"thousands": "."}, ["1.000", "1000"], ["1.000", "1000"]),
+        ({"thousands": "."}, ["1.000", "999", "-"], [1000, 999, None]),
+        ({"thousands": "."}, ["1.000", "2,5"], [1000.0, 2.5]),
+        ({"thousands": "."}, ["9.223.372.036.854.775.808", "7"], [2**63, 7]),
+        ({"thousands": "."}, ['"1.000"', '"2"'], ["1.000", "2"]),
+        ({"skip_rows": 2}, ["01", "1"], ["01", "1"]),
+        ({"skip_rows": 2}, ['"1"', '"2"'], ["1", "2"]),
+        ({"column_names": ["code", "y"], "skip_rows": 3}, ['"1"', "2"], ["1", "2"]),
+        ({"quote": "'"}, ["'1'", "'2'"], ["1", "2"]),
+        ({"quote": ""}, ["01", "1"], ["01", "1"]),
+        ({"encoding": "utf-16"}, ['"1"', '"2"'], ["1", "2"]),
+        ({"null_words": ["00"]}, ["00", "1"], [None, 1]),
+    ],
+)
+def test_codes_are_found_in_files_of_all_forms(tmp_path, options, texts, expected):
+    options = {"decimal": "," if "thousands" in options else ".", "null_words": ["-"]} | options
+    path = tmp_path / "a.csv"
+    title = "of a shop\n" * min(2, options.get("skip_rows", 0))
+    body = f"{title}code;y\n" + "".join(f"{text};1\n" for text in texts)
+    path.write_text(body, encoding=options.get("encoding", "utf-8"))
+    assert keys(Files(str(path), csv={"delimiter": ";"} | options)) == expected
+
+
+def written(number, rng, options):
+    """A number as one of the ways in which people write it."""
+    text = (
+        f"{number:,}"
+        if options.get("thousands") and rng.random() < options["grouped"]
+        else str(number)
+    )
+    text = text.replace(",", "~").replace(".", options["decimal"])
+    text = text.replace("~", options.get("thousands", ""))
+    ways = [f"0{text}", f"+{text}", f" {text}"]
+    if options["decimal"] in text:
+        ways.append(f"{text}0")
+    return str(rng.choice(ways)) if rng.random() < options["odd"] else text
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_key_is_of_two_written_values(tmp_path, monkeypatch, seed):
+    """Whatever numbers stand in whichever block: they are as many keys, or the run is refused."""
+    rng = np.random.default_rng(seed)
+    small_blocks(monkeypatch, int(rng.choice([64, 512, 8192])))
+    options = [{"decimal": "."}, {"decimal": ","}, {"decimal": ",", "thousands": "."}][seed % 3]
+    habits = {"odd": rng.choice([0.0, 0.05]), "grouped": rng.choice([0.0, 0.5, 1.0])}
+    near = (10, 1000, 2**53, 2**63, 2**64, 10**37, 10**40)[rng.integers(7)]
+    numbers = [near + step for step in rng.integers(-9, 9, 40).tolist()]
+    if rng.random() < 0.4:
+        numbers[20:] = [number / 4 for number in rng.integers(0, 9, 20).tolist()]
+    if rng.random() < 0.5:
+        numbers = [numbers[place] for place in rng.permutation(40)]
+    texts = [written(number, rng, options | habits) for number in numbers]
+    path = tmp_path / "a.csv"
+    path.write_text("y;code\n" + "".join(f"1;{text}\n" for text in texts))
+    try:
+        found = keys(Files(str(path), csv={"delimiter": ";"} | options))
+    except (ColumnError, SourceError):
+        return
+    assert len(set(found)) == len(set(texts))
+    assert [Decimal(value) if isinstance(value, float) else value for value in found] == [
+        text if isinstance(value, str) else Decimal(plain(text, options))
+        for value, text in zip(found, texts, strict=True)
+    ]
+
+
+def plain(text, options):
+    return text.replace(options.get("thousands") or "~", "").replace(options["decimal"], ".")
+
+
+def test_files_of_small_and_of_large_integers_have_keys_of_one_type(tmp_path):
+    for form in ("csv", "jsonl"):
+        folder = tmp_path / form
+        folder.mkdir()
+        for place, number in enumerate((7, 2**63 + 1)):
+            row = f"code,y\n{number},1\n" if form == "csv" else f'{{"code": {number}, "y": 1}}\n'
+            (folder / f"{place}.{form}").write_text(row)
+        assert keys(str(folder)) == [7, 2**63 + 1]
+
+
+@pytest.mark.parametrize("other", ["1.5", "1e40"])
+def test_whole_numbers_of_json_that_are_one_double_are_no_keys(tmp_path, other):
+    path = tmp_path / "a.jsonl"
+    path.write_text(f'{{"code": {other}}}\n{{"code": {2**53 + 1}}}\n')
+    with pytest.raises(ColumnError, match=r"'code' of .* several whole numbers are one double"):
+        keys(str(path))
+
+
+def test_large_integers_that_are_no_keys_keep_their_value_too(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text(f"code,y\n1,{2**63 + 1}\n2,7\n")
+    assert keys(str(path), "y") == [2**63 + 1, 7]
+    assert open_source(str(path)).schema.field("y").type == pa.uint64()
+
+
+def test_keys_of_integers_are_of_the_class_of_training(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("code,y\n1,1\n")
+    for key_class, value in ((KeyClass.FLOAT, 1.0), (KeyClass.DECIMAL, Decimal(1))):
+        trained = [KeyColumn(name="code", key_class=key_class)]
+        (found,) = keys(str(path), trained=trained)
+        assert (found, type(found)) == (value, type(value))
+
+
+def test_codes_are_looked_for_in_all_first_rows_of_key_columns_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_files, "_START_BYTES", 1024)
+    path = tmp_path / "a.csv"
+    path.write_text("code,y\n" + "1,1\n" * 999 + "007,02\n")
+    looked_at = []
+
+    def look(texts, kind, options):
+        looked_at.append(len(texts))
+        return code_in(texts, kind, options)
+
+    monkeypatch.setattr(csv_files, "code_in", look)
+    assert set(keys(str(path))) == {"1", "007"}
+    assert looked_at[2:] == [1000]
+    assert max(looked_at[:2]) < 300
+    trained = [KeyColumn(name="code", key_class=KeyClass.STRING)]
+    keys(str(path), trained=trained)
+    assert looked_at[3:] == looked_at[:2]
 
 
 def test_quotes_say_nothing_where_all_values_have_them(tmp_path):
@@ -49,7 +191,7 @@ def test_quotes_say_nothing_where_all_values_have_them(tmp_path):
 
 
 def test_a_code_in_a_later_block_is_refused_as_a_key(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 64)
+    small_blocks(monkeypatch)
     path = tmp_path / "a.csv"
     path.write_text("code,y\n" + "1,1\n" * 99 + "007,1\n")
     message = r"^Key column 'code' of file .* then holds '007', which would be the key 7\. Declare"

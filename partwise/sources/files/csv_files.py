@@ -168,40 +168,58 @@ def read_schema(file: FoundFile, options: CsvOptions) -> pa.Schema:
     """
     with opened_csv(file, options) as reader:
         schema: pa.Schema = reader.schema
-        if options.thousands:
-            schema = schema_of_numbers(schema, next(iter(reader), None), options)
+        first = next(iter(reader), None)
     _check_names(file, schema.names)
     if any(pa.types.is_binary(field.type) for field in schema):
         # As which the reader gives text in another encoding.
         raise _wrong_text(file, options.encoding, _NOT_UTF_8)
-    return schema
+    if len(set(schema.names)) < len(schema.names):
+        return schema
+    return schema_of_numbers(
+        schema, first, options, lambda names: _first_texts(file, options, names)
+    )
 
 
-def find_codes(file: FoundFile, options: CsvOptions, schema: pa.Schema) -> dict[str, str]:
-    """Return the columns of numbers that are written as codes, with a value of each.
+def find_codes(
+    file: FoundFile, options: CsvOptions, schema: pa.Schema, names: Sequence[str]
+) -> dict[str, str]:
+    """Return those columns of numbers that are written as codes, with a value of each.
 
     Args:
         file: The file.
         options: As `settle` returned them.
         schema: What the first rows look like.
+        names: The columns to look at, all in the rows that say their types; none: all, in fewer of
+            the first rows.
     """
-    names = [field.name for field in schema if is_ordered_number(field.type)]
-    is_plain = options.decimal == "." and not options.thousands
-    if not names or not is_plain or len(set(schema.names)) < len(schema.names):
+    looked_at = [n for n in names or schema.names if is_ordered_number(schema.field(n).type)]
+    if not looked_at:
         return {}
-    texts = pa.schema([(name, pa.string()) for name in names])
+    try:
+        texts = _first_texts(file, options, looked_at, 0 if names else _START_BYTES)
+    except pa.ArrowInvalid:
+        # A row is larger than the few bytes.
+        return {}
     codes: dict[str, str] = {}
-    with opened_csv(file, options, texts, names) as reader:
-        first = next(iter(reader), None)
-    if first is not None:
-        found = {name: code_in(first.column(name), schema.field(name).type) for name in names}
-        codes = {name: code for name, code in found.items() if code is not None}
-    if options.quote == '"' and not options.skip_rows:
-        with _text_stream(file, options) as stream:
-            text = stream.read(_QUOTED_BYTES).decode(errors="replace")
-        quoted = quoted_numbers(text, schema.names, options.delimiter)
-        codes |= {name: code for name, code in quoted.items() if name in names}
+    for name in looked_at:
+        code = code_in(texts.column(name), schema.field(name).type, options)
+        codes |= {} if code is None else {name: code}
+    if options.quote:
+        with file.open_stream() as stream:
+            text = stream.read(_QUOTED_BYTES).decode(options.encoding, errors="replace")
+        quoted = quoted_numbers(text, schema.names, options)
+        codes |= {name: code for name, code in quoted.items() if name in looked_at}
     return codes
+
+
+def _first_texts(
+    file: FoundFile, options: CsvOptions, names: Sequence[str], block_bytes: int = 0
+) -> pa.RecordBatch:
+    """Read columns of the first rows as they are written."""
+    texts = pa.schema([(name, pa.string()) for name in names])
+    with opened_csv(file, options, texts, names, block_bytes) as reader:
+        first: pa.RecordBatch | None = next(iter(reader), None)
+    return pa.RecordBatch.from_pylist([], schema=texts) if first is None else first
 
 
 def _check_names(file: FoundFile, names: Sequence[str]) -> None:
@@ -222,6 +240,7 @@ def opened_csv(
     options: CsvOptions,
     schema: pa.Schema | None = None,
     names: Sequence[str] = (),
+    block_bytes: int = 0,
 ) -> Iterator[Any]:
     """Give a reader of a file, with what Arrow refuses named by its line.
 
@@ -230,13 +249,14 @@ def opened_csv(
         options: As `settle` returned them.
         schema: The types to read; None: as the first rows look.
         names: The columns to parse; none: all.
+        block_bytes: How much is read at a time; 0: as much as types are found out by.
 
     Raises:
         SourceError: The text is not in the encoding.
         pa.ArrowInvalid: A row or value cannot be read.
     """
     try:
-        with _reader(file, options, schema, names) as reader:
+        with _reader(file, options, schema, names, block_bytes) as reader:
             yield reader
     except UnicodeError as error:
         raise _wrong_text(file, options.encoding, error) from error
@@ -288,6 +308,7 @@ def _reader(
     options: CsvOptions,
     schema: pa.Schema | None,
     names: Sequence[str],
+    block_bytes: int = 0,
     *,
     threads: bool = True,
 ) -> pacsv.CSVStreamingReader:
@@ -305,7 +326,7 @@ def _reader(
     return pacsv.open_csv(
         _text_stream(file, options),
         read_options=pacsv.ReadOptions(
-            block_size=_BLOCK_BYTES,
+            block_size=block_bytes or _BLOCK_BYTES,
             use_threads=threads,
             skip_rows=options.skip_rows,
             column_names=list(options.column_names) or None,

@@ -1,6 +1,7 @@
-"""Numbers of CSV files with something between their thousands, which Arrow does not parse."""
+"""Numbers of CSV files that Arrow does not parse: with thousands, or beyond its own integers."""
 
 import re
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,31 +11,65 @@ from partwise.errors import ColumnError
 from partwise.sources.files.reading_options import CsvOptions
 from partwise.tables.column_types import is_ordered_number, is_text
 
+WHOLE_TYPES = (pa.int64(), pa.uint64(), pa.decimal128(38, 0))
+"""Of whole numbers, the narrowest first."""
+BEYOND_INT64 = 2.0**63
 _SPACES = " \u00a0\u202f"
 _NULLS = tuple(pacsv.ConvertOptions().null_values)
 
 
 def schema_of_numbers(
-    schema: pa.Schema, first: pa.RecordBatch | None, options: CsvOptions
+    schema: pa.Schema,
+    first: pa.RecordBatch | None,
+    options: CsvOptions,
+    read_texts: Callable[[Sequence[str]], pa.RecordBatch],
 ) -> pa.Schema:
-    """Return the schema of a file with columns of text as numbers, where all their values are some.
+    """Return the schema of a file with the numbers that Arrow takes for text or for doubles.
+
+    Columns of text are of numbers where all their values are some with thousands. Whole numbers
+    from 2^63 on, which would be doubles, are uint64, or else decimals.
 
     Args:
         schema: As Arrow sees the first rows.
         first: These rows.
         options: How the file is read.
+        read_texts: Reads columns of these rows as they are written.
+
+    Raises:
+        pa.ArrowInvalid: They cannot be read.
     """
     if first is None:
         return schema
+    columns = dict(zip(first.schema.names, first.columns, strict=True))
+    doubles = [f.name for f in schema if pa.types.is_floating(f.type)]
+    if wide := [name for name in doubles if _is_beyond_int64(columns[name])]:
+        columns |= {name: read_texts([name]).column(0) for name in wide}
     for place, field in enumerate(schema):
-        if not is_text(field.type):
-            continue
-        values = _without_nulls(first.column(place), options).drop_null()
-        if len(values) and _is_true(pc.match_substring_regex(values, _pattern(options))):
-            plain = pc.match_substring_regex(values, r"^[+-]?[^eE" + options.decimal + r"]*$")
-            whole = pa.int64() if _is_true(plain) else pa.float64()
-            schema = schema.set(place, field.with_type(whole))
+        if field.name in wide or (options.thousands and is_text(field.type)):
+            kind = _number_type(without_nulls(columns[field.name], options).drop_null(), options)
+            schema = schema.set(place, field.with_type(kind or field.type))
     return schema
+
+
+def _is_beyond_int64(numbers: pa.Array) -> bool:
+    return any(abs(each or 0.0) >= BEYOND_INT64 for each in pc.min_max(numbers).as_py().values())
+
+
+def _number_type(texts: pa.Array, options: CsvOptions) -> pa.DataType | None:
+    """Return the type of numbers as they are written; None: they are others."""
+    texts = pc.utf8_trim_whitespace(texts)
+    if not len(texts) or not _is_true(pc.match_substring_regex(texts, _pattern(options))):
+        return None
+    plain = as_plain(texts, options)
+    if not _is_true(pc.match_substring_regex(plain, r"^[+-]?[0-9]+$")):
+        return pa.float64()
+    for kind in WHOLE_TYPES:
+        try:
+            plain.cast(kind)
+        except pa.ArrowInvalid:
+            continue
+        return kind
+    return pa.float64()
 
 
 def with_numbers(
@@ -62,7 +97,7 @@ def with_numbers(
 
 
 def _numbers(texts: pa.Array, kind: pa.DataType, options: CsvOptions, what: str) -> pa.Array:
-    texts = _without_nulls(texts, options)
+    texts = pc.utf8_trim_whitespace(without_nulls(texts, options))
     is_number = pc.match_substring_regex(texts, _pattern(options))
     wrong = texts.filter(pc.invert(is_number.fill_null(True)))
     if len(wrong):
@@ -72,10 +107,8 @@ def _numbers(texts: pa.Array, kind: pa.DataType, options: CsvOptions, what: str)
             "--csv-thousands and --csv-decimal (CsvOptions), or declare the column as text with "
             "--types NAME=string (Files(..., types=...))."
         )
-    plain = pc.replace_substring_regex(texts, f"[{_separator(options)}]", "")
-    plain = pc.replace_substring(plain, options.decimal, ".")
     try:
-        return plain.cast(kind)
+        return as_plain(texts, options).cast(kind)
     except pa.ArrowInvalid as error:
         raise ColumnError(
             f"{what} does not fit {kind}: {' '.join(str(error).split()).rstrip('.')}. Declare "
@@ -83,16 +116,25 @@ def _numbers(texts: pa.Array, kind: pa.DataType, options: CsvOptions, what: str)
         ) from error
 
 
-def _without_nulls(texts: pa.Array, options: CsvOptions) -> pa.Array:
+def without_nulls(texts: pa.Array, options: CsvOptions) -> pa.Array:
+    """Return texts with null in place of words that stand for it in columns of numbers."""
     texts = texts.cast(pa.string())
     words = pa.array([*_NULLS, *options.null_words], pa.string())
-    return pc.if_else(pc.is_in(texts, words), None, pc.utf8_trim_whitespace(texts))
+    return pc.if_else(pc.is_in(texts, words), None, texts)
+
+
+def as_plain(texts: pa.Array, options: CsvOptions) -> pa.Array:
+    """Return texts of numbers with nothing between thousands, and a dot before decimals."""
+    if options.thousands:
+        texts = pc.replace_substring_regex(texts, f"[{_separator(options)}]", "")
+    return texts if options.decimal == "." else pc.replace_substring(texts, options.decimal, ".")
 
 
 def _pattern(options: CsvOptions) -> str:
-    between, decimal = f"[{_separator(options)}]", re.escape(options.decimal)
-    # Groups are of three digits, so that 1.23 is not taken for 123.
-    whole = rf"(\d{{1,3}}({between}\d{{3}})+|\d+)"
+    decimal, whole = re.escape(options.decimal), r"\d+"
+    if options.thousands:
+        # Groups are of three digits, so that 1.23 is not taken for 123.
+        whole = rf"(\d{{1,3}}([{_separator(options)}]\d{{3}})+|\d+)"
     return rf"^[+-]?({whole}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?$"
 
 

@@ -54,7 +54,8 @@ class FileHead:
     options: ReadingOptions = None
     """How the file is read, with what was found out about it."""
     codes: tuple[tuple[str, str], ...] = ()
-    """The columns of numbers that are written as codes are, such as 01, with a value of each."""
+    """The columns of numbers that are written as codes are, such as 01, with a value of each: those
+    that few of the first rows show."""
 
     def row_bytes(self, names: Sequence[str]) -> int:
         """The estimated size of a row of some columns, at least 1."""
@@ -96,7 +97,6 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
         SourceError: It cannot be read.
         ColumnError: A column stands there twice.
     """
-    codes: dict[str, str] = {}
     with naming(file):
         match file.format:
             case "parquet":
@@ -112,7 +112,6 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
             case "csv":
                 options = settle(file, _csv(options))
                 schema, pieces = read_schema(file, options), 0
-                codes = find_codes(file, options, schema)
             case "json":
                 with _open_json(file) as lines:
                     schema, pieces = lines.schema, 0
@@ -121,6 +120,7 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
                 with _opened_ipc(file, None) as (schema, pieces, _batches):
                     pass
         check_unique_names(schema.names)
+        codes = head_codes(file, options, schema)
     growth = _TEXT_GROWTH[file.compression is not None]
     shared = file.size_bytes * growth // max(1, len(schema.names))
     return FileHead(
@@ -131,6 +131,13 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
         options=options,
         codes=tuple(codes.items()),
     )
+
+
+def head_codes(
+    file: FoundFile, options: ReadingOptions, schema: pa.Schema, names: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the columns of a CSV file that `find_codes` finds; of others, none."""
+    return {} if file.format != "csv" else find_codes(file, _csv(options), schema, names)
 
 
 def _csv(options: ReadingOptions) -> CsvOptions:

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.sources.files.csv_numbers import BEYOND_INT64, WHOLE_TYPES
+
 _WITH_ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
-_WHOLE = (pa.uint64(), pa.decimal128(38, 0))
-_BEYOND_INT64 = 2.0**63
 
 
 def json_schema(guessed: pa.Schema, read: Callable[[pa.Schema], pa.RecordBatch]) -> pa.Schema:
@@ -36,7 +36,7 @@ def json_schema(guessed: pa.Schema, read: Callable[[pa.Schema], pa.RecordBatch])
         column = first.column(place)
         if field.type != as_text.field(place).type:
             guessed = guessed.set(place, field.with_type(_with_zones(field.type, column)))
-        elif field.name in doubles and (pc.max(pc.abs(column)).as_py() or 0) >= _BEYOND_INT64:
+        elif field.name in doubles and (pc.max(pc.abs(column)).as_py() or 0) >= BEYOND_INT64:
             whole = _whole_type(as_text, place, read)
             guessed = guessed.set(place, field.with_type(whole or field.type))
     return guessed
@@ -78,7 +78,7 @@ def _whole_type(
     schema: pa.Schema, place: int, read: Callable[[pa.Schema], pa.RecordBatch]
 ) -> pa.DataType | None:
     """Return a type of whole numbers that holds a column; None: it has others, or larger ones."""
-    for kind in _WHOLE:
+    for kind in WHOLE_TYPES[1:]:
         try:
             read(schema.set(place, schema.field(place).with_type(kind)))
         except pa.ArrowInvalid:

@@ -5,18 +5,26 @@ import dataclasses
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
+from partwise.sources.files.csv_numbers import WHOLE_TYPES
 from partwise.sources.files.discovery import FoundFile, find_files
 from partwise.sources.files.file_set import Files
-from partwise.sources.files.formats import FileHead, naming, read_batches, read_head, reading_schema
+from partwise.sources.files.formats import (
+    FileHead,
+    head_codes,
+    naming,
+    read_batches,
+    read_head,
+    reading_schema,
+)
 from partwise.sources.files.parts import divide_file
 from partwise.sources.files.path_columns import hive_codes, hive_columns, hive_names, relative_paths
 from partwise.sources.files.reading_options import (
@@ -27,7 +35,7 @@ from partwise.sources.files.reading_options import (
     values_as,
 )
 from partwise.sources.files.remote_files import bucket_of
-from partwise.sources.files.written_numbers import integers_as_written
+from partwise.sources.files.written_numbers import KeyNumbers, check_exact
 from partwise.sources.fragments import Fragment, Place, unknown_identity
 from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_ordered_number
@@ -36,6 +44,8 @@ from partwise.tables.filters import Conditions, filter_batch
 from partwise.tables.schemas import cast_batch, common_schema
 
 logger = logging.getLogger(__name__)
+
+Found = TypeVar("Found")
 
 _FOOTER_THREADS = 16
 
@@ -64,7 +74,8 @@ class FileFragment:
     options: ReadingOptions
     """How the file is read, where its format does not say it."""
     as_written: tuple[str, ...] = ()
-    """Key columns of integers that are read as text, to see that each is written in one way."""
+    """Key columns whose numbers are not declared: no two that are written may be one key. Those of
+    CSV files are read as text."""
 
     @property
     def place(self) -> Place:
@@ -82,7 +93,7 @@ class FileFragment:
             ColumnError: A value does not fit the common type of its column, or is another than the
                 file's path says.
         """
-        what = str(self)
+        what, keys = str(self), self._key_numbers()
         with naming(self.file):
             self.file.check_unchanged()
             for batch in read_batches(
@@ -93,17 +104,26 @@ class FileFragment:
                 self.row_bytes,
                 self.options,
             ):
-                for name in self.as_written:
-                    place = batch.schema.get_field_index(name)
-                    if place >= 0 and pa.types.is_string(batch.schema.field(place).type):
-                        words = getattr(self.options, "null_words", ())
-                        column = integers_as_written(batch.column(place), words, name, what)
-                        batch = batch.set_column(place, name, column)
+                for place, name in enumerate(batch.schema.names):
+                    if name in keys:
+                        batch = batch.set_column(place, name, keys[name].read(batch.column(place)))
+                    elif name in self.as_written:
+                        check_exact(batch.column(place), name, what)
                 whole = cast_batch(batch, self.schema, self.constants, what)
                 for name, value in self.stated.items():
                     _check_stated(whole.column(name), value, name, what)
                 yield whole
             self.file.check_unchanged()
+
+    def _key_numbers(self) -> dict[str, KeyNumbers]:
+        """What makes numbers of the texts of key columns."""
+        options = self.options
+        if not isinstance(options, CsvOptions):
+            return {}
+        return {
+            name: KeyNumbers(self.schema.field(name).type, options, name, str(self))
+            for name in self.as_written
+        }
 
 
 def _check_stated(column: pa.Array, value: Any, name: str, what: str) -> None:
@@ -149,6 +169,7 @@ class FileRows:
         self._codes = hive_codes(files)
         for head in self._heads:
             self._codes |= dict(head.codes)
+        self._looked_at: frozenset[str] = frozenset()
         self._known = frozenset(declared)
         self._lay_out(declared)
 
@@ -156,7 +177,7 @@ class FileRows:
         requested, files = self._requested, self._files
         heads = zip(self._heads, files, strict=True)
         named = [(head.schema, f"file {file.path!r}") for head, file in heads]
-        own = common_schema(named, requested.schema, declared)
+        own = common_schema(named, requested.schema, {**self._unsigned(), **declared})
         own_types = {field.name: plain_storage(field.type) for field in own}
         hive, self._path_values = hive_columns(files, {**declared, **own_types})
         extra = [field for field in hive if field.name not in own.names]
@@ -176,6 +197,17 @@ class FileRows:
                 f"are {names_in_words(self.schema.names)}."
             )
         self._own_schema = own
+
+    def _unsigned(self) -> dict[str, pa.DataType]:
+        """Columns that some files show to be of integers from 2^63 on, and others of small ones."""
+        if self._requested.schema == "strict" or self._files[0].format not in ("csv", "json"):
+            return {}
+        found: dict[str, set[pa.DataType]] = defaultdict(set)
+        for head in self._heads:
+            for column in head.schema:
+                found[column.name].add(column.type)
+        integers = {pa.int64(), pa.uint64()}
+        return {name: pa.uint64() for name, kinds in found.items() if kinds == integers}
 
     def values_as(self, recipe: Mapping[str, Any]) -> "FileRows":
         """The rows as the options of an earlier call read them, where this one gives none.
@@ -212,22 +244,49 @@ class FileRows:
             classes: The key columns, with the class of their keys where an earlier run says it,
                 else "". A class that is known is taken as the declaration of a type is.
         """
-        texts = {
-            name: pa.string()
-            for name, known in classes.items()
-            if known == "string" or (not known and name in self._codes)
-            if name not in self._known and self._is_guessed(name)
-        }
+        guessed = [n for n in classes if n not in self._known and self._is_guessed(n)]
+        self._look_for_codes([name for name in guessed if not classes[name]])
+        found = {name: self._key_type(name, classes[name]) for name in guessed}
+        types = {name: kind for name, kind in found.items() if kind is not None}
         other = copy.copy(self)
         other._known = self._known | {name for name, known in classes.items() if known}
-        if texts:
-            other._lay_out({**self._requested.arrow_types(), **texts})
+        if types:
+            other._lay_out({**self._requested.arrow_types(), **types})
         return other
+
+    def _key_type(self, name: str, known: str) -> pa.DataType | None:
+        """Return the type of a key column of a class, or of codes; None: the one that it has."""
+        if known == "string" or (not known and name in self._codes):
+            return pa.string()
+        if pa.types.is_integer(self.schema.field(name).type):
+            # As which whole numbers look though others of the column were none.
+            return {"float": pa.float64(), "decimal": WHOLE_TYPES[-1]}.get(known)
+        return None
+
+    def _look_for_codes(self, names: Sequence[str]) -> None:
+        """Look for codes in key columns, whose files are to be read in full then."""
+        new = [name for name in names if name in self._own_schema.names]
+        new = [name for name in new if name not in self._codes and name not in self._looked_at]
+        self._looked_at |= set(new)
+
+        def look(file: FoundFile, head: FileHead) -> dict[str, str]:
+            there = [name for name in new if name in head.schema.names]
+            with naming(file):
+                return head_codes(file, head.options, head.schema, there) if there else {}
+
+        if new:
+            for codes in _of_each(self._files, look, self._files, self._heads):
+                self._codes |= codes
 
     def _is_guessed(self, name: str) -> bool:
         """Whether the type of a column is one that its values look like."""
         is_own = name in self._own_schema.names
         return self._files[0].format == "csv" if is_own else name in hive_names(self._files[0])
+
+    def _may_merge(self, kind: pa.DataType) -> bool:
+        """Whether different numbers of files may be one number of a type that was guessed."""
+        is_json = self._files[0].format == "json" and pa.types.is_floating(kind)
+        return is_json or (self._files[0].format == "csv" and is_ordered_number(kind))
 
     def _warn_of_codes(self, names: Sequence[str]) -> None:
         for name in names:
@@ -286,8 +345,9 @@ class FileRows:
             name
             for name in keys
             if name in self._own_schema.names and name not in self._known
-            if self._is_guessed(name) and self.schema.field(name).type == pa.int64()
+            if self._may_merge(self.schema.field(name).type)
         )
+        is_text = self._files[0].format == "csv"
         fragments: list[Fragment] = []
         for file, head, in_path in zip(self._files, self._heads, self._path_values, strict=True):
             there = set(head.schema.names)
@@ -304,10 +364,10 @@ class FileRows:
             asked = [key for key in keys if key in own]
             row_bytes = head.row_bytes(own)
             file_schema = reading_schema(file, head.schema, self._own_schema)
-            for name in as_written:
+            written = tuple(name for name in as_written if name in own)
+            for name in written if is_text else ():
                 place = file_schema.get_field_index(name)
-                if place >= 0:
-                    file_schema = file_schema.set(place, pa.field(name, pa.string()))
+                file_schema = file_schema.set(place, pa.field(name, pa.string()))
             stated = {name: in_path[name] for name in own if name in in_path}
             whole = sum(head.column_bytes.get(name, 0) for name in own)
             fragments += [
@@ -324,7 +384,7 @@ class FileRows:
                     size_bytes=int(whole * part.share),
                     row_bytes=row_bytes,
                     options=head.options,
-                    as_written=as_written,
+                    as_written=written,
                 )
                 for part in divide_file(file, head, self._own_schema, left, asked)
             ]
@@ -383,6 +443,16 @@ def _finding(requested: ReadingOptions, settled: ReadingOptions) -> str:
     return " and ".join(words)
 
 
+def _of_each(
+    files: Sequence[FoundFile], read: Callable[..., Found], *arguments: Sequence[Any]
+) -> list[Found]:
+    """Return what heads of files say, read at once where the files are remote."""
+    if len(files) > 1 and any(file.access is not None for file in files):
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            return list(pool.map(read, *arguments))
+    return list(map(read, *arguments))
+
+
 def read_heads(
     files: Sequence[FoundFile], late: Sequence[str], options: ReadingOptions
 ) -> list[FileHead]:
@@ -393,11 +463,7 @@ def read_heads(
         late: Columns that lines of JSON may have though the first ones do not.
         options: How they are read.
     """
-    if len(files) > 1 and any(file.access is not None for file in files):
-        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            heads = list(pool.map(lambda file: read_head(file, options), files))
-    else:
-        heads = [read_head(file, options) for file in files]
+    heads = _of_each(files, lambda file: read_head(file, options), files)
     if files[0].format != "json":
         return heads
     found = []

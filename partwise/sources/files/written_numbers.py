@@ -11,15 +11,17 @@ from functools import reduce
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 
 from partwise.errors import ColumnError
+from partwise.sources.files.csv_numbers import as_plain, without_nulls
+from partwise.sources.files.reading_options import CsvOptions
 
 _CODE = r"^\s|\s$|^[+-]?0[0-9]|^\+|^-0$|^[+-]?0[xX]"
-_QUOTED = re.compile(r'"[+-]?\d+(?:\.\d+)?"').fullmatch
+_WHOLE = r"^-?[0-9]+$"
 _LINES = 200
-_POWERS = 10 ** np.arange(1, 19, dtype=np.uint64)
-_NULLS = tuple(pacsv.ConvertOptions().null_values)
+_POWERS = 10 ** np.arange(1, 20, dtype=np.uint64)
+_NOT_EXACT = 2.0**53
+"""From here on several whole numbers are one double."""
 
 
 def is_canonical(text: str) -> bool:
@@ -27,13 +29,16 @@ def is_canonical(text: str) -> bool:
     return re.search(_CODE, text) is None
 
 
-def code_in(texts: pa.Array, kind: pa.DataType) -> str | None:
+def code_in(texts: pa.Array, kind: pa.DataType, options: CsvOptions) -> str | None:
     """Return a value of a column of numbers that is written as a code; None: there is none.
 
     Args:
         texts: The first values as they are written.
-        kind: The type that they look like; of doubles, none is to be written in two ways.
+        kind: The type that they look like; where a number of it can be written in several ways
+            without leading zeros, none is to be.
+        options: How the file is read.
     """
+    texts = without_nulls(texts, options)
     # The expression takes as long as all else of a file's head: few values have to be looked at.
     begins = [pc.starts_with(texts, pattern) for pattern in ("0", "+", "-0")]
     is_padded = pc.not_equal(pc.ascii_trim_whitespace(texts), texts)
@@ -41,20 +46,36 @@ def code_in(texts: pa.Array, kind: pa.DataType) -> str | None:
     found = candidates.filter(pc.match_substring_regex(candidates, _CODE))
     if len(found):
         return str(found[0])
-    if not pa.types.is_floating(kind):
+    if not _has_several_ways(kind, options):
         return None
-    distinct = texts.drop_null().unique()
     try:
-        numbers = distinct.cast(pa.float64())
+        return _second_way(texts.drop_null().unique(), kind, options)
     except pa.ArrowInvalid:
         # Words for null, or numbers in another form.
         return None
+
+
+def _has_several_ways(kind: pa.DataType, options: CsvOptions) -> bool:
+    """Whether 2.50 beside 2.5, or 1.000 beside 1000, may be one number."""
+    return bool(options.thousands) or not pa.types.is_integer(kind)
+
+
+def _second_way(distinct: pa.Array, kind: pa.DataType, options: CsvOptions) -> str | None:
+    """Return one of some texts whose number another text, or another number, is as well."""
+    plain = as_plain(distinct, options)
+    numbers = plain.cast(kind)
+    if pa.types.is_floating(kind):
+        numbers = pc.add(numbers, 0.0)  # -0.0 is the key 0.0
+        is_whole = pc.match_substring_regex(plain, _WHOLE)
+        beyond = pc.and_(is_whole, pc.greater_equal(pc.abs(numbers), _NOT_EXACT))
+        if pc.any(beyond).as_py():
+            return str(distinct.filter(beyond)[0])
     seen = pc.index_in(numbers, value_set=numbers).to_numpy()
     same = np.flatnonzero(seen != np.arange(len(numbers)))
     return str(distinct[int(same[0])]) if len(same) else None
 
 
-def quoted_numbers(text: str, names: Sequence[str], delimiter: str) -> dict[str, str]:
+def quoted_numbers(text: str, names: Sequence[str], options: CsvOptions) -> dict[str, str]:
     """Return the columns whose numbers stand in quotes, with a value of each.
 
     Where all values of a line are quoted, that says nothing.
@@ -62,57 +83,104 @@ def quoted_numbers(text: str, names: Sequence[str], delimiter: str) -> dict[str,
     Args:
         text: The beginning of a file.
         names: Its columns.
-        delimiter: Between its values.
+        options: How the file is read, with its delimiter.
     """
+    if not options.quote:
+        return {}
     found: dict[str, str] = {}
-    for line in text.splitlines()[1:_LINES]:
-        values = line.split(delimiter)
-        if len(values) != len(names) or all(value.startswith('"') for value in values if value):
-            continue
-        found |= {name: v for name, v in zip(names, values, strict=True) if _QUOTED(v)}
+    quote = re.escape(options.quote)
+    is_quoted = re.compile(rf"{quote}[+-]?\d[\d .,'\u00a0\u202f]*{quote}").fullmatch
+    begin = options.skip_rows + (0 if options.column_names else 1)
+    for line in text.splitlines()[begin : begin + _LINES]:
+        values = line.split(options.delimiter)
+        is_of_all = all(value.startswith(options.quote) for value in values if value)
+        if len(values) == len(names) and not is_of_all:
+            found |= {name: v for name, v in zip(names, values, strict=True) if is_quoted(v)}
     return found
 
 
-def integers_as_written(
-    texts: pa.Array, null_words: Sequence[str], name: str, what: str
-) -> pa.Array:
-    """Return the integers of a key column that were read as text.
+class KeyNumbers:
+    """Reads the numbers of a key column, each of which is to be written in one way.
 
     Args:
-        texts: Its values.
-        null_words: Words for null, besides the usual ones.
+        kind: Their type.
+        options: How the file is read.
         name: The column.
         what: The file, for errors.
+    """
+
+    def __init__(self, kind: pa.DataType, options: CsvOptions, name: str, what: str) -> None:
+        self._kind = kind
+        self._options = options
+        self._name = name
+        self._column = f"Key column {name!r} of {what} is of {kind} by its first rows"
+        self._distinct = pa.array([], pa.string())
+
+    def read(self, texts: pa.Array) -> pa.Array:
+        """Return the numbers of the next rows, which were read as text.
+
+        Raises:
+            ColumnError: A value is no number of this type, or its number is written in another way
+                too.
+        """
+        texts = without_nulls(texts, self._options)
+        try:
+            numbers = as_plain(texts, self._options).cast(self._kind)
+            if _has_several_ways(self._kind, self._options):
+                self._check_distinct(texts)
+            else:
+                self._check_lengths(texts, numbers)
+        except pa.ArrowInvalid as error:
+            reason = " ".join(str(error).split()).rstrip(".")
+            raise ColumnError(f"{self._column}, but then: {reason}. {self._remedy}.") from error
+        return numbers
+
+    def _check_lengths(self, texts: pa.Array, numbers: pa.Array) -> None:
+        counts = numbers.fill_null(0).to_numpy()
+        sizes = np.abs(counts).astype(np.uint64)
+        digits = np.searchsorted(_POWERS, sizes, side="right") + 1 + (counts < 0)
+        # Another way to write a number is longer.
+        written = pc.sum(pc.binary_length(texts)).as_py() or 0
+        if written != int(digits.sum()) - numbers.null_count:
+            wrong = np.flatnonzero(pc.binary_length(texts).fill_null(1).to_numpy() != digits)
+            self._refuse(texts[int(wrong[0])].as_py(), counts[wrong[0]])
+
+    def _check_distinct(self, texts: pa.Array) -> None:
+        """See that no number is written in two ways, here or in an earlier batch."""
+        met = texts.drop_null().unique()
+        new = met.filter(pc.invert(pc.is_in(met, self._distinct)))
+        code = code_in(new, self._kind, self._options)
+        self._distinct = pa.concat_arrays([self._distinct, new])
+        code = code or _second_way(self._distinct, self._kind, self._options)
+        if code is not None:
+            number = as_plain(pa.array([code.strip()]), self._options).cast(self._kind)[0].as_py()
+            self._refuse(code, number)
+
+    def _refuse(self, text: str, number: object) -> None:
+        takes = "" if pa.types.is_decimal(self._kind) else f"; '{self._kind}' takes such values as "
+        raise ColumnError(
+            f"{self._column}, but then holds {text!r}, which would be the key {number}. "
+            f"{self._remedy}{takes and takes + 'one'}."
+        )
+
+    @property
+    def _remedy(self) -> str:
+        return (
+            f"Declare the column with --types {self._name}=string, or in Python "
+            f"Files(..., types={{{self._name!r}: 'string'}})"
+        )
+
+
+def check_exact(numbers: pa.Array, name: str, what: str) -> None:
+    """Refuse keys of JSON that are doubles and may have been other whole numbers as written.
 
     Raises:
-        ColumnError: A value is no integer of 64 bits, or is written in another way than its number.
+        ColumnError: A number is beyond those that a double holds one by one.
     """
-    words = pa.array([*_NULLS, *null_words], pa.string())
-    texts = pc.if_else(pc.is_in(texts, words), None, texts)
-    try:
-        numbers = texts.cast(pa.int64())
-    except pa.ArrowInvalid as error:
+    wide = numbers.filter(pc.greater_equal(pc.abs(numbers), _NOT_EXACT).fill_null(False))
+    if len(wide):
         raise ColumnError(
-            f"Key column {name!r} of {what} is of integers by its first rows, but then: "
-            f"{' '.join(str(error).split()).rstrip('.')}. {_declare(name)}"
-        ) from error
-    counts = numbers.fill_null(0).to_numpy()
-    sizes = np.abs(counts).astype(np.uint64)
-    digits = np.searchsorted(_POWERS, sizes, side="right") + 1 + (counts < 0)
-    # Another way to write a number is longer.
-    written = pc.sum(pc.binary_length(texts)).as_py() or 0
-    if written != int(digits.sum()) - numbers.null_count:
-        wrong = np.flatnonzero(pc.binary_length(texts).fill_null(1).to_numpy() != digits)
-        raise ColumnError(
-            f"Key column {name!r} of {what} is of integers by its first rows, but then holds "
-            f"{texts[int(wrong[0])].as_py()!r}, which would be the key {counts[wrong[0]]}. "
-            f"{_declare(name)}"
+            f"Key column {name!r} of {what} is of double by its first rows, but holds "
+            f"{wide[0].as_py():.0f}: from 2^53 on several whole numbers are one double, and would "
+            "be one key. Write its values as text, in quotes."
         )
-    return numbers
-
-
-def _declare(name: str) -> str:
-    return (
-        f"Declare the column with --types {name}=string, or in Python "
-        f"Files(..., types={{{name!r}: 'string'}}); 'int64' takes such values as one."
-    )
