@@ -7,6 +7,7 @@ from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.errors import InputError
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_data, open_output, open_store
+from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_shards import execute
 from partwise.flows.running.parameters import (
@@ -152,6 +153,7 @@ def run_inference(
             seed=seed,
             params=params,
             null_keys=null_keys,
+            earlier_keys=earlier_keys(run_id, store),
             inputs=inputs or (),
             environment=environment,
             packages=resolve_packages(environment, run_id, store, on_existing_artifacts),

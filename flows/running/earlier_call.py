@@ -10,10 +10,11 @@ from functools import cached_property
 from typing import Any, Literal
 
 from partwise.datasets.dataset import resolve_references
-from partwise.errors import InputError, RunIdError, RunNotFoundError
+from partwise.errors import InputError
 from partwise.flows.running.calls import function_names, read_call
 from partwise.flows.running.connections import open_rows, open_store
 from partwise.flows.running.parameters import StoreParameter
+from partwise.flows.running.prepare import keys_of_run
 from partwise.flows.running.trust import check_trusted, is_made_here
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
@@ -26,10 +27,7 @@ from partwise.trainers import HoldoutTrainer
 
 def earlier_keys(run_id: str, store: StoreParameter) -> tuple[KeyColumn, ...]:
     """Return the key columns of the run of an ID, which no call changes; none: there is no run."""
-    try:
-        return Run.find(run_id, open_store(store)).key_columns
-    except (RunNotFoundError, RunIdError):
-        return ()
+    return keys_of_run(run_id, open_store(store))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,13 @@ from partwise.engine.trained_models import (
 from partwise.engine.works import InferWork, MapWork, TrainWork, Work
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.environments.resolution import ResolvedEnvironment
-from partwise.errors import ColumnError, InputError, ModelNotFound
+from partwise.errors import (
+    ColumnError,
+    InputError,
+    ModelNotFound,
+    RunIdError,
+    RunNotFoundError,
+)
 from partwise.flows.running.calls import describe_intent
 from partwise.models.export_options import ModelFormat
 from partwise.models.serdes import PROGRAMS, SERDES, ModelSerde, resolve_serde, serde_by_name
@@ -35,6 +41,7 @@ from partwise.shuffle.write import NullKeys
 from partwise.sources.derived import in_blocks
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import keyed_by, values_as
+from partwise.store.store import Store
 from partwise.tables.column_names import columns_there
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
 from partwise.tables.parquet_types import check_writable
@@ -145,8 +152,8 @@ def prepare_training(
         InputError: A file of `inputs` cannot be read.
     """
     chosen_serde = resolve_serde(serde)
-    request = replace(request, params=given_params(request.params))
     source, names, keys = keys_of(source, partition_by, request.earlier_keys)
+    request = replace(request, params=given_params(request.params, keys))
     has_packages = request.packages is not None
     function = checked_trainer(trainer, source.schema, names, has_packages=has_packages)
     work = TrainWork(function=function, serde=chosen_serde)
@@ -230,8 +237,8 @@ def prepare_mapping(
         InputError: The output's table cannot take the key columns, or a file of `inputs` cannot be
             read.
     """
-    request = replace(request, params=given_params(request.params))
     source, names, keys = keys_of(source, partition_by, request.earlier_keys)
+    request = replace(request, params=given_params(request.params, keys))
     check_output(output, [source.schema.field(name) for name in names])
     resolved = resolve_trainer(function)
     check_takes(resolved, "data", "context")
@@ -286,18 +293,18 @@ def prepare_inference(
         ColumnError: A column to keep is missing.
     """
     chosen_serde = resolve_serde(serde)
-    request = replace(request, params=given_params(request.params))
     given = _names(partition_by)
     predicts = resolve_trainer(predict) if predict else default_predict
     check_takes(predicts, "data", "model", "context")
     check_has_models(training, takes_exports=True)
-    source = values_as(source, _recipe_of(training))
+    source = values_as(source, recipe_of(training))
     check_kept(keep_columns, source.schema)
     one = has_one_model(training)
     if one and not given:
         source = in_blocks(source)
     by = given or source.schema.names[-1:] if one else given
-    source, names, keys = keys_of(source, by, () if one else training.key_columns)
+    source, names, keys = keys_of(source, by, request.earlier_keys if one else training.key_columns)
+    request = replace(request, params=given_params(request.params, keys))
     check_output(output, [source.schema.field(name) for name in names])
     # A format that runs code when it is read is named by the call: by `serde`, or so.
     reader = chosen_serde
@@ -345,7 +352,7 @@ def prepare_inference(
     )
 
 
-def _recipe_of(training: Run) -> Mapping[str, Any] | None:
+def recipe_of(training: Run) -> Mapping[str, Any] | None:
     """Return how the rows of a training run, or of the one it exported, are read; None: unknown."""
     trained_by = training.document.training_run_id
     trained = training if trained_by is None else Run.open(trained_by, training.store)
@@ -431,6 +438,14 @@ def keys_of(
     names = _names(partition_by)
     source = keyed_by(source, names, earlier)
     return source, names, key_columns(source.schema, names)
+
+
+def keys_of_run(run_id: str, store: Store) -> tuple[KeyColumn, ...]:
+    """Return the key columns of the run of an ID, which no call changes; none: there is no run."""
+    try:
+        return Run.find(run_id, store).key_columns
+    except (RunNotFoundError, RunIdError):
+        return ()
 
 
 def _names(partition_by: str | Sequence[str]) -> list[str]:

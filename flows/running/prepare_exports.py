@@ -13,7 +13,13 @@ from partwise.errors import InputError, ModelNotFound
 from partwise.exports.choice import check_formats, resolve_exporter
 from partwise.exports.protocol import Exporter
 from partwise.exports.works import ComparedRows, ExportWork, Proof, ValidateWork
-from partwise.flows.running.prepare import Request, check_serdes, serdes_of, trained_models
+from partwise.flows.running.prepare import (
+    Request,
+    check_serdes,
+    keys_of,
+    serdes_of,
+    trained_models,
+)
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
 from partwise.models.serdes import ModelSerde, refuse_program, resolve_serde
 from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models
@@ -117,7 +123,8 @@ def _keyed_as(run: Run, training: Run, source: Source) -> tuple[Source, tuple[Ke
     One model is proved on some rows of all: they are of rank 0 or of the best trial, which has it.
     """
     if not has_one_model(training):
-        return source, key_columns(source.schema, run.document.partition_by)
+        source, _, keys = keys_of(source, run.document.partition_by, run.key_columns)
+        return source, keys
     if training.best is None:
         some = sampled(source, RANK, 0)
     else:

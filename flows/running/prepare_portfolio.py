@@ -91,8 +91,8 @@ def prepare_portfolio(
         ColumnError: The trainer needs a column that the source lacks, or a key column is missing.
         InputError: A setting cannot be used.
     """
-    request = replace(request, params=given_params(request.params))
     source, names, keys = keys_of(source, partition_by, request.earlier_keys)
+    request = replace(request, params=given_params(request.params, keys))
     check_libraries(tuned, has_packages=request.packages is not None)
     tuned.check(source.schema, key_columns=tuple(names))
     work = MapWork(function=ScoredSettings(tuned=tuned), key_columns=tuple(names))

@@ -13,14 +13,18 @@ from partwise.flows.running.prepare import (
     check_trained_keys,
     checked_trainer,
     keys_of,
+    keys_of_run,
+    recipe_of,
 )
 from partwise.runs.claim import refuse_existing
 from partwise.runs.documents import check_run_id
 from partwise.runs.exports import check_has_models, has_one_model
+from partwise.runs.pipeline import stage_run_id
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
-from partwise.sources.opening import OpenedData, open_source
+from partwise.sources.opening import OpenedData, open_source, values_as, values_like
 from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes
 from partwise.trainers import Best, Tuned, libraries_of, resolve_trainer
 from partwise.trainers.resolving import check_takes
 
@@ -61,12 +65,13 @@ def check_call(flow: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         return arguments  # the rows of an earlier run, or a block
     found = resolve_references(data, lambda: Store.parse(arguments["store"]))
     opened = OpenedData.of(data, found)
-    if flow == "model_pipeline" and not _is_of_server(used := arguments["inference_data"]):
-        used = resolve_references(used, lambda: Store.parse(arguments["store"])) or opened
-        check_inference(used, arguments["partition_by"], arguments["keep_columns"])
     columns, condition = arguments["columns"] or None, arguments["filter"] or None
     source = open_source(opened, columns=columns, filter=condition)
-    _check_rows(flow, arguments, source, opened_store)
+    earlier = () if opened_store is None else _earlier_keys(flow, arguments, opened_store)
+    if flow == "model_pipeline" and not _is_of_server(used := arguments["inference_data"]):
+        used = resolve_references(used, lambda: Store.parse(arguments["store"])) or opened
+        check_inference(used, source, earlier, arguments)
+    _check_rows(flow, arguments, source, earlier, opened_store)
     return {**arguments, "data": opened}
 
 
@@ -108,22 +113,26 @@ def check_stages(arguments: Mapping[str, Any]) -> None:
 
 
 def check_inference(
-    data: Any, partition_by: str | Sequence[str], keep_columns: Sequence[str] | None
+    data: Any, training: Source, earlier: Sequence[KeyColumn], arguments: Mapping[str, Any]
 ) -> None:
     """Refuse of a pipeline the rows of its last stage, once all models are trained and exported.
 
     Args:
         data: The rows.
-        partition_by: The key columns.
-        keep_columns: What is kept of the rows.
+        training: Those that are trained on.
+        earlier: The key columns of the pipeline's training, where it has begun before.
+        arguments: Those of `model_pipeline`.
 
     Raises:
         SourceError: They cannot be read.
         ColumnError: A column is missing.
+        KeyClassError: A key column has another class than in training.
     """
-    source = open_source(data)
-    keys_of(source, partition_by)
-    check_kept(keep_columns or (), source.schema)
+    _, names, trained = keys_of(training, arguments["partition_by"], earlier)
+    source = values_like(open_source(data), training)
+    source, _, keys = keys_of(source, names, trained)
+    check_key_classes(trained, keys, "the training of this pipeline")
+    check_kept(arguments["keep_columns"] or (), source.schema)
 
 
 def _names_block(value: Any) -> bool:
@@ -147,8 +156,18 @@ def _check_runs(flow: str, arguments: Mapping[str, Any], store: Store) -> None:
         Run.open(export_run_id, store)
 
 
+def _earlier_keys(flow: str, arguments: Mapping[str, Any], store: Store) -> tuple[KeyColumn, ...]:
+    """Return the key columns of the run that a call may go on with; none: there is no run."""
+    run_id = arguments["run_id"]
+    return keys_of_run(stage_run_id(run_id, "train") if flow == "model_pipeline" else run_id, store)
+
+
 def _check_rows(
-    flow: str, arguments: Mapping[str, Any], source: Source, store: Store | None
+    flow: str,
+    arguments: Mapping[str, Any],
+    source: Source,
+    earlier: Sequence[KeyColumn],
+    store: Store | None,
 ) -> None:
     """Refuse columns that the rows lack, and settings that do not go with them."""
     names: list[str] = []
@@ -156,8 +175,9 @@ def _check_rows(
         training = None
         if flow == "run_inference" and store is not None:
             training = Run.open(arguments["training_run_id"], store)
+            source = values_as(source, recipe_of(training))
             training = None if has_one_model(training) else training
-        trained = () if training is None else training.key_columns
+        trained = earlier if training is None else training.key_columns
         source, names, keys = keys_of(source, arguments["partition_by"], trained)
         if training is not None:
             check_trained_keys(training, names, keys)

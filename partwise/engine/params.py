@@ -15,7 +15,7 @@ import pyarrow as pa
 from partwise.engine.params_file import write_params
 from partwise.errors import ColumnError, InputError, KeyClassError, SourceError
 from partwise.sources.frames.tables import table_of
-from partwise.sources.opening import open_source
+from partwise.sources.opening import keyed_by, open_source
 from partwise.tables.column_names import names_in_words
 from partwise.tables.keys.key_classes import KeyClass, KeyColumn, key_columns
 from partwise.tables.keys.key_values import plain_value
@@ -30,11 +30,12 @@ from partwise.tables.keys.partition_keys import (
 _PLAIN_TYPES = frozenset({bool, bytes, float, int, str, type(None)})
 
 
-def given_params(params: Any) -> Any:
+def given_params(params: Any, columns: Sequence[KeyColumn]) -> Any:
     """Return per-partition parameters as `shard_params` takes them, read where they are a path.
 
     Args:
         params: A table, frame or mapping; the path or URL of a file of one; empty or None for none.
+        columns: The key columns of the partitions: a file without types is read with their classes.
 
     Raises:
         SourceError: The file cannot be read.
@@ -42,7 +43,7 @@ def given_params(params: Any) -> Any:
     if isinstance(params, str | os.PathLike):
         if not str(params):
             return None
-        source = open_source(params)
+        source = keyed_by(open_source(params), [column.name for column in columns], columns)
         return pa.Table.from_batches(source.batches(), source.schema)
     return None if isinstance(params, Mapping) and not params else params
 

@@ -71,7 +71,7 @@ class _SelectedSource:
         conditions: Any,
         read: Sequence[str] | None = None,
     ) -> None:
-        self._rows = rows
+        self.rows = rows
         self._columns = None if columns is None else list(columns)
         names = list(rows.schema.names if columns is None else columns)
         self.selection = Selection.of(rows.schema, names if read is None else read, conditions)
@@ -81,27 +81,27 @@ class _SelectedSource:
         return self.selection.schema
 
     def narrowed(self, columns: Sequence[str]) -> Source:
-        return _SelectedSource(self._rows, self._columns, self.selection.conditions, columns)
+        return _SelectedSource(self.rows, self._columns, self.selection.conditions, columns)
 
     def values_as(self, recipe: Mapping[str, Any]) -> Source:
-        if not isinstance(self._rows, FileRows | SeveralRows):
+        if not isinstance(self.rows, FileRows | SeveralRows):
             return self
-        rows = self._rows.values_as(recipe)
+        rows = self.rows.values_as(recipe)
         return _SelectedSource(rows, self._columns, self.selection.conditions)
 
     def keyed_by(self, classes: Mapping[str, str]) -> Source:
-        if not isinstance(self._rows, FileRows | SeveralRows):
+        if not isinstance(self.rows, FileRows | SeveralRows):
             return self
-        rows = self._rows.keyed_by(classes)
+        rows = self.rows.keyed_by(classes)
         conditions = self.selection.conditions
         return _SelectedSource(rows, self._columns, conditions, self.selection.schema.names)
 
     def fragments(self, keys: Sequence[str] = ()) -> Sequence[Fragment]:
         read = self.selection.read_schema.names
-        return self._rows.fragments(read, self.selection.conditions, keys)
+        return self.rows.fragments(read, self.selection.conditions, keys)
 
     def buckets(self) -> frozenset[str]:
-        return self._rows.buckets()
+        return self.rows.buckets()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         none = True
@@ -115,7 +115,7 @@ class _SelectedSource:
     def refuse_empty(self) -> None:
         filter_ = self.selection.conditions
         if filter_ is not None:
-            rows = "rows" if self._rows.rows is None else f"{self._rows.rows} rows"
+            rows = "rows" if self.rows.rows is None else f"{self.rows.rows} rows"
             raise SourceError(f"The filter {filter_} leaves none of the {rows}: loosen it.")
 
     def description(self) -> SourceDescription:
@@ -125,15 +125,15 @@ class _SelectedSource:
     def _description(self) -> SourceDescription:
         filter_ = self.selection.conditions
         chosen = {"columns": self._columns, "filter": filter_}
-        identity = self._rows.identity()
+        identity = self.rows.identity()
         digest = hashlib.sha256(identity)
         digest.update(json.dumps(chosen, sort_keys=True).encode())
-        recipe = self._rows.recipe()
+        recipe = self.rows.recipe()
         return SourceDescription(
             fingerprint=digest.hexdigest(),
             recurs=is_known(identity),
-            rows=None if filter_ else self._rows.rows,
-            size_bytes=self._rows.size_bytes(self.schema.names),
+            rows=None if filter_ else self.rows.rows,
+            size_bytes=self.rows.size_bytes(self.schema.names),
             recipe=None if recipe is None else {**recipe, **chosen},
         )
 
@@ -239,6 +239,13 @@ def values_as(source: Source, recipe: Mapping[str, Any] | None) -> Source:
             "How the rows of the training run were read cannot be read from its call, "
             f"{shortened(repr(recipe))}: it was changed, or is of a newer release."
         ) from error
+
+
+def values_like(source: Source, other: Source) -> Source:
+    """Return rows of CSV files and workbooks with the values that others are read with."""
+    if not isinstance(other, _SelectedSource):
+        return source
+    return values_as(source, other.rows.recipe())
 
 
 def keyed_by(source: Source, names: Sequence[str], trained: Sequence[KeyColumn] = ()) -> Source:

@@ -140,3 +140,12 @@ def test_a_frame_in_memory_goes_all_the_way(null_keys, partitions, tmp_path, clu
     assert EarlierCall.of(done.training).trainer == TRAINER
     with pytest.raises(InputError, match="rows in memory, which are gone: pass data="):
         export_models(done.training.run_id, store=tmp_path, cluster=cluster)
+
+
+def test_models_of_codes_in_csv_are_exported_and_used_by_them(tmp_path, cluster):
+    rows = table(2).to_pandas()
+    rows.assign(k=rows["k"].map("0{}".format)).to_csv(tmp_path / "rows.csv", index=False)
+    settings = {"store": tmp_path, "cluster": cluster, "execution": ExecutionOptions(n_shards=1)}
+    done = model_pipeline(str(tmp_path / "rows.csv"), "k", TRAINER, **settings)
+    assert [run.counts for run in done.runs] == [{"DONE": 2}] * 4
+    assert set(done.inference.predictions()["k"].to_pylist()) == {"00", "01"}

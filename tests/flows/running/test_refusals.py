@@ -1,0 +1,126 @@
+"""A call that is checked at once is checked with the keys and values with which it is run."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.params import given_params
+from partwise.errors import KeyClassError, ModelNotFound, PartwiseError
+from partwise.flows.running import prepare, refusals
+from partwise.flows.running.prepare import Request, prepare_inference, prepare_training
+from partwise.flows.running.prepare_exports import prepare_export
+from partwise.flows.running.refusals import check_call
+from partwise.models.export_options import ExportOptions, ValidationOptions
+from partwise.models.serdes import PickleSerde
+from partwise.runs.claim import Identity
+from partwise.runs.run import Run
+from partwise.sources.opening import open_source
+from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
+from tests.run_maker import RunMaker
+
+REQUEST = Request(run_id="next", execution=ExecutionOptions())
+CODES, INTEGERS, DOUBLES, WORDS = "01,02", "1,2", "1.5,2", "a,2"
+TEXTS = (CODES, INTEGERS, DOUBLES, WORDS)
+CLASSES = (None, KeyClass.STRING, KeyClass.INTEGER, KeyClass.FLOAT)
+
+
+def fit(data, context):
+    return None
+
+
+def csv_of(folder, texts, name="a.csv"):
+    (folder / name).write_text("key,x\n" + "".join(f"{text},1\n" for text in texts.split(",")))
+    return str(folder / name)
+
+
+def begin(make_run: RunMaker, run_id: str, key_class: KeyClass) -> Run:
+    """Begin a training run with keys of a class."""
+    columns = (KeyColumn(name="key", key_class=key_class),)
+    make_run.identity = Identity(run_id=run_id, kind="train", key_columns=columns)
+    make_run.begin()
+    make_run.leave()
+    return make_run.open()
+
+
+def called(flow: str, make_run: RunMaker, data: Any, **others: Any) -> type[Exception] | None:
+    """What a call is refused with."""
+    empty = {"columns": (), "filter": (), "keep_columns": (), "predict": "", "inputs": ""}
+    empty |= {"exporter": "", "format": "onnx", "options": ExportOptions(), "trainer": fit}
+    given = {"run_id": "next", "partition_by": "key", "on_existing_artifacts": "resume"}
+    try:
+        check_call(flow, empty | given | {"data": data, "store": make_run.store.url} | others)
+    except PartwiseError as error:
+        return type(error)
+    return None
+
+
+@pytest.mark.parametrize(("texts", "earlier"), [*product(TEXTS, CLASSES)])
+def test_a_run_that_goes_on_is_checked_with_its_keys(
+    texts, earlier, tmp_path, make_run: RunMaker, monkeypatch
+):
+    path, seen = csv_of(tmp_path, texts), []
+    keys = [] if earlier is None else begin(make_run, "next", earlier).key_columns
+    plan = prepare_training(open_source(path), "key", fit, replace(REQUEST, earlier_keys=keys))
+
+    def see(_trainer, schema, _names, **_options):
+        seen.append(schema.field("key").type)
+
+    monkeypatch.setattr(refusals, "checked_trainer", see)
+    called("train_models", make_run, path)
+    assert seen == [plan.source.schema.field("key").type]
+
+
+@pytest.mark.parametrize(("texts", "trained"), [*product(TEXTS, CLASSES[1:])])
+@pytest.mark.parametrize("null_words", [[], ["a"]])
+def test_an_inference_is_checked_with_keys_and_values_of_its_training(
+    texts, trained, null_words, tmp_path, make_run: RunMaker, monkeypatch
+):
+    path = csv_of(tmp_path, texts)
+    run = begin(make_run, "trained", trained)
+    for module in (prepare, refusals):
+        monkeypatch.setattr(module, "recipe_of", lambda _run: {"csv": {"null_words": null_words}})
+        monkeypatch.setattr(module, "check_has_models", lambda *_args, **_options: None)
+    with pytest.raises((ModelNotFound, KeyClassError)) as refused:
+        prepare_inference(open_source(path), "key", run, REQUEST, predict=predict)
+    found = called("run_inference", make_run, path, training_run_id="trained")
+    assert found is (KeyClassError if refused.type is KeyClassError else None)
+
+
+def predict(data, model, context):
+    return None
+
+
+@pytest.mark.parametrize(
+    ("texts", "earlier", "later", "refused"),
+    [
+        (CODES, None, INTEGERS, None),
+        (INTEGERS, None, CODES, None),
+        (INTEGERS, None, WORDS, KeyClassError),
+        (INTEGERS, KeyClass.STRING, WORDS, None),
+        (CODES, KeyClass.INTEGER, WORDS, KeyClassError),
+        (DOUBLES, None, INTEGERS, None),
+        (CODES, None, "", None),
+    ],
+)
+def test_a_pipeline_is_checked_with_the_keys_that_it_will_have_trained(
+    texts, earlier, later, refused, tmp_path, make_run: RunMaker
+):
+    used = later and csv_of(tmp_path, later, "later.csv")
+    path = csv_of(tmp_path, texts)
+    if earlier:
+        begin(make_run, "next-train", earlier)
+    assert called("model_pipeline", make_run, path, inference_data=used) is refused
+
+
+def test_models_of_codes_are_exported_and_have_params_by_them(tmp_path, make_run: RunMaker):
+    path = csv_of(tmp_path, INTEGERS)
+    run = begin(make_run, "trained", KeyClass.STRING)
+    options = {"options": ExportOptions(), "validation": ValidationOptions()}
+    with pytest.raises(ModelNotFound):
+        prepare_export(
+            open_source(path), run, REQUEST, format="onnx", serde=PickleSerde(), **options
+        )
+    assert given_params(path, run.key_columns)["key"].to_pylist() == ["1", "2"]
