@@ -227,10 +227,7 @@ def values_as(source: Source, recipe: Mapping[str, Any] | None) -> Source:
         source: The rows.
         recipe: Those of the other call, as its description has it; None: they are unknown.
     """
-    # Of several kinds of files it is not known which ones these are like.
-    if not isinstance(recipe, Mapping) or "sources" in recipe:
-        return source
-    if not isinstance(source, _SelectedSource):
+    if not isinstance(recipe, Mapping) or not isinstance(source, _SelectedSource):
         return source
     try:
         return source.values_as(recipe)

@@ -31,8 +31,14 @@ class SeveralRows:
 
     def values_as(self, recipe: Mapping[str, Any]) -> "SeveralRows":
         """The rows as the options of an earlier call read them, where this one gives none."""
+        is_as_long = len(recipe.get("sources", ())) == len(self._parts)
         return SeveralRows(
-            [p.values_as(recipe) if isinstance(p, FileRows) else p for p in self._parts]
+            [
+                part.values_as(recipe, place if is_as_long else None)
+                if isinstance(part, FileRows)
+                else part
+                for place, part in enumerate(self._parts)
+            ]
         )
 
     def keyed_by(self, classes: Mapping[str, str]) -> "SeveralRows":

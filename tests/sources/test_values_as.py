@@ -59,8 +59,55 @@ def test_where_nothing_is_known_nothing_changes(path):
     source = open_source(path)
     assert rows_as(source, None) is source
     assert rows_as(source, {"query": {"sql": "select 1"}}).schema == source.schema
-    two = {"sources": [{"paths": [path], "csv": {"decimal": ","}}, {"paths": [path]}]}
-    assert rows_as(source, two) is source
+    assert rows_as(source, {"sources": [{"query": "select 1"}]}).schema == source.schema
+
+
+COMMA, NONE, WORDS = {"decimal": ","}, {}, {"decimal": ",", "null_words": ["1,5"]}
+LISTS = [
+    # How the files of training were read; which file this one is; what it is read with.
+    ([COMMA], None, 0, COMMA),
+    ([COMMA, COMMA], None, 1, COMMA),
+    ([NONE, NONE], None, 0, NONE),
+    ([COMMA, None], None, 1, COMMA),
+    ([COMMA | {"delimiter": ";"}, COMMA], None, 5, COMMA),
+    ([COMMA, NONE], 0, 1, COMMA),
+    ([NONE, COMMA], 0, 1, NONE),
+    ([WORDS, NONE, COMMA], None, 2, COMMA),
+    ([WORDS, COMMA], None, 0, WORDS),
+    ([WORDS, COMMA], None, 2, None),
+    ([None, COMMA, NONE], None, 0, None),
+]
+
+
+@pytest.mark.parametrize(("trained", "same", "place", "expected"), LISTS)
+def test_of_a_list_of_sources_the_files_that_are_like_these_say_it(
+    path, trained, same, place, expected, caplog
+):
+    """None stands for a Parquet file; a place beyond the list, for a file that is no list."""
+    recipes = [
+        {"paths": ["/x.parquet"]} if options is None else {"paths": [f"/{number}.csv"]}
+        for number, options in enumerate(trained)
+    ]
+    for recipe, options in zip(recipes, trained, strict=True):
+        recipe |= {"csv": options} if options else {}
+    if same is not None:
+        recipes[same]["paths"] = [path]
+    table = pa.table({"k": ["d"], "v": ["x"]})
+    data = [table] * len(trained)
+    data[place % len(trained)] = path
+    source = rows_as(open_source(data if place < len(trained) else path), {"sources": recipes})
+    wanted = [str(value) for value in read(open_source(Files(path, csv=expected or {})))]
+    assert [str(value) for value in read(source) if value != "x"] == wanted
+    assert ("others without: say how" in caplog.text) == (expected is None)
+
+
+def test_lists_within_lists_say_it_too(path):
+    inner = {"sources": [{"paths": ["/1.csv"], "csv": COMMA}, {"paths": ["/2.parquet"]}]}
+    recipe = {"sources": [{"query": "select 1"}, inner]}
+    assert read(rows_as(open_source(path), recipe)) == ["4.057", "1,5", "none"]
+    # No number with a decimal comma has a dot between thousands, unless somebody says so.
+    inner["sources"][0]["csv"] = COMMA | {"thousands": "."}
+    assert read(rows_as(open_source(path), recipe))[:1] == ["4.057"]
 
 
 def test_layout_is_of_each_file_and_workbooks_have_words_for_null():

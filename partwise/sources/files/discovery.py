@@ -156,7 +156,8 @@ def _stamp_on_disk(stat: os.stat_result) -> _Stamp:
     )
 
 
-def _format(path: str) -> Format | None:
+def format_of_name(path: str) -> Format | None:
+    """Return the format that the end of a file's name says; None: it says none."""
     name = path.lower()
     return next((form for suffix, form in _SUFFIXES.items() if name.endswith(suffix)), None)
 
@@ -175,8 +176,8 @@ def _in_directory(base: str, paths: list[str], shown: str, form: Format | None) 
     visible = [path for path in paths if not _hidden(path[len(base) :].lstrip("/"))]
     if form is not None and visible:
         return sorted(visible)
-    files = sorted(path for path in visible if _format(path))
-    formats = sorted({str(_format(path)) for path in files})
+    files = sorted(path for path in visible if format_of_name(path))
+    formats = sorted({str(format_of_name(path)) for path in files})
     if not files:
         raise SourceError(f"Directory {shown!r} holds no file that ends in {', '.join(_SUFFIXES)}.")
     if len(formats) > 1:
@@ -303,7 +304,7 @@ def find_files(
             base, names = _local_files(path, form)
         for name in names:
             shown = name if filesystem is None else str(filesystem.unstrip_protocol(name))
-            file_format = form or _format(name)
+            file_format = form or format_of_name(name)
             if file_format is None:
                 raise SourceError(
                     f"The format of file {shown!r} cannot be determined from its name: it must end "

@@ -167,6 +167,11 @@ _PAIR = {"decimal", "thousands"}
 """Each makes sense with the other one only."""
 
 
+def values_decided(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those options with others of which the same file has other values."""
+    return {name: options[name] for name in _DECIDE_VALUES if name in options}
+
+
 def values_as(
     options: CsvOptions | ExcelOptions, earlier: Mapping[str, Any]
 ) -> tuple[CsvOptions | ExcelOptions, dict[str, Any], list[str]]:

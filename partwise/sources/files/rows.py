@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from partwise.errors import ColumnError
 from partwise.sources.files.csv_numbers import WHOLE_TYPES
 from partwise.sources.files.discovery import FoundFile, find_files
+from partwise.sources.files.earlier_options import earlier_options
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.formats import (
     FileHead,
@@ -33,6 +34,7 @@ from partwise.sources.files.reading_options import (
     ExcelOptions,
     ReadingOptions,
     values_as,
+    values_decided,
 )
 from partwise.sources.files.remote_files import bucket_of
 from partwise.sources.files.written_numbers import KeyNumbers, check_exact
@@ -209,22 +211,33 @@ class FileRows:
         integers = {pa.int64(), pa.uint64()}
         return {name: pa.uint64() for name, kinds in found.items() if kinds == integers}
 
-    def values_as(self, recipe: Mapping[str, Any]) -> "FileRows":
+    def values_as(self, recipe: Mapping[str, Any], place: int | None = None) -> "FileRows":
         """The rows as the options of an earlier call read them, where this one gives none.
 
         Args:
             recipe: The other rows', as `recipe` returned it.
+            place: Where these stand in a list of as many sources; None: in no such list.
         """
         kind = self._files[0].format
         options = self._requested.options_for(kind)
         if options is None:
             return self
-        asked, taken, others = values_as(options, recipe.get(kind, {}))
+        earlier = earlier_options(recipe, kind, self._requested.names, place)
+        if earlier is None:
+            own = options.model_dump(exclude_defaults=True)
+            if not values_decided(own):
+                logger.warning(
+                    "%s is read with none of the options that decide values, and the training run "
+                    "read some %s files with such and others without: say how this one is written.",
+                    *(self._files[0].path, kind),
+                )
+            return self
+        asked, taken, others = values_as(options, earlier)
         for name in others:
             logger.warning(
                 "%s is read with %s=%r, and the rows of the training run were read with %s.",
                 *(self._files[0].path, name, getattr(asked, name)),
-                repr(recipe.get(kind, {}).get(name)) if name in recipe.get(kind, {}) else "none",
+                repr(earlier[name]) if name in earlier else "none",
             )
         if not taken:
             return self
