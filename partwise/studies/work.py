@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.outcome import Produced
@@ -73,6 +75,14 @@ class ScoredTrainer:
         if isinstance(scored, Skip):
             return scored
         return conclude(Choice(rows=rows, score=scored), self.fit_on, self.evaluation, metric)
+
+    def label_classes(self, schema: pa.Schema) -> tuple[str, pa.Array] | None:
+        """Return the label and its classes, which the trainer names; None: it names none."""
+        return self.trainer.label_classes(schema)
+
+    def calendar_zones(self, schema: pa.Schema) -> dict[str, str]:
+        """Return the time zones of the columns of which calendar features are made, by name."""
+        return self.trainer.calendar_zones(schema)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

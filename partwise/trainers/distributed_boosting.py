@@ -18,7 +18,7 @@ from partwise.errors import ColumnError, InputError
 from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.shuffle.shared_folder import table_bytes
-from partwise.tables.calendar import source_columns
+from partwise.tables.calendar import in_zones, source_columns, with_zones
 from partwise.tables.classes import with_classes
 from partwise.tables.column_names import columns_there
 from partwise.tables.column_types import is_number
@@ -194,9 +194,20 @@ class DistributedBoosting(BoostingSettings):
             )
         return [*(name for name in names if name != stopping), stopping]
 
-    def _read(self, share: Share) -> RankTable:
-        """Return the labelled rows of a share; raises what `_labelled` does."""
-        return self._labelled(pa.Table.from_batches(list(share.batches()), share.schema))
+    def _read(self, share: Share, trained: pa.Schema | None = None) -> RankTable:
+        """Return the labelled rows of a share; raises what `_labelled` does.
+
+        Args:
+            share: The rank's rows.
+            trained: Of the rows trained on, in whose time zones those of an eval set are read.
+
+        Raises:
+            ColumnError: A time has a zone and has none in the rows trained on, or the reverse.
+        """
+        table = pa.Table.from_batches(list(share.batches()), share.schema)
+        if trained is not None:
+            table = in_zones(table, self.calendar_zones(trained))
+        return self._labelled(table)
 
     def _labelled(self, table: pa.Table) -> RankTable:
         """Find the labelled rows of a table, with their labels, weights and groups.
@@ -262,15 +273,22 @@ class DistributedBoosting(BoostingSettings):
     def _own_categories(
         self, context: RankContext, rows: RankTable, columns: FeatureColumns
     ) -> dict[str, list[Any]]:
-        """Return the categories of all ranks' rows, and keep those of dictionaries with the run."""
+        """Return the categories of all ranks' rows.
+
+        Those of dictionaries are kept with the run, as are the label's classes and the time zones
+        of calendar features.
+        """
         batches = LabelledBatches(rows, columns.categorical)
         found = global_categories(context, batches, columns.categorical)
         artifact = found.artifact()
-        if artifact is not None:
-            context.files[CATEGORIES_FILENAME] = artifact
-        if (classes := self.label_classes(rows.table.schema)) is not None:
-            known = None if artifact is None else pa.ipc.open_stream(artifact).read_all()
-            context.files[CATEGORIES_FILENAME] = table_bytes(with_classes(known, *classes))
+        kept = None if artifact is None else pa.ipc.open_stream(artifact).read_all()
+        schema = rows.table.schema
+        if (classes := self.label_classes(schema)) is not None:
+            kept = with_classes(kept, *classes)
+        if zones := self.calendar_zones(schema):
+            kept = with_zones(kept, zones)
+        if kept is not None:
+            context.files[CATEGORIES_FILENAME] = table_bytes(kept)
         return found.lists()
 
 

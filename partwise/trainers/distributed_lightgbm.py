@@ -167,7 +167,9 @@ class DistributedLightGBM(DistributedBoosting):
         sample = sample.filter(pa.array(is_labelled))
         reference = sample_bins(sample, columns, categories, {**params, "num_threads": threads})
         del sample
-        eval_sets = {name: self._read(context.share(name, whole=True)) for name in eval_names}
+        eval_sets = {
+            name: self._read(context.share(name, whole=True), share.schema) for name in eval_names
+        }
         for evaluated in eval_sets.values():
             self._check_labels(label, evaluated.labels, params, task)
         training = RankTraining(

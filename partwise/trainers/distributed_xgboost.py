@@ -173,7 +173,8 @@ class DistributedXGBoost(DistributedBoosting):
         for name in sets:
             whole = self._needs_whole_sets(params)
             group = "" if whole else self.group
-            evaluated[name] = self._read(context.share(name, group=group, whole=whole))
+            given = context.share(name, group=group, whole=whole)
+            evaluated[name] = self._read(given, share.schema)
             self._check_labels(label, evaluated[name].labels, params, self.task)
             found = self._count(context, evaluated[name], name)
             counts[f"{name}_rows"] = found // context.world_size if whole else found

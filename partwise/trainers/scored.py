@@ -160,6 +160,11 @@ class FeatureSettings(LabelSettings):
         "day@minute. Single ones are named in features.",
     )
 
+    def calendar_zones(self, schema: pa.Schema) -> dict[str, str]:
+        """Return the time zones of the columns of which calendar features are made, by name."""
+        made = [name for name in self.features if name not in schema.names]
+        return zones_of([*made, *self.calendar], schema)
+
 
 class HoldoutTrainer(LabelSettings):
     """A trainer that holds out rows on which models are scored."""
@@ -355,11 +360,6 @@ class TabularTrainer(FeatureSettings, ScoredTrainer):
         if self.holdout is not None:
             names += self.holdout.columns
         return source_columns(names, schema)
-
-    def calendar_zones(self, schema: pa.Schema) -> dict[str, str]:
-        """Return the time zones of the columns of which calendar features are made, by name."""
-        made = [name for name in self.features if name not in schema.names]
-        return zones_of([*made, *self.calendar], schema)
 
     def _choose_features(self, schema: pa.Schema, key_columns: Sequence[str]) -> FeatureColumns:
         # A key is constant within its partition, and another label would give this one away.
