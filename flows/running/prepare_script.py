@@ -17,6 +17,7 @@ from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.environments.resolution import ResolvedEnvironment
 from partwise.errors import InputError, RunNotFoundError
 from partwise.fingerprints.functions import arguments_fingerprint
+from partwise.flows.running.script_paths import paths_left_behind
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement, place_nodes
 from partwise.gangs.plan import GangPlan
@@ -149,7 +150,7 @@ def prepare_script(
         work=ScriptRankWork(spec=spec, store=store),
         name=f"The script {call.entry_script!r}" if call.entry_script else "The command",
         intent=intent,
-        warnings=_warnings(intent),
+        warnings=(*_warnings(intent), *warnings_of_paths(call, code)),
         seed=0,
         on_existing=call.on_existing_artifacts,
         place=partial(_place, call),
@@ -298,6 +299,12 @@ def _words(call: ScriptCall) -> tuple[str, ...]:
         values = value if isinstance(value, list | tuple) else [value]
         words += [option] if value is True else [option, *map(str, values)]
     return (*words, *map(str, call.arguments))
+
+
+def warnings_of_paths(call: ScriptCall, code: Code) -> tuple[str, ...]:
+    """Return what to say of relative paths that only the caller's folder has."""
+    shell = call.command if isinstance(call.command, str) else ""
+    return paths_left_behind(_words(call), shell, call.environment_variables, code.names)
 
 
 def _place(call: ScriptCall, workers: Sequence[ClusterWorker]) -> Placement:

@@ -4,6 +4,7 @@ The source directory and the inputs that are paths here go to the folder of the 
 where `partwise runs gc` finds them; requirements are sent as lines.
 """
 
+import logging
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
@@ -18,6 +19,7 @@ from partwise.flows.running.prepare_script import (
     check_script,
     store_source,
     take_code,
+    warnings_of_paths,
 )
 from partwise.flows.running.script_inputs import is_path
 from partwise.flows.running.work_pool import call_in_work_pool
@@ -25,6 +27,8 @@ from partwise.runs.run import Run
 from partwise.scripts.infrastructure import Infrastructure
 from partwise.scripts.inputs import SharedPath, find_path, send_input
 from partwise.store.store import Store
+
+logger = logging.getLogger(__name__)
 
 
 def send_script(
@@ -57,6 +61,8 @@ def send_script(
     check_call(call, inputs)
     code = take_code(call, opened)
     check_script(call, code)
+    for warning in warnings_of_paths(call, code):
+        logger.warning("Run %s: %s", call.run_id, warning)
     paths = {name: _find(name, given) for name, given in inputs.items() if is_path(given)}
     packages = without_files(environment)
     if packages.has_password:

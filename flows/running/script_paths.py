@@ -1,0 +1,57 @@
+"""Paths among the words of a script that are there for the caller, and not for its processes."""
+
+import os
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path, PurePath
+
+_SHOWN = 3
+
+
+def paths_left_behind(
+    words: Sequence[str], shell: str, variables: Mapping[str, str], names: frozenset[str]
+) -> tuple[str, ...]:
+    """Return a sentence about relative paths that processes will look for in vain; else none.
+
+    They run in a folder with a copy of the source directory, and not in the caller's.
+
+    Args:
+        words: The script or command, and its arguments.
+        shell: A command line for /bin/sh; empty: there is none.
+        variables: The environment variables of the processes.
+        names: Of the files in the source directory.
+    """
+    folders = {str(each) for name in names for each in PurePath(name).parents}
+    found = [
+        f"{what} {text!r}"
+        for what, text in _texts(words, shell, variables)
+        if _is_here(text) and str(PurePath(text)) not in names | folders
+    ]
+    if not found:
+        return ()
+    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
+    said = (
+        f"{', '.join(found[:_SHOWN])}{more}: this path is there in {str(Path.cwd())!r}, and not in "
+        "the source directory, of which the processes have a copy. Give it as an input and write "
+        "{inputs.NAME} in its place, or give an absolute path that all workers see."
+    )
+    return (said,)
+
+
+def _texts(
+    words: Sequence[str], shell: str, variables: Mapping[str, str]
+) -> Iterator[tuple[str, str]]:
+    # Of a quote that is left open the shell will say it.
+    with suppress(ValueError):
+        words = [*words, *shlex.split(shell)]
+    for word in words:
+        yield "the argument", word.partition("=")[2] if word.startswith("-") else word
+    for name, value in variables.items():
+        yield f"the variable {name}", value
+
+
+def _is_here(text: str) -> bool:
+    """Whether a text is a relative path of something that the caller has; numbers seldom are."""
+    is_path = bool(text.strip("./")) and not text.isdigit() and not os.path.isabs(text)
+    return is_path and os.path.exists(text)
