@@ -61,6 +61,11 @@ class FileSource(Block):
     file_column: str = Field(
         default="", description="A column to add, with the path of each row's file."
     )
+    version: str = Field(
+        default="",
+        description="Of a Delta table, the version to read; of an Iceberg table, the ID of the "
+        "snapshot. Empty: the newest.",
+    )
     csv: dict[str, Any] = Field(
         default_factory=dict,
         title="CSV",

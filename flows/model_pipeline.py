@@ -36,7 +36,6 @@ from partwise.models.export_options import ExportOptions, ModelFormat, Validatio
 from partwise.runs.claim import OnExisting
 from partwise.runs.pipeline import Pipeline, stage_run_id
 from partwise.shuffle.write import NullKeys
-from partwise.sources.opening import OpenedData, open_source
 from partwise.tasks.publish_pipeline import publish_pipeline
 from partwise.tasks.steps import try_step
 
@@ -141,13 +140,10 @@ def model_pipeline(
     # All stages read the version of a dataset that is the newest now.
     data, inference_data = open_data(data, store), open_data(inference_data, store)
     no_data = isinstance(inference_data, str) and not inference_data
-    rows = OpenedData.of(data, data)
-    check_inference(
-        rows if no_data else inference_data,
-        open_source(rows, columns=columns or None, filter=filter or None),
-        earlier_keys(stage_run_id(run_id, "train"), store),
-        {"partition_by": partition_by, "keep_columns": keep_columns},
-    )
+    given: dict[str, Any] = {"partition_by": partition_by, "keep_columns": keep_columns}
+    given |= {"columns": columns, "filter": filter}
+    earlier = earlier_keys(stage_run_id(run_id, "train"), store)
+    check_inference(data, None if no_data else inference_data, earlier, given)
     # A flow run that is begun again goes on with its own runs.
     on_existing: OnExisting = "resume" if flow_run.run_count > 1 else on_existing_artifacts
     stages: dict[str, Any] = {

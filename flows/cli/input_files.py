@@ -36,6 +36,9 @@ class FileOptions:
     file_column: str = ""
     """The name of a column to add, with the path of each row's file. With --partition-by this
     column, each file is a partition."""
+    table_version: str = ""
+    """Of a Delta table, the version to read; of an Iceberg table, the ID of the snapshot. Empty:
+    the newest."""
     csv: Annotated[
         CsvOptions, Parameter(name="*", group=TEXT_FILES, name_transform=_prefixed("csv"))
     ] = field(default_factory=CsvOptions)
@@ -55,8 +58,8 @@ class FileOptions:
         if any(is_block_name(path) for path in data):
             raise InputError(
                 f"The block {data[0]!r} says itself how its files are read: leave out "
-                "--file-format, --schema, --types, --file-column and options of CSV and Excel "
-                "files, or give paths."
+                "--file-format, --schema, --types, --file-column, --table-version and options of "
+                "CSV and Excel files, or give paths."
             )
         from partwise.sources.files.file_set import Files
 
@@ -72,6 +75,7 @@ class FileOptions:
             schema=self.schema,
             types=types,
             file_column=self.file_column or None,
+            version=self.table_version or None,
             csv=_with_names(self.csv),
             excel=_with_names(self.excel),
         )

@@ -183,6 +183,7 @@ def _files(block: FileSource) -> Files:
         schema=block.schema_policy,
         types=block.types,
         file_column=block.file_column or None,
+        version=block.version or None,
         csv=block.csv,
         excel=block.excel,
         endpoint_url=block.endpoint_url,

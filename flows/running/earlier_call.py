@@ -13,8 +13,8 @@ from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
 from partwise.flows.running.calls import function_names, read_call
 from partwise.flows.running.connections import open_rows, open_store
+from partwise.flows.running.earlier_rows import keys_of_run
 from partwise.flows.running.parameters import StoreParameter
-from partwise.flows.running.prepare import keys_of_run
 from partwise.flows.running.trust import check_trusted, is_made_here
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run

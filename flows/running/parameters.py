@@ -52,6 +52,8 @@ _FILES = {
         "schema": _TEXT | {"enum": list(get_args(SchemaPolicy)), "default": "cast"},
         "types": {"type": "object", "default": {}},
         "file_column": _TEXT | {"default": ""},
+        # A text: the ID of a snapshot has more digits than a number of JavaScript.
+        "version": _TEXT | {"default": ""},
         "csv": CsvOptions.model_json_schema(),
         "excel": ExcelOptions.model_json_schema(),
     },

@@ -19,14 +19,9 @@ from partwise.engine.trained_models import (
 from partwise.engine.works import InferWork, MapWork, TrainWork, Work
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.environments.resolution import ResolvedEnvironment
-from partwise.errors import (
-    ColumnError,
-    InputError,
-    ModelNotFound,
-    RunIdError,
-    RunNotFoundError,
-)
+from partwise.errors import ColumnError, InputError, ModelNotFound
 from partwise.flows.running.calls import describe_intent
+from partwise.flows.running.earlier_rows import recipe_of
 from partwise.models.export_options import ModelFormat
 from partwise.models.serdes import PROGRAMS, SERDES, ModelSerde, resolve_serde, serde_by_name
 from partwise.outcomes import RunStatus
@@ -41,7 +36,6 @@ from partwise.shuffle.write import NullKeys
 from partwise.sources.derived import in_blocks
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import keyed_by, values_as
-from partwise.store.store import Store
 from partwise.tables.column_names import columns_there
 from partwise.tables.keys.partition_keys import KeyColumn, check_key_classes, key_columns
 from partwise.tables.parquet_types import check_writable
@@ -352,18 +346,6 @@ def prepare_inference(
     )
 
 
-def recipe_of(training: Run) -> Mapping[str, Any] | None:
-    """Return how the rows of a training run, or of the one it exported, are read; None: unknown."""
-    trained_by = training.document.training_run_id
-    trained = training if trained_by is None else Run.open(trained_by, training.store)
-    if not trained.generation:
-        return None
-    document = trained.read_generation_document()
-    call: Any = document.call or document.call_known or {}
-    recipe: Mapping[str, Any] | None = call.get("data")
-    return recipe
-
-
 def trained_models(training: Run, serde: ModelSerde | None) -> dict[int, pa.Table]:
     """Return where the models of a run stand, a table for each shard; all of them can be read.
 
@@ -438,14 +420,6 @@ def keys_of(
     names = _names(partition_by)
     source = keyed_by(source, names, earlier)
     return source, names, key_columns(source.schema, names)
-
-
-def keys_of_run(run_id: str, store: Store) -> tuple[KeyColumn, ...]:
-    """Return the key columns of the run of an ID, which no call changes; none: there is no run."""
-    try:
-        return Run.find(run_id, store).key_columns
-    except (RunNotFoundError, RunIdError):
-        return ()
 
 
 def _names(partition_by: str | Sequence[str]) -> list[str]:

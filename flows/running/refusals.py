@@ -8,13 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from partwise.datasets.dataset import resolve_references
+from partwise.flows.running.earlier_rows import keys_of_run, recipe_of
 from partwise.flows.running.prepare import (
     check_kept,
     check_trained_keys,
     checked_trainer,
     keys_of,
-    keys_of_run,
-    recipe_of,
 )
 from partwise.runs.claim import refuse_existing
 from partwise.runs.documents import check_run_id
@@ -69,8 +68,8 @@ def check_call(flow: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     source = open_source(opened, columns=columns, filter=condition)
     earlier = () if opened_store is None else _earlier_keys(flow, arguments, opened_store)
     if flow == "model_pipeline" and not _is_of_server(used := arguments["inference_data"]):
-        used = resolve_references(used, lambda: Store.parse(arguments["store"])) or opened
-        check_inference(used, source, earlier, arguments)
+        used = resolve_references(used, lambda: Store.parse(arguments["store"]))
+        check_inference(opened, used or None, earlier, arguments)
     _check_rows(flow, arguments, source, earlier, opened_store)
     return {**arguments, "data": opened}
 
@@ -113,13 +112,13 @@ def check_stages(arguments: Mapping[str, Any]) -> None:
 
 
 def check_inference(
-    data: Any, training: Source, earlier: Sequence[KeyColumn], arguments: Mapping[str, Any]
+    data: Any, used: Any, earlier: Sequence[KeyColumn], arguments: Mapping[str, Any]
 ) -> None:
     """Refuse of a pipeline the rows of its last stage, once all models are trained and exported.
 
     Args:
-        data: The rows.
-        training: Those that are trained on.
+        data: The rows that are trained on.
+        used: Those of the last stage; None: the same.
         earlier: The key columns of the pipeline's training, where it has begun before.
         arguments: Those of `model_pipeline`.
 
@@ -128,8 +127,11 @@ def check_inference(
         ColumnError: A column is missing.
         KeyClassError: A key column has another class than in training.
     """
+    opened = OpenedData.of(data, data)
+    columns, condition = arguments["columns"] or None, arguments["filter"] or None
+    training = open_source(opened, columns=columns, filter=condition)
     _, names, trained = keys_of(training, arguments["partition_by"], earlier)
-    source = values_like(open_source(data), training)
+    source = values_like(open_source(opened if used is None else used), training)
     source, _, keys = keys_of(source, names, trained)
     check_key_classes(trained, keys, "the training of this pipeline")
     check_kept(arguments["keep_columns"] or (), source.schema)

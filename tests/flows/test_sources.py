@@ -17,6 +17,7 @@ from prefect.utilities.schema_tools.validation import validate
 from pydantic import SecretStr, ValidationError
 
 from partwise.blocks import FileSource
+from partwise.datasets.dataset import Dataset
 from partwise.errors import InputError
 from partwise.flows import map_partitions
 from partwise.flows.cli.input_files import FileOptions
@@ -29,6 +30,7 @@ from partwise.sources.files.file_set import Files
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 from partwise.sources.opening import open_source
 from partwise.store.credentials import credentials_of, set_credentials
+from tests.sources.log_tables import write_delta
 
 SECRET = "a-very-secret-half"
 
@@ -259,6 +261,45 @@ def test_a_form_may_send_files(folder):
     assert open_rows(block) == files
     with pytest.raises(InputError, match=r"Files\(csv.sep=';'\) cannot be used"):
         open_rows(FileSource(paths=[str(folder)], csv={"sep": ";"}))
+
+
+SNAPSHOT = 2**62 + 1
+
+
+@pytest.mark.parametrize(("version", "given"), [(SNAPSHOT, str(SNAPSHOT)), (0, "0"), (None, "")])
+def test_the_version_of_a_table_can_be_said_wherever_files_can(folder, version, given):
+    files = Files(folder, version=version)
+    schema = parameter_schema(map_partitions).model_dump_for_openapi()
+    sent = {
+        "data": sent_parameters({"data": files})["data"],
+        "partition_by": "x",
+        "function": "m:f",
+    }
+    validate(sent, schema, raise_on_error=True, preprocess=False, ignore_required=True)
+    # As JavaScript reads it, all of whose numbers are doubles.
+    data = json.loads(json.dumps(sent["data"]), parse_int=float)
+    assert open_rows(data) == files
+    form = {"paths": [str(folder)], "version": given}
+    validate(sent | {"data": form}, schema, raise_on_error=True, preprocess=False)
+    assert open_rows(form) == files
+    assert open_rows(FileSource(paths=[str(folder)], version=given)) == files
+    found = FileOptions(table_version=given).of([str(folder)])
+    assert (Files(found) if isinstance(found, list) else found) == files
+
+
+def test_an_older_version_is_read_from_the_command_line(tmp_path):
+    root = tmp_path / "sales"
+    for number in range(2):
+        write_delta(root, pa.table({"x": [number]}))
+    store = tmp_path / "store"
+    words = ["data", "register", "sales", root, "--store", store, "--json"]
+    for version, rows in ((["--table-version", "0"], 1), ([], 2)):
+        code, _ = partwise(*words, *version)
+        assert code == 0
+        assert Dataset.open("sales", store=store).rows == rows
+    code, err = partwise(*words, "--table-version", "new")
+    assert code == 2
+    assert "Files(version='new') is no version" in err
 
 
 def test_options_that_say_nothing_leave_paths_as_they_are(folder):

@@ -147,6 +147,9 @@ class Files:
         options: dict[str, Any] = {}
         for part in dataclasses.fields(self):
             value = getattr(self, part.name)
+            if part.name == "version" and value is not None:
+                # The ID of a snapshot has more digits than a number of JavaScript.
+                value = str(value)
             if isinstance(value, BaseModel):
                 value = value.model_dump(mode="json", exclude_defaults=True)
             if part.name != "paths" and value not in (None, {}, "cast"):

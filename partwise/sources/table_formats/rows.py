@@ -56,8 +56,9 @@ def open_files(requested: Files) -> Rows:
 def _plain_files(requested: Files, finder: TableFinder | None) -> FileRows:
     if requested.version is not None:
         raise InputError(
-            f"Files(version={requested.version}) is for tables of Delta and Iceberg, and "
-            f"{requested.names[0]!r} is none: leave it out, or name the folder of a table."
+            f"Files(version={requested.version}), --table-version on the command line, is for "
+            f"tables of Delta and Iceberg, and {requested.names[0]!r} is none: leave it out, or "
+            "name the folder of a table."
         )
     files = find_files(requested.names, requested.format, requested.access)
     if finder is not None:

@@ -1,0 +1,29 @@
+"""How an earlier run read its rows: those that meet its keys and models are read likewise."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from partwise.errors import RunIdError, RunNotFoundError
+from partwise.runs.run import Run
+from partwise.store.store import Store
+from partwise.tables.keys.partition_keys import KeyColumn
+
+
+def keys_of_run(run_id: str, store: Store) -> tuple[KeyColumn, ...]:
+    """Return the key columns of the run of an ID, which no call changes; none: there is no run."""
+    try:
+        return Run.find(run_id, store).key_columns
+    except (RunNotFoundError, RunIdError):
+        return ()
+
+
+def recipe_of(training: Run) -> Mapping[str, Any] | None:
+    """Return how the rows of a training run, or of the one it exported, are read; None: unknown."""
+    trained_by = training.document.training_run_id
+    trained = training if trained_by is None else Run.open(trained_by, training.store)
+    if not trained.generation:
+        return None
+    document = trained.read_generation_document()
+    call: Any = document.call or document.call_known or {}
+    recipe: Mapping[str, Any] | None = call.get("data")
+    return recipe
