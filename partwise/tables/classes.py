@@ -5,18 +5,34 @@ stay independent of each other, and a class that one of them lacks has its place
 """
 
 from collections.abc import Sequence
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import BeforeValidator, StrictBool, StrictInt, StrictStr
 
 from partwise.errors import ColumnError
 from partwise.tables.column_types import is_number, is_text
-from partwise.tables.decimals import cast_values
 
-ClassValue = bool | int | str
+
+def _plain(given: Any) -> Any:
+    """Return a value of numpy's, or a whole number with a point, as Python has it."""
+    value = given.item() if isinstance(given, np.generic) else given
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _in_order(given: Any) -> Any:
+    if isinstance(given, set | frozenset):
+        raise ValueError(f"classes have an order, that of a model's outputs, and {given} has none")
+    return given
+
+
+ClassValue = Annotated[StrictBool | StrictInt | StrictStr, BeforeValidator(_plain)]
 """A class as settings name it; text stands for a value of the label's type, as on a command
 line."""
+Classes = Annotated[tuple[ClassValue, ...], BeforeValidator(_in_order)]
+"""All classes of a label, in the order of a model's outputs."""
 
 CLASS_COLUMN = "predicted_class"
 """The column of inference with the most probable class."""
@@ -24,7 +40,7 @@ _METADATA_KEY = b"partwise.classes"
 
 
 def class_array(name: str, kind: pa.DataType, classes: Sequence[ClassValue]) -> pa.Array:
-    """Return the classes of a label as text, booleans or int64, as its type is.
+    """Return the classes of a label as text, booleans or int64 (or uint64), as its type is.
 
     Args:
         name: The label.
@@ -39,17 +55,26 @@ def class_array(name: str, kind: pa.DataType, classes: Sequence[ClassValue]) -> 
         raise ColumnError(
             f"The label {name!r} is {kind}, and classes are text, booleans or whole numbers."
         )
-    found = pa.array([_value(name, kind, each) for each in classes], _stored(kind))
+    values = [_value(name, kind, each) for each in classes]
+    try:
+        found = pa.array(values, _stored(kind, values))
+    except (OverflowError, pa.ArrowInvalid) as error:
+        raise ColumnError(
+            f"The classes {list(classes)} of the label {name!r} have no 64-bit type in common."
+        ) from error
     if len(found.unique()) < len(found):
         raise ColumnError(f"Two of the classes {list(classes)} of the label {name!r} are the same.")
     return found
 
 
-def _stored(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which values are compared and kept."""
+def _stored(kind: pa.DataType, values: Sequence[bool | int | str]) -> pa.DataType:
+    """Return the type in which classes are kept."""
     if is_text(kind):
         return pa.string()
-    return kind if pa.types.is_boolean(kind) or pa.types.is_uint64(kind) else pa.int64()
+    if pa.types.is_boolean(kind):
+        return kind
+    is_large = any(isinstance(each, int) and each >= 2**63 for each in values)
+    return pa.uint64() if is_large else pa.int64()
 
 
 def _value(name: str, kind: pa.DataType, given: ClassValue) -> ClassValue:
@@ -61,8 +86,8 @@ def _value(name: str, kind: pa.DataType, given: ClassValue) -> ClassValue:
             return known
     elif is_number(kind) and not isinstance(given, bool):
         try:
-            return int(pa.scalar(int(given), _stored(kind)).as_py())
-        except (ValueError, OverflowError):
+            return int(given)
+        except ValueError:
             pass
     raise ColumnError(
         f"The label {name!r} is {kind}, and the class {given!r} is no value of that type."
@@ -87,14 +112,15 @@ def class_places(name: str, column: pa.ChunkedArray, classes: Sequence[ClassValu
         column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type):
         return np.full(len(column), np.nan)
-    known = class_array(name, column.type, classes)
-    values = column
-    if not pa.types.is_boolean(column.type):
-        # Fractions as doubles, so that 1.5 is found to be no class; of these, 2^53 is 2^53 + 1.
-        whole = known.type if pa.types.is_integer(column.type) else pa.float64()
-        shared = pa.large_string() if is_text(column.type) else whole
-        values, known = (cast_values(each, shared, safe=False) for each in (column, known))
-    places = pc.index_in(values, value_set=known)
+    places_of = {
+        each: place
+        for place, each in enumerate(class_array(name, column.type, classes).to_pylist())
+    }
+    values = _comparable(column)
+    distinct = values.unique()
+    # As numbers of Python, which are equal or not to the last digit, whatever their types.
+    known = pa.array([places_of.get(each) for each in distinct.to_pylist()], pa.float64())
+    places = known.take(pc.index_in(values, value_set=distinct))
     missing = pc.is_null(values, nan_is_null=True)
     others = pc.and_(pc.is_null(places), pc.invert(missing))
     if pc.any(others).as_py():
@@ -103,8 +129,20 @@ def class_places(name: str, column: pa.ChunkedArray, classes: Sequence[ClassValu
             f"The label {name!r} has the class {wrong!r}, which is none of {list(classes)}: name "
             "all classes of the run in classes."
         )
-    found: np.ndarray = places.cast(pa.float64()).to_numpy()
+    found: np.ndarray = places.to_numpy()
     return found
+
+
+def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column in a type of the same values that Arrow can look up."""
+    kind = column.type
+    if is_text(kind):
+        return column.cast(pa.large_string())
+    if pa.types.is_floating(kind):
+        return column.cast(pa.float64())
+    if pa.types.is_decimal(kind) and kind.bit_width < 128:
+        return column.cast(pa.decimal128(kind.precision, kind.scale))
+    return column
 
 
 def with_classes(categories: pa.Table | None, label: str, classes: pa.Array) -> pa.Table:

@@ -15,7 +15,7 @@ from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.settings import Settings
 from partwise.tables.calendar import source_columns, zones_of
-from partwise.tables.classes import ClassValue, class_array
+from partwise.tables.classes import Classes, ClassValue, class_array
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.column_types import is_number, is_text
 from partwise.tables.features import (
@@ -48,7 +48,7 @@ class LabelSettings(Settings):
         description="The column to be predicted. Rows in which it is null are left out. Empty: the "
         "one that the dataset marks as its label.",
     )
-    classes: tuple[ClassValue, ...] = Field(
+    classes: Classes = Field(
         default=(),
         title="Classes",
         description="All classes that the label has in any partition: text, booleans or whole "

@@ -27,6 +27,11 @@ KINDS = {
     "coded text": (pa.dictionary(pa.int8(), pa.string()), ("c", "a", "b")),
     "integers": (pa.int16(), (9, 3, 7)),
     "doubles": (pa.float64(), (9, 3, 7)),
+    "decimals": (pa.decimal64(9, 1), (9, 3, 7)),
+    # As doubles, two of the three would be one.
+    "beyond doubles": (pa.int64(), (2**53, 2**53 + 1, -(2**63))),
+    "beyond int64": (pa.uint64(), (2**64 - 1, 3, 2**64 - 2)),
+    "decimals beyond doubles": (pa.decimal128(38, 2), (2**53, 2**53 + 1, 3)),
     "named as text": (pa.int64(), ("9", "3", "7")),
 }
 TRAINERS = {
@@ -53,7 +58,7 @@ TRAINERS = {
 
 def table_of(places, kind="text", n=60):
     arrow, classes = KINDS[kind]
-    values = [int(each) if arrow in (pa.int16(), pa.int64()) else each for each in classes]
+    values = [int(each) if pa.types.is_integer(arrow) else each for each in classes]
     labels = [None if i % 10 == 9 else values[places[i % len(places)]] for i in range(n)]
     plain = arrow.value_type if pa.types.is_dictionary(arrow) else arrow
     column = pa.array(labels, plain)
@@ -83,12 +88,39 @@ def test_every_model_predicts_all_classes(name, places, tmp_path):
             assert (found.argmax(axis=1) == places[0]).all()
 
 
+EXTREMES = {
+    "inf": [np.inf, -np.inf],
+    "1e300": [1e300, -1e300],
+    "2^53+1": pa.array([2**53 + 1, 2**53], pa.int64()),
+    "missing": pa.nulls(2, pa.float64()),
+}
+
+
+@pytest.mark.parametrize("name", TRAINERS)
+@pytest.mark.parametrize("column", EXTREMES)
+@pytest.mark.parametrize("n", [1, 2, 60])
+def test_extreme_features_leave_the_width(name, column, n):
+    values = pa.chunked_array([EXTREMES[column]] * (n // 2 + 1)).slice(0, n)
+    table = table_of([0, 2], n=n).set_column(0, "x", values)
+    trainer = TRAINERS[name]("multiclass", label="y", classes=KINDS["text"][1])
+    result = trainer(DataConnector(table), PartitionContext(seed=1))
+    if isinstance(result, Skip):
+        assert n < 10
+        return
+    for rows in (table, table_of([1], n=3), table.slice(0, 0)):
+        found = default_predict(DataConnector(rows), result.model, PartitionContext())
+        assert found.shape == (rows.num_rows, 3)
+        assert np.isfinite(found).all()
+        assert found[:, 1].max(initial=0) < 0.35
+
+
 @pytest.mark.parametrize("name", ["mean", "forest", "lightgbm", "xgboost"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_label_of_any_type_is_trained_on_as_its_places_are(name, kind):
     classes = KINDS[kind][1]
     table = table_of([0, 1, 2], kind)
     places = class_places("y", table["y"], classes)
+    assert places[:6].tolist() == [0, 1, 2, 0, 1, 2]
     counted = table.set_column(1, "y", pa.array(places, from_pandas=True))
     found = []
     for rows, named in ((table, classes), (counted, (0, 1, 2))):
@@ -163,6 +195,27 @@ def test_a_value_that_is_no_class_fails_its_partition(wrong):
         class_places("y", pa.chunked_array([["a", None], [wrong]]), ("a", "b"))
     with pytest.raises(ColumnError, match=r"has the class 1.5"):
         class_places("y", pa.chunked_array([[1.0, None, np.nan, 1.5]]), (1, 2))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [np.array([0, 1, 2]), [np.int8(0), np.uint64(1), np.float32(2)], [0.0, 1.0, 2.0]],
+    ids=["array", "numpy", "floats"],
+)
+def test_classes_are_values_of_python_whatever_has_them(given):
+    classes = Mean(classes=given, predicts="multiclass", label="y").classes
+    assert classes == (0, 1, 2)
+    assert {type(each) for each in classes} == {int}
+
+
+def test_what_is_no_list_of_classes_is_refused():
+    for wrong in ([0.5, 1], ["a", None], "ab", [b"a", b"b"]):
+        with pytest.raises(ValueError, match="classes"):
+            Mean(classes=wrong)
+    with pytest.raises(ValueError, match="classes have an order"):
+        Mean(classes={"a", "b"})
+    with pytest.raises(ColumnError, match="no 64-bit type in common"):
+        class_places("y", pa.chunked_array([[1]]), (-1, 2**63))
 
 
 def test_other_classes_than_those_of_all_are_refused():
