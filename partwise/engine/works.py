@@ -289,8 +289,7 @@ def _with_class(outcome: Any, named: tuple[str, pa.Array] | None) -> Any:
     if named is None or not isinstance(outcome, np.ndarray) or outcome.dtype.kind != "f":
         return outcome
     _, classes = named
-    width = outcome.shape[1] if outcome.ndim == 2 else 2
-    if outcome.ndim not in (1, 2) or width != len(classes):
+    if outcome.ndim not in (1, 2) or (outcome.ndim == 2 and outcome.shape[1] != len(classes)):
         return outcome
     rows = returned_table(outcome, "prediction")
     return rows.append_column(CLASS_COLUMN, predicted_classes(outcome, classes))

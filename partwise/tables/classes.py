@@ -173,13 +173,18 @@ def predicted_classes(predictions: np.ndarray, classes: pa.Array) -> pa.Array:
     """Return the most probable class of each row, the first of equals.
 
     Args:
-        predictions: Probabilities, shape (n,) of the second of two classes, or (n, classes).
+        predictions: Probabilities, shape (n,) of the second of two classes, or (n, classes). Of
+            more than two classes, those of shape (n,) are places (as XGBoost's multi:softmax has
+            them).
         classes: As `classes_among` returns them.
 
     Returns:
         n values: text, booleans or int64, null where a probability is NaN.
     """
-    if predictions.ndim == 1:
+    if predictions.ndim == 1 and len(classes) > 2:
+        unknown = np.isnan(predictions)
+        places = np.where(unknown, 0, predictions).astype(np.int64)
+    elif predictions.ndim == 1:
         places, unknown = (predictions > 0.5).astype(np.int64), np.isnan(predictions)
     else:
         places, unknown = predictions.argmax(axis=1), np.isnan(predictions).any(axis=1)
