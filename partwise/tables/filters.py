@@ -154,8 +154,9 @@ def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Express
     """A normalized filter as an expression on columns of these types.
 
     Returns:
-        The expression; None where a value does not compare with a column as it is there, so that
-        nothing can be said before rows are read.
+        The expression, which holds for every row that passes, and perhaps for others; None where a
+        value does not compare with a column as it is there, so that nothing can be said before
+        rows are read.
     """
     total = None
     for conditions in conjunctions:
@@ -168,6 +169,9 @@ def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Express
                 holds = _holding(pc.field(name), kind, name, operator, value)
             except ColumnError:
                 return None
+            if pa.types.is_floating(kind) and operator in ("!=", "not in"):
+                # Statistics leave NaN out, and it is unequal to all that they say of a row group.
+                holds = pc.scalar(True)
             every = holds if every is None else every & holds
         total = every if total is None else total | every
     return total

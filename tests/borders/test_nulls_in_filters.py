@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.dataset import dataset
 
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.reading_options import CsvOptions
@@ -82,3 +83,48 @@ def test_null_passes_no_comparison_but_not_in(name, tmp_path):
         source = open_source(data, filter=[condition])
         found = [row for batch in source.batches() for row in batch["id"].to_pylist()]
         assert sorted(found) == expected, condition
+
+
+NUMBERS = pa.table({"id": [1, 2, 3, 4, 5], "x": [3.0, float("nan"), 3.0, None, 3.0]})
+
+
+def groups_of(rows):
+    def parquet(folder):
+        pq.write_table(NUMBERS, folder / "a.parquet", row_group_size=rows)
+        return str(folder / "a.parquet")
+
+    return parquet
+
+
+def nan_delta(folder):
+    deltalake = pytest.importorskip("deltalake")
+    deltalake.write_deltalake(folder / "delta", NUMBERS)
+    return str(folder / "delta")
+
+
+NAN_SOURCES = {
+    "table": lambda _: NUMBERS,
+    "polars": lambda _: pl.from_arrow(NUMBERS),
+    **{f"groups of {rows}": groups_of(rows) for rows in (1, 2, 3, 5)},
+    "dataset": lambda folder: dataset(groups_of(5)(folder)),
+    "lazy frame": lambda folder: pl.scan_parquet(groups_of(5)(folder)),
+    "delta": nan_delta,
+}
+NAN_FILTERS = [
+    ([("x", "!=", 3)], [2]),
+    ([("x", "not in", [3.0])], [2, 4]),
+    ([[("x", "!=", 3), ("id", "<", 4)], [("id", "==", 5)]], [2, 5]),
+    ([("x", "==", 3)], [1, 3, 5]),
+    ([("x", "in", [3, 4])], [1, 3, 5]),
+    ([("x", "<", 10)], [1, 3, 5]),
+]
+
+
+@pytest.mark.parametrize("name", NAN_SOURCES)
+def test_nan_is_unequal_to_every_number_however_rows_are_grouped(name, tmp_path):
+    """Statistics of a row group of 3 and NaN say that all is 3."""
+    data = NAN_SOURCES[name](tmp_path)
+    for conditions, expected in NAN_FILTERS:
+        source = open_source(data, filter=conditions)
+        found = [row for batch in source.batches() for row in batch["id"].to_pylist()]
+        assert sorted(found) == expected, conditions
