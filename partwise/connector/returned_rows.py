@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
+from partwise.tables.mixed_times import check_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +86,9 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
         outcome = dense(outcome.to_frame()).iloc[:, 0] if outcome.ndim == 1 else dense(outcome)
         if outcome.ndim == 1:
             return pa.table({column: pa.Array.from_pandas(outcome)})
-        return pa.Table.from_pandas(outcome, preserve_index=False)
+        table = pa.Table.from_pandas(outcome, preserve_index=False)
+        check_times(outcome, table)
+        return table
     if hasattr(outcome, "__arrow_c_stream__") and hasattr(outcome, "columns"):
         from partwise.sources.frames.streams import frame_table
 

@@ -1,5 +1,6 @@
 """Frames that are computed as they are read: anew each time, in pieces, without a copy."""
 
+import datetime as dt
 import threading
 
 import duckdb
@@ -10,6 +11,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.connector.returned_rows import returned_table
 from partwise.errors import ColumnError, SourceError
 from partwise.sources.opening import open_source
 
@@ -180,3 +182,59 @@ def test_frames_of_several_kinds_are_one_source():
         rows(source)
     with pytest.raises(ColumnError, match="'text' of item 0 of the list is missing in item 1"):
         open_source([TABLE, pl.LazyFrame({"n": [1]})])
+
+
+DATE, NAIVE = dt.date(2024, 1, 1), dt.datetime.fromisoformat("2024-01-01 05:00")
+AWARE = NAIVE.replace(tzinfo=dt.UTC)
+OF_TIMES = {
+    "plain": lambda values: pd.DataFrame({"t": pd.Series(values, dtype=object)}),
+    "categories": lambda values: pd.DataFrame({"t": pd.Categorical(values)}),
+    "index": lambda values: pd.DataFrame({"x": 1}, pd.Index(values, dtype=object, name="t")),
+}
+
+
+@pytest.mark.parametrize("form", OF_TIMES)
+@pytest.mark.parametrize(
+    ("values", "kinds"),
+    [
+        ([DATE, None, NAIVE], "dates and times without a zone"),
+        ([DATE, AWARE], "dates and times with a zone"),
+        ([NAIVE, pd.NaT, AWARE], "times without a zone and times with a zone"),
+        ([AWARE, pd.Timestamp(NAIVE)], "times with a zone and times without a zone"),
+    ],
+)
+def test_times_of_several_kinds_in_a_column_are_refused(form, values, kinds):
+    """Arrow cuts the hour off, or takes times without a zone for those of UTC."""
+    if form == "categories":
+        values = [value for value in values if not pd.isna(value)]
+    with pytest.raises(ColumnError, match=f"Column 't' of the frame holds {kinds}: cast it"):
+        open_source(OF_TIMES[form](values))
+
+
+@pytest.mark.parametrize("form", OF_TIMES)
+@pytest.mark.parametrize("values", [[DATE, None], [NAIVE, pd.Timestamp(NAIVE)], [AWARE, pd.NaT]])
+def test_times_of_one_kind_are_taken(form, values):
+    values = values[:1] if form == "categories" else values
+    assert rows(open_source(OF_TIMES[form](values)))[0]["t"] == values[0]
+
+
+def test_a_returned_frame_with_times_of_several_kinds_is_refused():
+    with pytest.raises(ColumnError, match="holds dates and times without a zone"):
+        returned_table(OF_TIMES["plain"]([DATE, NAIVE]), "value")
+
+
+def test_of_an_index_only_levels_with_names_of_their_own_are_columns():
+    """Else __index_level_0__ would be a feature of models."""
+    frame = pd.DataFrame({"k": [1, 2], "j": [3, 4], "x": [5, 6]})
+    cases = {
+        ("k", "j", "x"): frame.set_index("k", drop=False),
+        ("k", "x", "j"): frame.set_index(["k"], drop=False).set_index("j", append=True),
+        ("j", "x", "k"): frame.set_index("k"),
+        ("j", "k", "x"): frame.set_index("k", drop=False).set_index(["j", "k"], drop=False)[
+            ["j", "k", "x"]
+        ],
+    }
+    for names, each in cases.items():
+        assert open_source(each).schema.names == list(names)
+    unnamed = frame.set_index(["k", "j"]).rename_axis(["k", None])
+    assert open_source(unnamed).schema.names == ["x", "k"]

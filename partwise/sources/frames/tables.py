@@ -12,6 +12,7 @@ from partwise.errors import ColumnError, SourceError
 from partwise.sources.fragments import Fragment, LocalFragment, OpaqueRows
 from partwise.tables.column_names import check_unique_names
 from partwise.tables.filters import Conditions
+from partwise.tables.mixed_times import check_times
 from partwise.tables.schemas import cast_batch, common_schema
 
 _BATCH_ROWS = 262_144
@@ -163,17 +164,24 @@ def check_column_names(frame: Any) -> None:
 
 
 def pandas_table(frame: Any) -> pa.Table:
-    """A pandas frame as a table, with its index if that has a name.
+    """A pandas frame as a table, with its index if that has a name of its own.
 
     Raises:
         ColumnError: A column has no text for a name, stands there twice, or holds mixed types.
     """
     check_column_names(frame)
-    keep_index = any(name is not None for name in frame.index.names)
+    # One that keeps the name of a column, as set_index(name, drop=False) has it, says nothing new.
+    is_new = [name is not None and name not in frame.columns for name in frame.index.names]
+    keep_index = any(is_new)
+    if keep_index and not all(is_new):
+        levels = [level for level, new in enumerate(is_new) if not new]
+        frame = frame.reset_index(level=levels, drop=True)
     try:
-        return pa.Table.from_pandas(dense(frame), preserve_index=keep_index)
+        table = pa.Table.from_pandas(dense(frame), preserve_index=keep_index)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
         raise _unfit_column(frame, exc) from exc
+    check_times(frame, table)
+    return table
 
 
 def dense(frame: Any) -> Any:

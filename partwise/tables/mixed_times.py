@@ -1,0 +1,57 @@
+"""Times of several kinds in one pandas column, which Arrow makes one kind of without a word.
+
+Of a date and a time it makes dates, without the hour; of times with and without a zone times of one
+kind, as if those without were UTC.
+"""
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+
+from partwise.errors import ColumnError
+
+
+def check_times(frame: Any, table: pa.Table) -> None:
+    """Refuse columns of Python objects in which times are of several kinds.
+
+    Args:
+        frame: A pandas frame.
+        table: What Arrow made of it, with its index or without.
+
+    Raises:
+        ColumnError: With the column, and both kinds, in the message.
+    """
+    for field in table.schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
+            continue
+        found = dict.fromkeys(filter(None, map(_kind, _objects(frame, field.name))))
+        if len(found) > 1:
+            raise ColumnError(
+                f"Column {field.name!r} of the frame holds {' and '.join(found)}: cast it to one "
+                "type, such as by pandas.to_datetime(..., utc=True)."
+            )
+
+
+def _objects(frame: Any, name: str) -> Iterable[Any]:
+    """Return the values of a column, where they are Python objects."""
+    if name in frame.columns:
+        values = frame[name]
+    elif name in frame.index.names:
+        values = frame.index.get_level_values(name)
+    else:
+        return ()
+    if hasattr(values.dtype, "categories"):
+        values = values.dtype.categories
+    return values if values.dtype == object else ()
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dt.datetime):
+        # Of pandas' NaT it cannot be told.
+        if value != value:
+            return ""
+        return "times without a zone" if value.tzinfo is None else "times with a zone"
+    return "dates" if isinstance(value, dt.date) else ""
