@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from abc import abstractmethod
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -23,6 +24,7 @@ from partwise.tables.features import (
     feature_matrix,
     find_categories,
 )
+from partwise.trainers.by_feature import by_place
 from partwise.trainers.scored import FeatureSettings, TabularTrainer
 
 if TYPE_CHECKING:
@@ -161,6 +163,18 @@ class BoostingSettings(FeatureSettings):
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return parameters by the library's first names for them, not by aliases."""
 
+    def _of_features(self, params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        """Return parameters with those that are of single features as the library writes them.
+
+        Args:
+            params: By the library's first names.
+            names: The features, in the model's order.
+
+        Raises:
+            InputError: They do not fit the features.
+        """
+        return by_place(params, names)
+
 
 class BoostingTrainer(BoostingSettings, TabularTrainer):
     """The settings and steps that LightGBM and XGBoost share, for a model of each partition."""
@@ -192,9 +206,45 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
         self._task(self.params)
         return self
 
+    def check(
+        self,
+        schema: pa.Schema,
+        empty_columns: frozenset[str] = frozenset(),
+        key_columns: Sequence[str] | None = None,
+    ) -> None:
+        """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
+        super().check(schema, empty_columns, key_columns)
+        if self.features or key_columns is not None:
+            names = self._choose_features(schema, key_columns or ()).names
+            self._of_features(self._native_names(self.params), names)
+
     def prepare(self, data: DataConnector, context: PartitionContext) -> PreparedBoosting:
         """Return the rows of a partition as the library takes them; see `Candidate.prepare`."""
         return PreparedBoosting(self, self._labelled(data.to_arrow()), context)
+
+    def _stopping_rounds(
+        self, data: TrainingData, params: Mapping[str, Any], ranked: Collection[str]
+    ) -> int | None:
+        """Return after how many rounds without progress a fit stops; None: it does not.
+
+        Args:
+            data: The rows.
+            params: With num_class, where there are more than two classes.
+            ranked: Those metrics that say how rows of one class stand to those of others. Where the
+                holdout lacks a class they are NaN or 1 from the first round on, and nothing would
+                be better than one round.
+        """
+        labels = data.holdout.labels
+        if self.early_stopping_rounds is None or not len(labels):
+            return None
+        if ranked and len(np.unique(labels)) < int(params.get("num_class", 2)):
+            logging.getLogger("partwise").warning(
+                "The rows that are held out lack a class, of which %s says nothing: all rounds are "
+                "trained.",
+                " and ".join(sorted(ranked)),
+            )
+            return None
+        return self.early_stopping_rounds
 
     @abstractmethod
     def _fit(
@@ -256,6 +306,7 @@ class PreparedBoosting:
         # Once more, since the params of the partition may name another objective.
         task = trainer._task(params)
         params |= trainer._class_params(params)
+        params = trainer._of_features(params, self._columns.names)
         trainer._check_labels(self._label, self.labels, params, task)
         if (n_train := int(train.sum())) < trainer.min_rows:
             return Skip(f"too few rows: {n_train} of {trainer.min_rows}")

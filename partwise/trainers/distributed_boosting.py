@@ -148,7 +148,8 @@ class DistributedBoosting(BoostingSettings):
                 f"The weight {self.weight!r} is {schema.field(self.weight).type}, but numbers are "
                 "needed."
             )
-        self._choose_features(schema, key_columns or ())
+        names = self._choose_features(schema, key_columns or ()).names
+        self._of_features(self._native_names(self.params), names)
 
     def reads(self, schema: pa.Schema) -> list[str] | None:
         """Return the columns that are looked at; None: all, as no features are named."""

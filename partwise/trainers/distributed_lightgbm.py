@@ -54,6 +54,11 @@ _REFUSED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: value != "basic",
         "LightGBM has the other methods on one machine only, and takes this one without a word",
     ),
+    "interaction_constraints": (
+        bool,
+        # It reads of memory that it has not set, or that is not there (4.7; LightGBM#5680).
+        "LightGBM fails with them on several ranks",
+    ),
     "forcedsplits_filename": (bool, "LightGBM has them on one machine only"),
     "forcedbins_filename": (bool, "a file of this machine may be missing on another"),
     "cegb_tradeoff": (lambda value: float(value) != 1, "each rank would count its own rows"),
@@ -153,6 +158,7 @@ class DistributedLightGBM(DistributedBoosting):
         params = self._all_params(context, task, counts)
         self._check_labels(label, rows.labels, params, task)
         columns = self._choose_features(share.schema)
+        params = self._of_features(params, columns.names)
         earlier, known = self._earlier_text(context, share.schema.empty_table(), columns)
         found = self._own_categories(context, rows, columns)
         categories = {

@@ -30,6 +30,7 @@ from partwise.trainers.distributed_boosting import (
 from partwise.trainers.xgboost import (
     XGBoostTrainer,
     booster_features,
+    constraints_as_text,
     first_rounds,
     xgboost_names,
 )
@@ -124,6 +125,9 @@ class DistributedXGBoost(DistributedBoosting):
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return xgboost_names(params)
 
+    def _of_features(self, params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        return constraints_as_text(super()._of_features(params, names))
+
     def check(
         self,
         schema: pa.Schema,
@@ -161,6 +165,7 @@ class DistributedXGBoost(DistributedBoosting):
         params = self._all_params(context, share)
         self._check_labels(label, rows.labels, params, self.task)
         columns = self._choose_features(share.schema)
+        params = self._of_features(params, columns.names)
         earlier = self._earlier(context)
         is_given = {"base_score", "scale_pos_weight"} & params.keys()
         if not (is_given or earlier or self.objective_function):

@@ -41,6 +41,16 @@ _REGRESSION = (
 _WATCHED = {"rmse": "rmse", "mae": "l1", "mape": "mape", "auc": "auc"}
 """LightGBM's names of metrics that it computes in each round."""
 
+_RANKED = {"auc", "average_precision", "auc_mu"}
+"""Metrics of how rows of one class stand to those of others."""
+_OF_COMMAND_LINE = (
+    "config", "convert_model", "convert_model_language", "data", "group_column", "header",
+    "ignore_column", "input_model", "label_column", "output_model", "output_result", "save_binary",
+    "snapshot_freq", "task", "two_round", "valid", "weight_column",
+)  # fmt: skip
+"""What LightGBM's own program reads, with its files. Of rows in memory it is passed over."""
+_OF_NETWORK = ("local_listen_port", "machine_list_filename", "machines", "num_machines")
+
 MARK = {"parser_config_file": "partwise.LightGBMTrainer"}
 """Says in the text of a model that its categories are those of its categorical features, in order.
 
@@ -94,6 +104,28 @@ class LightGBMTrainer(BoostingTrainer):
         super().check(schema, empty_columns, key_columns)
         self._task(self._native_names(self.params))
 
+    def _task(self, params: Mapping[str, Any]) -> Task:
+        if found := [name for name in params if name in _OF_NETWORK]:
+            raise InputError(
+                f"Leave {found[0]} out of params: each partition is trained by one process. One "
+                "model on several machines is trained by train_distributed."
+            )
+        task = super()._task(params)
+        if self.early_stopping_rounds is None:
+            return task
+        native = self._native_names(params)
+        if native.get("boosting") == "dart":
+            raise InputError(
+                'The boosting "dart" changes earlier trees, so that LightGBM does not stop early: '
+                "leave early_stopping_rounds out, or take another boosting."
+            )
+        if str(native.get("metric")) in ("None", "na", "null", "custom") and "metric" in native:
+            raise InputError(
+                f"early_stopping_rounds needs a metric, and metric is {native['metric']!r}: leave "
+                "one of both out."
+            )
+        return task
+
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return lightgbm_names(params)
 
@@ -122,10 +154,13 @@ class LightGBMTrainer(BoostingTrainer):
         callbacks: list[Any] = []
         has_holdout = len(data.holdout.labels) > 0
         watched = None if watch is None else _watched(watch.metric, params)
-        if has_holdout and (self.early_stopping_rounds is not None or watched is not None):
+        metrics = params.get("metric", ())
+        metrics = metrics.split(",") if isinstance(metrics, str) else metrics
+        stopping = self._stopping_rounds(data, params, _RANKED & {*metrics})
+        if has_holdout and (stopping is not None or watched is not None):
             evaluated = [train.create_valid(data.holdout.features, data.holdout.labels)]
-        if has_holdout and self.early_stopping_rounds is not None:
-            callbacks = [lightgbm.early_stopping(self.early_stopping_rounds, verbose=False)]
+        if stopping is not None:
+            callbacks = [lightgbm.early_stopping(stopping, verbose=False)]
         if evaluated and watch is not None and watched is not None:
             params = {**params, "metric": watched}
             callbacks.append(_report_to(watch))
@@ -156,13 +191,19 @@ def lightgbm_names(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters by LightGBM's first names for them, not by aliases.
 
     Raises:
-        InputError: LightGBM does not know one.
+        InputError: LightGBM does not know one, or does not use it for rows in memory.
     """
     names = parameter_names()
     if unknown := [name for name in params if name not in names]:
         hints = "".join(did_you_mean(name, names) for name in unknown[:3])
         raise InputError(f"LightGBM has no parameter {', '.join(map(repr, unknown))}.{hints}")
-    return {names[name]: value for name, value in params.items()}
+    found = {names[name]: value for name, value in params.items()}
+    if unused := [name for name in found if name in _OF_COMMAND_LINE]:
+        raise InputError(
+            f"LightGBM reads {', '.join(unused)} with its own files only, and passes over it where "
+            "rows are in memory: leave it out of params."
+        )
+    return found
 
 
 def predict_lightgbm(data: DataConnector, booster: Any, threads: int = 1) -> np.ndarray:

@@ -28,6 +28,7 @@ from partwise.tables.features import (
     within_single,
 )
 from partwise.trainers.boosting import BoostingTrainer, LabelledRows, TrainingData
+from partwise.trainers.by_feature import INTERACTION, MONOTONE
 from partwise.trainers.candidate import Fit, Watch
 from partwise.trainers.xgboost_parameters import check_parameters
 
@@ -43,6 +44,13 @@ _CUT = (
     ": train it on an Arrow table, or pass predict=."
 )
 _LARGEST_SQUARED = 1e18
+_NO_BEST_ROUND = {
+    "gblinear": "keeps no rounds apart",
+    "dart": "changes the trees of earlier rounds",
+}
+"""Boosters without a round to which one could go back."""
+_RANKED = {"auc", "aucpr"}
+"""Metrics of how rows of one class stand to those of others."""
 CODES_ATTRIBUTE = "partwise_categories"
 """Set to "codes", it says that a Booster was trained on codes of categories, and takes such."""
 
@@ -116,15 +124,19 @@ class XGBoostTrainer(BoostingTrainer):
     def _task(self, params: Mapping[str, Any]) -> Task:
         if isinstance(params.get("quantile_alpha"), list):
             raise InputError("A model predicts one quantile: give quantile_alpha as a number.")
-        if params.get("booster") == "gblinear" and self.early_stopping_rounds is not None:
+        reason = _NO_BEST_ROUND.get(str(params.get("booster")))
+        if reason is not None and self.early_stopping_rounds is not None:
             raise InputError(
-                'The booster "gblinear" keeps no rounds apart, so that the best one cannot be kept:'
+                f'The booster "{params["booster"]}" {reason}, so that the best one cannot be kept:'
                 " leave early_stopping_rounds out, or take another booster."
             )
         return super()._task(params)
 
     def _native_names(self, params: Mapping[str, Any]) -> dict[str, Any]:
         return xgboost_names(params)
+
+    def _of_features(self, params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+        return constraints_as_text(super()._of_features(params, names))
 
     def _fit(
         self,
@@ -141,7 +153,10 @@ class XGBoostTrainer(BoostingTrainer):
         has_holdout = len(data.holdout.labels) > 0
         train = self._matrix(data, data.train, threads)
         holdout = self._matrix(data, data.holdout, threads) if has_holdout else None
-        stopping = self.early_stopping_rounds if has_holdout else None
+        metrics = params.get("eval_metric", ())
+        metrics = [metrics] if isinstance(metrics, str) else metrics
+        # The last one decides.
+        stopping = self._stopping_rounds(data, params, _RANKED & {*metrics[-1:]})
         callbacks: list[Any] = []
         watched = None if watch is None or holdout is None else _watched(watch.metric, params)
         if watch is not None and watched is not None:
@@ -226,6 +241,15 @@ def _report_to(watch: Watch, watched: str) -> Any:
 def xgboost_names(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return parameters by XGBoost's first names for them, not by aliases."""
     return {_ALIASES.get(name, name): value for name, value in params.items()}
+
+
+def constraints_as_text(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters with lists of constraints as XGBoost's library reads them."""
+    lists = {name: params[name] for name in (MONOTONE, INTERACTION) if params.get(name) is not None}
+    texts = {name: json.dumps(values) for name, values in lists.items()}
+    if MONOTONE in texts:
+        texts[MONOTONE] = f"({texts[MONOTONE][1:-1]})"
+    return {**params, **texts}
 
 
 def _typed(categories: list[Any], kind: pa.DataType) -> list[Any]:

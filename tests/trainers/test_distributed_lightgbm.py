@@ -380,6 +380,7 @@ def test_a_label_that_is_no_class_is_refused():
         ({"extra_trees": True}, "drawn"),
         ({"use_quantized_grad": True}, "by chance"),
         ({"monotone_constraints_method": "advanced"}, "one machine only"),
+        ({"interaction_constraints": [["x"]]}, "fails with them on several ranks"),
         ({"machines": "a:1,b:2"}, "the gang sets up"),
         ({"num_threads": 2}, "cpus_per_worker of the scaling"),
         ({"objective": "l1"}, "cannot be trained here"),
