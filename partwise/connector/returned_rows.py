@@ -5,17 +5,21 @@ says which row is which.
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
-from partwise.tables.mixed_times import check_times
+from partwise.tables.mixed_times import check_kinds, check_times
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+_UNITS = {"s", "ms", "us", "ns"}
 
 
 def in_row_order(outcome: Any, rows: pa.Table, *, is_joined: bool) -> Any:
@@ -93,11 +97,12 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
         from partwise.sources.frames.streams import frame_table
 
         return frame_table(outcome)
-    values = np.asarray(outcome)
+    values = _numpy(outcome)
     if values.ndim == 1:
-        return pa.table({column: _as_array(values)})
+        return pa.table({column: _as_array(column, values)})
     if values.ndim == 2:
-        return pa.table({f"{column}_{i}": values[:, i].copy() for i in range(values.shape[1])})
+        names = [f"{column}_{i}" for i in range(values.shape[1])]
+        return pa.table({name: _as_array(name, values[:, i]) for i, name in enumerate(names)})
     raise TypeError(
         f"The function returned a {type(outcome).__name__} of {values.ndim} dimensions; return a "
         "frame, an Arrow table, a mapping of columns, or an array of one or two dimensions."
@@ -115,13 +120,7 @@ def _table_of_columns(columns: Mapping[Any, Any]) -> pa.Table:
                 f"The function returned {name!r} of {dimensions} dimensions: return a mapping of "
                 "columns, of one dimension each."
             )
-        try:
-            arrays[name] = _as_array(values) if dimensions else _as_single(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-            raise ColumnError(
-                f"The function returned {name!r}, a {type(values).__name__}, which is no column: "
-                "return a value of one kind for each row, or one for all of them."
-            ) from error
+        arrays[name] = (_as_array if dimensions else _as_single)(name, values)
         if not dimensions:
             single.add(name)
     lengths = {name: len(array) for name, array in arrays.items() if name not in single}
@@ -136,16 +135,45 @@ def _table_of_columns(columns: Mapping[Any, Any]) -> pa.Table:
     return pa.table(arrays)
 
 
-def _as_array(values: Any) -> Any:
+def _numpy(values: Any) -> np.ndarray:
+    """Return values as an array, with the mask that it has."""
+    return values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
+
+
+def _as_array(name: str, values: Any) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
-    array = np.asarray(values)
-    return pa.array(values if array.dtype == object else array)
+    array = _numpy(values)
+    if array.dtype == object:
+        with _naming(name, values):
+            made = pa.array(values)
+        check_kinds(f"{name!r}, which the function returned,", values, made.type)
+        return made
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if array.dtype.kind == "m" and np.datetime_data(array.dtype)[0] not in _UNITS:
+        array = array.astype("m8[s]")  # of hours and days, which Arrow does not know
+    with _naming(name, values):
+        return pa.array(array.copy() if array.strides != (array.itemsize,) else array)
 
 
-def _as_single(value: Any) -> pa.Array:
+def _as_single(name: str, value: Any) -> pa.Array:
     plain = np.asarray(value)[()] if hasattr(value, "__array__") else value
-    return pa.array([plain], from_pandas=True)
+    with _naming(name, value):
+        return pa.array([plain], from_pandas=True)
+
+
+@contextmanager
+def _naming(name: str, values: Any) -> Iterator[None]:
+    """Say which column Arrow cannot make of values."""
+    try:
+        yield
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        kind = f" of {values.dtype}" if isinstance(values, np.ndarray) else ""
+        raise ColumnError(
+            f"The function returned {name!r}, a {type(values).__name__}{kind}, which is no column: "
+            "return a value of one kind for each row, or one for all of them."
+        ) from error
 
 
 def _is_pandas(value: Any) -> bool:

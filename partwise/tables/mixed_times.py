@@ -1,7 +1,7 @@
-"""Times of several kinds in one pandas column, which Arrow makes one kind of without a word.
+"""Times of several kinds in one column of Python objects, which Arrow makes one kind of.
 
-Of a date and a time it makes dates, without the hour; of times with and without a zone times of one
-kind, as if those without were UTC.
+Without a word it makes dates of a date and a time, without the hour, and times of one kind of those
+with and without a zone, as if those without were UTC.
 """
 
 import datetime as dt
@@ -25,14 +25,32 @@ def check_times(frame: Any, table: pa.Table) -> None:
     """
     for field in table.schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-        if not (pa.types.is_date(kind) or pa.types.is_timestamp(kind)):
-            continue
-        found = dict.fromkeys(filter(None, map(_kind, _objects(frame, field.name))))
-        if len(found) > 1:
-            raise ColumnError(
-                f"Column {field.name!r} of the frame holds {' and '.join(found)}: cast it to one "
-                "type, such as by pandas.to_datetime(..., utc=True)."
-            )
+        if _is_time(kind):
+            what = f"Column {field.name!r} of the frame"
+            check_kinds(what, _objects(frame, field.name), kind)
+
+
+def check_kinds(what: str, values: Iterable[Any], kind: pa.DataType) -> None:
+    """Refuse Python objects among which times are of several kinds.
+
+    Args:
+        what: What holds them, in words.
+        values: Any objects.
+        kind: What Arrow made of them.
+
+    Raises:
+        ColumnError: With both kinds in the message.
+    """
+    found = dict.fromkeys(filter(None, map(_kind, values))) if _is_time(kind) else ()
+    if len(found) > 1:
+        raise ColumnError(
+            f"{what} holds {' and '.join(found)}: cast it to one type, such as by "
+            "pandas.to_datetime(..., utc=True)."
+        )
+
+
+def _is_time(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
 
 
 def _objects(frame: Any, name: str) -> Iterable[Any]:

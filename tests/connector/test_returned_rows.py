@@ -183,9 +183,49 @@ def test_single_values_are_one_row_or_stand_for_all_rows():
         ({"a": ROWS.to_pandas()}, r"'a' of 2 dimensions"),
         ({"a": (i for i in "ab")}, r"'a', a generator, which is no column"),
         ({"a": object()}, r"'a', a object, which is no column"),
-        ({"a": np.array([1, "x"], object)}, r"'a', a ndarray, which is no column"),
+        ({"a": np.array([1, "x"], object)}, r"'a', a ndarray of object, which is no column"),
     ],
 )
 def test_what_is_no_column_is_refused_in_a_sentence(outcome, reason):
+    with pytest.raises(ColumnError, match=reason):
+        returned_table(outcome, "value")
+
+
+MASKED = np.ma.array([1, 2, 3], mask=[False, True, False])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [
+        (MASKED, {"value": [1, None, 3]}),
+        (np.ma.stack([MASKED, MASKED * 2], 1), {"value_0": [1, None, 3], "value_1": [2, None, 6]}),
+        ({"a": MASKED}, {"a": [1, None, 3]}),
+        (np.ma.array(["a", "b"], mask=[1, 0], dtype=object), {"value": [None, "b"]}),
+        (np.array([1, 2], ">i4"), {"value": [1, 2]}),
+        (np.array([[1.5, 2.5]], ">f8"), {"value_0": [1.5], "value_1": [2.5]}),
+        (np.array([1, 2], "m8[h]"), {"value": [dt.timedelta(hours=1), dt.timedelta(hours=2)]}),
+        ({"a": np.array([1, "NaT"], "m8[D]")}, {"a": [dt.timedelta(days=1), None]}),
+    ],
+    ids=str,
+)
+def test_masks_and_bytes_of_another_order_are_values_of_their_own(outcome, expected):
+    """What is masked came back as the number beneath its mask."""
+    assert returned_table(outcome, "value").to_pydict() == expected
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        (np.array([1j]), "'value', a ndarray of complex128, which is no column"),
+        (np.array([1, "a"], dtype=object), "'value', a ndarray of object, which is no column"),
+        (
+            [dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 5, tzinfo=dt.UTC)],
+            "'value', which the function returned, holds dates and times with a zone",
+        ),
+        ({"t": [dt.datetime.now(dt.UTC), pd.Timestamp(0)]}, "'t', which .* times without a zone"),
+    ],
+    ids=str,
+)
+def test_values_of_several_kinds_are_refused_with_their_name(outcome, reason):
     with pytest.raises(ColumnError, match=reason):
         returned_table(outcome, "value")

@@ -4,6 +4,7 @@ import datetime as dt
 import threading
 
 import duckdb
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -238,3 +239,20 @@ def test_of_an_index_only_levels_with_names_of_their_own_are_columns():
         assert open_source(each).schema.names == list(names)
     unnamed = frame.set_index(["k", "j"]).rename_axis(["k", None])
     assert open_source(unnamed).schema.names == ["x", "k"]
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pd.arrays.SparseArray([0, 1, 0]), [0, 1, 0]),
+        (pd.arrays.SparseArray([np.nan, 1.5, 0]), [None, 1.5, 0]),
+        (pd.arrays.SparseArray([False, True, False]), [False, True, False]),
+        (np.array([1, 2, 3], ">i4"), [1, 2, 3]),
+        (np.array([1.5, np.nan, 3], ">f8"), [1.5, None, 3]),
+    ],
+    ids=lambda value: str(getattr(value, "dtype", "")),
+)
+def test_sparse_columns_and_bytes_of_another_order_are_plain_values(column, expected):
+    frame = pd.DataFrame({"k": ["a", "b", "c"], "x": column})
+    assert [row["x"] for row in rows(open_source(frame))] == expected
+    assert frame["x"].dtype == column.dtype

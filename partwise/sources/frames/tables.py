@@ -176,8 +176,9 @@ def pandas_table(frame: Any) -> pa.Table:
     if keep_index and not all(is_new):
         levels = [level for level, new in enumerate(is_new) if not new]
         frame = frame.reset_index(level=levels, drop=True)
+    frame = dense(frame)
     try:
-        table = pa.Table.from_pandas(dense(frame), preserve_index=keep_index)
+        table = pa.Table.from_pandas(frame, preserve_index=keep_index)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
         raise _unfit_column(frame, exc) from exc
     check_times(frame, table)
@@ -185,13 +186,14 @@ def pandas_table(frame: Any) -> pa.Table:
 
 
 def dense(frame: Any) -> Any:
-    """A pandas frame with plain columns in place of sparse ones, which Arrow does not take."""
-    subtypes = (getattr(kind, "subtype", None) for kind in frame.dtypes)
-    is_sparse = [str(kind).startswith("Sparse[") for kind in frame.dtypes]
-    if not any(is_sparse):
-        return frame
-    kinds = zip(frame.columns, subtypes, is_sparse, strict=True)
-    return frame.astype({name: subtype for name, subtype, sparse in kinds if sparse})
+    """A frame with all values of sparse columns, and bytes in this machine's order."""
+    kinds = {}
+    for name, kind in frame.dtypes.items():
+        if type(kind).__name__ == "SparseDtype":
+            kinds[name] = kind.subtype
+        elif getattr(kind, "byteorder", "=") == ">":
+            kinds[name] = kind.newbyteorder("=")
+    return frame.astype(kinds) if kinds else frame
 
 
 def _unfit_column(frame: Any, cause: Exception) -> ColumnError:
