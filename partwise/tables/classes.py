@@ -5,34 +5,17 @@ stay independent of each other, and a class that one of them lacks has its place
 """
 
 from collections.abc import Sequence
-from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pydantic import BeforeValidator, StrictBool, StrictInt, StrictStr
 
 from partwise.errors import ColumnError
 from partwise.tables.column_types import is_number, is_text
 
-
-def _plain(given: Any) -> Any:
-    """Return a value of numpy's, or a whole number with a point, as Python has it."""
-    value = given.item() if isinstance(given, np.generic) else given
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _in_order(given: Any) -> Any:
-    if isinstance(given, set | frozenset):
-        raise ValueError(f"classes have an order, that of a model's outputs, and {given} has none")
-    return given
-
-
-ClassValue = Annotated[StrictBool | StrictInt | StrictStr, BeforeValidator(_plain)]
+ClassValue = bool | int | str
 """A class as settings name it; text stands for a value of the label's type, as on a command
 line."""
-Classes = Annotated[tuple[ClassValue, ...], BeforeValidator(_in_order)]
-"""All classes of a label, in the order of a model's outputs."""
 
 CLASS_COLUMN = "predicted_class"
 """The column of inference with the most probable class."""

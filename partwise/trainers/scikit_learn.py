@@ -69,6 +69,7 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
         """
         super().check(schema, empty_columns, key_columns)
         self.check_settings(self.params)
+        self._class_weight(self.params.get("class_weight"), schema)
 
     def check_settings(self, names: Collection[str]) -> None:
         """Refuse parameters that the estimator does not have.
@@ -103,7 +104,37 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
 
     def _params(self, rows: PreparedPlain, settings: Mapping[str, Any]) -> dict[str, Any]:
         of_partition = {k: v for k, v in rows.context.params.items() if v is not None}
-        return {**self.params, **of_partition, **settings}
+        params = {**self.params, **of_partition, **settings}
+        if "class_weight" in params:
+            weights = self._class_weight(params["class_weight"], rows.table.schema)
+            params["class_weight"] = weights
+        return params
+
+    def _class_weight(self, given: Any, schema: pa.Schema) -> Any:
+        """Return weights by the places of classes, as the estimator is trained on them.
+
+        Args:
+            given: Weights by class, as text where they come from JSON; one that is not named
+                weighs 1. Anything else is scikit-learn's own affair.
+            schema: Of the rows.
+
+        Raises:
+            InputError: One is none of the classes.
+        """
+        if not isinstance(given, dict) or self.predicts == "regression":
+            return given
+        named = self.label_classes(schema)
+        classes = range(self._n_classes()) if named is None else named[1].to_pylist()
+        is_text = any(isinstance(each, str) for each in classes)
+        places = {_spelled(each, is_text): place for place, each in enumerate(classes)}
+        if unknown := [each for each in given if _spelled(each, is_text) not in places]:
+            names = [str(each) for each in classes]
+            raise InputError(
+                f"class_weight names {unknown[0]!r}, which is none of the classes: "
+                f"{', '.join(names)}.{did_you_mean(str(unknown[0]), names)}"
+            )
+        weights = dict.fromkeys(range(len(classes)), 1.0)
+        return weights | {places[_spelled(each, is_text)]: w for each, w in given.items()}
 
     def _enough(self, train: np.ndarray) -> Skip | None:
         count = int(train.sum())
@@ -125,6 +156,11 @@ class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
         return Design(
             names=columns.names, categories=categories, fills=tuple(fills), one_hot=one_hot
         )
+
+
+def _spelled(value: Any, is_text: bool) -> str:
+    """Return a class as a key of JSON has it: true, whatever Python makes of it."""
+    return str(value) if is_text else str(value).lower()
 
 
 class Linear(_ScikitLearnTrainer):

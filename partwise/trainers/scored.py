@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    model_validator,
+)
 
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation import CrossValidation, Evaluation, FitOn, HoldoutFraction
@@ -15,7 +23,7 @@ from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.settings import Settings
 from partwise.tables.calendar import source_columns, zones_of
-from partwise.tables.classes import Classes, ClassValue, class_array
+from partwise.tables.classes import ClassValue, class_array
 from partwise.tables.column_names import columns_there, names_in_words
 from partwise.tables.column_types import is_number, is_text
 from partwise.tables.features import (
@@ -34,6 +42,23 @@ if TYPE_CHECKING:
     from partwise.connector.data_connector import DataConnector
     from partwise.evaluation.metrics import Task
     from partwise.trainers.candidate import PreparedRows
+
+
+def _plain(given: Any) -> Any:
+    """Return a value of numpy's, or a whole number with a point, as Python has it."""
+    value = given.item() if isinstance(given, np.generic) else given
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _in_order(given: Any) -> Any:
+    if isinstance(given, set | frozenset):
+        raise ValueError(f"classes have an order, that of a model's outputs, and {given} has none")
+    return given
+
+
+_Class = Annotated[StrictBool | StrictInt | StrictStr, BeforeValidator(_plain)]
+Classes = Annotated[tuple[_Class, ...], BeforeValidator(_in_order)]
+"""All classes of a label, in the order of a model's outputs."""
 
 
 class LabelSettings(Settings):

@@ -9,8 +9,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from partwise import DataConnector, Linear
+from partwise import DataConnector, Linear, RandomForest, Skip
 from partwise.connector.context import PartitionContext
+from partwise.errors import InputError
 from partwise.models.plain_models import plain_model
 from partwise.models.serdes.plain import PlainSerde
 
@@ -93,3 +94,48 @@ def test_a_linear_model_of_before_is_read_and_predicts_as_it_did(tmp_path):
 
 
 OF_VERSION_1 = ("kind", "design", "weights", "intercepts", "link")
+
+
+def weighed(kind, weights, only=None, **settings):
+    """Return the model of rows of rare classes, with weights, and what it predicts."""
+    numbers = np.arange(120) % 7
+    places = (numbers == 6).astype(int) if only is None else np.full(120, only)
+    classes = {"text": ("no", "yes"), "booleans": (False, True), "whole": (7, 3)}[kind]
+    table = pa.table({"x": np.sin(np.arange(120.0)), "y": [classes[place] for place in places]})
+    params = {"class_weight": weights} if weights else {}
+    trainer = settings.pop("made")(
+        label="y", predicts="binary", classes=classes, params=params, holdout=None, **settings
+    )
+    trainer.check(table.schema)
+    result = trainer(DataConnector(table), PartitionContext(seed=1))
+    return result if isinstance(result, Skip) else result.model.predict(table)
+
+
+@pytest.mark.parametrize("made", [Linear, RandomForest])
+@pytest.mark.parametrize(
+    ("kind", "weights"),
+    [
+        ("text", {"yes": 9}),
+        ("text", {"no": 1, "yes": 9.0}),
+        ("booleans", {"true": 9}),
+        ("whole", {"3": 9}),
+    ],
+)
+def test_weights_are_of_classes_by_their_names(made, kind, weights):
+    """A label is trained on as its place, of which keys of JSON, being text, are none."""
+    found, plain = (weighed(kind, each, made=made) for each in (weights, {}))
+    assert found.mean() > plain.mean() + 0.05
+    np.testing.assert_array_equal(found, weighed("text", {"no": 1, "yes": 9}, made=made))
+    only = weighed(kind, weights, only=0, made=made)
+    assert isinstance(only, Skip) if made is Linear else (only == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "weights"),
+    [("text", {"Yes": 9}), ("text", {"1": 9}), ("booleans", {"yes": 1}), ("whole", {"1": 2})],
+)
+def test_a_weight_of_no_class_is_refused_before_any_work(kind, weights):
+    with pytest.raises(InputError, match=r"class_weight names .*, which is none of the classes"):
+        weighed(kind, weights, made=RandomForest)
+    counted = Linear(label="y", predicts="binary", params={"class_weight": {"0": 1, "1": 9}})
+    counted.check(pa.schema({"x": pa.float64(), "y": pa.int8()}))
