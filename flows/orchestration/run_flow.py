@@ -286,11 +286,24 @@ def _stored(value: Any) -> Any:
         value = [_dumped(item) if isinstance(item, BaseModel) else item for item in value]
     try:
         # A URI where a block's name or a path belongs may have a password in it.
-        value = masked(value)
+        value = _within_64_bits(masked(value))
         text = json.dumps(value)
     except (TypeError, ValueError, RecursionError):
         return _named(value)
     return value if len(text) <= LARGEST_PARAMETER_BYTES else f"<{type(value).__name__}>"
+
+
+def _within_64_bits(value: Any) -> Any:
+    """Return plain values with larger whole numbers as text.
+
+    With one of these among its parameters, Prefect's server lists no flow run any more, of any
+    flow (PrefectHQ/prefect#15031).
+    """
+    if isinstance(value, dict):
+        return {key: _within_64_bits(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_within_64_bits(each) for each in value]
+    return str(value) if isinstance(value, int) and not -(2**63) <= value < 2**64 else value
 
 
 def _dumped(model: BaseModel) -> dict[str, Any]:

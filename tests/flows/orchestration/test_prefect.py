@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import numpy as np
+import orjson
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -181,6 +182,20 @@ def test_keys_of_a_store_do_not_reach_the_server() -> None:
     stored = train_models.serialize_parameters({"store": store})
     assert stored["store"]["url"] == "s3://bucket"
     assert "canary" not in json.dumps(stored)
+
+
+def test_whole_numbers_beyond_64_bits_are_stored_as_text() -> None:
+    """Else the server lists no flow run any more."""
+    trainer = LightGBMTrainer(label="value", params={"seed": 2**70, "bagging_seed": -(2**63)})
+    filters = [("x", "<", 2**64), ("x", "in", (1, 2**64 - 1, -(2**63) - 1)), ("y", "==", True)]
+    stored = train_models.serialize_parameters({"trainer": trainer, "filter": filters})
+    assert stored["trainer"]["params"] == {"seed": str(2**70), "bagging_seed": -(2**63)}
+    assert [each[2] for each in stored["filter"]] == [
+        str(2**64),
+        [1, 2**64 - 1, str(-(2**63) - 1)],
+        True,
+    ]
+    orjson.dumps(stored)
 
 
 def test_parameters_are_stored_as_a_person_reads_them(cluster, tmp_path) -> None:
