@@ -118,7 +118,7 @@ def test_prefect_stores_no_password_of_a_list_or_mapping() -> None:
         {"data": [uri, (uri,)], "params": {"deep": {"uri": uri}}, "store": f"{uri}?a=1"}
     )
     assert stored == {
-        "data": ["postgresql://u:***@h/db", ("postgresql://u:***@h/db",)],
+        "data": ["postgresql://u:***@h/db", ["postgresql://u:***@h/db"]],
         "params": {"deep": {"uri": "postgresql://u:***@h/db"}},
         "store": "postgresql://u:***@h/db?a=1",
     }

@@ -169,8 +169,7 @@ class DistributedLightGBM(DistributedBoosting):
         threads = context.threads if context.world_size > 1 else max(1, context.threads // 2)
         sampled = [*source_columns(columns.names, share.schema), label]
         sample = global_sample(context, share, sampled, self.sample_rows)
-        is_labelled = ~np.isnan(self._labels(sample))
-        sample = sample.filter(pa.array(is_labelled))
+        sample = sample.filter(pa.array(~np.isnan(self._labels(sample))))
         reference = sample_bins(sample, columns, categories, {**params, "num_threads": threads})
         del sample
         eval_sets = {

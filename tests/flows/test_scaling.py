@@ -18,7 +18,7 @@ from partwise.blocks import LocalCluster, RemoteCluster
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
 from partwise.flows import map_partitions
-from partwise.flows.running import execution
+from partwise.flows.running import execute_shards
 from partwise.runs.run import Run
 
 TABLE = pa.table({"key": list(range(12))})
@@ -167,7 +167,7 @@ def test_more_than_a_machine_has_is_refused_and_nothing_is_begun(cluster, tmp_pa
 @pytest.mark.slow
 def test_a_machine_that_joins_later_counts_its_slots_itself(four_threads, tmp_path, monkeypatch):
     """The driver has counted without 127.0.0.2."""
-    counted = execution.workers_at_most
+    counted = execute_shards.workers_at_most
 
     with Client(four_threads.address) as client:
         known = counted(four_threads, client)
@@ -180,7 +180,7 @@ def test_a_machine_that_joins_later_counts_its_slots_itself(four_threads, tmp_pa
 
         client.run(join, workers=[known[0].address])
         client.wait_for_workers(3)
-    monkeypatch.setattr(execution, "workers_at_most", lambda *_: known)
+    monkeypatch.setattr(execute_shards, "workers_at_most", lambda *_: known)
     table = observed(
         map_partitions(
             TABLE,
