@@ -7,15 +7,19 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from functools import cache
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
 import yaml
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import partwise
 
@@ -326,6 +330,22 @@ def test_every_page_is_in_the_navigation_of_the_site():
 def test_constraints_are_versions_only():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.]+", line)] == []
+
+
+def test_what_is_pinned_runs_on_every_python_that_partwise_does():
+    """Debian 12 has 3.11.2, where a pin for 3.11.5 and later ends `make test` before a test."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    oldest = f"{project['requires-python'].removeprefix('>=')}.0"
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pinned = {canonicalize_name(line.partition("==")[0]) for line in lines}
+    needed = {
+        f"{found.name} {found.version}": str(found.metadata["Requires-Python"] or "")
+        for found in distributions()
+        if canonicalize_name(found.name) in pinned
+    }
+    assert len(needed) > 100
+    unfit = {name: it for name, it in needed.items() if not SpecifierSet(it).contains(oldest)}
+    assert unfit == {}
 
 
 def test_deployments_name_flows_that_exist():
