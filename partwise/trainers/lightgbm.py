@@ -156,7 +156,8 @@ class LightGBMTrainer(BoostingTrainer):
         watched = None if watch is None else _watched(watch.metric, params)
         metrics = params.get("metric", ())
         metrics = metrics.split(",") if isinstance(metrics, str) else metrics
-        stopping = self._stopping_rounds(data, params, _RANKED & {*metrics})
+        ranked = _RANKED & {str(metric).strip() for metric in metrics}
+        stopping = self._stopping_rounds(data, params, ranked)
         if has_holdout and (stopping is not None or watched is not None):
             evaluated = [train.create_valid(data.holdout.features, data.holdout.labels)]
         if stopping is not None:

@@ -168,6 +168,7 @@ RARE = pa.table({"a": SIGNAL, "time": PLACES, "y": (SIGNAL > 1).astype(int)})
         (LightGBMTrainer, "auc", False),
         (LightGBMTrainer, "average_precision", False),
         (LightGBMTrainer, "binary_logloss,auc", False),
+        (LightGBMTrainer, "binary_logloss, auc", False),
         (LightGBMTrainer, "binary_logloss", True),
     ],
 )

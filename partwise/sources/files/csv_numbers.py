@@ -13,7 +13,7 @@ from partwise.tables.column_types import is_ordered_number, is_text
 
 WHOLE_TYPES = (pa.int64(), pa.uint64(), pa.decimal128(38, 0))
 """Of whole numbers, the narrowest first."""
-BEYOND_INT64 = 2.0**63
+_BEYOND_INT64 = 2.0**63
 _SPACES = " \u00a0\u202f"
 _NULLS = tuple(pacsv.ConvertOptions().null_values)
 
@@ -42,7 +42,7 @@ def schema_of_numbers(
         return schema
     columns = dict(zip(first.schema.names, first.columns, strict=True))
     doubles = [f.name for f in schema if pa.types.is_floating(f.type)]
-    if wide := [name for name in doubles if _is_beyond_int64(columns[name])]:
+    if wide := [name for name in doubles if is_beyond_int64(columns[name])]:
         columns |= {name: read_texts([name]).column(0) for name in wide}
     for place, field in enumerate(schema):
         if field.name in wide or (options.thousands and is_text(field.type)):
@@ -51,8 +51,9 @@ def schema_of_numbers(
     return schema
 
 
-def _is_beyond_int64(numbers: pa.Array) -> bool:
-    return any(abs(each or 0.0) >= BEYOND_INT64 for each in pc.min_max(numbers).as_py().values())
+def is_beyond_int64(numbers: pa.Array) -> bool:
+    """Whether one of some doubles is beyond int64: they may stand for whole numbers."""
+    return any(abs(each or 0.0) >= _BEYOND_INT64 for each in pc.min_max(numbers).as_py().values())
 
 
 def _number_type(texts: pa.Array, options: CsvOptions) -> pa.DataType | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from partwise.sources.files.csv_numbers import BEYOND_INT64, WHOLE_TYPES
+from partwise.sources.files.csv_numbers import WHOLE_TYPES, is_beyond_int64
 
 _WITH_ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 
@@ -36,7 +36,7 @@ def json_schema(guessed: pa.Schema, read: Callable[[pa.Schema], pa.RecordBatch])
         column = first.column(place)
         if field.type != as_text.field(place).type:
             guessed = guessed.set(place, field.with_type(_with_zones(field.type, column)))
-        elif field.name in doubles and (pc.max(pc.abs(column)).as_py() or 0) >= BEYOND_INT64:
+        elif field.name in doubles and is_beyond_int64(column):
             whole = _whole_type(as_text, place, read)
             guessed = guessed.set(place, field.with_type(whole or field.type))
     return guessed
