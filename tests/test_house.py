@@ -339,7 +339,7 @@ def test_what_is_pinned_runs_on_every_python_that_partwise_does():
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pinned = {canonicalize_name(line.partition("==")[0]) for line in lines}
     needed = {
-        f"{found.name} {found.version}": str(found.metadata["Requires-Python"] or "")
+        f"{found.name} {found.version}": str(found.metadata.get("Requires-Python") or "")
         for found in distributions()
         if canonicalize_name(found.name) in pinned
     }

@@ -55,6 +55,15 @@ def test_a_key_of_csv_is_text_where_its_numbers_are_codes(tmp_path, texts, expec
     assert keys(str(path)) == expected
 
 
+def test_a_negative_zero_beside_a_zero_is_no_code(tmp_path, caplog):
+    """Rounding makes it of small negative numbers; as keys the two are one, as everywhere."""
+    path = tmp_path / "a.csv"
+    path.write_text("code,y\n0.0,1\n-0.0,1\n2.5,1\n")
+    assert keys(str(path)) == [0.0, 0.0, 2.5]
+    open_source(str(path))
+    assert caplog.messages == []
+
+
 @pytest.mark.parametrize(
     ("options", "texts", "expected"),
     [

@@ -27,8 +27,10 @@ from partwise.runs.contents import output_rows
 from partwise.runs.ledger import write_table
 from partwise.shuffle.plan import shard_rows
 from partwise.shuffle.sorted_shards import ShardReader, sort_shard
-from partwise.sources.opening import open_source
+from partwise.sources.descriptions import Source
+from partwise.sources.opening import keyed_by, open_source
 from partwise.tables.calendar import calendar_names, with_calendar
+from partwise.tables.column_types import is_text
 from partwise.tables.features import (
     choose_features,
     feature_matrix,
@@ -247,13 +249,21 @@ def keys(rows: Rows, folder: Path) -> Lines:
             lambda: key_columns(schema, ["x"]), "key", "'x'", "cannot be a partition key"
         )
         return
-    opened = open_source(rows.data)
+    opened = keyed_by(open_source(rows.data), ["x"])
     columns = key_columns(opened.schema, ["x"])
+    if is_text(opened.schema.field("x").type) and not is_text(rows.type):
+        yield from _written_keys(rows, opened, folder)
+        return
     if rows.case.kind == "time" and any(
         each is not None and nanoseconds(each) % 1000 for each in rows.values
     ):
         call = lambda: shard_rows(opened, columns, 1, folder / "sharded", null_keys="keep")  # noqa: E731
         yield from refused(call, "key", "'x'", "time64[ns]")
+        return
+    is_json_double = rows.case.library == "json" and pa.types.is_floating(rows.type)
+    if is_json_double and any(abs(each or 0.0) >= 2.0**53 for each in rows.values):
+        call = lambda: shard_rows(opened, columns, 1, folder / "sharded", null_keys="keep")  # noqa: E731
+        yield from refused(call, "key", "'x'", "would be one key")
         return
     names = [partition_id(as_key(value, rows.case.kind), columns) for value in rows.values]
     sharded = shard_rows(opened, columns, 1, folder / "sharded", null_keys="keep")
@@ -279,6 +289,23 @@ def keys(rows: Rows, folder: Path) -> Lines:
     yield from differing(expected, [found[row] for row in range(len(expected))], "key")
     asked = [partition_id(key, columns) for key in key_values(done.keys)]
     yield from differing(done.partition_ids, asked, "key that was read")
+
+
+def _written_keys(rows: Rows, opened: Source, folder: Path) -> Lines:
+    """A partition of each way in which numbers are written, as of -0 and 0 in a CSV file."""
+    columns = key_columns(opened.schema, ["x"])
+    sharded = shard_rows(opened, columns, 1, folder / "sharded", null_keys="keep")
+    done = sort_shard(sharded.shards[0], sharded.key_columns, folder / "sorted")
+    reader = ShardReader(done.path)
+    found = []
+    for start, stop in itertools.pairwise(done.offsets.tolist()):
+        there = reader.partition(start, stop)["row"].to_pylist()
+        # Whatever is one partition is one value, to the bit.
+        yield from differing(
+            [rows.exact[there[0]]] * len(there), [rows.exact[row] for row in there], "written key"
+        )
+        found += there
+    yield from differing(list(range(len(rows.values))), sorted(found), "rows of all written keys")
 
 
 def _of_key(value: Any, kind: str) -> Any:

@@ -65,7 +65,6 @@ def _second_way(distinct: pa.Array, kind: pa.DataType, options: CsvOptions) -> s
     plain = as_plain(distinct, options)
     numbers = plain.cast(kind)
     if pa.types.is_floating(kind):
-        numbers = pc.add(numbers, 0.0)  # -0.0 is the key 0.0
         is_whole = pc.match_substring_regex(plain, _WHOLE)
         beyond = pc.and_(is_whole, pc.greater_equal(pc.abs(numbers), _NOT_EXACT))
         if pc.any(beyond).as_py():
