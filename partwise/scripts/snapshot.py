@@ -12,6 +12,7 @@ cannot be written when it is unpacked.
 
 import gzip
 import hashlib
+import importlib
 import io
 import itertools
 import os
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pathspec import GitIgnoreSpec
 
@@ -42,6 +44,10 @@ IGNORE_FILES = (".gitignore", ".partwiseignore")
 _ALWAYS_IGNORED = (".git/", "__pycache__/", "*.pyc", ".ipynb_checkpoints/", ".venv/")
 _SHOWN = 3
 _DEEPEST = 200
+# What unpacks: Python has `filter="data"`, which keeps files within their folder, since 3.11.4.
+_tar: Any = (
+    tarfile if hasattr(tarfile, "data_filter") else importlib.import_module("backports.tarfile")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +140,7 @@ def _opened(content: bytes, name: str) -> Iterator[tuple[tarfile.TarFile, list[t
             "damaged; run the script from its source directory again."
         )
     try:
-        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
+        with _tar.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
             # Who chose the name chose the checksum, too, and headers alone are 512 bytes each.
             members = list(itertools.islice(archive, LARGEST_COUNT + 1))
             if len(members) > LARGEST_COUNT:
@@ -143,7 +149,7 @@ def _opened(content: bytes, name: str) -> Iterator[tuple[tarfile.TarFile, list[t
                     "partwise packs has; run the script from its source directory again."
                 )
             yield archive, members
-    except (tarfile.TarError, ValueError, OSError) as error:
+    except (_tar.TarError, ValueError, OSError) as error:
         if isinstance(error, PartwiseError) or is_disk_full(error):
             raise
         raise IntegrityError(f"The snapshot {name} cannot be unpacked: {error}.") from error
