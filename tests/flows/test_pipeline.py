@@ -142,6 +142,7 @@ def test_a_frame_in_memory_goes_all_the_way(null_keys, partitions, tmp_path, clu
         export_models(done.training.run_id, store=tmp_path, cluster=cluster)
 
 
+@pytest.mark.slow
 def test_models_of_codes_in_csv_are_exported_and_used_by_them(tmp_path, cluster):
     rows = table(2).to_pandas()
     rows.assign(k=rows["k"].map("0{}".format)).to_csv(tmp_path / "rows.csv", index=False)
