@@ -1,6 +1,7 @@
 """What the run of a study does: load the rows, run the trials, complete."""
 
 import pickle
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -178,6 +179,7 @@ def _stage_rows(
         return None
     fragments = rank_source(plan.source, folder, client, check=watch.look)
     staged = folder.write(f"rows-{token}.pkl", pickle.dumps(fragments))
+    since = time.monotonic()
     one_each = {worker.host: worker.address for worker in cluster_workers(client)}
     tasks = {
         address: client.submit(
@@ -187,7 +189,7 @@ def _stage_rows(
     }
     for address, task in tasks.items():
         # Where a worker went away, the first trial on that machine writes the rows.
-        while not task.done() and address in watch.workers():
+        while not task.done() and not watch.has_lost(address, since):
             with suppress(TimeoutError):
                 wait_for_tasks([task], timeout=LOOK_S)
             watch.look()

@@ -52,6 +52,7 @@ class ClusterWatch:
         self._log = log
         self._error: ClusterError | None = None
         self._workers: dict[str, dict[str, Any]] = {}
+        self._asked_at = 0.0
         self._last_worker = self._answered = time.monotonic()
         self._watched_s = 0.0
         self._heard: dict[str, tuple[float, float]] = {}
@@ -60,6 +61,7 @@ class ClusterWatch:
         self._thread = threading.Thread(target=self._follow, daemon=True, name="partwise-watch")
 
     def __enter__(self) -> "ClusterWatch":
+        self._asked_at = time.monotonic()
         self._take(known_workers(self._client), 0.0)
         self._thread.start()
         return self
@@ -96,6 +98,13 @@ class ClusterWatch:
             address: self._watched_s - self._heard[address][1] for address in list(self._workers)
         }
 
+    def has_lost(self, address: str, since: float) -> bool:
+        """Whether a worker is gone that was there at a moment, as of `time.monotonic`.
+
+        One that has only just come may be missing in what was last seen: that says nothing of it.
+        """
+        return self._asked_at > since and address not in self._workers
+
     def let_go(self, address: str, silent_s: float) -> None:
         """Have the work of a worker that has been silent for so long done by others.
 
@@ -131,6 +140,7 @@ class ClusterWatch:
     def _follow(self) -> None:
         began = time.monotonic()
         while not self._ended.wait(max(LOOK_S, len(self._workers) / 200)):
+            asked_at = time.monotonic()
             try:
                 workers = known_workers(self._client)
             except ClusterError:
@@ -142,6 +152,8 @@ class ClusterWatch:
             else:
                 self._answered = time.monotonic()
                 self._take(workers, self._answered - began)
+                # Last: who reads it, then reads workers that are at least as new.
+                self._asked_at = asked_at
             began = time.monotonic()
 
     def _take(self, workers: dict[str, dict[str, Any]], step_s: float) -> None:

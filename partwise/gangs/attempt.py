@@ -288,8 +288,8 @@ class Attempt:
         for number, node in enumerate(self._spec.nodes):
             if number in self._lost or self._futures[number].done():
                 continue
-            silent_s = workers.get(node.worker)
-            if silent_s is None:
+            silent_s = workers.get(node.worker, 0.0)
+            if self._watch.has_lost(node.worker, self._began):
                 self._lost[number] = "ended, or is out of reach"
             elif silent_s > self._spec.silence_s:
                 self._lost[number] = f"was not heard of for {self._spec.silence_s:g} s"

@@ -69,6 +69,19 @@ def test_nobody_is_silent_while_this_process_or_the_scheduler_stood_still(client
     assert not client.restarted
 
 
+def test_a_worker_that_has_just_come_is_not_lost_before_the_next_look(client, monkeypatch) -> None:
+    monkeypatch.setattr(cluster_watch, "LOOK_S", 0.5)
+    with ClusterWatch(client, "run") as watch:
+        client.seen["c"] = 1.0
+        since = time.monotonic()
+        assert not watch.workers().get("c")
+        assert not watch.has_lost("c", since)
+        wait_for(lambda: watch.workers().keys() == {"a", "b", "c"}, "it is seen")
+        del client.seen["c"]
+        wait_for(lambda: watch.has_lost("c", since), "it is missed")
+        assert not watch.has_lost("a", since)
+
+
 def test_a_scheduler_that_does_not_answer_is_given_up(client, monkeypatch) -> None:
     monkeypatch.setattr(cluster_watch, "SCHEDULER_S", 0.1)
     with ClusterWatch(client, "run") as watch:
