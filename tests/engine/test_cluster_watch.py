@@ -49,7 +49,7 @@ def client(monkeypatch) -> Client:
 def test_a_silent_worker_is_let_go_once_and_others_are_not(client, caplog) -> None:
     with ClusterWatch(client, "run", silence_s=0.1) as watch:
         client.stopped.add("a")
-        wait_for(lambda: client.restarted, "it is let go")
+        wait_for(lambda: client.restarted, "it is let go", timeout_s=10)
         time.sleep(0.2)
         assert client.restarted == ["a"]
         assert list(watch.workers()) == ["b"]

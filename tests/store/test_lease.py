@@ -164,7 +164,8 @@ class TestOwnerOnThisMachine:
             assert time.monotonic() - start < 2
             lease.check()
 
-    def test_killed_while_it_is_asked_to_give_way(self, local_store, start_owner):
+    def test_killed_while_it_is_asked_to_give_way(self, local_store, start_owner, monkeypatch):
+        monkeypatch.setattr(lease_module, "GIVE_WAY_S", 5.0)
         process = start_owner(local_store, "gives way")
         killer = threading.Timer(0.2, process.kill)
         killer.start()
