@@ -199,7 +199,7 @@ STEPS = 40
 
 
 def train_and_die(context: RankContext):
-    """Train with dropout and momentum; the rank that is told to kills itself, once."""
+    """Train with dropout and momentum; in each attempt the rank that is told to kills itself."""
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
@@ -216,11 +216,13 @@ def train_and_die(context: RankContext):
         optimizer.load_state_dict(state["optimizer"])
         done = state["step"]
     context.report(first=done)
+    with open(Path(given["folder"], f"{context.rank}"), "a") as file:
+        file.write(f"{done} ")
     for step in range(done + 1, STEPS + 1):
         # Chance depends on the step only, so that it is the same after a restart.
         torch.manual_seed(1000 * step + context.rank)
         rows = torch.randn(16, 8)
-        if context.attempt == 1 and (context.rank, step) == (given["rank"], given["step"]):
+        if given["deaths"][context.attempt - 1 :][:1] == [(context.rank, step)]:
             os.kill(os.getpid(), signal.SIGKILL)
         optimizer.zero_grad()
         ((model(rows)[:, 0] - rows.sum(dim=1)) ** 2).mean().backward()
@@ -235,23 +237,29 @@ def train_and_die(context: RankContext):
 
 
 @pytest.mark.slow
-def test_ten_of_ten_deaths_at_random_steps_resume_to_equal_parameters(run, artifact):
+def test_ten_of_ten_deaths_at_random_steps_resume_to_equal_parameters(run, artifact, tmp_path):
     pytest.importorskip("torch")
     train = TorchDistributor(train_and_die)
 
-    def parameters(ends: list[RankEnd]):
+    def train_with(name: str, deaths: list[tuple[int, int]], events: Events):
+        """Return the model's parameters, and where each attempt of each rank began."""
+        (folder := tmp_path / name).mkdir()
+        given = {"deaths": deaths, "folder": str(folder)}
+        ends = run(train, given, events, max_restarts=len(deaths))
         state = cloudpickle.loads(artifact(ends, "model.pkl"))
-        return {name: values.tobytes() for name, values in state.items()}
+        begun = [(folder / rank).read_text().split() for rank in ("0", "1")]
+        return {name: values.tobytes() for name, values in state.items()}, begun
 
-    undisturbed = parameters(run(train, {"rank": -1, "step": 0}))
     chance = random.Random(15)
-    for _ in range(10):
-        death = {"rank": chance.randrange(2), "step": chance.randint(1, STEPS)}
-        events = Events()
-        ends = run(train, death, events, max_restarts=1)
-        assert events.restarts() == 1
-        assert [end.metrics["first"] for end in ends] == [(death["step"] - 1) // 7 * 7] * 2
-        assert parameters(ends) == undisturbed, death
+    # One gang dies of all: each attempt a step or more behind the checkpoint that it began from.
+    steps = sorted(chance.randint(1, STEPS) for _ in range(10))
+    deaths = [(chance.randrange(2), step) for step in steps]
+    events = Events()
+    undisturbed, _ = train_with("undisturbed", [], Events())
+    parameters, begun = train_with("dies", deaths, events)
+    assert events.restarts() == 10
+    assert begun == [["0", *(str((step - 1) // 7 * 7) for step in steps)]] * 2
+    assert parameters == undisturbed, deaths
 
 
 def fail_while_others_wait(context: RankContext):
