@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.blocks import LocalCluster
+from partwise.engine import plan
 from partwise.exports.proof.judge import close_judges
 from partwise.flows.cli.main import app, main
 from partwise.flows.demo.table import write_demo_table
@@ -87,6 +88,8 @@ def here(folder, dask_client, prefect_server, monkeypatch) -> Path:
         yield dask_client
 
     monkeypatch.setattr(LocalCluster, "client", client)
+    # One shard has one worker start one process, which imports all that it needs: a second or two.
+    monkeypatch.setattr(plan, "default_n_shards", lambda *_: 1)
     monkeypatch.chdir(folder)
     return folder
 

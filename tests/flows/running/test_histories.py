@@ -85,11 +85,14 @@ class Call:
         )
 
 
-def carry_out(plan: Plan, folder: Path, host: TestHost, store: Store) -> Run:
-    """Do as a flow does, with one shard, in this process and one child."""
-    token = secrets.token_hex(6)
-    directory = folder / token
-    directory.mkdir(parents=True)
+def carry_out(plan: Plan, token: str, host: TestHost, store: Store) -> Run:
+    """Do as a flow does, with one shard, in this process and one child.
+
+    The child lives on for the next call with the same token, as it does between shards, unless this
+    process dies.
+    """
+    directory = Path(host.folder, secrets.token_hex(6))
+    directory.mkdir()
     with Claim(store, plan.identity, plan.on_existing) as claim:
         sharded = shard_rows(plan.source, plan.identity.key_columns, 1, directory)
         shared = SharedFolder(directory, store, plan.identity.run_id, token, shared=True)
@@ -114,9 +117,14 @@ def carry_out(plan: Plan, folder: Path, host: TestHost, store: Store) -> Run:
             (assignment,) = plan.assign(execution, sharded, shared, params)
             receipt = run_on(host, assignment, lambda: False)
             return complete_run(claim, ending(receipt.partitions))
-        finally:
-            discard_child()
-            end_marked(token)
+        except Crash:
+            end_child(token)
+            raise
+
+
+def end_child(token: str) -> None:
+    discard_child()
+    end_marked(token)
 
 
 def models(run: Run) -> dict[str, Any]:
@@ -140,7 +148,7 @@ CALLS = st.builds(
 )
 
 
-def follow(folder: Path, calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
+def follow(folder: Path, token: str, calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the calls one after the other; see after each what readers see."""
     store, path = Store.parse(folder / "store"), folder / "word.txt"
     host = TestHost(folder / "host")
@@ -168,11 +176,11 @@ def follow(folder: Path, calls: list[Call], monkeypatch: pytest.MonkeyPatch) -> 
                 serde=PickleSerde(),
             )
 
-        fresh = models(carry_out(plan(f"new-{number}", "error"), folder, host, store))
+        fresh = models(carry_out(plan(f"new-{number}", "error"), token, host, store))
         left[0] = call.writes
         with contextlib.suppress(Crash):
             how = "overwrite" if call.overwrites else "resume"
-            run = carry_out(plan("run", how), folder, host, store)
+            run = carry_out(plan("run", how), token, host, store)
             MET["kept"] += run.kept
             MET["executed"] += run.executed
             shown = fresh
@@ -200,5 +208,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory):
 @given(calls=st.lists(CALLS, min_size=4, max_size=8))
 @settings(max_examples=25 if THOROUGH else 8, deadline=None)
 def test_a_resume_holds_what_a_new_run_holds(folders, patch, calls) -> None:
-    with patch.context() as monkeypatch:
-        follow(folders(), calls, monkeypatch)
+    token = secrets.token_hex(6)
+    try:
+        with patch.context() as monkeypatch:
+            follow(folders(), token, calls, monkeypatch)
+    finally:
+        end_child(token)
