@@ -175,15 +175,6 @@ def check_output(command: str, printed: str, stores: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_first_own_model_as_a_script(prefect_server, folder) -> None:
-    (folder / "first.py").write_text(blocks_of(README)[0].text)
-    printed = run_process([sys.executable, "first.py"], folder)
-    assert "SUCCESS" in printed
-    assert "50 trees; nothing printed" in printed
-    assert "prediction" in printed
-
-
-@pytest.mark.slow
 def test_the_readme_as_a_reader_types_it(prefect_server, tmp_path) -> None:
     """Each command is a process with a cluster of its own; and what the other tests leave out."""
     folder = make_folder(tmp_path, 100)
@@ -192,7 +183,10 @@ def test_the_readme_as_a_reader_types_it(prefect_server, tmp_path) -> None:
             continue
         if block.language == "python":
             (folder / "script.py").write_text(block.text)
-            run_process([sys.executable, "script.py"], folder)
+            printed = run_process([sys.executable, "script.py"], folder)
+            assert "SUCCESS" in printed
+            assert "50 trees; nothing printed" in printed
+            assert "prediction" in printed
         for command in block.commands:
             check_output(command, run_process(shlex.split(command), folder), 100)
 
