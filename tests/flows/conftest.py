@@ -1,11 +1,25 @@
 """What the tests of flows share."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from partwise.blocks import RemoteCluster
+from partwise.engine import plan
 
 
 @pytest.fixture(scope="session")
 def cluster(prefect_server: str, dask_client) -> RemoteCluster:
     """The session's two Dask workers, and a Prefect server to tell of the runs."""
     return RemoteCluster(address=dask_client.scheduler.address, shares_filesystem=True)
+
+
+@pytest.fixture(scope="module")
+def single_shard() -> Iterator[None]:
+    """Runs that name no number of shards have one, in files of many runs.
+
+    One worker then starts one process, which takes a second or two to import all that it needs.
+    """
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(plan, "default_n_shards", lambda *_: 1)
+        yield

@@ -23,6 +23,8 @@ from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer
 
+pytestmark = pytest.mark.usefixtures("single_shard")
+
 SETTINGS = {"num_threads": 1, "verbosity": -1, "min_data_in_leaf": 2, "deterministic": True}
 SIZES = ["small", "medium", "large"]
 

@@ -24,6 +24,8 @@ from partwise.runs.run import Run
 from partwise.store.credentials import set_credentials
 from partwise.trainers import LightGBMTrainer
 
+pytestmark = pytest.mark.usefixtures("single_shard")
+
 STORES, DAYS = 4, 30
 
 

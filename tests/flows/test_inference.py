@@ -40,6 +40,8 @@ from tests.flows.inference_functions import (
     predict_oddly,
 )
 
+pytestmark = pytest.mark.usefixtures("single_shard")
+
 ROWS = 40
 ONE_SHARD = ExecutionOptions(n_shards=1, max_retries=0)
 

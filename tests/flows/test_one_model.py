@@ -22,6 +22,8 @@ from partwise.sources.derived import BLOCK_ROWS
 from partwise.store.store import Store
 from tests.one_model import make_model_run
 
+pytestmark = pytest.mark.usefixtures("single_shard")
+
 ROWS = 3000
 SMALL = ExecutionOptions(n_shards=3, max_retries=0)
 ONE = ExecutionOptions(n_shards=1, max_retries=0)

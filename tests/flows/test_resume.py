@@ -22,6 +22,8 @@ from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
 
+pytestmark = pytest.mark.usefixtures("single_shard")
+
 KEYS = list("abcdefgh")
 NOWHERE = RemoteCluster(address="tcp://127.0.0.1:9", connect_timeout_s=1)
 """A run that needed a cluster would fail."""

@@ -41,6 +41,8 @@ from tests.flows.distributed_functions import (
     sleep_while_told,
 )
 
+pytestmark = pytest.mark.usefixtures("single_shard")
+
 ROWS = 3000
 TWO = ScalingConfig(num_workers=2)
 
