@@ -11,7 +11,7 @@ from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("single_shard")]  # real data at size
+pytestmark = pytest.mark.slow  # real data at size
 
 FEATURES = ("end_station", "subscription_type", "bike_id", "end_terminal", "trip_id")
 TEXT = ("end_station", "subscription_type")

@@ -27,8 +27,6 @@ from partwise.flows.running.calls import read_call
 from partwise.reports.next_command import next_command
 from tests.flows.best_functions import fit_shifted, predict_shifted
 
-pytestmark = pytest.mark.usefixtures("single_shard")
-
 SPACE = {
     "learning_rate": loguniform(0.01, 0.5),
     "num_leaves": randint(4, 32),
