@@ -8,6 +8,7 @@ class Lazily:
     """A module that is imported when an attribute of it is first asked for.
 
     All processes that run tests collect all of them, and TensorFlow alone is five seconds of each.
+    Pickled, as a global of a function that a worker is sent, it is the module itself.
     """
 
     def __init__(self, name: str) -> None:
@@ -18,3 +19,6 @@ class Lazily:
         if attribute.startswith(("_", "pytest")):
             raise AttributeError(attribute)
         return getattr(importlib.import_module(self.name), attribute)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, (self.name,)

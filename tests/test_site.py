@@ -6,14 +6,16 @@ import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import partwise
 from partwise.engine.options import ExecutionOptions
 from partwise.flows.cli.main import app
+from tests.lazily import Lazily
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+sync_api = Lazily("playwright.sync_api")
 ROOT = Path(__file__).resolve().parents[1]
 # What a browser loads by itself; a link that a reader may follow is no part of it.
 LOADED = {"src", "srcset", "poster", "data"}
@@ -103,7 +105,7 @@ def test_every_public_name_has_its_words_on_a_page(pages) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[sync_api.Browser]:
+def browser(chromium: str) -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
         options = ["--no-sandbox", "--disable-dev-shm-usage"]
         browser = playwright.chromium.launch(executable_path=chromium, args=options)

@@ -10,6 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import COLLECTED_WITH
+
+# None of them is needed before a test that uses it runs: see lazily.py. Together they are twelve
+# seconds of each process.
+HEAVY = {
+    *("boto3", "botocore", "dask.dataframe", "datasets", "keras", "lightgbm", "moto", "optuna"),
+    *("playwright.sync_api", "prefect.server.api.server", "prefect_docker.worker"),
+    *("prefect_kubernetes.worker", "pyiceberg", "s3fs", "scipy", "sklearn", "sqlalchemy"),
+    *("statsforecast", "tensorflow", "torch", "transformers", "xgboost"),
+}
 ROOT = Path(__file__).resolve().parents[1]
 Suite = Callable[..., tuple[str, list[str] | None]]
 
@@ -30,6 +40,10 @@ def suite(tmp_path: Path) -> Suite:
         return ended.stdout, again.read_text().splitlines() if again.exists() else None
 
     return run
+
+
+def test_collecting_imports_no_heavy_library(request) -> None:
+    assert not HEAVY & request.config.stash[COLLECTED_WITH]
 
 
 def test_what_a_test_leaves_behind_fails_it_and_not_the_next(suite) -> None:

@@ -8,16 +8,18 @@ import uuid
 from pathlib import Path
 
 import pytest
-import s3fs
 
 from partwise.errors import PartwiseError
 from partwise.store.store import Store
 from tests.chaos.conftest import Experiment
 from tests.fault_proxy import FaultProxy, fault_proxy, hurry
+from tests.lazily import Lazily
 from tests.one_shard import drive
 from tests.runs.test_failing_disk import DISKS, fail_everywhere
 from tests.runs.test_faulty_bucket import drive_twice, lose_answers_to_each_kind, rates_of
 from tests.runs.test_moved_clocks import meet, walk
+
+s3fs = Lazily("s3fs")
 
 pytestmark = pytest.mark.slow
 

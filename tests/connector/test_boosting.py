@@ -2,16 +2,17 @@
 
 from decimal import Decimal
 
-import lightgbm
 import numpy as np
 import pyarrow as pa
 import pytest
-import xgboost
 
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
 from partwise.trainers.lightgbm import predict_lightgbm
 from partwise.trainers.xgboost import predict_xgboost
+from tests.lazily import Lazily
+
+lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")
 
 SETTINGS = {"verbosity": -1, "num_threads": 1, "deterministic": True, "force_row_wise": True}
 ROWS = 600
@@ -40,7 +41,7 @@ FRAME = DATA.to_pandas()
 FEATURES = ["x", "whole", "flag", "kind"]
 
 
-def lightgbm_model(data: lightgbm.Dataset) -> str:
+def lightgbm_model(data: "lightgbm.Dataset") -> str:
     return lightgbm.train(SETTINGS, data, 20).model_to_string()
 
 

@@ -4,7 +4,6 @@ import datetime as dt
 from decimal import Decimal
 
 import dask
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -14,6 +13,9 @@ from distributed import Client, wait
 from partwise.errors import ColumnError
 from partwise.sources.opening import open_source
 from partwise.testing import SourceContract
+from tests.lazily import Lazily
+
+dd = Lazily("dask.dataframe")
 
 
 class TestDask(SourceContract):

@@ -2,7 +2,6 @@
 
 import pickle
 
-import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,6 +14,9 @@ from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from tests.connector.rank_threads import run_rank_threads
+from tests.lazily import Lazily
+
+dd = Lazily("dask.dataframe")
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,14 @@ import sys
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset
 
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
+from tests.lazily import Lazily
+
+torch = Lazily("torch")
 
 
 def table(rows: int) -> pa.Table:
@@ -100,7 +101,7 @@ def test_a_data_loader_makes_batches_of_single_rows(loaded):
 
 def test_a_batch_holds_each_column_in_its_form():
     dataset = DATA.to_torch_dataset(batch_size=300)
-    assert isinstance(dataset, IterableDataset)
+    assert isinstance(dataset, torch.utils.data.IterableDataset)
     batches = list(dataset)
     assert [len(batch["x"]) for batch in batches] == [300, 300, 300, 100]
     whole = {name: torch.cat([batch[name] for batch in batches]) for name in ("x", "half", "pair")}
@@ -127,7 +128,7 @@ def test_single_rows_are_for_the_loader_to_batch():
     dataset = DATA.to_torch_dataset(columns=["x", "text", "pair"])
     first = next(iter(dataset))
     assert (first["x"].shape, first["x"].item(), first["text"]) == ((), 0, "row 0")
-    batches = list(DataLoader(dataset, batch_size=300))
+    batches = list(torch.utils.data.DataLoader(dataset, batch_size=300))
     assert [len(batch["text"]) for batch in batches] == [300, 300, 300, 100]
     assert batches[3]["pair"].shape == (100, 2)
     with pytest.raises(TypeError, match="pass batch_size"):

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn import metrics as theirs
 
 from partwise.errors import InputError
 from partwise.evaluation.scores import Predicted, check_metric, find_metric, measure
+from tests.lazily import Lazily
+
+theirs = Lazily("sklearn.metrics")
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=30)

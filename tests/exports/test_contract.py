@@ -2,7 +2,6 @@
 
 import numpy as np
 import pyarrow as pa
-import torch
 
 from partwise.exports.lightgbm.exporter import LightGBMOnnxExporter
 from partwise.exports.native import NativeExporter
@@ -12,6 +11,9 @@ from partwise.exports.torch.torchscript import TorchScriptExporter
 from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
 from partwise.testing import ExporterContract
 from tests.exports.ridge_exporter import RidgeExporter
+from tests.lazily import Lazily
+
+torch = Lazily("torch")
 
 CHANCE = np.random.default_rng(11)
 MATRIX = CHANCE.normal(size=(80, 2))

@@ -6,12 +6,14 @@ import numpy as np
 import onnx
 import pyarrow as pa
 import pytest
-import torch
 from onnx import numpy_helper
 
 from partwise.exports.proof.weights import prove_weights
 from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.models.export_options import ExportOptions
+from tests.lazily import Lazily
+
+torch = Lazily("torch")
 
 EXPORTER = TorchOnnxExporter()
 ROWS = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
@@ -32,7 +34,7 @@ LAYERS = {
 }
 
 
-def written(name: str, folder: Path) -> tuple[torch.nn.Module, str]:
+def written(name: str, folder: Path) -> "tuple[torch.nn.Module, str]":
     torch.manual_seed(0)
     make, rows = LAYERS[name]
     model = torch.nn.Sequential(*make())

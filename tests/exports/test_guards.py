@@ -9,12 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pyarrow as pa
 import pytest
-import torch
 from onnx import helper
-from torch.nn import functional
 
 from partwise.errors import InputError
 from partwise.exports.onnx.guards import add_guards
@@ -28,6 +25,10 @@ from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.guards import GUARDS_KEY, Guard, guards_of_metadata, to_metadata
 from partwise.models.onnx_model import OnnxModel
+from tests.lazily import Lazily
+
+onnxruntime, torch = Lazily("onnxruntime"), Lazily("torch")
+models, functional = Lazily("tests.exports.torch_models"), Lazily("torch.nn.functional")
 
 EXPORTER = TorchOnnxExporter()
 RANDOM = np.random.default_rng(0)
@@ -44,28 +45,20 @@ def judges_end_with_the_tests() -> Iterator[None]:
     close_judges()
 
 
-class Function(torch.nn.Module):
-    """What a function makes of layers and inputs."""
-
-    def __init__(self, function, *layers: torch.nn.Module) -> None:
-        super().__init__()
-        self.function = function
-        self.layers = torch.nn.ModuleList(layers)
-
-    def forward(self, x: torch.Tensor, shop: torch.Tensor | None = None) -> torch.Tensor:
-        return self.function(self.layers, *([x] if shop is None else [x, shop]))
+def of_layers(function, *layers) -> "torch.nn.Module":
+    return models.OfLayers(function, *layers)
 
 
-def recurrent(layer) -> Function:
+def recurrent(layer) -> "torch.nn.Module":
     last = torch.nn.Linear(8, 1)
-    return Function(lambda layers, x: layers[1](layers[0](x)[0][:, -1]), layer, last)
+    return of_layers(lambda layers, x: layers[1](layers[0](x)[0][:, -1]), layer, last)
 
 
-def linear(function) -> Function:
-    return Function(lambda layers, x: layers[0](function(x)), torch.nn.Linear(6, 2))
+def linear(function) -> "torch.nn.Module":
+    return of_layers(lambda layers, x: layers[0](function(x)), torch.nn.Linear(6, 2))
 
 
-def layers(*found) -> torch.nn.Module:
+def layers(*found) -> "torch.nn.Module":
     return torch.nn.Sequential(*found)
 
 
@@ -73,47 +66,47 @@ NAN, HUGE, NEGATIVE = "NaN in 'x'", "values above", "values below 0 in 'shop'"
 MODULES = {
     "mlp": (lambda: layers(torch.nn.Linear(6, 8), torch.nn.ReLU()), MATRIX, ()),
     "lstm": (lambda: recurrent(torch.nn.LSTM(4, 8, batch_first=True)), SEQUENCES, (NAN, HUGE)),
-    "argmax": (lambda: Function(lambda _, x: x.argmax(1)), MATRIX, (NAN,)),
-    "logcumsumexp": (lambda: Function(lambda _, x: x.logcumsumexp(1)), MATRIX, (HUGE,)),
+    "argmax": (lambda: of_layers(lambda _, x: x.argmax(1)), MATRIX, (NAN,)),
+    "logcumsumexp": (lambda: of_layers(lambda _, x: x.logcumsumexp(1)), MATRIX, (HUGE,)),
     "in place": (lambda: linear(lambda x: x.mul_(2).add_(1)), MATRIX, ()),
     "embedding": (
-        lambda: Function(lambda layers, x, i: x[:, :3] + layers[0](i), torch.nn.Embedding(12, 3)),
+        lambda: of_layers(lambda layers, x, i: x[:, :3] + layers[0](i), torch.nn.Embedding(12, 3)),
         SHOPS,
         (NEGATIVE,),
     ),
     "one hot": (
-        lambda: Function(lambda _, x, i: x[:, :1] * functional.one_hot(i, 10)),
+        lambda: of_layers(lambda _, x, i: x[:, :1] * functional.one_hot(i, 10)),
         SHOPS,
         (NEGATIVE, "values above 9 in 'shop'"),
     ),
     "whole numbers as numbers": (
-        lambda: Function(lambda layers, x, i: layers[0](x) + i[:, None].float(), linear(abs)),
+        lambda: of_layers(lambda layers, x, i: layers[0](x) + i[:, None].float(), linear(abs)),
         SHOPS,
         (),
     ),
-    "mask": (lambda: Function(lambda _, x, i: torch.where(i, x, -x)), MASKED, ()),
+    "mask": (lambda: of_layers(lambda _, x, i: torch.where(i, x, -x)), MASKED, ()),
 }
 SLOW = {
     "gru": (lambda: recurrent(torch.nn.GRU(4, 8, batch_first=True)), SEQUENCES, (NAN, HUGE)),
     "rnn": (lambda: recurrent(torch.nn.RNN(4, 8, batch_first=True)), SEQUENCES, ()),
     "lstm both ways": (
-        lambda: Function(
+        lambda: of_layers(
             lambda layers, x: layers[0](x)[0],
             torch.nn.LSTM(4, 8, batch_first=True, bidirectional=True),
         ),
         SEQUENCES,
         (NAN, HUGE),
     ),
-    "amax": (lambda: Function(lambda _, x: x.amax(1)), SEQUENCES, (NAN,)),
+    "amax": (lambda: of_layers(lambda _, x: x.amax(1)), SEQUENCES, (NAN,)),
     "sign": (lambda: linear(torch.sign), MATRIX, (NAN,)),
-    "sort": (lambda: Function(lambda _, x: x.sort(1).values), MATRIX, (NAN,)),
+    "sort": (lambda: of_layers(lambda _, x: x.sort(1).values), MATRIX, (NAN,)),
     "rfft": (
-        lambda: Function(lambda _, x: torch.view_as_real(torch.fft.rfft(x)).flatten(1)),
+        lambda: of_layers(lambda _, x: torch.view_as_real(torch.fft.rfft(x)).flatten(1)),
         MATRIX,
         (NAN, HUGE),
     ),
     "interpolate": (
-        lambda: Function(
+        lambda: of_layers(
             lambda _, x: functional.interpolate(x, scale_factor=2, mode="bilinear").mean((2, 3))
         ),
         IMAGES,
@@ -130,20 +123,24 @@ SLOW = {
         (HUGE,),
     ),
     "normalized": (lambda: layers(torch.nn.LayerNorm(6), torch.nn.Linear(6, 1)), MATRIX, (HUGE,)),
-    "where": (lambda: Function(lambda _, x: torch.where(x > 0, x * 2, x - 1)), MATRIX, ()),
-    "clamp": (lambda: Function(lambda _, x: x.clamp(-1, 1)), MATRIX, ()),
-    "NaN to zero": (lambda: Function(lambda _, x: torch.nan_to_num(x)), MATRIX, ()),
+    "where": (lambda: of_layers(lambda _, x: torch.where(x > 0, x * 2, x - 1)), MATRIX, ()),
+    "clamp": (lambda: of_layers(lambda _, x: x.clamp(-1, 1)), MATRIX, ()),
+    "NaN to zero": (lambda: of_layers(lambda _, x: torch.nan_to_num(x)), MATRIX, ()),
     "softmax": (lambda: layers(torch.nn.Linear(6, 3), torch.nn.Softmax(1)), MATRIX, ()),
-    "to whole numbers": (lambda: Function(lambda _, x: (10 * x).to(torch.int64)), MATRIX, ()),
+    "to whole numbers": (
+        lambda: of_layers(lambda _, x: (10 * x).to(torch.int64)),
+        MATRIX,
+        (),
+    ),
     "bag": (
-        lambda: Function(
+        lambda: of_layers(
             lambda layers, x, i: layers[0](i[:, None]) + x[:, :3], torch.nn.EmbeddingBag(12, 3)
         ),
         SHOPS,
         (NEGATIVE,),
     ),
     "in place, a part": (
-        lambda: Function(lambda _, x: torch.cat([x[:, :1].zero_(), x], 1)),
+        lambda: of_layers(lambda _, x: torch.cat([x[:, :1].zero_(), x], 1)),
         MATRIX,
         (),
     ),

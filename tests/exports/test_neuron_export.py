@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from partwise.errors import ExportRefused
 from partwise.exports.neuron import NeuronExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import take_rows
 from partwise.models.torch_programs import NeuronModel
-from tests.exports import torch_models as models
+from tests.lazily import Lazily
+
+models, torch = Lazily("tests.exports.torch_models"), Lazily("torch")
 
 FULL = ExportOptions()
 
 
-def trace(func: torch.nn.Module, example_inputs: Any, **settings: Any) -> Any:
+def trace(func: "torch.nn.Module", example_inputs: Any, **settings: Any) -> Any:
     """Compile for the shapes of the examples, as the documentation of both SDKs says."""
     shapes = [tuple(example.shape) for example in example_inputs]
     assert not func.training

@@ -1,14 +1,15 @@
 """Models of rare events, whose predictions are tiny, keep them to the last digits as ONNX."""
 
-import lightgbm
 import numpy as np
 import pyarrow as pa
 import pytest
-import xgboost
 
 from partwise.exports.proof.judge import close_judges
 from partwise.models.onnx_model import OnnxModel
 from tests.exports.proof.exported_models import export
+from tests.lazily import Lazily
+
+lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.random(1500)

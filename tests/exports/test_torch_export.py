@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 
 from partwise.errors import ColumnError, ExportRefused
 from partwise.exports.protocol import ModelDescription
@@ -18,7 +17,9 @@ from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_files import open_session, read_onnx, read_signature
 from partwise.models.onnx_model import OnnxModel
 from partwise.models.signature import Feeds, feeds_of_rows, take_rows
-from tests.exports import torch_models as models
+from tests.lazily import Lazily
+
+models, torch = Lazily("tests.exports.torch_models"), Lazily("torch")
 
 EXPORTER = TorchOnnxExporter()
 FULL = ExportOptions()
@@ -26,7 +27,7 @@ FULL = ExportOptions()
 
 @dataclass(frozen=True)
 class Exported:
-    model: torch.nn.Module
+    model: "torch.nn.Module"
     description: ModelDescription
     feeds: Feeds
     path: Path
@@ -54,7 +55,7 @@ class Exported:
 
 
 def export(
-    model: torch.nn.Module, feeds: Feeds | None, path: Path, options: ExportOptions = FULL
+    model: "torch.nn.Module", feeds: Feeds | None, path: Path, options: ExportOptions = FULL
 ) -> Exported:
     description = EXPORTER.describe(model, models.ROWS, feeds, options)
     made = feeds_of_rows(description.signature, models.ROWS) if feeds is None else feeds
@@ -171,14 +172,14 @@ def test_modules_are_left_as_they_were(mlp):
 @pytest.mark.parametrize(
     ("function", "said"),
     [
-        (models.branch, "Could not guard on data-dependent expression"),
-        (torch.special.bessel_j0, "No ONNX function found for .*bessel_j0"),
+        (lambda: models.branch, "Could not guard on data-dependent expression"),
+        (lambda: torch.special.bessel_j0, "No ONNX function found for .*bessel_j0"),
     ],
 )
 def test_what_torch_does_not_translate_is_refused_with_its_reason(
     function, said, tmp_path, capfd, caplog
 ):
-    model = models.Function(function)
+    model = models.Function(function())
     description = EXPORTER.describe(model, models.ROWS, models.FEEDS, FULL)
     disabled = logging.root.manager.disable
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from partwise.errors import ExportRefused, InputError, IntegrityError, SerdeError
 from partwise.exports.protocol import Exporter
@@ -20,7 +19,9 @@ from partwise.models.serdes import Pt2Serde, TorchScriptSerde
 from partwise.models.signature import Feeds, feeds_of_rows, take_rows
 from partwise.models.torch_programs import Pt2Model, TorchScriptModel
 from partwise.testing import SerdeContract
-from tests.exports import torch_models as models
+from tests.lazily import Lazily
+
+models, torch = Lazily("tests.exports.torch_models"), Lazily("torch")
 
 FULL = ExportOptions()
 
@@ -45,7 +46,7 @@ def made(request: pytest.FixtureRequest) -> Format:
 
 def export(
     made: Format,
-    model: torch.nn.Module,
+    model: "torch.nn.Module",
     feeds: Feeds | None,
     path: Path,
     options: ExportOptions = FULL,
@@ -103,7 +104,7 @@ def test_double_precision_is_kept(made, tmp_path):
 @pytest.mark.parametrize(
     "function",
     [
-        models.branch,
+        lambda x: models.branch(x),
         lambda x: x if x.shape[0] < 5 else x * 2,
         lambda x: x * float(x.shape[0]),
         lambda x: x + 1 if x.shape[0] == 1 else x,

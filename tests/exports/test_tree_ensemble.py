@@ -4,11 +4,13 @@ import dataclasses
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble, tree_ensemble_node
+from tests.lazily import Lazily
+
+onnxruntime = Lazily("onnxruntime")
 
 # x0 <= 0.1 ? (x1 in {0, 3, 40, 1000} ? 1 : 2) : 4, and a tree of one leaf.
 TREES = TreeEnsemble(

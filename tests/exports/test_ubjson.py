@@ -2,9 +2,11 @@ import json
 
 import numpy as np
 import pytest
-import xgboost
 
 from partwise.exports.xgboost.ubjson import read_ubjson
+from tests.lazily import Lazily
+
+xgboost = Lazily("xgboost")
 
 RNG = np.random.default_rng(0)
 

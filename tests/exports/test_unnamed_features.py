@@ -1,16 +1,17 @@
 """Boosters that were trained on a matrix without names, and the columns that a user gives."""
 
-import lightgbm
 import numpy as np
 import pyarrow as pa
 import pytest
-import xgboost
 
 from partwise.errors import ColumnError, ExportRefused
 from partwise.exports.proof.judge import close_judges
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_model import OnnxModel
 from tests.exports.proof.exported_models import export
+from tests.lazily import Lazily
+
+lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")
 
 RNG = np.random.default_rng(0)
 MATRIX = RNG.normal(size=(300, 3)).astype(np.float32)
@@ -53,12 +54,16 @@ def test_features_name_the_columns_of_a_model_without_names(train, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "model", [lightgbm_model(feature_name=["a", "b", "c"]), xgboost_model(feature_names=[*"abc"])]
+    "make",
+    [
+        lambda: lightgbm_model(feature_name=["a", "b", "c"]),
+        lambda: xgboost_model(feature_names=[*"abc"]),
+    ],
 )
-def test_a_model_with_names_takes_no_others(model, tmp_path):
+def test_a_model_with_names_takes_no_others(make, tmp_path):
     options = ExportOptions(features=("c", "b", "a"))
     with pytest.raises((ColumnError, ExportRefused), match="has names for its features"):
-        export(model, ROWS, tmp_path / "model.onnx", options)
+        export(make(), ROWS, tmp_path / "model.onnx", options)
 
 
 def test_options_without_features_are_written_as_before():

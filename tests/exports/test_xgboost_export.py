@@ -4,11 +4,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pandas as pd
 import pyarrow as pa
 import pytest
-import xgboost
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
@@ -21,6 +19,9 @@ from partwise.models.serdes.xgboost import XGBoostSerde
 from partwise.models.signature import METADATA_KEY, feeds_of_matrix, feeds_of_rows
 from partwise.trainers import XGBoostTrainer, default_predict
 from tests.exports.split_values import split_values
+from tests.lazily import Lazily
+
+onnxruntime, xgboost = Lazily("onnxruntime"), Lazily("xgboost")
 
 EXPORTER = XGBoostOnnxExporter()
 RNG = np.random.default_rng(0)
@@ -95,7 +96,7 @@ def with_categories(levels, as_text=True, **params):
 class Exported:
     model: Any
     description: ModelDescription
-    session: onnxruntime.InferenceSession
+    session: "onnxruntime.InferenceSession"
     path: str
 
     def run(self, feeds):

@@ -61,5 +61,38 @@ class Function(torch.nn.Module):
         return self.function(x)
 
 
+class OfLayers(torch.nn.Module):
+    """What a function makes of layers and inputs."""
+
+    def __init__(self, function, *layers: torch.nn.Module) -> None:
+        super().__init__()
+        self.function = function
+        self.layers = torch.nn.ModuleList(layers)
+
+    def forward(self, x: torch.Tensor, shop: torch.Tensor | None = None) -> torch.Tensor:
+        return self.function(self.layers, *([x] if shop is None else [x, shop]))
+
+
+class Taken(torch.nn.Module):
+    """What a layer gives first, as recurrent layers give their states too."""
+
+    def __init__(self, layer: torch.nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.layer(x)
+        return found[0] if isinstance(found, tuple) else found
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
 def branch(x: torch.Tensor) -> torch.Tensor:
     return x * 2 if x.sum() > 0 else -x

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prefect import task
-from prefect.server.api.server import SubprocessASGIServer
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Completed, Failed
 
@@ -46,6 +45,9 @@ from partwise.tasks.steps import await_steps, begin_step, is_direct, run_logger,
 from partwise.trainers import LightGBMTrainer
 from tests.flows.distributed_functions import count_rows, fail_on_rank_1
 from tests.flows.study_functions import parabola
+from tests.lazily import Lazily
+
+server = Lazily("prefect.server.api.server")
 
 ROWS = pa.table({"key": [n // 3 for n in range(24)], "value": [float(n) for n in range(24)]})
 OPTIONS = ExecutionOptions(n_shards=2, max_retries=0)
@@ -284,7 +286,7 @@ def test_a_direct_call_starts_no_server(call, way, tmp_path) -> None:
     ended.set()
     thread.join()
     assert seen - before == set()
-    assert SubprocessASGIServer._instances == {}
+    assert server.SubprocessASGIServer._instances == {}
 
 
 def test_a_cluster_is_scaled_without_a_server(dask_client) -> None:
@@ -293,7 +295,7 @@ def test_a_cluster_is_scaled_without_a_server(dask_client) -> None:
         pytest.raises(InputError, match="name a cluster that runs already"),
     ):
         scale_cluster(2, cluster="")
-    assert SubprocessASGIServer._instances == {}
+    assert server.SubprocessASGIServer._instances == {}
 
 
 def test_a_block_that_a_server_keeps_needs_one() -> None:

@@ -4,7 +4,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 
-import boto3
 import pyarrow as pa
 import pytest
 from pydantic import SecretStr
@@ -16,6 +15,9 @@ from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result, RunStatus
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
+from tests.lazily import Lazily
+
+boto3 = Lazily("boto3")
 
 KEYS = 40
 SHARDS = 4

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import lightgbm
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -22,6 +21,9 @@ from partwise.models.serdes import PickleSerde
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer
+from tests.lazily import Lazily
+
+lightgbm = Lazily("lightgbm")
 
 pytestmark = pytest.mark.usefixtures("single_shard")
 
@@ -54,7 +56,7 @@ def coded(*groups: pd.DataFrame, kinds: str = "", sizes: list[str] = SIZES) -> p
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 
-def fit(data: DataConnector, context: Any) -> lightgbm.Booster:
+def fit(data: DataConnector, context: Any) -> "lightgbm.Booster":
     """Train on bare codes, as a network with an embedding would."""
     return lightgbm.train(
         SETTINGS, lightgbm.Dataset(matrix(data), data.to_numpy("y"), categorical_feature=[0]), 5
@@ -67,7 +69,7 @@ def matrix(data: DataConnector) -> np.ndarray:
     return np.column_stack([*codes, data.to_numpy("x")])
 
 
-def guess(data: DataConnector, model: lightgbm.Booster, context: Any) -> np.ndarray:
+def guess(data: DataConnector, model: "lightgbm.Booster", context: Any) -> np.ndarray:
     found: np.ndarray = model.predict(matrix(data))
     return found
 
@@ -198,7 +200,7 @@ def range_of(table: pa.Table) -> pa.Array:
     return pa.array(range(table.num_rows))
 
 
-def as_dataset(data: DataConnector, context: Any) -> lightgbm.Booster:
+def as_dataset(data: DataConnector, context: Any) -> "lightgbm.Booster":
     rows = data.to_lightgbm("y", columns=["kind", "size", "x"], params=SETTINGS)
     return lightgbm.train(SETTINGS, rows, 5)
 
@@ -221,7 +223,7 @@ def test_an_export_gives_what_the_model_gives(flows: Flows) -> None:
     assert flows.infer(later, "exported", codes_of) == flows.infer(later, "trained", codes_of)
 
 
-def as_frame(data: DataConnector, model: lightgbm.Booster, context: Any) -> np.ndarray:
+def as_frame(data: DataConnector, model: "lightgbm.Booster", context: Any) -> np.ndarray:
     found: np.ndarray = model.predict(data.to_pandas()[["kind", "size", "x"]])
     return found
 

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 import pyarrow as pa
 import pytest
 
@@ -27,7 +26,10 @@ from partwise.store.store import Store
 from partwise.transformers.collection import TransformersExport, read_exports, tabulate
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.works import REPORT_FILE
+from tests.lazily import Lazily
 from tests.transformers.tiny_models import tiny_model
+
+onnxruntime = Lazily("onnxruntime")
 
 pytestmark = pytest.mark.slow  # many models
 

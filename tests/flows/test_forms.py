@@ -2,7 +2,6 @@
 
 import pytest
 from prefect.utilities.callables import parameter_schema
-from prefect.utilities.schema_tools.validation import validate
 
 from partwise.flows import (
     export_models,
@@ -17,6 +16,9 @@ from partwise.flows import (
     validate_exports,
 )
 from partwise.flows.operations.deploy import for_form
+from tests.lazily import Lazily
+
+validation = Lazily("prefect.utilities.schema_tools.validation")
 
 FLOWS = {
     flow.name: flow
@@ -53,7 +55,7 @@ def test_a_form_sends_its_defaults_and_none_is_null(name):
     sent = {name: FILLED_IN[name] for name in schema.get("required", [])} | defaults
     assert sent.keys() == fields.keys()
     # As the server does before it takes a flow run.
-    validate(sent, schema, raise_on_error=True, preprocess=False)
+    validation.validate(sent, schema, raise_on_error=True, preprocess=False)
     nested = ("ExportOptions", "ValidationOptions", "ExecutionOptions", "TransformersOptions")
     nested = (*nested, "ScalingConfig", "GangOptions", "Environment", "Tuned", "Budget")
     for options in (*nested, "TransformersExport"):

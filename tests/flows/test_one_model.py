@@ -3,13 +3,11 @@
 from pathlib import Path
 from typing import Any
 
-import dask.dataframe as dd
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-import xgboost
 
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import ColumnError, InputError, ModelNotFound
@@ -20,9 +18,11 @@ from partwise.runs.layout import lay_out
 from partwise.runs.run import Run
 from partwise.sources.derived import BLOCK_ROWS
 from partwise.store.store import Store
+from tests.lazily import Lazily
 from tests.one_model import make_model_run
 
 pytestmark = pytest.mark.usefixtures("single_shard")
+dd, xgboost = Lazily("dask.dataframe"), Lazily("xgboost")
 
 ROWS = 3000
 SMALL = ExecutionOptions(n_shards=3, max_retries=0)
@@ -41,7 +41,7 @@ def features(table: pa.Table) -> np.ndarray:
 
 
 @pytest.fixture(scope="module")
-def booster() -> xgboost.Booster:
+def booster() -> "xgboost.Booster":
     table = table_of()
     label = features(table) @ [2, -1]
     matrix = xgboost.DMatrix(features(table), label, feature_names=["x", "z"])
@@ -72,7 +72,7 @@ def trained(store, booster, rows, tmp_path_factory) -> Run:
     return make_model_run(Store.parse(store), "trained", booster, folder, call=call, files=files)
 
 
-def check(run: Run, booster: xgboost.Booster, count: int = ROWS) -> pa.Table:
+def check(run: Run, booster: "xgboost.Booster", count: int = ROWS) -> pa.Table:
     """See that each row has the model's prediction, exactly once."""
     assert run.status is RunStatus.SUCCESS
     found = run.predictions().sort_by("row")

@@ -11,13 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import xgboost
 
 from partwise.errors import RunNotFoundError
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from tests.lazily import Lazily
 from tests.one_model import make_model_run
+
+xgboost = Lazily("xgboost")
 
 ROWS = 40_000
 KILLS = 5

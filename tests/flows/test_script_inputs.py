@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pyarrow as pa
 import pytest
 
@@ -25,6 +24,9 @@ from partwise.scripts.inputs import (
     upload_input,
 )
 from partwise.store.store import Store
+from tests.lazily import Lazily
+
+boto3 = Lazily("boto3")
 
 SCRIPT = """
 import json, os, pathlib

@@ -5,7 +5,6 @@ import json
 import logging
 from contextlib import redirect_stderr, redirect_stdout
 
-import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -13,7 +12,6 @@ import pyarrow as pa
 import pytest
 import xlsxwriter
 from prefect.utilities.callables import parameter_schema
-from prefect.utilities.schema_tools.validation import validate
 from pydantic import SecretStr, ValidationError
 
 from partwise.blocks import FileSource
@@ -30,7 +28,10 @@ from partwise.sources.files.file_set import Files
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 from partwise.sources.opening import open_source
 from partwise.store.credentials import credentials_of, set_credentials
+from tests.lazily import Lazily
 from tests.sources.log_tables import write_delta
+
+dd, validation = Lazily("dask.dataframe"), Lazily("prefect.utilities.schema_tools.validation")
 
 SECRET = "a-very-secret-half"
 
@@ -252,7 +253,9 @@ def test_a_form_may_send_files(folder):
         },
     ):
         sent = {"data": data, "partition_by": "file", "function": "mine:count"}
-        validate(sent, schema, raise_on_error=True, preprocess=False, ignore_required=True)
+        validation.validate(
+            sent, schema, raise_on_error=True, preprocess=False, ignore_required=True
+        )
     options = {"delimiter": ";", "skip_rows": 2}
     files = Files(folder, format="csv", schema="union", csv=options)
     assert open_rows(data) == files
@@ -275,12 +278,12 @@ def test_the_version_of_a_table_can_be_said_wherever_files_can(folder, version, 
         "partition_by": "x",
         "function": "m:f",
     }
-    validate(sent, schema, raise_on_error=True, preprocess=False, ignore_required=True)
+    validation.validate(sent, schema, raise_on_error=True, preprocess=False, ignore_required=True)
     # As JavaScript reads it, all of whose numbers are doubles.
     data = json.loads(json.dumps(sent["data"]), parse_int=float)
     assert open_rows(data) == files
     form = {"paths": [str(folder)], "version": given}
-    validate(sent | {"data": form}, schema, raise_on_error=True, preprocess=False)
+    validation.validate(sent | {"data": form}, schema, raise_on_error=True, preprocess=False)
     assert open_rows(form) == files
     assert open_rows(FileSource(paths=[str(folder)], version=given)) == files
     found = FileOptions(table_version=given).of([str(folder)])

@@ -3,7 +3,6 @@
 import os
 
 import cloudpickle
-import dask.dataframe as dd
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -23,7 +22,10 @@ from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.trainers.distributed_xgboost import DistributedXGBoost
 from partwise.trainers.xgboost import predict_xgboost
+from tests.lazily import Lazily
 from tests.trainers.test_distributed_xgboost import make_rows, train
+
+dd = Lazily("dask.dataframe")
 
 
 @pytest.mark.slow

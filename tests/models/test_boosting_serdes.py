@@ -1,12 +1,13 @@
-import lightgbm
 import numpy as np
 import pandas as pd
 import pytest
-import xgboost
 
 from partwise.errors import SerdeError
 from partwise.models.serdes import LightGBMSerde, XGBoostSerde
 from partwise.testing import SerdeContract
+from tests.lazily import Lazily
+
+lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")
 
 RNG = np.random.default_rng(0)
 CODES = RNG.integers(0, 3, 120)

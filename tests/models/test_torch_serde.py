@@ -4,29 +4,18 @@ import pickle
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
+from partwise.errors import SerdeError
+from partwise.models.serdes import TorchSerde
+from partwise.testing import SerdeContract
+from tests.lazily import Lazily
 
-from partwise.errors import SerdeError  # noqa: E402
-from partwise.models.serdes import TorchSerde  # noqa: E402
-from partwise.testing import SerdeContract  # noqa: E402
-
-torch.set_num_threads(1)
-ROWS = torch.linspace(-1, 1, 12).reshape(4, 3)
-
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Dropout(0.5))
-
-    def forward(self, rows):
-        return self.layers(rows)
+nets, torch = Lazily("tests.models.torch_nets"), Lazily("torch")
 
 
 class Contract(SerdeContract):
     def predictions(self, model):
         with torch.no_grad():
-            return model(ROWS).numpy()
+            return model(nets.ROWS).numpy()
 
 
 class TestTorchSerde(Contract):
@@ -43,12 +32,12 @@ class TestTorchSerde(Contract):
         return torch.nn.Sequential(*layers).eval()
 
     def test_classes_not_given_are_named_when_the_model_is_written(self, path):
-        with pytest.raises(SerdeError, match=r"test_torch_serde\.Net\..*classes=\(\.\.\.\)"):
-            self.serde.write(Net(), str(path))
+        with pytest.raises(SerdeError, match=r"torch_nets\.Net\..*classes=\(\.\.\.\)"):
+            self.serde.write(nets.Net(), str(path))
 
     def test_classes_not_given_are_named_when_the_model_is_read(self, path):
-        TorchSerde(classes=(Net,)).write(Net(), str(path))
-        with pytest.raises(SerdeError, match=r"test_torch_serde\.Net\..*classes=\(\.\.\.\)"):
+        TorchSerde(classes=(nets.Net,)).write(nets.Net(), str(path))
+        with pytest.raises(SerdeError, match=r"torch_nets\.Net\..*classes=\(\.\.\.\)"):
             self.serde.read(str(path))
 
     def test_a_file_with_code_does_not_run_it(self, path):
@@ -64,10 +53,12 @@ class TestTorchSerde(Contract):
             self.serde.read(str(path))
         assert not (path.parent / "pwned").exists()
 
-    @pytest.mark.parametrize("model", [{"a": 1}, torch.zeros(3)], ids=["dict", "tensor"])
-    def test_what_is_no_module_is_refused(self, path, model):
+    @pytest.mark.parametrize(
+        "make", [lambda: {"a": 1}, lambda: torch.zeros(3)], ids=["dict", "tensor"]
+    )
+    def test_what_is_no_module_is_refused(self, path, make):
         with pytest.raises(SerdeError, match=r"writes a torch\.nn\.Module, not a"):
-            self.serde.write(model, str(path))
+            self.serde.write(make(), str(path))
 
     def test_a_module_that_cannot_be_written_whole_is_refused(self, path):
         class Local(torch.nn.Module):
@@ -77,43 +68,47 @@ class TestTorchSerde(Contract):
             self.serde.write(Local(), str(path))
 
     def test_a_state_is_not_taken_for_a_module(self, path):
-        TorchSerde(mode="state", factory=Net).write(Net(), str(path))
+        TorchSerde(mode="state", factory=nets.Net).write(nets.Net(), str(path))
         with pytest.raises(SerdeError, match=r'OrderedDict: pass serde=TorchSerde\(mode="state"'):
             self.serde.read(str(path))
 
 
 class TestTorchSerdeOfClasses(Contract):
-    serde = TorchSerde(classes=(Net,))
+    @property
+    def serde(self):
+        return TorchSerde(classes=(nets.Net,))
 
     def model(self):
-        return Net().eval()
+        return nets.Net().eval()
 
 
 class TestTorchSerdeOfStates(Contract):
-    serde = TorchSerde(mode="state", factory=Net)
+    @property
+    def serde(self):
+        return TorchSerde(mode="state", factory=nets.Net)
 
     def model(self):
-        return Net().eval()
+        return nets.Net().eval()
 
     def test_a_state_is_read_for_prediction(self, path):
-        self.serde.write(Net().train(), str(path))
+        self.serde.write(nets.Net().train(), str(path))
         model = self.serde.read(str(path))
         assert not model.training
         np.testing.assert_array_equal(self.predictions(model), self.predictions(model))
 
     def test_a_state_that_was_gathered_is_read_as_that_of_its_module(self, path):
-        net = Net()
+        net = nets.Net()
         self.serde.write(dict(net.state_dict()), str(path))
         for name, values in self.serde.read(str(path)).state_dict().items():
             assert torch.equal(values, net.state_dict()[name])
 
     def test_a_state_of_what_wraps_the_module_is_refused_when_it_is_written(self, path):
-        state = {f"module.{name}": values for name, values in Net().state_dict().items()}
+        state = {f"module.{name}": values for name, values in nets.Net().state_dict().items()}
         with pytest.raises(SerdeError, match=r"does not fit the Net .*state of the module itself"):
             self.serde.write(state, str(path))
 
     def test_a_module_is_not_taken_for_a_state(self, path):
-        TorchSerde(classes=(Net,)).write(Net(), str(path))
+        TorchSerde(classes=(nets.Net,)).write(nets.Net(), str(path))
         with pytest.raises(SerdeError, match="Net"):
             self.serde.read(str(path))
 
@@ -122,7 +117,7 @@ class TestTorchSerdeOfStates(Contract):
     ("settings", "message"),
     [
         ({"mode": "state"}, 'needs factory= with mode="state"'),
-        ({"factory": Net}, 'none with mode="module"'),
+        ({"factory": type}, 'none with mode="module"'),
         ({"mode": "weights"}, "not 'weights'"),
         ({"classes": (getattr,)}, "takes classes only, not <built-in function getattr>"),
     ],

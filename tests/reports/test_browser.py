@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from partwise.reports.report import render_report
+from tests.lazily import Lazily
 from tests.reports.conftest import LedgerMaker, at
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+sync_api = Lazily("playwright.sync_api")
 # Within a container: as root, and with little shared memory.
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 VIEWS = [(width, scheme) for width in (1280, 400) for scheme in ("light", "dark")]
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def browser(chromium: str) -> Iterator[sync_api.Browser]:
+def browser(chromium: str) -> Iterator[Any]:
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS)
         yield browser
@@ -84,7 +85,7 @@ def opened(browser, report: Path, width: int = 1280, scheme: str = "light") -> I
     assert [line for line in said if line not in (report.as_uri(), "data:,")] == []
 
 
-def keep(page: sync_api.Page, name: str, tmp_path: Path) -> None:
+def keep(page: Any, name: str, tmp_path: Path) -> None:
     folder = Path(os.environ.get("PARTWISE_SCREENSHOTS", tmp_path))
     folder.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=folder / f"{name}.png", full_page=True)

@@ -8,14 +8,16 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import s3fs
 
 from partwise.errors import StoreError
 from partwise.runs.documents import run_path
 from partwise.runs.run import Run
 from partwise.store.store import Store
 from tests.fault_proxy import FAULTS, FaultProxy, fault_proxy, hurry
+from tests.lazily import Lazily
 from tests.one_shard import RUN_ID, check, drive
+
+s3fs = Lazily("s3fs")
 
 Values = dict[str, float]
 

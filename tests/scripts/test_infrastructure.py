@@ -10,9 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prefect.client.schemas.objects import Flow, FlowRun
-from prefect.server.api.collections import get_collection_view
-from prefect_docker.worker import DockerWorker, DockerWorkerJobConfiguration
-from prefect_kubernetes.worker import KubernetesWorker, KubernetesWorkerJobConfiguration
 from pydantic import ValidationError
 
 from partwise.errors import InputError
@@ -23,19 +20,27 @@ from partwise.scripts.infrastructure import (
     job_variables,
 )
 from partwise.scripts.pool_template import extended
+from tests.lazily import Lazily
 
-TEMPLATES = {
-    "docker": extended(DockerWorker.get_default_base_job_template(), "docker"),
-    "kubernetes": extended(KubernetesWorker.get_default_base_job_template(), "kubernetes"),
-}
-KINDS = {"docker": DockerWorkerJobConfiguration, "kubernetes": KubernetesWorkerJobConfiguration}
+collections = Lazily("prefect.server.api.collections")
+
+docker, kubernetes = Lazily("prefect_docker.worker"), Lazily("prefect_kubernetes.worker")
+
+
+def stock_template(pool_type: str) -> dict[str, Any]:
+    """The template of a pool that somebody makes by `prefect work-pool create`."""
+    kind = docker.DockerWorker if pool_type == "docker" else kubernetes.KubernetesWorker
+    return kind.get_default_base_job_template()
 
 
 def configuration(asked: Infrastructure, pool_type: str, template: Any = None) -> Any:
     """The job's configuration as a worker makes it for a flow run."""
-    template = template or TEMPLATES[pool_type]
+    template = template or extended(stock_template(pool_type), pool_type)
     values = job_variables(asked, pool_type, template["variables"]["properties"])
-    kind = KINDS[pool_type]
+    if pool_type == "docker":
+        kind = docker.DockerWorkerJobConfiguration
+    else:
+        kind = kubernetes.KubernetesWorkerJobConfiguration
     made = asyncio.run(kind.from_template_and_values(template, values, client=SimpleNamespace()))
     flow = Flow(name="run-script", labels={})
     made.prepare_for_flow_run(FlowRun(flow_id=flow.id, name="one", labels={}), flow=flow)
@@ -46,7 +51,7 @@ def container(asked: Infrastructure, template: Any = None) -> dict[str, Any]:
     """The settings that the worker gives to docker-py, less what is there without being asked."""
     made = configuration(asked, "docker", template)
     daemon = SimpleNamespace(version=lambda: {"Version": "27.0.0"})
-    settings = DockerWorker(work_pool_name="any", test_mode=True)._build_container_settings(
+    settings = docker.DockerWorker(work_pool_name="any", test_mode=True)._build_container_settings(
         daemon, made
     )
     # What docker-py itself makes of them: a name that it does not know is an error.
@@ -126,7 +131,7 @@ def test_what_is_not_asked_for_is_as_prefect_has_it() -> None:
     nothing = Infrastructure()
     for pool_type in POOL_TYPES:
         assert job_variables(nothing, pool_type) == {}
-    stock = DockerWorker.get_default_base_job_template()
+    stock = stock_template("docker")
     ours, theirs = container(nothing), container(nothing, stock)
     assert ours["environment"].keys() == theirs["environment"].keys()
     for made in (ours, theirs):
@@ -156,15 +161,14 @@ def test_what_a_pool_cannot_have_is_refused_by_its_name(pool_type: str, words: s
 
 
 def test_a_template_without_the_variable_is_told_by_setting_and_variable() -> None:
-    # As a pool that somebody made by `prefect work-pool create` has it.
-    stock = KubernetesWorker.get_default_base_job_template()["variables"]["properties"]
+    stock = stock_template("kubernetes")["variables"]["properties"]
     with pytest.raises(InputError, match=r"shm_gib.*'shm_size'.*partwise deploy"):
         job_variables(Infrastructure(shm_gib=1), "kubernetes", stock)
     job_variables(Infrastructure(cpus=1, memory_gib=1), "kubernetes", stock)
 
 
 def test_the_templates_that_prefect_knows_without_the_packages_are_extended_too() -> None:
-    view = asyncio.run(get_collection_view("aggregate-worker-metadata"))
+    view = asyncio.run(collections.get_collection_view("aggregate-worker-metadata"))
     for package, pool_type in (
         ("prefect-docker", "docker"),
         ("prefect-kubernetes", "kubernetes"),

@@ -8,7 +8,6 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-import dask.dataframe as dd
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,7 +25,10 @@ from partwise.sources.files import parts as parts_module
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import key_columns
+from tests.lazily import Lazily
 from tests.shuffle.loaded import N_SHARDS, ROWS, Loaded, part_files, rows_of, table_of
+
+dd = Lazily("dask.dataframe")
 
 log = logging.getLogger(__name__)
 

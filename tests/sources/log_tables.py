@@ -2,11 +2,13 @@
 
 import datetime as dt
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from deltalake import write_deltalake
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.table import Table
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 KEYS = ["a", "b/ü =%", None, "x:y", "a b", "%41"]
 
@@ -30,8 +32,10 @@ def write_delta(root: Path | str, table: pa.Table, mode: str = "append", **optio
     write_deltalake(str(root), table, mode=mode, **options)
 
 
-def new_iceberg(folder: Path, table: pa.Table, name: str = "t", **options) -> Table:
+def new_iceberg(folder: Path, table: pa.Table, name: str = "t", **options) -> "Table":
     """Create a table and append rows; its folder is `folder_of` it."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
     folder.mkdir(exist_ok=True)
     catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/c.db", warehouse=f"file://{folder}/wh")
     catalog.create_namespace_if_not_exists("n")
@@ -41,5 +45,5 @@ def new_iceberg(folder: Path, table: pa.Table, name: str = "t", **options) -> Ta
     return made
 
 
-def folder_of(table: Table) -> str:
+def folder_of(table: "Table") -> str:
     return table.metadata.location.removeprefix("file://")

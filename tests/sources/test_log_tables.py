@@ -17,12 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, WriterProperties
-from pyiceberg.types import IntegerType
 from pyroaring import BitMap
 
 from partwise.errors import ColumnError, InputError, SourceError
 from partwise.sources.files.file_set import Files
 from partwise.sources.opening import data_of_recipe, open_source
+from tests.lazily import Lazily
 from tests.sources.log_tables import KEYS, folder_of, new_iceberg, some_rows, write_delta
 
 FILTERS = [
@@ -149,7 +149,7 @@ def test_iceberg_goes_by_the_ids_of_columns(tmp_path):
     with table.update_schema() as change:
         change.rename_column("n", "number")
         change.delete_column("x")
-        change.add_column("new", IntegerType())
+        change.add_column("new", Lazily("pyiceberg.types").IntegerType())
     with table.update_schema() as change:
         change.rename_column("text", "x")
     rows = some_rows(6).drop_columns(["x"]).rename_columns(["key", "day", "at", "number", "x"])

@@ -10,11 +10,13 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import pytest
 
 from partwise.store.store import Store
 from partwise.testing import StoreContract
+from tests.lazily import Lazily
+
+boto3 = Lazily("boto3")
 
 BUCKET = "tests"
 

@@ -4,11 +4,13 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-import s3fs
 
 from partwise.errors import StoreError
 from partwise.store.store import Store
 from tests.fault_proxy import FaultProxy, fault_proxy
+from tests.lazily import Lazily
+
+s3fs = Lazily("s3fs")
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,10 @@ import json
 import subprocess
 import sys
 
-import lightgbm
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import xgboost
 from pydantic import TypeAdapter, ValidationError
 
 from partwise.connector.context import PartitionContext
@@ -21,6 +19,9 @@ from partwise.trainers import (
     TrainerSettings,
     default_predict,
 )
+from tests.lazily import Lazily
+
+lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")
 
 N_ROWS = 150
 RNG = np.random.default_rng(0)

@@ -1,14 +1,15 @@
-import lightgbm
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import xgboost
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
 from partwise.trainers import default_predict
+from tests.lazily import Lazily
+
+lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"unit price": RNG.normal(size=80), "n": np.arange(80) % 7})

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-import lightgbm
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,6 +19,9 @@ from partwise.trainers import default_predict
 from partwise.trainers.distributed_lightgbm import DistributedLightGBM
 from partwise.trainers.lightgbm import features_of_booster
 from tests.connector.rank_threads import run_rank_threads
+from tests.lazily import Lazily
+
+lightgbm = Lazily("lightgbm")
 
 N_ROWS = 600
 RNG = np.random.default_rng(0)

@@ -3,10 +3,8 @@
 from dataclasses import replace
 
 import numpy as np
-import onnxruntime
 import pyarrow as pa
 import pytest
-import xgboost
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +22,9 @@ from partwise.trainers.distributed_xgboost import DistributedXGBoost
 from partwise.trainers.xgboost import predict_xgboost
 from tests.connector.rank_threads import CutRows, fragments_of, run_rank_threads
 from tests.gangs.local_ranks import run_ranks
+from tests.lazily import Lazily
+
+onnxruntime, xgboost = Lazily("onnxruntime"), Lazily("xgboost")
 
 COLORS = ["blue", "green", "red", "Ñandú"]
 

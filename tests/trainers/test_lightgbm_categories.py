@@ -3,7 +3,6 @@
 import warnings
 from collections import Counter
 
-import lightgbm
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -17,6 +16,9 @@ from partwise.exports.native import NativeExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.serdes.lightgbm import LightGBMSerde
 from partwise.trainers.lightgbm import LightGBMTrainer, features_of_booster, predict_lightgbm
+from tests.lazily import Lazily
+
+lightgbm = Lazily("lightgbm")
 
 PARAMS = {
     "verbosity": -1,

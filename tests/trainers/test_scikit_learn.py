@@ -5,15 +5,15 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from partwise import DataConnector, Linear, RandomForest, Skip
 from partwise.connector.context import PartitionContext
 from partwise.errors import InputError
 from partwise.models.plain_models import plain_model
 from partwise.models.serdes.plain import PlainSerde
+from tests.lazily import Lazily
+
+linear_model, preprocessing = Lazily("sklearn.linear_model"), Lazily("sklearn.preprocessing")
 
 BASES = (0, 10**9, 10**12, 10**14, 10**15, 2**53, -(2**60))
 
@@ -28,6 +28,10 @@ def rows_at(base, seed=0, count=200):
     return pa.table({"id": numbers, "x": other, "constant": constant, "y": label})
 
 
+def scaled(model):
+    return Lazily("sklearn.pipeline").make_pipeline(preprocessing.StandardScaler(), model)
+
+
 def matrix_of(table):
     return np.column_stack([table[name].to_numpy() for name in ("id", "x", "constant")]) * 1.0
 
@@ -36,7 +40,7 @@ def matrix_of(table):
 def test_a_regression_predicts_as_a_pipeline_of_scikit_learn_does(base):
     table = rows_at(base)
     model = Linear(label="y", holdout=None)(DataConnector(table), PartitionContext()).model
-    known = make_pipeline(StandardScaler(), Ridge()).fit(matrix_of(table), table["y"].to_numpy())
+    known = scaled(linear_model.Ridge()).fit(matrix_of(table), table["y"].to_numpy())
     fresh = rows_at(base, seed=1)
     np.testing.assert_allclose(
         model.predict(fresh), known.predict(matrix_of(fresh)), rtol=1e-13, atol=1e-13
@@ -54,7 +58,7 @@ def test_classes_are_predicted_as_a_pipeline_of_scikit_learn_does(base, predicts
     known_classes = () if predicts == "binary" else (0, 1, 2)
     trainer = Linear(label="y", predicts=predicts, classes=known_classes, holdout=None)
     found = trainer(DataConnector(table), PartitionContext()).model.predict(fresh)
-    known = make_pipeline(StandardScaler(), LogisticRegression()).fit(matrix_of(table), labels)
+    known = scaled(linear_model.LogisticRegression()).fit(matrix_of(table), labels)
     expected = known.predict_proba(matrix_of(fresh))
     np.testing.assert_allclose(
         found, expected[:, 1] if predicts == "binary" else expected, rtol=1e-11, atol=1e-13
@@ -70,7 +74,7 @@ def test_any_columns_are_scaled_as_by_scikit_learn(seed):
     names = list("abcdef")
     table = pa.table([*matrix.T, random.normal(size=count)], names=[*names, "y"])
     model = Linear(label="y", holdout=None)(DataConnector(table), PartitionContext()).model
-    scaler = StandardScaler().fit(matrix)
+    scaler = preprocessing.StandardScaler().fit(matrix)
     np.testing.assert_allclose(model.centres, scaler.mean_, rtol=1e-15)
     np.testing.assert_allclose(model.scales, scaler.scale_, rtol=1e-13)
 

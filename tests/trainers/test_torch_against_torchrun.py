@@ -12,8 +12,9 @@ from partwise.connector.rank_context import RankContext
 from partwise.outcomes import Result
 from partwise.trainers.torch_distributor import TorchDistributor
 from tests.gangs.local_ranks import run_ranks
+from tests.lazily import Lazily
 
-torch = pytest.importorskip("torch")
+torch = Lazily("torch")
 
 pytestmark = pytest.mark.slow  # processes of torchrun
 

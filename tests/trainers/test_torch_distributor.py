@@ -19,8 +19,9 @@ from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.trainers.torch_distributor import TorchDistributor, _takes_context
 from tests.connector.rank_threads import fragments_of
 from tests.gangs.local_ranks import run_ranks
+from tests.lazily import Lazily
 
-torch = pytest.importorskip("torch")
+torch = Lazily("torch")
 
 
 @dataclass

@@ -1,8 +1,6 @@
 """BigBird, whose block-sparse attention no file has: refused, or made full where that is wanted."""
 
 import pytest
-import torch
-import transformers
 
 from partwise.errors import ExportRefused
 from partwise.transformers.checkpoint_export import export_checkpoint
@@ -11,7 +9,10 @@ from partwise.transformers.export import export
 from partwise.transformers.feature_choice import config_for
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.quiet import quiet
+from tests.lazily import Lazily
 from tests.transformers.tiny_models import TINY
+
+torch, transformers = Lazily("torch"), Lazily("transformers")
 
 SPARSE = {"attention_type": "block_sparse", "block_size": 4, "num_random_blocks": 1}
 FULL = TransformersOptions(full_attention=True)

@@ -4,14 +4,16 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from partwise.errors import ExportRefused, InputError
 from partwise.transformers.check import check_export
 from partwise.transformers.checkpoint_export import export_checkpoint
 from partwise.transformers.options import TransformersOptions
-from tests.transformers.test_torch_programs import STAND_IN
+from tests.lazily import Lazily
+from tests.transformers.neuron_stand_in import STAND_IN
 from tests.transformers.tiny_checkpoints import save_checkpoint
+
+torch = Lazily("torch")
 
 CLASSIFIER = "sequence-classification"
 RANDOM = TransformersOptions(preprocessor="none")

@@ -9,8 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
-import transformers
 from huggingface_hub.utils import filter_repo_objects
 
 from partwise.errors import CheckpointError, OpsetError, UnknownFeatureError
@@ -20,12 +18,15 @@ from partwise.transformers.families import TypedTextOnnxConfig
 from partwise.transformers.installed import TRANSFORMERS
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.quiet import quiet
+from tests.lazily import Lazily
 from tests.transformers.tiny_checkpoints import (
     save_checkpoint,
     save_image_processor,
     save_tokenizer,
 )
 from tests.transformers.tiny_models import TINY
+
+torch, transformers = Lazily("torch"), Lazily("transformers")
 
 OPTIONS = TransformersOptions()
 NO_PREPROCESSOR = TransformersOptions(preprocessor="none")
@@ -41,7 +42,7 @@ def bert(tmp_path_factory) -> Path:
     return folder
 
 
-def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+def weights_of(folder: Path) -> "dict[str, torch.Tensor]":
     from safetensors.torch import load_file
 
     return load_file(folder / "model.safetensors")

@@ -2,14 +2,15 @@
 
 import numpy as np
 import pytest
-import torch
-import transformers
 
 from partwise.models.onnx_model import OnnxModel
 from partwise.transformers.export import export
 from partwise.transformers.feature_choice import config_for
 from partwise.transformers.options import TransformersOptions
+from tests.lazily import Lazily
 from tests.transformers.tiny_models import TINY
+
+torch, transformers = Lazily("torch"), Lazily("transformers")
 
 
 @pytest.fixture(scope="module")

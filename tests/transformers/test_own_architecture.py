@@ -5,8 +5,6 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-import torch
-import transformers
 
 from partwise.errors import ExportRefused, InputError, OpsetError, UnknownFeatureError
 from partwise.models.onnx_model import OnnxModel
@@ -21,7 +19,10 @@ from partwise.transformers import (
     validate_model_outputs,
 )
 from partwise.transformers.patches import patched, shift_tokens_right
+from tests.lazily import Lazily
 from tests.transformers.tiny_models import TINY
+
+torch, transformers = Lazily("torch"), Lazily("transformers")
 
 pytestmark = pytest.mark.slow  # many models
 

@@ -3,8 +3,6 @@
 import numpy as np
 import onnx
 import pytest
-import torch
-import transformers
 
 from partwise.errors import ExportRefused
 from partwise.exports.proof.judge import judge
@@ -14,7 +12,10 @@ from partwise.transformers.feature_choice import config_for
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.positions import long_texts, most_tokens
 from partwise.transformers.proof import expect
+from tests.lazily import Lazily
 from tests.transformers.tiny_models import TINY, tiny_model
+
+torch, transformers = Lazily("torch"), Lazily("transformers")
 
 PLACES = 64
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import transformers
 
 from partwise.errors import CheckpointError
 from partwise.transformers.check import check_export
@@ -15,12 +14,15 @@ from partwise.transformers.export import TransformersMismatch
 from partwise.transformers.feature_choice import config_for
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.preprocessors import CASE, make_real_inputs
+from tests.lazily import Lazily
 from tests.transformers.tiny_checkpoints import (
     save_checkpoint,
     save_image_processor,
     save_tokenizer,
 )
 from tests.transformers.tiny_models import TINY
+
+transformers = Lazily("transformers")
 
 
 @pytest.fixture(scope="module")

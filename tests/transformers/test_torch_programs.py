@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import transformers
 
 from partwise.errors import ExportRefused, InputError
 from partwise.exports.proof.judge import judge
@@ -25,30 +23,17 @@ from partwise.transformers.proof import expect
 from partwise.transformers.report import ExportReport
 from partwise.transformers.sizes import Sizes
 from partwise.transformers.torch_programs import write_pt2, write_torchscript
+from tests.lazily import Lazily
+from tests.transformers.neuron_stand_in import STAND_IN
 from tests.transformers.tiny_models import TINY, tiny_model
+
+torch, transformers = Lazily("torch"), Lazily("transformers")
+models = Lazily("tests.transformers.own_models")
 
 pytestmark = pytest.mark.slow  # many models
 
 MODELS = {"torchscript": TorchScriptModel, "pt2": Pt2Model, "neuron": NeuronModel}
 FILES = {"torchscript": "model.ts.pt", "pt2": "model.pt2", "neuron": "model.neuron.pt"}
-STAND_IN = """
-import torch
-
-
-def trace(func, example_inputs, **settings):
-    shapes = [tuple(example.shape) for example in example_inputs]
-
-    class Compiled(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.func = func
-
-        def forward(self, *inputs):
-            # These sizes are constants of the trace: others do not fit.
-            return self.func(*[x.reshape(s) for x, s in zip(inputs, shapes, strict=True)])
-
-    return torch.jit.trace(Compiled().eval(), example_inputs, check_trace=False)
-"""
 
 
 def small_model(model_type: str, feature: str) -> Any:
@@ -204,25 +189,9 @@ def test_tied_weights_stay_tied_in_the_file_and_in_the_model(tmp_path):
     assert content.count(embeddings.detach().numpy().tobytes()) == 1
 
 
-class OfOneLength(transformers.BertForSequenceClassification):
-    """Its trace has the number of tokens as a constant."""
-
-    def forward(self, input_ids: Any, **inputs: Any) -> Any:
-        found = super().forward(input_ids, **inputs)
-        found.logits = found.logits * float(input_ids.shape[1])
-        return found
-
-
-class OfOneLengthWithPast(transformers.GPT2LMHeadModel):
-    def forward(self, input_ids: Any, **inputs: Any) -> Any:
-        found = super().forward(input_ids, **inputs)
-        found.logits = found.logits * float(input_ids.shape[1])
-        return found
-
-
 def test_a_trace_that_holds_for_its_sizes_only_says_so_and_takes_no_others(tmp_path):
     torch.manual_seed(0)
-    model = OfOneLength(transformers.BertConfig(**TINY["bert"], num_labels=3)).eval()
+    model = models.OfOneLength(transformers.BertConfig(**TINY["bert"], num_labels=3)).eval()
     sizes = Sizes(batch=2, sequence=16)
 
     report, config, loaded = exported(
@@ -249,7 +218,7 @@ def test_a_trace_that_holds_for_its_sizes_only_says_so_and_takes_no_others(tmp_p
 
 def test_with_past_such_a_trace_is_refused(tmp_path):
     torch.manual_seed(0)
-    model = OfOneLengthWithPast(transformers.GPT2Config(**TINY["gpt2"])).eval()
+    model = models.OfOneLengthWithPast(transformers.GPT2Config(**TINY["gpt2"])).eval()
 
     with pytest.raises(ExportRefused, match=r"with past they grow: export as .onnx. or .pt2"):
         exported(model, "causal-lm-with-past", tmp_path / "new", "torchscript", sequence_length=9)
@@ -257,21 +226,8 @@ def test_with_past_such_a_trace_is_refused(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-class Doubled(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Any) -> Any:
-        return 2 * values
-
-
-class WithOwnGradient(transformers.BertForSequenceClassification):
-    def forward(self, input_ids: Any, **inputs: Any) -> Any:
-        found = super().forward(input_ids, **inputs)
-        found.logits = Doubled.apply(found.logits)
-        return found
-
-
 def test_what_cannot_be_written_is_refused_in_one_line(tmp_path):
-    model = WithOwnGradient(transformers.BertConfig(**TINY["bert"])).eval()
+    model = models.WithOwnGradient(transformers.BertConfig(**TINY["bert"])).eval()
 
     with pytest.raises(ExportRefused, match=r"trace of WithOwnGradient .* 'Doubled'") as refused:
         exported(model, "sequence-classification", tmp_path / "new", "torchscript")

@@ -3,8 +3,6 @@
 import numpy as np
 import onnx
 import pytest
-import torch
-import transformers
 
 from partwise.errors import ExportMismatch
 from partwise.exports.proof.judge import judge
@@ -13,7 +11,10 @@ from partwise.transformers.export import export
 from partwise.transformers.feature_choice import config_for
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.proof import expect, judge_file
+from tests.lazily import Lazily
 from tests.transformers.tiny_models import TINY
+
+torch, transformers = Lazily("torch"), Lazily("transformers")
 
 TOKENS = 5000
 

@@ -2,7 +2,6 @@
 
 import json
 
-import optuna
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,8 +23,9 @@ from partwise.tuning.space import (
     suggest,
     uniform,
 )
+from tests.lazily import Lazily
 
-optuna.logging.set_verbosity(optuna.logging.WARNING)
+optuna = Lazily("optuna")
 
 
 class Document(BaseModel):

@@ -13,10 +13,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from partwise.models.signature import Feeds
 from tests.exports.proof import tree_mutants, weight_mutants
+from tests.lazily import Lazily
+
+onnxruntime = Lazily("onnxruntime")
 
 Prove = Callable[[str], Sequence[str]]
 """Compares a file with its model, and returns the checks that found something."""

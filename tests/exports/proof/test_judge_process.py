@@ -9,12 +9,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import lightgbm
 import numpy as np
 import onnx
 import psutil
 import pytest
-import xgboost
 from onnx import helper, numpy_helper
 
 from partwise import processes
@@ -24,6 +22,9 @@ from partwise.exports.proof.judge import close_judges, judge
 from partwise.exports.proof.judge_process import examine, loaded_libraries
 from partwise.models.onnx_model import OnnxModel
 from tests.exports.proof.onnx_examples import ROWS, Example, linear, value
+from tests.lazily import Lazily
+
+lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")
 
 
 @pytest.fixture

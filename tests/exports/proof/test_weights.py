@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import pyarrow as pa
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import numpy_helper
@@ -21,6 +20,9 @@ from partwise.exports.proof.weights import initializers, prove_weights
 from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.guards import Guard
+from tests.lazily import Lazily
+
+models, torch = Lazily("tests.exports.torch_models"), Lazily("torch")
 
 EXPORTER = TorchOnnxExporter()
 RANDOM = np.random.default_rng(0)
@@ -28,38 +30,17 @@ SEQUENCES = {"x": RANDOM.normal(size=(6, 5, 4)).astype(np.float32)}
 SHOPS = {"x": RANDOM.integers(0, 3, size=(6, 4))}
 
 
-class Taken(torch.nn.Module):
-    """What a layer gives first, as recurrent layers give their states too."""
-
-    def __init__(self, layer: torch.nn.Module) -> None:
-        super().__init__()
-        self.layer = layer
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        found = self.layer(x)
-        return found[0] if isinstance(found, tuple) else found
-
-
-class Attention(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.attention = torch.nn.MultiheadAttention(4, 2, batch_first=True)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.attention(x, x, x, need_weights=False)[0]
-
-
 MODELS = {
     "linear": lambda: torch.nn.Linear(4, 3),
     "conv": lambda: torch.nn.Conv1d(5, 6, 2),
-    "lstm": lambda: Taken(torch.nn.LSTM(4, 8, batch_first=True)),
-    "two lstms, both ways": lambda: Taken(
+    "lstm": lambda: models.Taken(torch.nn.LSTM(4, 8, batch_first=True)),
+    "two lstms, both ways": lambda: models.Taken(
         torch.nn.LSTM(4, 8, 2, batch_first=True, bidirectional=True)
     ),
-    "lstm without bias": lambda: Taken(torch.nn.LSTM(4, 8, bias=False, batch_first=True)),
-    "gru": lambda: Taken(torch.nn.GRU(4, 8, batch_first=True)),
-    "rnn": lambda: Taken(torch.nn.RNN(4, 8, batch_first=True)),
-    "attention": Attention,
+    "lstm without bias": lambda: models.Taken(torch.nn.LSTM(4, 8, bias=False, batch_first=True)),
+    "gru": lambda: models.Taken(torch.nn.GRU(4, 8, batch_first=True)),
+    "rnn": lambda: models.Taken(torch.nn.RNN(4, 8, batch_first=True)),
+    "attention": lambda: models.Attention(),
     "encoder": lambda: torch.nn.TransformerEncoderLayer(4, 2, 8, batch_first=True),
     "norms": lambda: torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.Linear(4, 4)),
     "embedding": lambda: torch.nn.Embedding(50, 3),
@@ -67,7 +48,7 @@ MODELS = {
 LARGE = {"large": lambda: torch.nn.Linear(4, 1000)}
 
 
-Write = Callable[..., tuple[torch.nn.Module, str]]
+Write = Callable[..., tuple["torch.nn.Module", str]]
 
 
 @pytest.fixture(scope="module")

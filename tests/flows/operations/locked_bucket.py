@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-import boto3
 import pyarrow.parquet as pq
 
 ALL_OF_S3 = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"}
@@ -32,6 +31,8 @@ class LockedBucket:
     @contextmanager
     def of(cls, endpoint_url: str) -> Iterator["LockedBucket"]:
         """Make one, and have the server look at keys for the time of the block."""
+        import boto3
+
         name = f"locked-{uuid.uuid4().hex}"
         s3 = boto3.client("s3", endpoint_url=endpoint_url)
         s3.create_bucket(Bucket=name)
@@ -56,6 +57,8 @@ class LockedBucket:
 
     def contents(self) -> dict[str, bytes]:
         """All that was ever written, also what was deleted; archives and tables unpacked."""
+        import boto3
+
         keys = {"aws_access_key_id": self.key_id, "aws_secret_access_key": self.secret}
         s3 = boto3.client("s3", endpoint_url=self.endpoint_url, **keys)
         found: dict[str, bytes] = {}

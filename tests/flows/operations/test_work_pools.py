@@ -24,7 +24,6 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from prefect_kubernetes.worker import KubernetesWorker
 
 from partwise.errors import InputError, RunExistsError
 from partwise.flows.operations.deploy import Deployed, create_pool, deploy, read_project
@@ -250,6 +249,8 @@ def test_a_pool_of_another_type_or_of_none_that_there_is_is_refused(deployed) ->
 
 @pytest.mark.usefixtures("server")
 def test_a_pool_of_prefects_own_template_gets_ours_and_a_changed_one_is_left() -> None:
+    from prefect_kubernetes.worker import KubernetesWorker
+
     stock = KubernetesWorker.get_default_base_job_template()
     changed = json.loads(json.dumps(stock))
     changed["variables"]["properties"]["namespace"]["default"] = "team"

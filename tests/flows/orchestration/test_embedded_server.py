@@ -10,9 +10,11 @@ import httpx
 import psutil
 import pytest
 from prefect._internal.concurrency.services import QueueService
-from prefect.server.api.server import SubprocessASGIServer
 
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
+from tests.lazily import Lazily
+
+server = Lazily("prefect.server.api.server")
 
 
 def test_what_waits_to_be_sent_is_dropped() -> None:
@@ -29,7 +31,7 @@ def test_what_waits_to_be_sent_is_dropped() -> None:
 
 def test_no_server_is_embedded_where_one_is_named() -> None:
     start_embedded_server()
-    assert SubprocessASGIServer._instances == {}
+    assert server.SubprocessASGIServer._instances == {}
 
 
 SCRIPT = """

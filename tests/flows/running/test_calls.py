@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -197,15 +198,19 @@ def test_another_release_of_a_trainers_library_is_other_code(monkeypatch) -> Non
 
 
 @pytest.mark.parametrize(
-    "trainer",
+    ("kind", "settings"),
     [
-        DistributedXGBoost(label="y", rounds=3),
-        DistributedLightGBM(label="y", params={"num_leaves": 7}),
-        TorchDistributor(sleep_while_told, backend="gloo", hyperparameters={"lr": 0.1}),
+        (DistributedXGBoost, {"label": "y", "rounds": 3}),
+        (DistributedLightGBM, {"label": "y", "params": {"num_leaves": 7}}),
+        (
+            partial(TorchDistributor, sleep_while_told),
+            {"backend": "gloo", "hyperparameters": {"lr": 0.1}},
+        ),
     ],
-    ids=lambda trainer: type(trainer).__name__,
+    ids=["xgboost", "lightgbm", "torch"],
 )
-def test_a_call_of_one_model_can_be_repeated(trainer, tmp_path) -> None:
+def test_a_call_of_one_model_can_be_repeated(kind, settings, tmp_path) -> None:
+    trainer = kind(**settings)
     pq.write_table(TABLE, tmp_path / "rows.parquet")
     about = open_source(tmp_path / "rows.parquet").description()
     arguments = {

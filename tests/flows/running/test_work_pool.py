@@ -20,9 +20,6 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Cancelled, Completed, Crashed, Failed, State
-from prefect_docker.credentials import DockerRegistryCredentials
-from prefect_docker.worker import DockerWorker, DockerWorkerJobConfiguration
-from prefect_kubernetes.worker import KubernetesWorker
 
 from partwise.errors import (
     InputError,
@@ -37,7 +34,10 @@ from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.scripts.infrastructure import Infrastructure
 from partwise.scripts.pool_template import extended
 from tests.flows.operations.project import wait_until
+from tests.lazily import Lazily
 from tests.run_maker import RunMaker
+
+docker, kubernetes = Lazily("prefect_docker.worker"), Lazily("prefect_kubernetes.worker")
 
 NOTHING = Infrastructure()
 
@@ -54,6 +54,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("partwise.flows.orchestration.flow_run_lines.LAST_LINES_S", 0.0)
 
 
+def stock_template(kind: str) -> dict[str, Any]:
+    """The template of a pool that somebody makes by `prefect work-pool create`."""
+    worker = docker.DockerWorker if kind == "docker" else kubernetes.KubernetesWorker
+    return worker.get_default_base_job_template()
+
+
 @pytest.fixture
 def pool(client: SyncPrefectClient) -> Callable[..., str]:
     """Make a work pool of a type, with a deployment of map-partitions, and return its name."""
@@ -61,8 +67,7 @@ def pool(client: SyncPrefectClient) -> Callable[..., str]:
     def make(
         kind: str = "process", deployments: tuple[str, ...] = ("on-demand",), **more: Any
     ) -> str:
-        stock = {"docker": DockerWorker, "kubernetes": KubernetesWorker}.get(kind)
-        template = extended(stock.get_default_base_job_template(), kind) if stock else {}
+        template = {} if kind == "process" else extended(stock_template(kind), kind)
         name = f"{kind}-{uuid4().hex[:8]}"
         client.create_work_pool(WorkPoolCreate(name=name, type=kind, base_job_template=template))
         flow_id = client.create_flow(map_partitions)
@@ -200,7 +205,7 @@ def test_a_pool_of_a_type_that_we_do_not_know_takes_calls_without_settings(pool,
 
 def test_a_template_that_lacks_a_variable_is_told_by_the_setting(client, call) -> None:
     name = f"stock-{uuid4().hex[:8]}"
-    template = KubernetesWorker.get_default_base_job_template()
+    template = stock_template("kubernetes")
     client.create_work_pool(
         WorkPoolCreate(name=name, type="kubernetes", base_job_template=template)
     )
@@ -284,6 +289,8 @@ def test_a_folder_is_sent_by_its_full_path(client, pool, call, tmp_path, monkeyp
 def test_credentials_of_a_registry_are_sent_as_a_reference_and_found_by_the_worker(
     client, pool, call
 ) -> None:
+    from prefect_docker.credentials import DockerRegistryCredentials
+
     DockerRegistryCredentials.register_type_and_schema()
     block = DockerRegistryCredentials(username="me", password="hunter2", registry_url="r.org")
     block.save("prod")
@@ -302,7 +309,7 @@ def test_credentials_of_a_registry_are_sent_as_a_reference_and_found_by_the_work
     assert made.registry_credentials.password.get_secret_value() == "hunter2"
 
     # Of Prefect's own template the server would refuse it, in words about schemas.
-    stock = WorkPoolUpdate(base_job_template=DockerWorker.get_default_base_job_template())
+    stock = WorkPoolUpdate(base_job_template=stock_template("docker"))
     client.update_work_pool(name, stock)
     with pytest.raises(InputError, match=r"takes no block's name.*partwise deploy --pool"):
         call(name, asked=asked, run_id="not-with-prefects-own")
@@ -312,7 +319,8 @@ def test_credentials_of_a_registry_are_sent_as_a_reference_and_found_by_the_work
 def _configuration(template: dict[str, Any], values: dict[str, Any]) -> Any:
     import asyncio
 
-    return asyncio.run(DockerWorkerJobConfiguration.from_template_and_values(template, values))
+    kind = docker.DockerWorkerJobConfiguration
+    return asyncio.run(kind.from_template_and_values(template, values))
 
 
 # How it ends.
