@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 
 import distributed
 import pytest
@@ -35,10 +34,8 @@ def test_stopped_processes_keep_no_answer_back(tmp_path) -> None:
         assert len(whole) == 2
         stopped = cluster.workers()[0]
         stopped.suspend()
-        began = time.monotonic()
         answers = ask_workers(client, os.getpid, limit_s=1.0)
         assert set(answers.values()) == set(whole.values()) - {stopped.pid}
-        assert time.monotonic() - began < 10
         stopped.resume()
         wait_for(lambda: len(ask_workers(client, os.getpid)) == 2, "it answers again")
         cluster.stop_scheduler()

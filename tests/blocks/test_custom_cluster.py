@@ -5,7 +5,6 @@ import logging
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 
@@ -181,10 +180,9 @@ def test_with_some_of_the_workers_the_run_begins(caplog, starts_at_once):
 
 def test_a_start_that_hangs_ends_in_time_and_what_comes_later_is_closed(closed, monkeypatch):
     monkeypatch.setattr(custom_cluster, "GIVE_UP_S", 0.1)
-    began = time.monotonic()
     said = connecting(of("Late", start_timeout_s=0.2))
     assert "Late did not start within 0.2 s: see what it waits for" in said
-    assert time.monotonic() - began < 10
+    assert not Late.let.is_set()
     Late.let.set()
     for thread in threading.enumerate():
         if thread.name == "custom cluster":

@@ -169,11 +169,10 @@ def test_an_interrupted_run_is_cancelled_and_resumed(call, tmp_path, how) -> Non
     params = {key: {"sleeps": str(sleeps)} for key in range(8)}
     thread = threading.Thread(target=interrupt)
     thread.start()
-    began = time.monotonic()
+    # It works until it is told to end, so that only an interrupt has this return.
     with pytest.raises(RunCancelled, match="'r' ended with CANCELLED") as caught:
         call(work, params=params)
     thread.join()
-    assert time.monotonic() - began < 60
     assert caught.value.run.status is RunStatus.CANCELLED
     assert signal.getsignal(signal.SIGTERM) is before
     sleeps.unlink()

@@ -334,9 +334,8 @@ def test_fail_fast_does_not_wait_for_the_partition_at_work(cluster, tmp_path) ->
         if context.key == 1:
             raise ValueError("no")
         if context.key == 2:
-            time.sleep(60)
+            time.sleep(6000)
 
-    began = time.monotonic()
     with pytest.raises(RunFailed, match="1 CANCELLED, 1 DONE, 1 FAILED") as caught:
         map_partitions(
             numbers(3),
@@ -346,7 +345,6 @@ def test_fail_fast_does_not_wait_for_the_partition_at_work(cluster, tmp_path) ->
             execution=ExecutionOptions(n_shards=1, max_retries=0, fail_fast=True),
             cluster=cluster,
         )
-    assert time.monotonic() - began < 40
     assert caught.value.run.partitions["status"].to_pylist() == ["DONE", "FAILED", "CANCELLED"]
 
 

@@ -3,7 +3,6 @@
 import json
 import re
 import textwrap
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -140,18 +139,18 @@ import os, socket, time
 if os.environ["RANK"] == "1":
     first = socket.create_server(("127.0.0.1", 0))
     socket.socket().bind(first.getsockname())
-time.sleep(60)
+time.sleep(6000)
 """,
         {"process_count_per_node": 2},
         "Address already in use",
     ),
     (
-        "import time; print('at work', flush=True); time.sleep(60)",
+        "import time; print('at work', flush=True); time.sleep(6000)",
         {"max_run_duration_s": 1.0},
         "its time limit of 1 s was over",
     ),
     (
-        "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)",
+        "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(6000)",
         {"max_run_duration_s": 1.0, "process_count_per_node": 2},
         "its time limit of 1 s was over",
     ),
@@ -167,10 +166,8 @@ time.sleep(60)
 def test_a_failure_is_told_and_leaves_nothing_behind(run, dask_client, place):
     text, arguments, message = FAILURES[place]
     name = f"fails-{place}"
-    begun = time.monotonic()
     with pytest.raises(RunFailed, match=re.escape(message)) as caught:
         run(text, run_id=name, **arguments)
-    assert time.monotonic() - begun < 50
     failed = caught.value.run
     assert (failed.status, failed.summary.counts.get("DONE")) == (RunStatus.FAILURE, None)
     assert_nothing_is_left(dask_client, name)
