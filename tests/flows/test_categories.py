@@ -21,9 +21,6 @@ from partwise.models.serdes import PickleSerde
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer
-from tests.lazily import Lazily
-
-lightgbm = Lazily("lightgbm")
 
 pytestmark = pytest.mark.usefixtures("single_shard")
 
@@ -56,8 +53,10 @@ def coded(*groups: pd.DataFrame, kinds: str = "", sizes: list[str] = SIZES) -> p
     return pa.Table.from_pandas(frame, preserve_index=False)
 
 
-def fit(data: DataConnector, context: Any) -> "lightgbm.Booster":
+def fit(data: DataConnector, context: Any) -> Any:
     """Train on bare codes, as a network with an embedding would."""
+    import lightgbm
+
     return lightgbm.train(
         SETTINGS, lightgbm.Dataset(matrix(data), data.to_numpy("y"), categorical_feature=[0]), 5
     )
@@ -69,7 +68,7 @@ def matrix(data: DataConnector) -> np.ndarray:
     return np.column_stack([*codes, data.to_numpy("x")])
 
 
-def guess(data: DataConnector, model: "lightgbm.Booster", context: Any) -> np.ndarray:
+def guess(data: DataConnector, model: Any, context: Any) -> np.ndarray:
     found: np.ndarray = model.predict(matrix(data))
     return found
 
@@ -200,7 +199,9 @@ def range_of(table: pa.Table) -> pa.Array:
     return pa.array(range(table.num_rows))
 
 
-def as_dataset(data: DataConnector, context: Any) -> "lightgbm.Booster":
+def as_dataset(data: DataConnector, context: Any) -> Any:
+    import lightgbm
+
     rows = data.to_lightgbm("y", columns=["kind", "size", "x"], params=SETTINGS)
     return lightgbm.train(SETTINGS, rows, 5)
 
@@ -223,7 +224,7 @@ def test_an_export_gives_what_the_model_gives(flows: Flows) -> None:
     assert flows.infer(later, "exported", codes_of) == flows.infer(later, "trained", codes_of)
 
 
-def as_frame(data: DataConnector, model: "lightgbm.Booster", context: Any) -> np.ndarray:
+def as_frame(data: DataConnector, model: Any, context: Any) -> np.ndarray:
     found: np.ndarray = model.predict(data.to_pandas()[["kind", "size", "x"]])
     return found
 
