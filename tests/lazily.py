@@ -8,8 +8,8 @@ class Lazily:
     """A module that is imported when an attribute of it is first asked for.
 
     All processes that run tests collect all of them, and TensorFlow alone is five seconds of each.
-    Pickled, as a global of a function that a worker is sent, it is the module itself. What a flow is
-    given has to import by itself: such a global has no fingerprint.
+    Pickled, as a global of a function that a worker is sent, it is the module itself. A function
+    that a flow is given has to import by itself: a global like this has no fingerprint.
     """
 
     def __init__(self, name: str) -> None:
