@@ -43,7 +43,8 @@ def sdk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "torch_neuronx":
         stand_in.trace = trace  # type: ignore[attr-defined]
     else:
-        monkeypatch.setattr(torch, "neuron", types.SimpleNamespace(trace=trace), raising=False)
+        neuron = types.SimpleNamespace(trace=trace)
+        monkeypatch.setattr("torch.neuron", neuron, raising=False)
     monkeypatch.setitem(sys.modules, request.param, stand_in)
     return request.param
 
