@@ -167,6 +167,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         _start_prefect()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Iterator[object]:
+    """Call a test without the variable that names it: with others there are other child servers."""
+    name = os.environ.pop("PYTEST_CURRENT_TEST")
+    try:
+        return (yield)
+    finally:
+        os.environ["PYTEST_CURRENT_TEST"] = name
+
+
 def pytest_unconfigure() -> None:
     SERVERS.close()
     shutil.rmtree(TEMP_DIR, ignore_errors=True)
@@ -177,6 +187,9 @@ def no_process_outlives_the_tests() -> Iterator[None]:
     """Fail the session when it leaves a process behind, wherever its parent went."""
     yield
     SERVERS.close()
+    if (children := sys.modules.get("partwise.engine.child_process")) is not None:
+        # They wait for the next child of this process, and would end with it.
+        children.close_children()
     deadline = time.monotonic() + 5
     while left := _marked_processes():
         if time.monotonic() > deadline:

@@ -16,6 +16,7 @@ import pickle
 import resource
 import socket
 import struct
+import sys
 import time
 import warnings
 from collections.abc import Mapping
@@ -30,6 +31,7 @@ from partwise.connector.context import PartitionContext, Share
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.spooling import SpooledReader
 from partwise.engine.child_log import ChildLog
+from partwise.engine.child_server import LIBRARIES
 from partwise.engine.control_group import ControlGroup
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
 from partwise.engine.family_memory import anonymous_bytes
@@ -88,8 +90,6 @@ class ChildSettings:
     socket_fd: int
     mark_fd: int
     log_fd: int
-    parent_pid: int
-    """The worker, whose end its keeper waits for."""
     directory: str
     """A folder of its own for files that it hands over."""
     control_group: str
@@ -226,7 +226,8 @@ class Child:
                         if not self._run(index, attempt):
                             return
                     MARK.pack_into(self._mark, 0, -1, 0)
-                    self.connection.send(Idle())
+                    used = [name for name in LIBRARIES if name in sys.modules]
+                    self.connection.send(Idle(libraries=used))
 
     def enclose(self, content: bytes) -> Content:
         """Return content for a message: itself, or the path of a file with it."""

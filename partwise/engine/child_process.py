@@ -5,7 +5,6 @@ Linux only: the mark is a memfd, and memory is read from /proc.
 
 import atexit
 import contextlib
-import json
 import os
 import secrets
 import signal
@@ -14,13 +13,13 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from mmap import mmap
 from pathlib import Path
 
 from partwise.engine.child import MARK, PID, ChildSettings
 from partwise.engine.child_log import give_back_middle, is_large, read_log
+from partwise.engine.child_server import ENVIRONMENT_MARK, ChildServers
 from partwise.engine.control_group import new_group
 from partwise.engine.failures import Failure
 from partwise.engine.family_memory import FamilyMemory
@@ -38,15 +37,14 @@ from partwise.engine.process_family import (
 )
 from partwise.environments.building import BuiltEnvironment
 from partwise.errors import ClusterError
-from partwise.processes import Starter, describe_exit
+from partwise.processes import describe_exit
 
-ENVIRONMENT_MARK = "PARTWISE_CHILD"
 START_TIMEOUT_S = 120.0
 KEEPER_S = 2 * CLEARING_S + 6.0
 """For so long the keeper of a child has time to end all of it."""
 
-# One for the whole process: children live on between the shards that different threads run.
-_starter = Starter("start")
+# For the whole process: children live on between the shards that different threads run.
+_servers = ChildServers()
 _local = threading.local()
 _alive: set["ChildProcess"] = set()
 
@@ -84,34 +82,20 @@ class ChildProcess:
             socket_fd=theirs.fileno(),
             mark_fd=mark_fd,
             log_fd=self._log_fd,
-            parent_pid=os.getpid(),
             directory=self._directory,
             control_group=self._group.path,
             recycle_bytes=recycle_bytes,
             isolation=isolation,
             threads=threads,
         )
-        variables = {**os.environ, **environment, ENVIRONMENT_MARK: self.mark}
-        inherited = [theirs.fileno(), mark_fd, self._log_fd]
+        variables = {**os.environ, **environment}
         site_packages, held = "", -1
         if packages is not None:
             variables |= packages_variables(packages)
-            site_packages, held = packages.site_packages, packages.hold()
             # It may live on when this process has given the environment free.
-            inherited += [held] if held >= 0 else []
+            site_packages, held = packages.site_packages, packages.hold()
         try:
-            self._process = _starter.start(
-                "partwise.engine.keeper",
-                json.dumps(asdict(settings)),
-                site_packages=site_packages,
-                stdin=subprocess.DEVNULL,
-                stdout=self._log_fd,
-                stderr=self._log_fd,
-                pass_fds=inherited,
-                # Of a session of its own: a Ctrl-C at the terminal is for the worker to handle.
-                start_new_session=True,
-                env=variables,
-            )
+            self._process = _servers.start(settings, self.mark, variables, site_packages, held)
         finally:
             theirs.close()
             os.close(mark_fd)
@@ -151,6 +135,10 @@ class ChildProcess:
             f"A child process on {socket.gethostname()} did not start within "
             f"{START_TIMEOUT_S:.0f} s ({self.describe_end()}); it wrote: {log or 'nothing'}"
         )
+
+    def learn(self, libraries: Sequence[str]) -> None:
+        """Have the next children find loaded what this one has used."""
+        _servers.learn(libraries)
 
     def running(self) -> tuple[int, float]:
         """Return the partition at work, or -1, and for how many seconds its function has run."""
@@ -294,6 +282,7 @@ def close_children() -> None:
     """End all children of this process."""
     for child in list(_alive):
         child.close()
+    _servers.close()
 
 
 def close_idle_children(work_name: str) -> None:

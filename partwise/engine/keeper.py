@@ -2,7 +2,7 @@
 
 A child may be killed at any time, by the kernel when memory is short, and so may its worker. What
 the functions had started would then belong to nobody: a process with a session and an environment
-of its own, to which nothing leads. The keeper is there before anything large is imported, runs
+of its own, to which nothing leads. The keeper is forked from the process of `child_server`, runs
 nothing of the user's, and becomes the parent of whatever the child leaves. The ranks of gangs have
 one as well, which `partwise.gangs.guard` starts.
 """
@@ -30,11 +30,15 @@ from partwise.processes import importing
 _SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM})
 
 
-def main(settings: str) -> None:
-    """Start a child with these settings, as JSON of `ChildSettings`, and end with it."""
-    parsed = json.loads(settings)
-    there = become_keeper(parsed["parent_pid"])
-    group = ControlGroup(parsed["control_group"])
+def main(settings: str, parent_pid: int) -> None:
+    """Start a child with these settings, as JSON of `ChildSettings`, and end with it.
+
+    Args:
+        settings: Of the child.
+        parent_pid: The process that this one was forked from.
+    """
+    there = become_keeper(parent_pid)
+    group = ControlGroup(json.loads(settings)["control_group"])
     lock = group.make()
     keeper = os.getpid()
     pid = os.fork()
@@ -50,7 +54,7 @@ def become_keeper(parent_pid: int) -> frozenset[int]:
     """Make this process one that keeps what it is about to fork.
 
     Args:
-        parent_pid: The worker. When it ends, all ends.
+        parent_pid: The process that started this one. When it ends, all ends.
 
     Returns:
         The files of shared memory that are there before.

@@ -134,6 +134,9 @@ class Report:
 class Idle:
     """From the child: all partitions that it was sent have run."""
 
+    libraries: list[str]
+    """Those of `partwise.engine.child_server` that it has imported."""
+
 
 Message = (
     OpenWork

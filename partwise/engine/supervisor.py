@@ -164,7 +164,8 @@ class Supervisor:
                     if message.retired:
                         discard_child()
                         return
-                case Idle():
+                case Idle(libraries=libraries):
+                    child.learn(libraries)
                     return
                 case _:
                     self._serve(child, message)

@@ -19,7 +19,8 @@ from distributed import get_worker
 from distributed.comm.addressing import get_address_host
 from distributed.core import Status
 
-from partwise.engine.child_process import ENVIRONMENT_MARK, end_marked
+from partwise.engine.child_process import end_marked
+from partwise.engine.child_server import ENVIRONMENT_MARK
 from partwise.engine.host import Host
 from partwise.engine.packages import packages_variables
 from partwise.engine.worker import DaskHost

@@ -92,7 +92,7 @@ MESSAGES = [
         left=["it replaced numpy.mean"],
         retired=True,
     ),
-    Idle(),
+    Idle(libraries=["lightgbm", "pandas"]),
 ]
 
 
@@ -128,9 +128,9 @@ def test_text_that_is_no_unicode_arrives_readable(ends) -> None:
 
 def test_the_end_is_seen_after_all_that_was_sent(ends) -> None:
     one, other = ends
-    one.send(Idle())
+    one.send(Idle([]))
     one.close()
-    assert other.receive(1) == Idle()
+    assert other.receive(1) == Idle([])
     with pytest.raises(EOFError, match="gone"):
         other.receive(1)
 
@@ -139,7 +139,7 @@ def test_the_end_is_seen_after_all_that_was_sent(ends) -> None:
     "wire",
     [
         msgpack.packb(["Popen", ["true"]]),
-        msgpack.packb(["Idle", ["one value too many"]]),
+        msgpack.packb(["Idle", [[], "one value too many"]]),
         msgpack.packb(["OpenWork", []]),
         msgpack.packb(["Outcome", 5]),
         msgpack.packb(["Outcome", [0, "NO STATUS", "", {}, None, None, None, 0.0, b"", [], False]]),

@@ -15,7 +15,7 @@ import pytest
 from partwise.engine import control_group
 from partwise.engine.control_group import counts_memory, find_folder, prepare_folder
 from partwise.engine.family_memory import FamilyMemory
-from partwise.engine.process_family import descendants_of, is_running
+from partwise.engine.process_family import children_of, descendants_of, is_running
 from tests.engine.shards import ShardOfRun, table_of
 
 MIB = 1 << 20
@@ -250,8 +250,8 @@ def test_nothing_is_left_when_a_worker_or_a_child_is_killed(
         daemon = int((tmp_path / "daemon.pid").read_text())
         assert daemon in below
         if victim != "worker":
-            # The child and what it has started, but for the keeper: that is the first below.
-            os.kill(below[1], signal.SIGKILL)
+            # The child and what it has started; before it come its server and its keeper.
+            os.kill(below[2], signal.SIGKILL)
         if victim != "child":
             worker.kill()
         assert is_gone(daemon)
@@ -353,11 +353,14 @@ def test_a_fork_bomb_is_stopped(shard, isolation, monkeypatch) -> None:
                 os.fork()
             time.sleep(60)
 
-    before = set(descendants_of(os.getpid()))
+    def below_servers() -> set[int]:
+        return set(descendants_of(os.getpid())) - set(children_of(os.getpid()))
+
+    before = below_servers()
     receipt, run = shard.run(function, table_of(a=1, b=2), max_retries=0, isolation=isolation)
     assert receipt.counts == {"DONE": 1, "FAILED": 1}
     assert run.failures()["error_type"].to_pylist() == ["ProcessLimitExceeded"]
-    assert set(descendants_of(os.getpid())) <= before
+    assert below_servers() <= before
 
 
 def test_what_was_killed_for_want_of_memory_runs_once_more_and_alone(shard, tmp_path) -> None:
