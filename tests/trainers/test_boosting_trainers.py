@@ -441,7 +441,7 @@ def test_threads_are_those_of_the_partition_or_more(monkeypatch, own, of_partiti
         seen.append(params["num_threads"])
         return real({**params, "num_threads": 1}, *arguments, **options)
 
-    monkeypatch.setattr(lightgbm, "train", noted)
+    monkeypatch.setattr("lightgbm.train", noted)
     trainer = TRAINERS["lightgbm"](label="sales", features=("size, n",), threads=own, rounds=2)
     trainer(DataConnector(TABLE), PartitionContext(threads=of_partition))
     assert seen == [used]
