@@ -13,7 +13,7 @@ from partwise.engine.driver import Driver
 from partwise.engine.ending import describe_ending
 from partwise.engine.limits import smallest_memory_limit
 from partwise.engine.params import shard_params
-from partwise.engine.payload import name_of, pack_work
+from partwise.engine.payload import full_name_of, name_of, pack_work
 from partwise.engine.plan import Plan
 from partwise.engine.sample import predict, sample_of
 from partwise.engine.scaling import partition_slots
@@ -96,6 +96,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             options=options,
             limits=limits,
             work=folder.write(work_file(frame.token), payload),
+            work_name=full_name_of(plan.function, identity.training_run_id or ""),
             environment=plan.environment,
             is_signed=is_configured(),
             **totals,

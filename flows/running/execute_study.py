@@ -15,7 +15,7 @@ from partwise.connector.rank_staging import rank_source
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.cluster_watch import LOOK_S, ClusterWatch
 from partwise.engine.driver import FAREWELL_S
-from partwise.engine.payload import pack_work
+from partwise.engine.payload import full_name_of, pack_work
 from partwise.engine.scaling import Slot, cluster_workers, partition_slots
 from partwise.flows.orchestration.progress import told_every
 from partwise.flows.running.connections import (
@@ -146,6 +146,7 @@ def _specify(
         options=plan.options,
         limits=plan.options.limits_on(places.slots),
         work=work,
+        work_name=full_name_of(plan.work.train.function, plan.name),
         environment=plan.environment,
         is_signed=is_configured(),
     )

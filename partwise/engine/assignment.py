@@ -40,6 +40,8 @@ class Execution:
     options: ExecutionOptions
     limits: Limits
     work: StagedFile
+    work_name: str = ""
+    """Of executions with the same one, children use the same libraries; empty: nothing is known."""
     environment: ResolvedEnvironment | None = None
     """Packages that come before the workers' own; None: there are none."""
     all_rows: int = 0

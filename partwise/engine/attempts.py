@@ -66,6 +66,7 @@ def supervise(
         threads=options.partition_cpus,
         environment=environment,
         packages=packages,
+        work_name=execution.work_name,
         on_report=on_report,
     )
 

@@ -61,11 +61,13 @@ class ChildProcess:
         threads: int,
         environment: Mapping[str, str],
         packages: BuiltEnvironment | None = None,
+        work_name: str = "",
     ) -> None:
         os.makedirs(directory, exist_ok=True)
         self._directory = tempfile.mkdtemp(prefix="child-", dir=directory)
         self.owner = owner
         self.environment = environment
+        self._work_name = work_name
         self._isolation = isolation
         self.mark = f"{owner}:{secrets.token_hex(8)}"
         self._group = new_group()
@@ -95,7 +97,9 @@ class ChildProcess:
             # It may live on when this process has given the environment free.
             site_packages, held = packages.site_packages, packages.hold()
         try:
-            self._process = _servers.start(settings, self.mark, variables, site_packages, held)
+            self._process = _servers.start(
+                settings, self.mark, variables, work_name, site_packages, held
+            )
         finally:
             theirs.close()
             os.close(mark_fd)
@@ -137,8 +141,9 @@ class ChildProcess:
         )
 
     def learn(self, libraries: Sequence[str]) -> None:
-        """Have the next children find loaded what this one has used."""
-        _servers.learn(libraries)
+        """Have the next children of its work find loaded what this one has used."""
+        if self._work_name:
+            _servers.learn(self._work_name, libraries)
 
     def running(self) -> tuple[int, float]:
         """Return the partition at work, or -1, and for how many seconds its function has run."""
@@ -242,6 +247,7 @@ def borrow_child(
     threads: int = 1,
     environment: Mapping[str, str] | None = None,
     packages: BuiltEnvironment | None = None,
+    work_name: str = "",
 ) -> ChildProcess:
     """Return this thread's child, started anew when there is none or it has ended.
 
@@ -254,6 +260,7 @@ def borrow_child(
         threads: How many its context names; of one execution always the same.
         environment: Variables besides those of this process: with other ones it is started anew.
         packages: Come before those of this process; of one execution always the same.
+        work_name: Of the execution's work, as `Execution` has it.
     """
     child: ChildProcess | None = getattr(_local, "child", None)
     environment = environment or {}
@@ -263,7 +270,7 @@ def borrow_child(
     if child is None or not is_usable or (child.owner, child.environment) != (owner, environment):
         discard_child()
         child = ChildProcess(
-            owner, directory, recycle_bytes, isolation, threads, environment, packages
+            owner, directory, recycle_bytes, isolation, threads, environment, packages, work_name
         )
         _local.child = child
     return child

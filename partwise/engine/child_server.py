@@ -2,9 +2,10 @@
 
 A Python of its own comes as far as a child in a quarter of a second, and needs a second more for a
 library such as LightGBM. Forked, it begins in 20 ms, and shares the memory of what is loaded. The
-server has the variables, the packages and the import path that its children are to have; for others
-there is another one. It loads the libraries below once a child has used them, and nothing of the
-user's; it starts no threads, of which a fork would lack all but one.
+server has the variables, the packages and the import path that its children are to have, and has
+loaded the libraries that a child of the same work has used before, of those below; for others there
+is another one. A child's memory would else depend on what ran before it. It loads nothing of the
+user's, and starts no threads, of which a fork would lack all but one.
 
 Linux only.
 """
@@ -21,13 +22,13 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from partwise.engine.process_family import is_running
+from partwise.engine.process_family import adopt_orphans, children_of, end_all, is_running
 from partwise.errors import ClusterError
 from partwise.processes import Starter, become_child, importing
 
@@ -44,8 +45,9 @@ LIBRARIES = (
     *("torch", "optuna", "partwise.trainers"),
 )
 """Those that are slow to import, and neither start a thread nor open a device by that."""
-MOST_SERVERS = 2
-"""Of one process; the oldest of more ends when its last child has."""
+MOST_SERVERS = 3
+"""Of one process; of more, the one unused for longest ends when its last child has."""
+_ENGINE = ("partwise.engine.keeper", "partwise.engine.child", "partwise.engine.works")
 _MOST_BYTES = 1 << 16
 _MOST_DESCRIPTORS = 8
 
@@ -118,23 +120,20 @@ class _Server:
 
     control: socket.socket
     process: subprocess.Popen[bytes]
-    loaded: set[str] = field(default_factory=set)
     started: list[ForkedProcess] = field(default_factory=list)
 
     def has_children(self) -> bool:
         self.started = [each for each in self.started if each.poll() is None]
         return bool(self.started)
 
-    def start(
-        self, settings: "ChildSettings", mark: str, held: int, libraries: Sequence[str]
-    ) -> ForkedProcess:
+    def start(self, settings: "ChildSettings", mark: str, held: int) -> ForkedProcess:
         """Have a keeper forked.
 
         Raises:
             OSError: The server is gone, or did not answer in time.
         """
         status_fd, theirs = os.pipe()
-        request = {"settings": asdict(settings), "mark": mark, "libraries": libraries}
+        request = {"settings": asdict(settings), "mark": mark}
         sent = [settings.socket_fd, settings.mark_fd, settings.log_fd, theirs]
         try:
             socket.send_fds(
@@ -148,7 +147,6 @@ class _Server:
             raise
         finally:
             os.close(theirs)
-        self.loaded.update(libraries)
         process = ForkedProcess(int(answer), status_fd)
         self.started.append(process)
         return process
@@ -161,18 +159,22 @@ class ChildServers:
         self._lock = threading.Lock()
         self._servers: dict[object, _Server] = {}
         self._ending: list[_Server] = []
-        self._used: set[str] = set()
+        self._used: dict[str, tuple[str, ...]] = {}
         self._refused: set[str] = set()
 
-    def learn(self, libraries: Collection[str]) -> None:
-        """Note which libraries a child has used: the next ones will find them loaded."""
-        self._used.update(libraries)
+    def learn(self, work_name: str, libraries: Sequence[str]) -> None:
+        """Note which libraries the first child of a work has used: the next ones have them loaded.
+
+        What later ones have imported includes what their server had.
+        """
+        self._used.setdefault(work_name, tuple(libraries))
 
     def start(
         self,
         settings: "ChildSettings",
         mark: str,
         variables: Mapping[str, str],
+        work_name: str = "",
         site_packages: str = "",
         held: int = -1,
     ) -> ForkedProcess:
@@ -182,6 +184,7 @@ class ChildServers:
             settings: Of the child; its descriptors are handed over.
             mark: Its value of `ENVIRONMENT_MARK`.
             variables: All others.
+            work_name: Of the work that it is for, as for `learn`; empty: unknown.
             site_packages: A folder of packages that come before all others; empty: none.
             held: A descriptor that the child holds as long as it lives; -1: none.
 
@@ -191,16 +194,26 @@ class ChildServers:
         # What a child finds has to be what it would find, were it started by itself: so also where
         # packages were installed since.
         places = (site_packages, *sys.path)
-        key = (tuple(sorted(variables.items())), os.getcwd(), places, tuple(_last_changes(places)))
+        surroundings = (
+            tuple(sorted(variables.items())),
+            os.getcwd(),
+            places,
+            tuple(_last_changes(places)),
+        )
         with self._lock:
             for _ in range(3):
-                server = self._servers.get(key) or self._begin(key, variables, site_packages)
-                missing = sorted(self._used - self._refused - server.loaded)
-                # An import that ends the server would end all that stands below it.
-                libraries = [] if server.has_children() else missing
+                used = self._used.get(work_name, ())
+                libraries = tuple(name for name in used if name not in self._refused)
+                key = (surroundings, libraries)
+                server = self._servers.pop(key, None) or self._begin(
+                    variables, site_packages, libraries
+                )
+                # The last is the one that was used last.
+                self._servers[key] = server
                 try:
-                    return server.start(settings, mark, held, libraries)
+                    return server.start(settings, mark, held)
                 except OSError:
+                    # One of them cannot be imported ahead, or somebody killed it.
                     self._refused.update(libraries)
                     self._end(key)
         raise ClusterError(
@@ -208,7 +221,9 @@ class ChildServers:
             "three times, or did not answer: the machine may have run out of memory or processes."
         )
 
-    def _begin(self, key: object, variables: Mapping[str, str], site_packages: str) -> _Server:
+    def _begin(
+        self, variables: Mapping[str, str], site_packages: str, libraries: Sequence[str]
+    ) -> _Server:
         while len(self._servers) >= MOST_SERVERS:
             self._end(next(iter(self._servers)))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -216,7 +231,7 @@ class ChildServers:
         with theirs:
             process = _starter.start(
                 __name__,
-                json.dumps([os.getpid(), theirs.fileno()]),
+                json.dumps([os.getpid(), theirs.fileno(), libraries]),
                 site_packages=site_packages,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -226,8 +241,7 @@ class ChildServers:
                 start_new_session=True,
                 env={**variables, ENVIRONMENT_MARK: "-" * MARK_BYTES},
             )
-        self._servers[key] = _Server(ours, process)
-        return self._servers[key]
+        return _Server(ours, process)
 
     def _end(self, key: object) -> None:
         """Have a server end with its last child."""
@@ -262,17 +276,25 @@ def main(argument: str) -> None:
     """Fork keepers as the worker asks for them.
 
     Args:
-        argument: JSON: the number of the worker, and the descriptor of the connection to it.
+        argument: JSON: the number of the worker, the descriptor of the connection to it, and the
+            libraries to load.
     """
-    worker_pid, control_fd = json.loads(argument)
+    worker_pid, control_fd, libraries = json.loads(argument)
     become_child(worker_pid)
+    adopt_orphans()
     # Python would change a copy of the variables; what others read of a process is the first ones.
     libc = ctypes.CDLL(None)
     libc.getenv.restype = ctypes.c_void_p
     place_of_mark = libc.getenv(ENVIRONMENT_MARK.encode())
     with importing():
-        for name in ("partwise.engine.keeper", "partwise.engine.child", "partwise.engine.works"):
+        for name in (*_ENGINE, *libraries):
             import_module(name)
+    if threading.active_count() > 1:
+        # A fork would lack it. The worker begins another server, without these libraries.
+        os._exit(1)
+    # A collection in a fork would write to every object, and so copy the memory of all.
+    gc.collect()
+    gc.freeze()
     _Forking(socket.socket(fileno=control_fd), place_of_mark).serve()
     os._exit(0)
 
@@ -286,6 +308,8 @@ class _Forking:
         self._place_of_mark = place_of_mark
         self._status_fds: dict[int, int] = {}
         """Where the end of each keeper is told, by its number."""
+        self._helpers = set(children_of(self._pid))
+        """What importing has started, such as the process that keeps count of semaphores."""
         self._ends, wakeup = socket.socketpair()
         wakeup.setblocking(False)
         self._sockets = (control, self._ends, wakeup)
@@ -302,7 +326,7 @@ class _Forking:
                 ready = {key.fileobj for key, _ in selector.select()}
                 if self._ends in ready:
                     self._ends.recv(_MOST_BYTES)
-                    self._tell_ends()
+                    self._note_ends()
                 if self._control in ready and not (is_asked := self._answer()):
                     selector.unregister(self._control)
 
@@ -312,16 +336,6 @@ class _Forking:
         if not text:
             return False
         request = json.loads(text)
-        if request["libraries"]:
-            with importing():
-                for name in request["libraries"]:
-                    import_module(name)
-            if threading.active_count() > 1:
-                # A fork would lack it. The worker begins another server, and leaves these out.
-                os._exit(1)
-            # A collection in a fork would write to every object, and so copy the memory of all.
-            gc.collect()
-        gc.freeze()
         socket_fd, mark_fd, log_fd, status_fd, *held = descriptors
         pid = os.fork()
         if pid == 0:
@@ -361,7 +375,7 @@ class _Forking:
         finally:
             os._exit(1)
 
-    def _tell_ends(self) -> None:
+    def _note_ends(self) -> None:
         for pid, status_fd in list(self._status_fds.items()):
             end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             if end is None:
@@ -373,3 +387,17 @@ class _Forking:
             os.close(status_fd)
             os.waitpid(pid, 0)
             del self._status_fds[pid]
+        # A keeper ends all below it, unless somebody killed it: then this process has got them.
+        end_all(self._strays)
+
+    def _strays(self) -> list[int]:
+        found = []
+        for pid in children_of(self._pid):
+            if pid in self._status_fds or pid in self._helpers:
+                continue
+            if is_running(pid):
+                found.append(pid)
+            else:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+        return found

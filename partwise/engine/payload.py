@@ -5,6 +5,7 @@ import pickle
 import cloudpickle
 
 from partwise.errors import FunctionError
+from partwise.trainers.scored import libraries_of
 
 LARGEST_PAYLOAD_BYTES = 10 << 20
 
@@ -39,3 +40,15 @@ def name_of(function: object) -> str:
     """Return how messages name a function or trainer."""
     name = getattr(function, "__qualname__", None)
     return f"The function {name!r}" if name else f"The trainer {type(function).__name__}"
+
+
+def full_name_of(function: object, *more: str) -> str:
+    """Return a name that functions, or trainers, share which use the same libraries.
+
+    Args:
+        function: The function or trainer.
+        more: What decides besides, as the run whose models are used.
+    """
+    named = function if hasattr(function, "__qualname__") else type(function)
+    words = [named.__module__, getattr(named, "__qualname__", ""), *libraries_of(function), *more]
+    return " ".join(words)

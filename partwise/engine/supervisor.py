@@ -81,6 +81,7 @@ class Supervisor:
     """Variables of the child, besides those of this process."""
     packages: BuiltEnvironment | None = None
     """Come before those of this process in the child."""
+    work_name: str = ""
     on_report: OnReport = keep_on
     _artifacts: dict[int, dict[str, bytes]] = field(default_factory=dict)
     _peaks: dict[int, int] = field(default_factory=dict)
@@ -132,6 +133,7 @@ class Supervisor:
             self.threads,
             self.environment,
             self.packages,
+            self.work_name,
         )
         if child.work_path != self.work_path:
             obstacle = child.open_work(self.work_path)

@@ -24,6 +24,7 @@ with Path({path!r}).open("a") as notes:
 @pytest.fixture
 def servers(monkeypatch):
     """Servers of this test alone."""
+    child_process.close_children()
     made = ChildServers()
     monkeypatch.setattr(child_process, "_servers", made)
     yield made
@@ -52,9 +53,11 @@ def start(servers, tmp_path):
     # Loading it imports the module, and calls nothing.
     work.write_bytes(b"cslow_library\nos\n.")
 
-    def call(owner: str = "owner", **variables: str) -> ChildProcess:
+    def call(owner: str = "owner", work_name: str = "work", **variables: str) -> ChildProcess:
         discard_child()
-        child = borrow_child(owner, str(tmp_path), 1 << 30, environment=variables)
+        child = borrow_child(
+            owner, str(tmp_path), 1 << 30, environment=variables, work_name=work_name
+        )
         assert child.open_work(str(work)) is None
         return child
 
@@ -78,11 +81,20 @@ def test_what_a_child_has_used_is_loaded_once_for_those_after_it(servers, librar
     imported = library()
     first = start().pid
     assert imported.read_text().split() == [str(first)]
-    servers.learn(["slow_library"])
+    servers.learn("work", ["slow_library"])
     start()
     start()
-    [server] = server_pids()
+    _, server = sorted(server_pids())
     assert imported.read_text().split() == [str(first), str(server)]
+    other = start(work_name="of others").pid
+    assert imported.read_text().split() == [str(first), str(server), str(other)]
+
+
+def test_what_only_later_children_have_imported_is_not_taken_for_used(servers) -> None:
+    """They have what their server had: libraries would come and never go."""
+    servers.learn("work", ["pandas"])
+    servers.learn("work", ["pandas", "torch"])
+    assert servers._used == {"work": ("pandas",)}
 
 
 @pytest.mark.parametrize(
@@ -100,29 +112,10 @@ def test_a_library_that_cannot_be_loaded_ahead_is_left_to_the_children(
     here = "'-' * 10 in os.environ['PARTWISE_CHILD']"
     imported = library(text.format(here=here))
     start()
-    servers.learn(["slow_library"])
+    servers.learn("work", ["slow_library"])
     pids = [start().pid, start().pid]
     assert imported.read_text().split()[-2:] == [str(pid) for pid in pids]
     assert len(imported.read_text().split()) == 4, "it is tried ahead once"
-
-
-def test_a_server_does_not_import_while_a_child_runs_that_would_end_with_it(
-    servers, library, start
-) -> None:
-    imported = library("if '-' * 10 in os.environ['PARTWISE_CHILD']: os.abort()")
-    child = start()
-    servers.learn(["slow_library"])
-    pids: list[int] = []
-
-    def work() -> None:
-        pids.append(start("other").pid)
-        discard_child()
-
-    other = threading.Thread(target=work)
-    other.start()
-    other.join()
-    assert imported.read_text().split() == [str(child.pid), str(pids[0])]
-    assert not child.has_ended()
 
 
 def test_a_child_and_its_keeper_bear_its_mark_and_the_server_none(library, start) -> None:
@@ -148,7 +141,8 @@ def test_other_variables_or_packages_get_another_server(library, start, tmp_path
     start(OMP_NUM_THREADS="3")
     assert len(server_pids()) == 2, "both are kept"
     start(OMP_NUM_THREADS="4")
-    wait_for(lambda: first not in server_pids(), "the oldest ends")
+    start(OMP_NUM_THREADS="5")
+    wait_for(lambda: first not in server_pids(), "the one unused for longest ends")
 
 
 def test_packages_that_were_installed_since_are_found(

@@ -147,32 +147,6 @@ def test_where_no_group_can_be_made_nothing_is_done() -> None:
     assert group.memory() is None
 
 
-def kill_keeper(isolation: str) -> None:
-    keeper = os.getppid()
-    if isolation == "partition":
-        keeper = int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(keeper, signal.SIGKILL)
-    time.sleep(60)
-
-
-@needs_group
-def test_a_daemon_ends_also_when_its_keeper_is_killed(shard, tmp_path, isolation) -> None:
-    """It has dropped session and environment: only its group leads to it."""
-
-    def function(data, context):
-        if context.key == "a":
-            start_daemon(str(tmp_path / f"daemon-{context.attempt}"))
-            kill_keeper(isolation)
-
-    receipt, run = shard.run(function, table_of(a=1, b=2), max_retries=0, isolation=isolation)
-    assert receipt.counts == {"DONE": 1, "FAILED": 1}
-    assert run.failures()["error_type"].to_pylist() == ["ProcessDied"]
-    daemons = [int(path.read_text()) for path in tmp_path.glob("daemon-*.pid")]
-    # Twice: a SIGKILL may have been for want of memory.
-    assert len(daemons) == 2
-    assert all(map(is_gone, daemons))
-
-
 def move_away(folder: str) -> None:
     """Move this process to another group."""
     other = Path(folder, "partwise-test")

@@ -208,6 +208,32 @@ def test_a_daemon_ends_with_its_partition_however_that_ends(shard, tmp_path, iso
     assert is_gone(int((tmp_path / "daemon.pid").read_text()))
 
 
+def kill_keeper(isolation: str) -> None:
+    keeper = os.getppid()
+    if isolation == "partition":
+        keeper = int(Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(keeper, signal.SIGKILL)
+    time.sleep(60)
+
+
+@pytest.mark.usefixtures("way")
+def test_a_daemon_ends_also_when_its_keeper_is_killed(shard, tmp_path, isolation) -> None:
+    """It has dropped session and environment: its group leads to it, or who takes it in then."""
+
+    def function(data, context):
+        if context.key == "a":
+            start_daemon(str(tmp_path / f"daemon-{context.attempt}"))
+            kill_keeper(isolation)
+
+    receipt, run = shard.run(function, table_of(a=1, b=2), max_retries=0, isolation=isolation)
+    assert receipt.counts == {"DONE": 1, "FAILED": 1}
+    assert run.failures()["error_type"].to_pylist() == ["ProcessDied"]
+    daemons = [int(path.read_text()) for path in tmp_path.glob("daemon-*.pid")]
+    # Twice: a SIGKILL may have been for want of memory.
+    assert len(daemons) == 2
+    assert all(map(is_gone, daemons))
+
+
 WORKER = """
 import os, sys, time
 from pathlib import Path
