@@ -80,8 +80,8 @@ def begun(client, folder: Path, nap_s: float) -> Iterator[Begun]:
         with open(f"{path}/calls", "a") as file:
             file.write(f"{context.key}\n")
         time.sleep(nap_s)
-        # Between the worker and this process stands its keeper.
-        worker = psutil.Process(os.getppid()).ppid()
+        # Between the worker and this process stand its keeper, and what that was forked from.
+        worker = psutil.Process(os.getppid()).parent().ppid()
         while os.path.exists(f"{path}/hold-{worker}"):
             time.sleep(0.02)
         context.upload(str(context.key), "key.txt")
