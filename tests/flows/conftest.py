@@ -1,6 +1,7 @@
 """What the tests of flows share."""
 
 from collections.abc import Iterator
+from importlib import import_module
 
 import pytest
 
@@ -23,3 +24,10 @@ def single_shard() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(plan, "default_n_shards", lambda *_: 1)
         yield
+
+
+@pytest.fixture(autouse=True)
+def logs_are_set_up(request: pytest.FixtureRequest) -> None:
+    """Import what sets up Prefect's logs before a test: it takes away the handler of caplog."""
+    if "caplog" in request.fixturenames:
+        import_module("prefect.main")
