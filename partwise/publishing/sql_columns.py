@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from partwise.errors import InputError
 from partwise.sources.sql.databases import DatabaseKind
 from partwise.sources.sql.postgresql_types import is_numeric, numeric_type
+from partwise.sources.sql.sqlite_types import affinity
 from partwise.tables.column_names import names_in_words
 from partwise.tables.dictionaries import plain_storage
 
@@ -16,6 +17,19 @@ OWN_COLUMNS = ("run_id", "partition_id")
 _WIDENS = {
     ("integer", "float"), ("integer", "decimal"), ("date", "timestamp"),
 }  # fmt: skip
+
+_SQLITE = {
+    "boolean": "INTEGER", "integer": "INTEGER", "float": "REAL", "bytes": "BLOB", "text": "TEXT",
+    "decimal": "TEXT", "date": "TEXT", "time": "TEXT", "timestamp": "TEXT",
+    "timestamp with a zone": "TEXT", "null": "TEXT",
+}  # fmt: skip
+_OF_AFFINITY = {
+    "integer": pa.int64(), "real": pa.float64(), "numeric": pa.decimal128(15),
+    "text": pa.string(), "blob": pa.null(), "": pa.null(),
+}  # fmt: skip
+_ISO = "%Y-%m-%dT%H:%M:%S"
+_SQLITE_DIGITS = 15
+"""Of text in a column of numbers SQLite keeps so many digits (manual, "Datatypes In SQLite", 3)."""
 
 
 def _class_of(data_type: pa.DataType) -> str:
@@ -51,10 +65,9 @@ def sql_type(data_type: pa.DataType, kind: DatabaseKind, name: str = "") -> str:
     data_type = plain_storage(data_type)
     kind_of_type = _class_of(data_type)
     if kind == "sqlite":
-        sqlite = {"boolean": "INTEGER", "integer": "INTEGER", "float": "REAL", "bytes": "BLOB"}
-        if kind_of_type.startswith(("list", "struct", "map", "duration")):
+        if kind_of_type not in _SQLITE:
             raise _no_place(name, data_type, "SQLite")
-        return sqlite.get(kind_of_type, "TEXT")
+        return _SQLITE[kind_of_type]
     if kind_of_type == "decimal" and pa.types.is_decimal(data_type):
         return f"numeric({data_type.precision}, {data_type.scale})"
     if kind_of_type == "integer":
@@ -80,8 +93,20 @@ def _no_place(name: str, data_type: pa.DataType, database: str) -> InputError:
     )
 
 
-def refuse_unfit(table: str, existing: pa.Schema, columns: Sequence[pa.Field]) -> None:
-    """Refuse columns for which an existing table has no place; SQLite's takes any value.
+def sqlite_field(name: str, declared: str) -> pa.Field:
+    """Return a column of SQLite: of type null where it keeps all values as they are.
+
+    Args:
+        name: Its name.
+        declared: The words of its declaration. Others than those of `affinity` are numbers.
+    """
+    return pa.field(name, _OF_AFFINITY[affinity(declared) or ("numeric" if declared else "")])
+
+
+def refuse_unfit(
+    table: str, existing: pa.Schema, columns: Sequence[pa.Field], kind: DatabaseKind
+) -> None:
+    """Refuse columns for which an existing table has no place.
 
     Raises:
         InputError: The first of them, by name.
@@ -92,15 +117,33 @@ def refuse_unfit(table: str, existing: pa.Schema, columns: Sequence[pa.Field]) -
                 f"The table {table} has no column {field.name!r}, which the rows of the run have: "
                 f"its columns are {names_in_words(existing.names)}. Add it with ALTER TABLE."
             )
-        own, there = (
-            _class_of(plain_storage(field.type)),
-            _class_of(existing.field(field.name).type),
-        )
-        if own != there and "null" not in (own, there) and (own, there) not in _WIDENS:
+        plain = plain_storage(field.type)
+        own, there = _class_of(plain), _class_of(existing.field(field.name).type)
+        is_kept = _sqlite_keeps if kind == "sqlite" else _is_wide_enough
+        if "null" not in (own, there) and not is_kept(own, there, plain):
+            there = f"decimal of {_SQLITE_DIGITS} digits" if own == there else there
             raise InputError(
                 f"Column {field.name!r} of the rows is {own}, and that of the table {table} is "
                 f"{there}: append to another table, or change the column."
             )
+
+
+def _is_wide_enough(own: str, there: str, _: pa.DataType) -> bool:
+    return own == there or (own, there) in _WIDENS
+
+
+def _sqlite_keeps(own: str, there: str, data_type: pa.DataType) -> bool:
+    """Whether SQLite, which takes any value, makes no other one of it.
+
+    In a column of numbers it makes numbers of text that looks like them, "01" among it; in one of
+    text it makes text of numbers, with 15 digits.
+    """
+    is_text = there == "text"
+    if own in ("boolean", "integer", "float"):
+        return not is_text
+    if own == "decimal":
+        return is_text or data_type.precision <= _SQLITE_DIGITS
+    return is_text or own != "text"
 
 
 def fit_rows(rows: pa.Table, existing: pa.Schema, kind: DatabaseKind, table: str) -> pa.Table:
@@ -114,13 +157,13 @@ def fit_rows(rows: pa.Table, existing: pa.Schema, kind: DatabaseKind, table: str
             raise InputError(
                 f"The rows have a column {name!r}, which partwise adds itself: rename it."
             )
-    refuse_unfit(table, existing, list(rows.schema))
+    refuse_unfit(table, existing, list(rows.schema), kind)
     columns = {}
     for field in rows.schema:
         column = rows[field.name].cast(plain_storage(field.type)).combine_chunks()
         target = existing.field(field.name)
         try:
-            fitted = _as_sqlite(column, field.name) if kind == "sqlite" else _as(column, target)
+            fitted = _as_sqlite(column, target) if kind == "sqlite" else _as(column, target)
         except pa.ArrowException as error:
             raise InputError(
                 f"Column {field.name!r} holds a value that does not fit the table {table}: "
@@ -139,17 +182,21 @@ def _as(column: pa.Array, target: pa.Field) -> pa.Array:
     return column if pa.types.is_decimal(column.type) else column.cast(pa.decimal128(38, 0))
 
 
-def _as_sqlite(column: pa.Array, name: str) -> pa.Array:
-    kind_of_column = _class_of(column.type)
-    sql_type(column.type, "sqlite", name)
-    match kind_of_column:
+def _as_sqlite(column: pa.Array, target: pa.Field) -> pa.Array:
+    sql_type(column.type, "sqlite", target.name)
+    match _class_of(column.type):
+        case "integer" if pa.types.is_floating(target.type):
+            return column.cast(pa.float64())
         case "boolean" | "integer":
             return column.cast(pa.int64())
         case "float":
             return column.cast(pa.float64())
         case "bytes":
             return column.cast(pa.binary())
-        case "timestamp" | "timestamp with a zone":
-            return pc.strftime(column, "%Y-%m-%dT%H:%M:%S" + ("%z" if column.type.tz else ""))
+        case "timestamp":
+            return pc.strftime(column, _ISO)
+        case "timestamp with a zone":
+            # In UTC: offsets had seconds, which no text of ISO 8601 has, and SQLite reads this one.
+            return pc.strftime(column.cast(pa.timestamp(column.type.unit, "UTC")), _ISO + "+00:00")
         case _:
             return column.cast(pa.string())

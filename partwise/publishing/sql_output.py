@@ -113,7 +113,7 @@ def check_table(table: Table, columns: Sequence[pa.Field]) -> None:
         existing = target.find_schema()
     if existing is not None:
         own = [pa.field(name, pa.string()) for name in OWN_COLUMNS]
-        refuse_unfit(table.name, existing, [*own, *columns])
+        refuse_unfit(table.name, existing, [*own, *columns], table.database.kind)
 
 
 def publish(run: Run, table: Table) -> Published:

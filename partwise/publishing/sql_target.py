@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import OutputError
-from partwise.publishing.sql_columns import OWN_COLUMNS, fit_rows, sql_type
+from partwise.publishing.sql_columns import OWN_COLUMNS, fit_rows, sql_type, sqlite_field
 from partwise.sources.sql.databases import Database, quoted_name, quoted_text, table_parts
 
 MARKS = "partwise_published"
@@ -86,7 +86,7 @@ class Target:
             self._execute(f"DELETE FROM {self._marks} WHERE 0")
 
     def find_schema(self) -> pa.Schema | None:
-        """Return the columns of the table, of SQLite without types; None where there is none."""
+        """Return the columns of the table, of SQLite by their affinity; None: there is none."""
         if self._kind == "postgresql":
             # From pg_class: a table that it once found missing, PostgreSQL looks up anew only in a
             # statement that locks some relation, and another publisher may have made it since.
@@ -97,7 +97,8 @@ class Target:
                 schema: pa.Schema = cursor.adbc_execute_schema(f"SELECT * FROM {self._table}")
                 return schema
         columns = self._execute(f"PRAGMA table_info({quoted_name(self._name)})")
-        return pa.schema([(str(row[1]), pa.null()) for row in columns]) if columns else None
+        fields = [sqlite_field(str(row[1]), str(row[2] or "")) for row in columns]
+        return pa.schema(fields) if columns else None
 
     def prepare(
         self, run_id: str, generation: int, schema_of_rows: Callable[[], pa.Schema]

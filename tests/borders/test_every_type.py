@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.borders.type_borders import BORDERS, cross
+from tests.borders.crossing import BORDERS, cross
+from tests.borders.database_borders import postgresql_output
+from tests.borders.type_borders import read
 from tests.borders.types_table import Case, all_cases
 from tests.thoroughness import THOROUGH
 
@@ -40,6 +42,18 @@ def test_a_hundred_thousand_values_of_all_types_cross_all_borders(tmp_path):
     draws = crossed(CASES, EACH, tmp_path)
     assert draws.total() >= 100_000, draws
     assert set(draws) == {case.library for case in CASES}
+
+
+@pytest.mark.slow
+def test_values_of_all_types_are_the_same_in_postgresql(tmp_path, postgres_server):
+    wrong = []
+    for place, case in enumerate(case for case in CASES if case.library == "arrow"):
+        own = tmp_path / str(place)
+        own.mkdir()
+        rows = read(case, case.drawn(EACH), own)
+        found = postgresql_output(rows, postgres_server.uri, f"of_type_{place}")
+        wrong += [f"{case.name}: {line}" for line in found]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_each_type_stands_once_in_the_table():

@@ -455,30 +455,3 @@ def _stored(rows: Rows, outcome: Callable[[], Any], keep: Any, what: str) -> Lin
 
 def _written(table: pa.Table) -> pa.Table:
     return output_rows(write_table(table), "rows", None, table.num_rows)
-
-
-BORDERS: dict[str, Callable[[Rows, Path], Lines]] = {
-    "source": source,
-    "filter": filters,
-    "key": keys,
-    "feature": features,
-    "category": categories,
-    "label": labels,
-    "prediction": predictions,
-    "output": outputs,
-}
-
-
-def cross(case: Case, count: int, folder: Path) -> tuple[int, list[str]]:
-    """Take drawn values of a case across all borders.
-
-    Returns:
-        How many values there were, and a line for each border behind which one was another.
-    """
-    values = case.drawn(count)
-    if case.kind == "refused":
-        reading = lambda: list(open_source(case.write(values, folder)).batches())  # noqa: E731
-        return len(values), list(refused(reading, "source", "x"))
-    rows = read(case, values, folder)
-    lines = [line for border in BORDERS.values() for line in border(rows, folder)]
-    return len(rows.values), lines

@@ -331,7 +331,7 @@ def test_columns_of_every_type_arrive(postgres_server, tmp_path) -> None:
         appended(path, rows.drop(["l"]))
     appended(path, rows.drop(["l", "u"]))
     assert lite(path, "SELECT b, i, f, s, y, d, z, n, c FROM typed")[0] == (
-        *(1, 3, 0.1, "it's \\", b"\0\1", "2024-02-29", "2024-02-29T12:30:00.000250+0000"),
+        *(1, 3, 0.1, "it's \\", b"\0\1", "2024-02-29", "2024-02-29T12:30:00.000250+00:00"),
         *("1.50", "cat"),
     )
 

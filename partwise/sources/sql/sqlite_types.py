@@ -69,30 +69,31 @@ def _column(name: str, declared: str, counts: dict[str, int]) -> TypedColumn:
             f"Column {name!r} of the SQLite query holds values of several types ({found}): write "
             f"CAST({quoted} AS TEXT) AS {quoted}, or leave the others out with WHERE."
         )
-    affinity = _affinity(declared)
-    kind = there[0] if there and not numeric else affinity
+    own = affinity(declared)
+    kind = there[0] if there and not numeric else own
     if numeric and there:
-        whole = there == ["integer"] and affinity not in ("real", "numeric")
+        whole = there == ["integer"] and own not in ("real", "numeric")
         kind = "integer" if whole else "real"
     match kind:
         case "integer":
             return TypedColumn(
-                name, pa.int64(), quoted if affinity == "integer" else f"CAST({quoted} AS INTEGER)"
+                name, pa.int64(), quoted if own == "integer" else f"CAST({quoted} AS INTEGER)"
             )
         case "text" | "":
             return TypedColumn(
-                name, pa.string(), quoted if affinity == "text" else f"CAST({quoted} AS TEXT)"
+                name, pa.string(), quoted if own == "text" else f"CAST({quoted} AS TEXT)"
             )
         case "blob":
             return TypedColumn(name, pa.binary(), quoted)
         case _:
             return TypedColumn(
-                name, pa.float64(), quoted if affinity == "real" else f"CAST({quoted} AS REAL)"
+                name, pa.float64(), quoted if own == "real" else f"CAST({quoted} AS REAL)"
             )
 
 
-def _affinity(declared: str) -> str:
-    """The affinity of a declaration; "" where there is none, as of an expression."""
+def affinity(declared: str) -> str:
+    """Return the affinity of a declaration; "" where there is none, as of an expression."""
+    declared = declared.upper()
     rules = (
         (("INT",), "integer"),
         (("CHAR", "CLOB", "TEXT"), "text"),
