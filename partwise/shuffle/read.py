@@ -120,7 +120,9 @@ def read_keyed(
             value = known[0]
             same = column.null_count == len(column)
             if value.is_valid:
-                same = not column.null_count and bool(pc.all(pc.equal(column, value)).as_py())
+                is_nan = pa.types.is_floating(value.type) and value.as_py() != value.as_py()
+                equal = pc.is_nan(column) if is_nan else pc.equal(column, value)
+                same = not column.null_count and bool(pc.all(equal).as_py())
             if not same:
                 raise SourceError(
                     f"Column {name!r} has other values than {value.as_py()!r} in {keyed.fragment}, "

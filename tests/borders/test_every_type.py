@@ -50,7 +50,7 @@ def test_values_of_all_types_are_the_same_in_postgresql(tmp_path, postgres_serve
     for place, case in enumerate(case for case in CASES if case.library == "arrow"):
         own = tmp_path / str(place)
         own.mkdir()
-        rows = read(case, case.drawn(EACH), own)
+        rows = read(case, case.drawn(80), own)
         found = postgresql_output(rows, postgres_server.uri, f"of_type_{place}")
         wrong += [f"{case.name}: {line}" for line in found]
     assert not wrong, "\n".join(wrong)

@@ -48,6 +48,9 @@ TIMES = ("date", "time", "timestamp", "timestamp_tz")
 COMPARED = (*NUMBERS, *TIMES, "string")
 """The kinds that a filter compares."""
 
+PARQUET_LACKS = "Parquet cannot hold"
+"""Of the sentence that refuses what the file of a run's rows cannot hold."""
+
 Lines = Iterator[str]
 
 
@@ -109,7 +112,8 @@ def read(case: Case, values: Sequence[Any], folder: Path) -> Rows:
     data = case.write(values, folder)
     batches = list(open_source(data).batches())
     expected = [None if value is None else case.read(value) for value in values]
-    return Rows(case, data, expected, pa.Table.from_batches(batches))
+    whole = pa.Table.from_batches(batches)
+    return Rows(case, data, expected, whole if case.is_ordered else whole.sort_by("row"))
 
 
 def source(rows: Rows, _: Path) -> Lines:
@@ -207,7 +211,8 @@ def _kept(rows: Rows, condition: Any) -> list[int] | str:
         return [] if "leaves none of the" in str(error) else f"refused: {error}"
     except Exception as error:
         return f"raised {error!r}"
-    return [row for batch in batches for row in batch["row"].to_pylist()]
+    kept = [row for batch in batches for row in batch["row"].to_pylist()]
+    return kept if rows.case.is_ordered else sorted(kept)
 
 
 def _passes(value: Any, sign: str, given: Any, kind: str) -> bool:
@@ -428,7 +433,7 @@ def predictions(rows: Rows, _: Path) -> Lines:
         yield from _stored(rows, lambda outcome=outcome: outcome(), None, f"prediction as {form}")
     if rows.case.kind in NUMBERS:
         doubles = np.array([nearest(value) for value in rows.values])
-        stored = _written(produce_rows(doubles, data, [], None, "prediction").rows)
+        stored = written(produce_rows(doubles, data, [], None, "prediction").rows)
         found = [repr(value) for value in stored["prediction"].to_pylist()]
         yield from differing([repr(value) for value in doubles.tolist()], found, "prediction")
 
@@ -442,9 +447,9 @@ def _stored(rows: Rows, outcome: Callable[[], Any], keep: Any, what: str) -> Lin
     data = DataConnector(rows.table)
     try:
         produced = produce_rows(outcome(), data, [], keep, "value").rows
-        stored = _written(produced)
+        stored = written(produced)
     except ColumnError as error:
-        if "'x'" not in str(error) or "Parquet cannot hold" not in str(error):
+        if "'x'" not in str(error) or PARQUET_LACKS not in str(error):
             yield f"{what}: {error}"
         return
     except Exception as error:
@@ -453,5 +458,6 @@ def _stored(rows: Rows, outcome: Callable[[], Any], keep: Any, what: str) -> Lin
     yield from differing(rows.exact, exact_column(stored["x"], rows.case.kind), what)
 
 
-def _written(table: pa.Table) -> pa.Table:
+def written(table: pa.Table) -> pa.Table:
+    """Rows as a run stores them, read back."""
     return output_rows(write_table(table), "rows", None, table.num_rows)

@@ -63,6 +63,8 @@ class Case:
     nulls: bool = True
     is_frame: bool = False
     """Whether what is written is what a function can return as well."""
+    is_ordered: bool = True
+    """Whether the source gives rows in the order in which they were written."""
 
     @property
     def name(self) -> str:

@@ -4,6 +4,7 @@ One `Case` for each (library, type). `test_every_type.py` takes each across the 
 """
 
 from tests.borders.frame_types import duckdb_cases, pandas_cases, polars_cases
+from tests.borders.log_table_types import log_table_cases
 from tests.borders.text_types import csv_cases, excel_cases, json_cases, sqlite_cases
 from tests.borders.type_cases import Case, arrow_cases, file_cases
 
@@ -12,6 +13,6 @@ def all_cases() -> list[Case]:
     """The whole table."""
     libraries = (
         *(arrow_cases, file_cases, pandas_cases, polars_cases, duckdb_cases),
-        *(csv_cases, json_cases, excel_cases, sqlite_cases),
+        *(csv_cases, json_cases, excel_cases, sqlite_cases, log_table_cases),
     )
     return [case for cases in libraries for case in cases()]

@@ -20,8 +20,11 @@ from deltalake import DeltaTable, WriterProperties
 from pyroaring import BitMap
 
 from partwise.errors import ColumnError, InputError, SourceError
+from partwise.shuffle.plan import shard_rows
+from partwise.shuffle.sorted_shards import sort_shard
 from partwise.sources.files.file_set import Files
 from partwise.sources.opening import data_of_recipe, open_source
+from partwise.tables.keys.partition_keys import key_columns
 from tests.lazily import Lazily
 from tests.sources.log_tables import KEYS, folder_of, new_iceberg, some_rows, write_delta
 
@@ -404,3 +407,42 @@ def test_a_big_file_is_read_in_parts_of_one_key(tmp_path):
     fragments = open_source(root).fragments(["k"])
     assert [fragment.known["k"].as_py() for fragment in fragments] == [0, 1, 2, 3]
     assert sum(fragment.rows for fragment in fragments) == rows.num_rows
+
+
+DOUBLES = [0.1, 0.5, -1e300, 0.3, 2.0]
+
+
+@pytest.mark.parametrize("condition", [("=", 0.1), ("<", -1e299), ("in", [0.1, 0.3]), (">", 0.2)])
+def test_a_table_of_iceberg_that_doubles_divide_has_its_rows(tmp_path, condition):
+    # pyiceberg writes the doubles down as floats: by them no file is left out, and no key is known.
+    made = new_iceberg(tmp_path, pa.table({"x": pa.array([], pa.float64())}))
+    with made.update_spec() as update:
+        update.add_identity("x")
+    made.append(pa.table({"x": DOUBLES}))
+    opened = open_source(folder_of(made), filter=[("x", *condition)])
+    found = [value for batch in opened.batches() for value in batch["x"].to_pylist()]
+    checks = {"=": lambda x, y: x == y, "<": lambda x, y: x < y, ">": lambda x, y: x > y}
+    holds = checks.get(condition[0], lambda x, y: x in y)
+    assert sorted(found) == sorted(value for value in DOUBLES if holds(value, condition[1]))
+    assert ids_of(folder_of(made), tmp_path) == sorted(map(str, sorted(DOUBLES)))
+
+
+def test_a_table_of_delta_that_nan_divides_has_its_key(tmp_path):
+    write_delta(
+        tmp_path / "t", pa.table({"x": [0.5, float("nan")], "y": [1, 2]}), partition_by=["x"]
+    )
+    assert ids_of(str(tmp_path / "t"), tmp_path) == ["0.5", "nan"]
+
+
+def ids_of(path, folder):
+    opened = open_source(path)
+    columns = key_columns(opened.schema, ["x"])
+    sharded = shard_rows(opened, columns, 1, folder / "sharded", null_keys="keep")
+    done = sort_shard(sharded.shards[0], sharded.key_columns, folder / "sorted")
+    return sorted(str(value) for value in done.keys["x"].to_pylist())
+
+
+def test_a_table_of_delta_that_bytes_divide_is_refused(tmp_path):
+    write_delta(tmp_path / "t", pa.table({"x": [b"\xbc"], "y": [1]}), partition_by=["x"])
+    with pytest.raises(SourceError, match=r"is divided by its column 'x' of bytes"):
+        open_source(str(tmp_path / "t"))

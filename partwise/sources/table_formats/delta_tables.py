@@ -188,10 +188,12 @@ def read_delta_log(root: str, access: Access | None, version: int | None) -> Del
         with opened as folder:
             table = DeltaTable(folder, version=version)
             _check_features(root, table)
+            schema = pa.schema(table.schema().to_arrow())
+            _check_divisions(root, schema, table.metadata().partition_columns)
             return DeltaLog(
                 root=root,
                 access=access,
-                schema=pa.schema(table.schema().to_arrow()),
+                schema=schema,
                 version=table.version(),
                 id=str(table.metadata().id),
                 actions=pa.table(table.get_add_actions(flatten=True)).sort_by("path"),
@@ -221,6 +223,16 @@ def _check_features(root: str, table: DeltaTable) -> None:
             f"read as they are: {remedy}, or read it with another library and give the Arrow "
             "stream."
         )
+
+
+def _check_divisions(root: str, schema: pa.Schema, names: Sequence[str]) -> None:
+    for name in names:
+        if pa.types.is_binary(schema.field(name).type):
+            raise SourceError(
+                f"The Delta table {root!r} is divided by its column {name!r} of bytes, which "
+                "writers put into the log in several ways: divide it by another column, or read it "
+                "with another library and give the Arrow stream."
+            )
 
 
 def _deletions(table: DeltaTable) -> "Iterator[Any]":
