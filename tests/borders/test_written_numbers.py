@@ -55,6 +55,82 @@ def test_a_key_of_csv_is_text_where_its_numbers_are_codes(tmp_path, texts, expec
     assert keys(str(path)) == expected
 
 
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ([["1.0", "2.5"], ["1", "2"]], [1.0, 2.5, 1.0, 2.0]),
+        ([["1", "2"], ["1.0", "2.5"]], [1.0, 2.0, 1.0, 2.5]),
+        ([["0.0", "1.5"], ["-0.0"]], [0.0, 1.5, -0.0]),
+        ([["0.0", "1.5"], ["-0.0"], ["0"]], [0.0, 1.5, -0.0, 0.0]),
+        ([["2.50", "3.75"], ["3.00"]], [2.5, 3.75, 3.0]),
+        ([["1e-07", "2.5"], ["1e-07"]], [1e-07, 2.5, 1e-07]),
+        ([["1.0", "nan"], ["1", ""]], [1.0, None, 1.0, None]),
+        ([["1.10"], ["1.1"]], ["1.10", "1.1"]),
+        ([["1.0"], ["1e0", "2.5"]], ["1.0", "1e0", "2.5"]),
+        ([["2.5", "1E5"], ["100000"]], ["2.5", "1E5", "100000"]),
+        ([["2.50"], ["2.500"]], ["2.50", "2.500"]),
+        ([["2.5"], ["1"], ["1.10"]], ["2.5", "1", "1.10"]),
+    ],
+)
+@pytest.mark.parametrize("as_list", [False, True])
+def test_doubles_of_several_files_are_as_many_keys_as_are_written(
+    tmp_path, files, expected, as_list, caplog
+):
+    paths = [tmp_path / f"{place}.csv" for place in range(len(files))]
+    for path, texts in zip(paths, files, strict=True):
+        path.write_text("code,y\n" + "".join(f"{text},1\n" for text in texts))
+    found = keys(list(map(str, paths)) if as_list else str(tmp_path))
+    assert list(map(repr, found)) == list(map(repr, expected))
+    said = "Key column 'code' is read as text, since the files write its numbers in different ways"
+    assert sum(said in message for message in caplog.messages) == isinstance(expected[0], str)
+
+
+def test_a_double_that_a_file_writes_in_another_way_later_is_refused(tmp_path, monkeypatch):
+    small_blocks(monkeypatch)
+    (tmp_path / "a.csv").write_text("code,y\n" + "1.5,1\n" * 99)
+    (tmp_path / "b.csv").write_text("code,y\n" + "2.5,1\n" * 99 + "1.50,1\n")
+    message = (
+        r"^Key column 'code' of file .*b.csv.* then holds '1.50', which would be the key 1\.5\."
+    )
+    with pytest.raises(ColumnError, match=message):
+        keys(str(tmp_path))
+    declared = keys(Files(str(tmp_path), types={"code": "double"}))
+    assert set(declared) == {1.5, 2.5}
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_key_of_several_files_is_of_two_written_values(tmp_path, monkeypatch, seed):
+    """But that 1 and 1.0, and -0.0 and 0.0, are one: another file is often another program's."""
+    rng = np.random.default_rng(seed)
+    small_blocks(monkeypatch, int(rng.choice([64, 8192])))
+    ways = [
+        repr,
+        lambda x: f"{x:.2f}",
+        lambda x: f"{x:.1e}",
+        lambda x: str(int(x)),
+        lambda x: f"{x:g}",
+    ]
+    texts = []
+    for place in range(3):
+        way = ways[rng.integers(5)] if rng.random() < 0.5 else repr
+        numbers = (rng.integers(-8, 8, 30) / 4).tolist()
+        own = [way(number) for number in numbers]
+        if rng.random() < 0.3:
+            own[-1] = "1.50"
+        texts += own
+        (tmp_path / f"{place}.csv").write_text("y,code\n" + "".join(f"1,{t}\n" for t in own))
+    try:
+        found = keys(str(tmp_path))
+    except (ColumnError, SourceError):
+        return
+    if isinstance(found[0], str):
+        assert found == texts
+    elif isinstance(found[0], float):
+        same = {text.removesuffix(".0") if float(text) else "0" for text in texts}
+        assert found == [float(text) for text in texts]
+        assert len({value + 0.0 for value in found}) == len(same)
+
+
 def test_a_negative_zero_beside_a_zero_is_no_code(tmp_path, caplog):
     """Rounding makes it of small negative numbers; as keys the two are one, as everywhere."""
     path = tmp_path / "a.csv"

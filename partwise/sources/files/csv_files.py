@@ -15,6 +15,7 @@ from partwise.sources.files.csv_lines import with_line
 from partwise.sources.files.csv_numbers import schema_of_numbers
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.reading_options import UTF_8, CsvOptions, codec_name
+from partwise.sources.files.written_doubles import ways_of_writing
 from partwise.sources.files.written_numbers import code_in, quoted_numbers
 from partwise.tables.column_types import is_ordered_number
 
@@ -210,6 +211,11 @@ def find_codes(
         quoted = quoted_numbers(text, schema.names, options)
         codes |= {name: code for name, code in quoted.items() if name in looked_at}
     return codes
+
+
+def ways_in(file: FoundFile, options: CsvOptions, name: str) -> frozenset[int] | None:
+    """Return the ways in which the numbers of a column may be written, by the first rows."""
+    return ways_of_writing(_first_texts(file, options, [name]).column(0), options)
 
 
 def _first_texts(

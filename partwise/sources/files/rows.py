@@ -7,17 +7,19 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
+from partwise.sources.files.csv_files import ways_in
 from partwise.sources.files.csv_numbers import WHOLE_TYPES
 from partwise.sources.files.discovery import FoundFile, find_files
 from partwise.sources.files.earlier_options import earlier_options
 from partwise.sources.files.file_set import Files
+from partwise.sources.files.findings import tell_findings
 from partwise.sources.files.formats import (
     FileHead,
     head_codes,
@@ -29,14 +31,13 @@ from partwise.sources.files.formats import (
 from partwise.sources.files.parts import divide_file
 from partwise.sources.files.path_columns import hive_codes, hive_columns, hive_names, relative_paths
 from partwise.sources.files.reading_options import (
-    UTF_8,
     CsvOptions,
-    ExcelOptions,
     ReadingOptions,
     values_as,
     values_decided,
 )
 from partwise.sources.files.remote_files import bucket_of
+from partwise.sources.files.written_doubles import common_way
 from partwise.sources.files.written_numbers import KeyNumbers, check_exact
 from partwise.sources.fragments import Fragment, Place, unknown_identity
 from partwise.tables.column_names import names_in_words
@@ -75,6 +76,8 @@ class FileFragment:
     row_bytes: int
     options: ReadingOptions
     """How the file is read, where its format does not say it."""
+    ways: Mapping[str, int] = field(default_factory=dict)
+    """How all files write the doubles of a key column, where there are several."""
     as_written: tuple[str, ...] = ()
     """Key columns whose numbers are not declared: no two that are written may be one key. Those of
     CSV files are read as text."""
@@ -123,7 +126,9 @@ class FileFragment:
         if not isinstance(options, CsvOptions):
             return {}
         return {
-            name: KeyNumbers(self.schema.field(name).type, options, name, str(self))
+            name: KeyNumbers(
+                self.schema.field(name).type, options, name, str(self), self.ways.get(name)
+            )
             for name in self.as_written
         }
 
@@ -167,11 +172,13 @@ class FileRows:
         late = [name for name in declared if name not in in_path]
         options = requested.options_for(files[0].format)
         self._heads = read_heads(files, late, options)
-        _tell_findings(files, self._heads, options)
+        tell_findings(files, self._heads, options)
         self._codes = hive_codes(files)
         for head in self._heads:
             self._codes |= dict(head.codes)
         self._looked_at: frozenset[str] = frozenset()
+        self._ways: dict[str, int] = {}
+        self._differing: frozenset[str] = frozenset()
         self._known = frozenset(declared)
         self._lay_out(declared)
 
@@ -180,9 +187,9 @@ class FileRows:
         heads = zip(self._heads, files, strict=True)
         named = [(head.schema, f"file {file.path!r}") for head, file in heads]
         own = common_schema(named, requested.schema, {**self._unsigned(), **declared})
-        own_types = {field.name: plain_storage(field.type) for field in own}
+        own_types = {each.name: plain_storage(each.type) for each in own}
         hive, self._path_values = hive_columns(files, {**declared, **own_types})
-        extra = [field for field in hive if field.name not in own.names]
+        extra = [each for each in hive if each.name not in own.names]
         if requested.file_column is not None:
             if requested.file_column in {*own.names, *hive.names}:
                 raise ColumnError(
@@ -269,7 +276,7 @@ class FileRows:
 
     def _key_type(self, name: str, known: str) -> pa.DataType | None:
         """Return the type of a key column of a class, or of codes; None: the one that it has."""
-        if known == "string" or (not known and name in self._codes):
+        if known == "string" or (not known and name in {*self._codes, *self._differing}):
             return pa.string()
         if pa.types.is_integer(self.schema.field(name).type):
             # As which whole numbers look though others of the column were none.
@@ -290,6 +297,33 @@ class FileRows:
         if new:
             for codes in _of_each(self._files, look, self._files, self._heads):
                 self._codes |= codes
+        self._look_for_ways([name for name in new if name not in self._codes])
+
+    def _look_for_ways(self, names: Sequence[str]) -> None:
+        """See that several files write their doubles in one way; those that do not are codes."""
+        if self._files[0].format != "csv" or len(self._files) == 1:
+            return
+        for name in names:
+            if not pa.types.is_floating(self.schema.field(name).type):
+                continue
+
+            def look(file: FoundFile, head: FileHead, name: str = name) -> frozenset[int] | None:
+                if name not in head.schema.names or not isinstance(head.options, CsvOptions):
+                    return None
+                with naming(file):
+                    return ways_in(file, head.options, name)
+
+            way = common_way(_of_each(self._files, look, self._files, self._heads))
+            if way is None:
+                self._differing |= {name}
+                logger.warning(
+                    "Key column %r is read as text, since the files write its numbers in different "
+                    "ways, such as 1.10 and 1.1, which are as many keys; declare it with --types "
+                    "%s=double, or in Python Files(..., types={%r: 'double'}), where they are one.",
+                    *(name, name, name),
+                )
+            else:
+                self._ways |= {name: way}
 
     def _is_guessed(self, name: str) -> bool:
         """Whether the type of a column is one that its values look like."""
@@ -398,6 +432,7 @@ class FileRows:
                     row_bytes=row_bytes,
                     options=head.options,
                     as_written=written,
+                    ways=self._ways,
                 )
                 for part in divide_file(file, head, self._own_schema, left, asked)
             ]
@@ -428,32 +463,6 @@ class FileRows:
 
     def _schema_of(self, names: Mapping[str, Any]) -> pa.Schema:
         return pa.schema([self.schema.field(name) for name in names])
-
-
-def _tell_findings(
-    files: Sequence[FoundFile], heads: Sequence[FileHead], requested: ReadingOptions
-) -> None:
-    """Log in one line for all alike what was found out about how files are written."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for file, head in zip(files, heads, strict=True):
-        found[_finding(requested, head.options)].append(file.path)
-    for words, paths in found.items():
-        if words:
-            more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
-            logger.info("Reading %r%s %s.", paths[0], more, words)
-
-
-def _finding(requested: ReadingOptions, settled: ReadingOptions) -> str:
-    if isinstance(settled, ExcelOptions):
-        return "" if requested == settled else f"from its first sheet, {settled.sheet!r}"
-    if not isinstance(requested, CsvOptions) or not isinstance(settled, CsvOptions):
-        return ""
-    words = []
-    if not requested.delimiter and settled.delimiter != ",":
-        words.append(f"with the delimiter {settled.delimiter!r} of its header")
-    if not requested.encoding and settled.encoding != UTF_8:
-        words.append(f"as {settled.encoding}, by its byte order mark")
-    return " and ".join(words)
 
 
 def _of_each(

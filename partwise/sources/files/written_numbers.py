@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from partwise.errors import ColumnError
 from partwise.sources.files.csv_numbers import as_plain, without_nulls
 from partwise.sources.files.reading_options import CsvOptions
+from partwise.sources.files.written_doubles import written_otherwise
 
 _CODE = r"^\s|\s$|^[+-]?0[0-9]|^\+|^-0$|^[+-]?0[xX]"
 _WHOLE = r"^-?[0-9]+$"
@@ -106,12 +107,17 @@ class KeyNumbers:
         options: How the file is read.
         name: The column.
         what: The file, for errors.
+        way: How all files write the doubles of this column (`written_doubles`); None: it is the
+            only file, or they are no doubles.
     """
 
-    def __init__(self, kind: pa.DataType, options: CsvOptions, name: str, what: str) -> None:
+    def __init__(
+        self, kind: pa.DataType, options: CsvOptions, name: str, what: str, way: int | None = None
+    ) -> None:
         self._kind = kind
         self._options = options
         self._name = name
+        self._way = way
         self._column = f"Key column {name!r} of {what} is of {kind} by its first rows"
         self._distinct = pa.array([], pa.string())
 
@@ -151,6 +157,8 @@ class KeyNumbers:
         code = code_in(new, self._kind, self._options)
         self._distinct = pa.concat_arrays([self._distinct, new])
         code = code or _second_way(self._distinct, self._kind, self._options)
+        if code is None and self._way is not None:
+            code = written_otherwise(new, self._way, self._options)
         if code is not None:
             number = as_plain(pa.array([code.strip()]), self._options).cast(self._kind)[0].as_py()
             self._refuse(code, number)
