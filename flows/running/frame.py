@@ -24,6 +24,7 @@ from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.credentials import Credentials, SigningKeys
 from partwise.engine.packages import build_on_workers
 from partwise.environments.resolution import ResolvedEnvironment
+from partwise.errors import IntegrityError, StoreError
 from partwise.flows.orchestration.interruption import note_work
 from partwise.flows.orchestration.summary_log import log_summary
 from partwise.flows.running.connections import connect
@@ -32,6 +33,8 @@ from partwise.outcomes import RunStatus
 from partwise.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.runs.completion import settle_unchanged
 from partwise.runs.documents import execution_token
+from partwise.runs.output_types import unfit_types
+from partwise.runs.outputs import output_schemas
 from partwise.runs.run import Run
 from partwise.shuffle.scratch import run_scratch
 from partwise.shuffle.shared_folder import SharedFolder
@@ -179,8 +182,21 @@ def publish_run(run: Run) -> Run:
     if run.summary is not None and run.status is RunStatus.SKIPPED:
         run_logger().warning("Run %s: %s", run.run_id, run.summary.message)
     try_step(publish_report, run)
+    _tell_unfit_types(run)
     log_summary(run_logger(), run)
     return run
+
+
+def _tell_unfit_types(run: Run) -> None:
+    """Say at once what would be found out when somebody reads the rows as one table."""
+    if run.kind not in ("infer", "map"):
+        return
+    with suppress(IntegrityError, StoreError):
+        if unfit := unfit_types(run.ledger, output_schemas(run)):
+            run_logger().warning(
+                "Run %s: the rows of all partitions do not go into one table: %s.",
+                *(run.run_id, unfit),
+            )
 
 
 def _give_keys(

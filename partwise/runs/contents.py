@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import (
-    ColumnError,
     IntegrityError,
     NewerFormatError,
     RunFormatError,
@@ -359,11 +358,3 @@ def are_there(ledger: pa.Table, files: set[str]) -> pa.Array:
     held = np.ones(ledger.num_rows, dtype=bool)
     held[lists.value_parent_indices().filter(in_lost).to_numpy()] = False
     return pc.and_(there.combine_chunks(), pa.array(held))
-
-
-def mixed_types(run_id: str, error: pa.ArrowException) -> ColumnError:
-    """Return the error of output rows whose columns cannot stand in one table."""
-    return ColumnError(
-        f"Partitions of the run {run_id!r} returned columns of types that do not go together "
-        f"({error}); read them one file at a time with iter_predictions()."
-    )

@@ -33,6 +33,13 @@ def read_schemas(run: Run, paths: Sequence[str]) -> list[tuple[pa.Schema, str]]:
         return list(threads.map(lambda name: (_read_schema(run, name), f"file {name!r}"), paths))
 
 
+def output_schemas(run: Run) -> dict[str, pa.Schema]:
+    """Return the schema of each file of rows to which the ledger of a run refers."""
+    names = sorted(set(run.ledger["rows_file"].drop_null().to_pylist()))
+    schemas = read_schemas(run, names)
+    return {name: schema for name, (schema, _) in zip(names, schemas, strict=True)}
+
+
 def _read_schema(run: Run, name: str) -> pa.Schema:
     for path in output_places(run.run_id, name):
         try:

@@ -36,7 +36,6 @@ from partwise.runs.contents import (
     are_there,
     files_there,
     list_generations,
-    mixed_types,
     output_rows,
     read_output,
 )
@@ -60,6 +59,7 @@ from partwise.runs.ledger import (
     readable_ledger,
     segment_table,
 )
+from partwise.runs.output_types import mixed_types
 from partwise.runs.portfolio import Portfolio, read_portfolio
 from partwise.runs.trials import Trial, best_of, best_row, read_trials, trials_table
 from partwise.runs.view import AtWork, View, open_view
@@ -551,7 +551,9 @@ class Run:
         try:
             table = pa.concat_tables(parts, promote_options="permissive")
         except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
-            raise mixed_types(self.run_id, error) from error
+            files = sorted(set(self.ledger["rows_file"].drop_null().to_pylist()))
+            schemas = {name: part.schema for name, part in zip(files, parts, strict=True)}
+            raise mixed_types(self.run_id, self.ledger, schemas, error) from error
         known = set(table.column_names)
         missing = [name for name in columns or () if name not in known]
         if missing:

@@ -12,9 +12,10 @@ import pyarrow.parquet as pq
 
 from partwise.errors import InputError
 from partwise.formatting import value_text
-from partwise.runs.contents import mixed_types
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.local_file import check_free, new_file
+from partwise.runs.output_types import mixed_types
+from partwise.runs.outputs import output_schemas
 from partwise.runs.run import Run
 
 What = Literal["ledger", "metrics", "predictions"]
@@ -71,7 +72,7 @@ def _parts_of(run: Run, what: What) -> tuple[Callable[[], Iterator[pa.Table]], p
         try:
             schema = pa.unify_schemas(schemas, promote_options="permissive")
         except (pa.ArrowTypeError, pa.ArrowInvalid) as error:
-            raise mixed_types(run.run_id, error) from error
+            raise mixed_types(run.run_id, run.ledger, output_schemas(run), error) from error
         return run.iter_predictions, schema
     table = run.partitions if what == "ledger" else keyed_metrics(run)
     if not table.num_rows:

@@ -21,6 +21,8 @@ from partwise.sources.sql.query import Query
 from tests.borders.exact_values import Count, exact, exact_column, kind_of, nanoseconds
 from tests.borders.type_borders import PARQUET_LACKS, Rows, differing, written
 
+_LIBRARIES = ("arrow", "pandas")
+"""Whose types the rows of runs are of, whatever library they came from."""
 _SQLITE_HAS_NO_PLACE = ("duration", "nested")
 _ROUNDED_TO_10000 = nanoseconds(dt.datetime(9999, 12, 31, 23, 59, 59, 999_500))  # noqa: DTZ001
 """SQLite's functions round to milliseconds, and know no year of five digits."""
@@ -48,6 +50,8 @@ def _refusal(rows: Rows, table: Table) -> str | None:
 
 def sqlite_output(rows: Rows, folder: Path) -> Iterator[str]:
     """SQLite holds the values, its times as text of ISO 8601, those of a zone in UTC."""
+    if rows.case.library not in _LIBRARIES:
+        return
     path = str(folder / "output.db")
     kind = rows.case.kind
     refusal = _refusal(rows, Table("t", path))

@@ -60,6 +60,8 @@ def log_table_cases() -> Iterator[Case]:
                         values, folder, of, divided
                     ),
                     is_ordered=False,
+                    # Each value has a file of its own.
+                    most=30 if divided else 1_000,
                 )
 
 

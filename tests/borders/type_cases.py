@@ -65,6 +65,8 @@ class Case:
     """Whether what is written is what a function can return as well."""
     is_ordered: bool = True
     """Whether the source gives rows in the order in which they were written."""
+    most: int = 1_000_000
+    """Values at most, where each takes long to write."""
 
     @property
     def name(self) -> str:
@@ -75,7 +77,7 @@ class Case:
         """As many values, the same ones at each call."""
         random = Random(crc32(self.name.encode()))
         values: list[Any] = []
-        for _ in range(count):
+        for _ in range(min(count, self.most)):
             which = random.random()
             if self.nulls and which < _NULLS:
                 values.append(None)

@@ -1,5 +1,7 @@
 """Inference by the ID of a training run; every form of data trains the same models."""
 
+import logging
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -31,6 +33,7 @@ from partwise.flows import map_partitions, run_inference, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.runs.run import Run
+from partwise.runs.table_file import write_table_file
 from partwise.trainers import LightGBMTrainer
 from tests.flows.inference_functions import (
     LineSerde,
@@ -225,6 +228,25 @@ def test_columns_of_many_types_are_promoted_or_refused(cluster, store) -> None:
         run.predictions()
     assert "\n" not in str(caught.value)
     assert sum(rows.num_rows for rows in run.iter_predictions()) == 3
+
+
+def test_types_that_do_not_go_together_are_told_when_the_run_ends(cluster, store, caplog) -> None:
+    caplog.set_level(logging.WARNING, logger="prefect.flow_runs")
+
+    def function(data, context):
+        return {"x": [1] if context.key < 2 else ["text"]}
+
+    run = map_partitions(
+        pa.table({"key": [0, 1, 2]}), "key", function, store=store, execution=ONE_SHARD,
+        cluster=cluster,
+    )  # fmt: skip
+    told = "column 'x' is int64 in 2 partitions (0, 1) and string in 1 partition (2)"
+    assert told in caplog.text
+    with pytest.raises(ColumnError, match=re.escape(told)):
+        run.predictions()
+    with pytest.raises(ColumnError, match=re.escape(told)):
+        write_table_file(run, "predictions", Path(store) / "rows.csv")
+    assert {part.num_rows for part in run.iter_predictions()} == {1, 2}
 
 
 @pytest.mark.slow
