@@ -4,13 +4,13 @@ A block holds what a person saves in Prefect; the flows turn it into the plain, 
 that workers receive.
 """
 
-from prefect.blocks.core import Block
 from pydantic import Field, HttpUrl, SecretStr, model_validator
 
 from partwise.blocks.key_pairs import check_key_pair
+from partwise.blocks.named_fields import NamedFields
 
 
-class ArtifactStore(Block):
+class ArtifactStore(NamedFields):
     """A folder or bucket in which runs are kept.
 
     Leave the secrets empty to use what the environment of the workers offers (environment

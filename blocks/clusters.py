@@ -18,7 +18,6 @@ from urllib.parse import SplitResult, urlsplit
 import distributed
 from dask.system import CPU_COUNT
 from distributed.security import Security
-from prefect.blocks.core import Block
 from pydantic import Field, HttpUrl, model_validator
 
 from partwise.blocks.cluster_start import (
@@ -28,6 +27,7 @@ from partwise.blocks.cluster_start import (
     quiet,
     started,
 )
+from partwise.blocks.named_fields import NamedFields
 from partwise.worker_server import begin_worker_server
 
 LOGO_URL = HttpUrl(
@@ -42,7 +42,7 @@ _DASHBOARD_ADDRESS = Field(
 )
 
 
-class LocalCluster(Block):
+class LocalCluster(NamedFields):
     """Worker processes on this machine, for the time of one run.
 
     Example:
@@ -120,7 +120,7 @@ class LocalCluster(Block):
             yield client
 
 
-class CudaCluster(Block):
+class CudaCluster(NamedFields):
     """One worker process for each GPU of this machine, for the time of one run.
 
     Needs the extra `cuda` and an NVIDIA driver. Each worker, and the child process in which your
@@ -192,7 +192,7 @@ class CudaCluster(Block):
             yield client
 
 
-class RemoteCluster(Block):
+class RemoteCluster(NamedFields):
     """A Dask cluster that somebody else started; it is left running.
 
     Whoever reaches a Dask scheduler can run code on its workers. So a plaintext address is refused

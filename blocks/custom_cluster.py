@@ -15,11 +15,11 @@ from urllib.parse import urlsplit
 import dask
 import distributed
 from distributed.deploy.cluster import Cluster
-from prefect.blocks.core import Block
 from pydantic import Field, HttpUrl, model_validator
 
 from partwise.blocks.cluster_start import DASK_SETTINGS, connected, quiet
 from partwise.blocks.clusters import LOGO_URL, check_growth, is_loopback
+from partwise.blocks.named_fields import NamedFields
 
 CLOSE_TIMEOUT_S = 60.0
 """To end jobs and pods is a request to somebody else's server for each."""
@@ -31,7 +31,7 @@ T = TypeVar("T")
 _CLASS = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*)[.:](?P<name>[A-Za-z_]\w*)")
 
 
-class CustomCluster(Block):
+class CustomCluster(NamedFields):
     """A cluster of any class of Dask's, started for one run and closed after it.
 
     Such as `dask_jobqueue.SLURMCluster`, `dask_kubernetes.operator.KubeCluster` or

@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from prefect.blocks.core import Block
 from pydantic import Field, HttpUrl, SecretStr, field_validator, model_validator
 
 from partwise.blocks.key_pairs import check_key_pair
+from partwise.blocks.named_fields import NamedFields
 
 _LOGO = (
     "https://raw.githubusercontent.com/PrefectHQ/prefect/"
@@ -14,7 +14,7 @@ _LOGO = (
 _DOCUMENTATION = "https://arrow.apache.org/adbc/current/driver/status.html"
 
 
-class FileSource(Block):
+class FileSource(NamedFields):
     """Files of rows: in folders of this machine, or in buckets.
 
     Leave the secrets empty to use what the environment of the workers offers (environment
@@ -104,7 +104,7 @@ class FileSource(Block):
         return self
 
 
-class _Database(Block):
+class _Database(NamedFields):
     """What reaches a database."""
 
     uri: str = Field(

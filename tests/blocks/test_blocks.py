@@ -13,6 +13,7 @@ from pydantic import SecretStr, ValidationError
 from partwise.blocks import (
     ArtifactStore,
     CudaCluster,
+    CustomCluster,
     FileSource,
     LocalCluster,
     RemoteCluster,
@@ -89,3 +90,19 @@ def test_signing_keys_of_a_block_stay_in_the_process_that_opens_it(
     open_store(block)
     assert [key.key_id for key in signing.configured_keys()] == ["2026"]
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "first"),
+    [
+        *((ArtifactStore, "url"), (FileSource, "paths"), (SqlSource, "uri"), (SqlTable, "uri")),
+        *((LocalCluster, "workers"), (CudaCluster, "devices"), (RemoteCluster, "address")),
+        (CustomCluster, "cluster_class"),
+    ],
+)
+def test_values_without_names_are_refused_in_a_sentence(kind, first) -> None:
+    with pytest.raises(TypeError, match=rf"given 2 without one: write {kind.__name__}\({first}="):
+        kind("canary", 2)
+    with pytest.raises(TypeError) as caught:
+        kind("canary")
+    assert "canary" not in str(caught.value)
