@@ -14,7 +14,7 @@ from tests.thoroughness import THOROUGH
 CASES = all_cases()
 EACH = 1000 if THOROUGH else 230
 """Values of each type that cross all borders, where all types do."""
-SAMPLED = (13, 80)
+SAMPLED = (19, 80)
 """Of every so many types, so many values: a sample for every run of the tests."""
 
 
