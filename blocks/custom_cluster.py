@@ -25,6 +25,7 @@ CLOSE_TIMEOUT_S = 60.0
 """To end jobs and pods is a request to somebody else's server for each."""
 GIVE_UP_S = 2.0
 LOOK_S = 1.0
+AGAIN_S = 0.1
 
 T = TypeVar("T")
 
@@ -222,12 +223,14 @@ class CustomCluster(NamedFields):
         self, client: distributed.Client, until: float, failures: list[BaseException]
     ) -> None:
         wanted, there = max(self.workers, 1), 0
+        scheduler: Any = client.scheduler
         while True:
+            # Dask's own `wait_for_workers` has no limit for a scheduler that does not answer.
             with suppress(TimeoutError):
-                left = until - time.monotonic()
-                client.wait_for_workers(wanted, timeout=min(LOOK_S, max(0.1, left)))
+                found = client.sync(scheduler.identity, n_workers=-1, callback_timeout=LOOK_S)
+                there = sum(each["status"] == "running" for each in found["workers"].values())
+            if there >= wanted:
                 return
-            there = len(client.scheduler_info(n_workers=-1)["workers"])
             if failures and not there:
                 raise ConnectionError(
                     f"No worker of the {self.cluster_class} could be started "
@@ -235,6 +238,7 @@ class CustomCluster(NamedFields):
                 ) from failures[0]
             if time.monotonic() > until:
                 break
+            time.sleep(AGAIN_S)
         if not there:
             remedy = "set workers, or " if not (self.workers or self.max_workers) else ""
             raise ConnectionError(

@@ -1,4 +1,4 @@
-"""Who connects to a port of others: silent, slow, talking nonsense, or gone at once."""
+"""Who connects to a port of others, or listens there: silent, slow, talking nonsense, or gone."""
 
 import socket
 import struct
@@ -66,3 +66,32 @@ def strangers_at(address: tuple[str, int], kind: str, count: int = 1) -> Iterato
         is_over.set()
         for thread in threads:
             thread.join()
+
+
+@contextmanager
+def strange_server(kind: str) -> Iterator[tuple[str, int]]:
+    """Have a stranger listen, who treats all who come alike, and give the address."""
+    is_over = threading.Event()
+    threads = []
+
+    def behave(one: socket.socket) -> None:
+        with one, suppress(OSError):
+            STRANGERS[kind](one, is_over)
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                threads.append(threading.Thread(target=behave, args=(listener.accept()[0],)))
+                threads[-1].start()
+
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
+        serving = threading.Thread(target=serve)
+        serving.start()
+        try:
+            yield listener.getsockname()
+        finally:
+            is_over.set()
+            listener.shutdown(socket.SHUT_RDWR)
+            serving.join()
+            for thread in threads:
+                thread.join()

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from packaging.requirements import Requirement
 
-from partwise.errors import PartwiseError
+from partwise.cluster_calls import ANSWER_S, ask_workers, known_workers
+from partwise.errors import ClusterError, PartwiseError
 from partwise.formatting import duration, shortened, size
 from partwise.store.store import Store
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from partwise.flows.running.parameters import Cluster
 
 CONNECT_TIMEOUT_S = 5.0
+STORE_S = 60.0
+"""A worker may take so long to reach the store; that is tried twice."""
 FEWEST_FILES = 1024
 LEAST_SCRATCH_BYTES = 10 * 10**9
 SHOWN = ("prefect", "dask", "distributed", "pyarrow", "numpy", "lightgbm", "xgboost", "torch")
@@ -187,8 +190,9 @@ def _cluster(cluster: "Cluster", store: Store | None) -> Iterator[Finding]:
     began = time.monotonic()
     try:
         with connect(cluster) as client:
-            client.submit(os.getpid).result()
-            workers = len(client.scheduler_info(n_workers=-1)["workers"])
+            workers = len(ask_workers(client, os.getpid, limit_s=ANSWER_S))
+            if not workers:
+                raise ClusterError(f"None of its workers has answered within {ANSWER_S:.0f} s.")
             match cluster:
                 case RemoteCluster():
                     where = cluster.address
@@ -207,21 +211,19 @@ def _cluster(cluster: "Cluster", store: Store | None) -> Iterator[Finding]:
 
 def _workers(client: Any, store: Store | None) -> Iterator[Finding]:
     """See that the workers have our versions, and reach the store."""
-    answers = client.run(platform.python_version, on_error="return")
+    answers = ask_workers(client, platform.python_version)
     yield _compare("python", answers, platform.python_version())
     for name in SAME_ON_WORKERS:
-        answers = client.run(metadata.version, name, on_error="return")
+        answers = ask_workers(client, metadata.version, name)
         yield _compare(name, answers, metadata.version(name))
     if store is not None:
         # One after the other, as each makes the folder and takes it away again.
-        errors = [
-            answer
-            for worker in client.scheduler_info(n_workers=-1)["workers"]
-            for answer in client.run(
-                store.check_writable, workers=[worker], on_error="return"
-            ).values()
-            if isinstance(answer, Exception)
-        ]
+        errors = []
+        for worker in known_workers(client):
+            answers = ask_workers(client, store.check_writable, workers=[worker], limit_s=STORE_S)
+            silent = TimeoutError(f"{worker} did not answer within {STORE_S:.0f} s")
+            if (error := answers.get(worker, silent)) is not None:
+                errors.append(error)
         text = f"workers: {errors[0]}" if errors else "the workers can write it"
         yield Finding(what="store", verdict="bad" if errors else "good", text=text)
 

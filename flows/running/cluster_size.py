@@ -30,6 +30,8 @@ from partwise.flows.running.connections import connect
 LOOK_S = 0.2
 UNDO_S = 30.0
 """For so long the cluster is waited for when it is brought back to what it was."""
+COMMAND_S = 60.0
+"""A command may take so long, and as long as workers are waited for."""
 END_S = 5.0
 """Between SIGTERM and SIGKILL, for workers that were started here."""
 PLACE = "{n}"
@@ -87,7 +89,7 @@ def set_cluster_size(
             "the number."
         )
     with _connected(cluster) as client:
-        supply = _supply_of(cluster, client, command)
+        supply = _supply_of(cluster, client, command, timeout_s)
         before = len(known_workers(client))
         if before != n:
             try:
@@ -113,11 +115,13 @@ def _connected(cluster: RemoteCluster | DaskCluster) -> Iterator[Client]:
         yield client
 
 
-def _supply_of(cluster: RemoteCluster | DaskCluster, client: Client, command: str) -> _Supply:
+def _supply_of(
+    cluster: RemoteCluster | DaskCluster, client: Client, command: str, timeout_s: float
+) -> _Supply:
     if not isinstance(cluster, RemoteCluster):
         return _OfObject(cluster)
     if command:
-        return _OfCommand(command)
+        return _OfCommand(command, max(timeout_s, COMMAND_S))
     address = cluster.address.strip()
     if not _is_here(urlsplit(address).hostname or ""):
         raise InputError(
@@ -188,16 +192,26 @@ class _OfObject:
 class _OfCommand:
     """Workers that a command brings and takes."""
 
-    def __init__(self, command: str) -> None:
+    def __init__(self, command: str, timeout_s: float) -> None:
         self._command = command
+        self._timeout_s = timeout_s
 
     def scale(self, n: int) -> None:
         # No shell: what stands in the number's place could not be another command.
         words = [word.replace(PLACE, str(n)) for word in shlex.split(self._command)]
         try:
             done = subprocess.run(  # noqa: S603 (no shell; who calls may run code here anyway)
-                words, capture_output=True, text=True, check=False
+                words,
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                timeout=self._timeout_s,
+                check=False,
             )
+        except subprocess.TimeoutExpired as error:
+            raise ClusterError(
+                f"The command {shlex.join(words)!r} did not end within {self._timeout_s:g} s."
+            ) from error
         except OSError as error:
             raise ClusterError(f"The command {words[0]!r} cannot be run: {error}.") from error
         if done.returncode:

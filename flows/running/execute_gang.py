@@ -62,7 +62,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
         placement = plan.place(cluster_workers(client))
         if plan.check_workers is not None:
             plan.check_workers(client, [node.worker for node in placement.nodes])
-        folder = frame.open_folder(client)
+        folder = frame.open_folder(client, watch)
         with clock.stage("load"):
             target = _stage_payload(plan, folder, client, watch, frame.token)
         spec = _specify(plan, claim, frame.token, placement, target)

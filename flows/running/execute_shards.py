@@ -62,7 +62,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
             return settled
         clock, claim = frame.clock, frame.claim
         client, watch = frame.connect(plan.source, silence_s=options.silence_s)
-        folder = frame.open_folder(client)
+        folder = frame.open_folder(client, watch)
         slots = partition_slots(
             workers_at_most(frame.cluster, client), options.partition_cpus, options.partition_gpus
         )

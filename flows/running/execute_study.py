@@ -65,7 +65,7 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
             return settled
         client, watch = frame.connect(plan.source, silence_s=plan.options.silence_s)
         places = _find_places(plan, frame.cluster, client)
-        folder = frame.open_folder(client)
+        folder = frame.open_folder(client, watch)
         frame.stack.callback(_end_study, client, token)
         with clock.stage("load"):
             rows = _stage_rows(plan, folder, client, frame.store, token, watch)

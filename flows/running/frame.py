@@ -148,12 +148,12 @@ class Frame:
             _give_keys(client, self.store, sources, buckets)
         return client, watch
 
-    def open_folder(self, client: Client) -> SharedFolder:
+    def open_folder(self, client: Client, watch: ClusterWatch) -> SharedFolder:
         """Return the folder for what workers are to see, once they have the run's environment."""
         plan = self._plan
         if plan.environment is not None:
             with self.clock.stage("environment"):
-                build_on_workers(client, plan.environment)
+                build_on_workers(client, plan.environment, watch)
         folder = SharedFolder(
             self.directory,
             self.store,

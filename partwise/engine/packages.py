@@ -1,12 +1,16 @@
 """Environments beside partwise, on the machines of a cluster: built there, and tried."""
 
 import asyncio
+import math
 import os
 import re
 import socket
 import subprocess
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING, Any
 
+from partwise.engine.cluster_watch import LOOK_S, ClusterWatch
+from partwise.engine.limits import SILENCE_S
 from partwise.engine.scaling import cluster_workers
 from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.environments.resolution import ResolvedEnvironment, python_version
@@ -20,27 +24,53 @@ TRIAL_TIMEOUT_S = 120.0
 _TAIL_CHARS = 1_500
 
 
-def build_on_workers(client: "Client", resolved: ResolvedEnvironment) -> None:
+def build_on_workers(client: "Client", resolved: ResolvedEnvironment, watch: ClusterWatch) -> None:
     """Have each machine of a cluster build an environment, and try it, before work begins.
 
-    A machine that joins later builds when it is given its first shard.
+    A machine that joins later builds when it is given its first shard. Building may take as long as
+    it likes; a worker of which nothing is heard is not waited for.
 
     Raises:
         EnvironmentBuildError: It cannot be built on one of them, or partwise does not run with it.
-        ClusterError: A worker went away meanwhile.
+        ClusterError: A worker, or the cluster, went away meanwhile, or does not answer.
     """
     by_host = {worker.host: worker.address for worker in cluster_workers(client)}
-    answers: dict[str, Any] = client.run(
-        _build_and_try, resolved, workers=list(by_host.values()), on_error="return"
-    )
-    for address, answer in answers.items():
-        if isinstance(answer, PartwiseError):
-            raise answer
-        if isinstance(answer, BaseException):
-            raise ClusterError(
-                f"The environment of {resolved.name} was not built on the worker {address}: "
-                f"{type(answer).__name__}: {answer}"
-            ) from answer
+    loop: Any = client.loop
+    asked: dict[Future[Any], str] = {
+        asyncio.run_coroutine_threadsafe(
+            _ask_to_build(client, resolved, address), loop.asyncio_loop
+        ): address
+        for address in by_host.values()
+    }
+    pending = set(asked)
+    try:
+        while pending:
+            done, pending = wait(pending, LOOK_S, FIRST_COMPLETED)
+            for each in done:
+                _check_built(resolved, asked[each], each.exception() or each.result())
+            watch.look()
+            silent = watch.workers()
+            for each in pending:
+                if silent.get(asked[each], math.inf) > SILENCE_S:
+                    _check_built(resolved, asked[each], ConnectionError("it does not answer"))
+    finally:
+        for each in pending:
+            each.cancel()
+
+
+async def _ask_to_build(client: "Client", resolved: ResolvedEnvironment, address: str) -> Any:
+    answers: Any = client.run(_build_and_try, resolved, workers=[address], on_error="return")
+    return (await answers)[address]
+
+
+def _check_built(resolved: ResolvedEnvironment, address: str, answer: BaseException | None) -> None:
+    if isinstance(answer, PartwiseError):
+        raise answer
+    if answer is not None:
+        raise ClusterError(
+            f"The environment of {resolved.name} was not built on the worker {address}: "
+            f"{type(answer).__name__}: {answer}"
+        ) from answer
 
 
 async def _build_and_try(resolved: ResolvedEnvironment) -> None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from partwise.errors import InputError
+from partwise.cluster_calls import ask_workers
+from partwise.errors import ClusterError, InputError
 
 if TYPE_CHECKING:
     # Ranks import this module, and not Dask.
@@ -21,7 +22,8 @@ LAUNCH_PROGRAM = "partwise-mpi-launch"
 """What Open MPI runs in the place of ssh; found by PATH, as its setting cannot hold blanks."""
 JOIN = 'exec "$PARTWISE_MPI_PYTHON" -I -S "$PARTWISE_MPI_STUB" join'
 """What Open MPI runs on each node in the place of the program, by a shell."""
-_VERSION_S = 60.0
+VERSION_S = 60.0
+"""For so long `mpirun --version` may take; a worker is asked twice."""
 _TESTED = "4"
 # Of an Open MPI job, or of a scheduler, in which a worker itself was started: they would have Open
 # MPI take us for a part of these.
@@ -65,7 +67,7 @@ def find_open_mpi(path: str | None = None) -> OpenMpi:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env={**os.environ, **AS_ROOT},
-            timeout=_VERSION_S,
+            timeout=VERSION_S,
             check=False,
         ).stdout.decode(errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -95,8 +97,15 @@ def check_open_mpi(client: "Client", workers: Sequence[str], path: str | None = 
 
     Raises:
         InputError: A worker has none that fits, or they have several versions.
+        ClusterError: A worker, or the scheduler, does not answer.
     """
-    answers: Mapping[str, OpenMpi | str] = client.run(_look, path, workers=list(workers))
+    answers = ask_workers(client, _look, path, workers=list(workers), limit_s=VERSION_S)
+    for worker in workers:
+        if not isinstance(answers.get(worker), OpenMpi | str):
+            raise ClusterError(
+                f"The worker {worker} did not say within {VERSION_S:.0f} s which Open MPI it has: "
+                f"{answers.get(worker, 'it does not answer')}."
+            )
     for worker, answer in sorted(answers.items()):
         if isinstance(answer, str):
             raise InputError(f"On the worker {worker}: {answer}")

@@ -14,6 +14,9 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
+CONNECT_S = 5.0
+ANSWER_S = 20.0
+"""For so long a bucket of S3 may say nothing; then it is asked again, 15 times in all."""
 _TAKEN = {"PreconditionFailed", "412", "BlobAlreadyExists"}
 _RACES = {"ConditionalRequestConflict", "409"}
 _OUT_OF_RANGE = {"InvalidRange", "416"}
@@ -62,7 +65,8 @@ def _build_filesystem(
     options |= credentials
     match protocol:
         case "s3":
-            options["config_kwargs"] = {"connect_timeout": 5, "read_timeout": 60}
+            limits = {"connect_timeout": CONNECT_S, "read_timeout": ANSWER_S}
+            options["config_kwargs"] = limits
             options["endpoint_url"] = endpoint_url
             options["client_kwargs"] = {"region_name": region} if region else {}
             if profile:
@@ -71,7 +75,8 @@ def _build_filesystem(
             options["endpoint_url"] = endpoint_url
     build: Any = fsspec.filesystem
     filesystem = build(protocol, **options)
-    # Each is five of botocore's: what does not answer is an error in a minute, not in five.
+    # Each is five of botocore's: a server that takes connections and says nothing is an error after
+    # five minutes, and one that takes none after one.
     filesystem.retries = 3
     return filesystem
 

@@ -112,7 +112,7 @@ def test_a_command_brings_workers_and_is_called_to_bring_them_back(dask_client, 
     assert log.read_text() == "replicas=4 replicas=2 "
 
 
-def test_a_command_that_fails_is_named_with_what_it_said(dask_client):
+def test_a_command_that_fails_is_named_with_what_it_said(dask_client, monkeypatch):
     block = RemoteCluster(address=dask_client.scheduler.address)
     program = "import sys; sys.exit('no such group')"
     command = shlex.join([sys.executable, "-c", program, "{n}"])
@@ -120,6 +120,9 @@ def test_a_command_that_fails_is_named_with_what_it_said(dask_client):
         set_cluster_size(block, 4, timeout_s=5, command=command)
     with pytest.raises(ClusterError, match=r"'/no/such/program' cannot be run"):
         set_cluster_size(block, 4, timeout_s=5, command="/no/such/program {n}")
+    monkeypatch.setattr(cluster_size, "COMMAND_S", 0.2)
+    with pytest.raises(ClusterError, match=r"sleep 60 4' did not end within 0\.2 s\. It could not"):
+        set_cluster_size(block, 4, timeout_s=0.1, command="sleep 60 {n}")
     with pytest.raises(InputError, match=r"does not say how many workers: write \{n\}"):
         set_cluster_size(block, 4, timeout_s=5, command="kubectl scale")
 

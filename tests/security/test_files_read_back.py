@@ -2,11 +2,10 @@
 
 import ast
 import re
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "security.md"
+from tests.security.listed import modules, tables
+
 HEADING = "### Every file that is read back"
 LAYERS = {"store/store", "store/local_objects", "store/remote_objects"}
 """What carries out a read that others ask for."""
@@ -26,18 +25,6 @@ def calls(of: Callable[[ast.Call], bool]) -> set[str]:
     return found
 
 
-def modules() -> Iterator[tuple[str, Path]]:
-    for top in ("partwise", "flows", "tasks", "blocks"):
-        for path in sorted((ROOT / top).rglob("*.py")):
-            parts = path.relative_to(ROOT).with_suffix("").parts
-            if top == "partwise":
-                parts = parts[1:]
-                # Links to the three above, and contracts that users' tests call.
-                if parts[0] in ("flows", "tasks", "blocks", "testing"):
-                    continue
-            yield "/".join(parts), path
-
-
 def reads_a_store(call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute):
         return False
@@ -53,11 +40,9 @@ def names_a_place(call: ast.Call) -> bool:
 
 def listed(table: int) -> set[str]:
     """Return the modules that a table of the page names."""
-    section = PAGE.read_text().partition(HEADING)[2].partition("\n#")[0]
-    rows = [each for each in section.split("\n\n") if each.startswith("| file")][table]
-    cells = [row.split(" | ") for row in rows.splitlines()[2:]]
-    assert all(len(row) == 3 for row in cells)
-    return set(re.findall(r"`([a-z_/]+)(?:\.py)?`", " ".join(row[1] for row in cells)))
+    rows = tables(HEADING)[table]
+    assert all(len(row) == 3 for row in rows)
+    return set(re.findall(r"`([a-z_/]+)(?:\.py)?`", " ".join(row[1] for row in rows)))
 
 
 def test_every_module_that_reads_a_store_is_listed() -> None:

@@ -9,7 +9,8 @@ import json
 import os
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 from partwise.errors import ClusterError
@@ -18,6 +19,8 @@ from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
 from partwise.models.export_options import ModelFormat
 from partwise.processes import Starter, describe_exit
 
+START_S = 120.0
+"""For so long a judge may take to start."""
 _LOG_TAIL_BYTES = 2000
 _ANSWER_BYTES = 64 << 10
 
@@ -48,9 +51,11 @@ class JudgeProcess:
         self.is_late = False
         self._answers = io.BufferedReader(cast("io.FileIO", self._process.stdout))
         try:
-            self.at = self._receive()["at"]
+            with self._ending_after(START_S):
+                self.at = self._receive()["at"]
         except _DiedError:
-            end, log = self.describe_end(), self.read_log()
+            end = f"{START_S:g} s" if self.is_late else self.describe_end()
+            log = self.read_log()
             self.close()
             raise ClusterError(
                 f"The process that judges exports did not start ({end}); it wrote: "
@@ -63,12 +68,17 @@ class JudgeProcess:
         Raises:
             _DiedError: It died, or was ended since it took too long.
         """
+        with self._ending_after(expectation.time_limit_s):
+            return self._ask(file_path, expectation, cases)
+
+    @contextmanager
+    def _ending_after(self, limit_s: float) -> Iterator[None]:
         # A thread, since a runtime that hangs answers to nothing but its end.
-        timer = threading.Timer(expectation.time_limit_s, self._end_late)
+        timer = threading.Timer(limit_s, self._end_late)
         timer.daemon = True
         timer.start()
         try:
-            return self._ask(file_path, expectation, cases)
+            yield
         finally:
             timer.cancel()
             timer.join()

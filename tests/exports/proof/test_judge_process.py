@@ -111,6 +111,16 @@ def test_a_file_that_ends_the_process_while_it_loads_is_a_finding(path, monkeypa
     assert [process.pid for process in children()] == [running_judge().pid]
 
 
+def test_a_judge_that_does_not_start_is_given_up(path, monkeypatch):
+    example = linear()
+    with monkeypatch.context() as patch:
+        started_with(patch, "os.kill(os.getpid(), signal.SIGSTOP)")
+        patch.setattr(judging, "START_S", 0.5)
+        with pytest.raises(ClusterError, match=r"did not start \(0.5 s\); it wrote: nothing"):
+            judge(example.save(path), example.expectation, example.cases)
+    assert children() == []
+
+
 def endless() -> Example:
     """A graph that runs for hours: a loop of 10^15 rounds around a sum."""
     body = helper.make_graph(

@@ -1,0 +1,31 @@
+"""Lists of docs/security.md, and the modules of the code that they are held against."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "security.md"
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Yield each module, as the page names it, and its file."""
+    for top in ("partwise", "flows", "tasks", "blocks"):
+        for path in sorted((ROOT / top).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            if top == "partwise":
+                parts = parts[1:]
+                # Links to the three above, and contracts that users' tests call.
+                if parts[0] in ("flows", "tasks", "blocks", "testing"):
+                    continue
+            yield "/".join(parts), path
+
+
+def tables(heading: str) -> list[list[list[str]]]:
+    """Return the tables below a heading of the page: the cells of each row, without its head."""
+    section = PAGE.read_text().partition(f"{heading}\n")[2].partition("\n#")[0]
+    found = [each.strip().splitlines() for each in section.split("\n\n")]
+    return [
+        [row.strip("| ").split(" | ") for row in rows[2:]]
+        for rows in found
+        if rows[0].startswith("|")
+    ]
