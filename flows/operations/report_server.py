@@ -8,9 +8,11 @@ nothing for it, and shows it within no other page.
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -26,6 +28,9 @@ AT_ONCE = 2
 """Reports that are made at the same time; others wait."""
 RENDER_TIMEOUT_S = 120.0
 REQUEST_TIMEOUT_S = 10.0
+"""For so long a request may take to come, and its answer to be taken."""
+STRANGERS = 64
+"""So many connections may have sent no request yet; of more the oldest are closed."""
 _HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": (
@@ -55,11 +60,46 @@ class ReportServer(ThreadingHTTPServer):
     """Serves reports on the loopback address."""
 
     daemon_threads = True
+    # With the five of Python's, who comes while others do has to knock again, seconds later.
+    request_queue_size = 128
 
     def __init__(self, port: int, secret: str) -> None:
         super().__init__(("127.0.0.1", port), _Request)
         self.secret = secret
         self.turn = threading.BoundedSemaphore(AT_ONCE)
+        self._lock = threading.Lock()
+        self._strangers: dict[socket.socket, threading.Timer] = {}
+        """In the order in which they came; each is closed when its time is over."""
+
+    def greet(self, one: socket.socket) -> None:
+        """Wait for the request of a connection for a while, and not for those before too many."""
+        # A limit of the socket would be one for each byte.
+        limit = threading.Timer(REQUEST_TIMEOUT_S, _hang_up, (one,))
+        limit.daemon = True
+        with self._lock:
+            self._strangers[one] = limit
+            crowded = list(self._strangers)[:-STRANGERS]
+        limit.start()
+        for oldest in crowded:
+            _hang_up(oldest)
+
+    def know(self, one: socket.socket) -> None:
+        """Note that a connection has sent its request, or has ended."""
+        with self._lock:
+            limit = self._strangers.pop(one, None)
+        if limit is not None:
+            limit.cancel()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Write down what went wrong here, and not that somebody has gone: it would fill a disk."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+def _hang_up(one: socket.socket) -> None:
+    """End a connection, so that whoever reads from it stops."""
+    with suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -68,8 +108,19 @@ class _Request(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = REQUEST_TIMEOUT_S
 
+    def setup(self) -> None:
+        """Begin to wait for a request."""
+        super().setup()
+        self.server.greet(self.connection)
+
+    def finish(self) -> None:
+        """Forget a connection."""
+        self.server.know(self.connection)
+        super().finish()
+
     def do_GET(self) -> None:
         """Answer a browser: with the report, or a page that says why there is none."""
+        self.server.know(self.connection)
         link = read_link(self.path, self.server.secret)
         if link is None:
             self._refuse(HTTPStatus.NOT_FOUND, "No such report", _NO_LINK)

@@ -76,7 +76,7 @@ def _build_filesystem(
     build: Any = fsspec.filesystem
     filesystem = build(protocol, **options)
     # Each is five of botocore's: a server that takes connections and says nothing is an error after
-    # five minutes, and one that takes none after one.
+    # six minutes, and one that takes none after one.
     filesystem.retries = 3
     return filesystem
 

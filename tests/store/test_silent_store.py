@@ -9,10 +9,12 @@ from partwise.store.store import Store
 from tests.strangers import strange_server
 
 
-@pytest.mark.slow  # fifteen attempts, with pauses between them
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["silent", "dripping"])
 def test_a_bucket_is_given_up_with_a_sentence(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remote_objects, "ANSWER_S", 0.1)
+    # Five of them take a minute, for the pauses between them.
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "none")
     with strange_server(kind) as (host, port):
@@ -21,7 +23,9 @@ def test_a_bucket_is_given_up_with_a_sentence(kind: str, monkeypatch: pytest.Mon
             store.read("object")
 
 
-@pytest.mark.parametrize("kind", ["silent", "dripping", "talking"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("silent", marks=pytest.mark.slow), "dripping", "talking"]
+)
 def test_a_database_is_given_up_with_a_sentence(kind: str) -> None:
     with strange_server(kind) as (host, port):
         uri = f"postgresql://user@{host}:{port}/name?connect_timeout=2"

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from partwise.flows.operations import report_server
 from partwise.flows.operations.report_server import ReportServer
 from partwise.reports.links import read_link, report_link
 from partwise.reports.report import render_report, write_report
@@ -17,7 +18,9 @@ from partwise.runs.documents import REPORT_FILE, run_path
 from partwise.runs.removal import remove_run
 from partwise.runs.run import Run
 from partwise.store.store import Store
+from tests.own_cluster import wait_for
 from tests.run_maker import RunMaker
+from tests.strangers import STRANGERS, strangers_at
 
 SECRET = "partwise:a secret of this test"
 EVIL = "<script>document.title = 'evil'</script>"
@@ -141,3 +144,83 @@ def test_whatever_is_sent_is_answered_by_a_page_in_which_nothing_runs(
     assert b"<script" not in (page or answer)
     # Python answers what has no version with a page alone, as HTTP/0.9 was.
     assert not head.startswith(b"HTTP/1") or b"default-src 'none'" in head
+
+
+FOREIGN = {
+    "another page": {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"},
+    "a page without an origin": {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
+    "a name that leads here": {"Host": "evil.example:4201", "Sec-Fetch-Site": "same-origin"},
+    "no browser": {"Host": ""},
+    "a proxy": {"X-Forwarded-Host": "evil.example", "X-Original-URL": "/.partwise/password"},
+}
+
+
+@pytest.mark.parametrize("who", FOREIGN)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"])
+def test_no_page_of_others_opens_or_may_read_anything(
+    server: str, run: Run, who: str, method: str
+) -> None:
+    wrong = target_of(run, "partwise:a guess")
+    answer = httpx.request(
+        method,
+        f"{server}{wrong}",
+        headers={**FOREIGN[who], "Content-Type": "application/x-www-form-urlencoded"},
+        content=b"run_id=run" if method != "TRACE" else None,
+    )
+    assert answer.status_code == (404 if method == "GET" else 501)
+    named = {name for name in answer.headers if name.startswith("access-control-")}
+    assert named | {"set-cookie", "location"} & answer.headers.keys() == set()
+    assert "evil" not in answer.text
+
+
+@pytest.mark.slow  # a process for each page
+def test_to_open_a_link_changes_nothing(server: str, run: Run) -> None:
+    def files() -> dict[str, bytes]:
+        return {path: run.store.read(path) for path in run.store.list("")}
+
+    before = files()
+    for headers in FOREIGN.values():
+        answer = httpx.get(f"{server}{target_of(run)}", headers=headers, timeout=60)
+        assert answer.status_code == 200
+        assert not [name for name in answer.headers if name.startswith("access-control-")]
+    assert httpx.post(f"{server}{target_of(run)}", timeout=60).status_code == 501
+    assert files() == before
+
+
+@pytest.mark.parametrize("kind", STRANGERS)
+def test_strangers_hold_up_no_report_and_are_shown_out(
+    kind: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(report_server, "REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(report_server._Request, "timeout", 0.5)
+    with ReportServer(0, SECRET) as started:
+        threading.Thread(target=started.serve_forever, daemon=True).start()
+        address = ("127.0.0.1", started.server_address[1])
+        before = threading.active_count()
+        with strangers_at(address, kind, 150):
+            answer = httpx.get(f"http://127.0.0.1:{address[1]}/", timeout=30)
+            assert answer.status_code == 404
+            # A thread of ours for each: those of the strangers go on.
+            wait_for(lambda: threading.active_count() <= before + 150, "they are shown out")
+        wait_for(lambda: not started._strangers, "none is left")
+        started.shutdown()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_what_takes_its_answer_slowly_is_given_up(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report_server._Request, "timeout", 0.3)
+    monkeypatch.setattr(report_server, "_render", lambda *_: (bytes(64 << 20), ""))
+    with ReportServer(0, SECRET) as started:
+        threading.Thread(target=started.serve_forever, daemon=True).start()
+        with socket.create_connection(("127.0.0.1", started.server_address[1])) as connection:
+            connection.sendall(f"GET {target_of(run)} HTTP/1.1\r\n\r\n".encode())
+            assert connection.recv(1)
+            wait_for(lambda: not handlers(), "it is given up", timeout_s=20)
+        started.shutdown()
+
+
+def handlers() -> list[str]:
+    names = [thread.name for thread in threading.enumerate()]
+    return [name for name in names if "process_request_thread" in name]
