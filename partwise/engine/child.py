@@ -58,6 +58,7 @@ from partwise.engine.params_file import read_params
 from partwise.engine.process_family import adopt_orphans
 from partwise.engine.process_state import ProcessState
 from partwise.engine.seeding import Seeding
+from partwise.engine.shared_files import name_own_files, own_folder_of
 from partwise.engine.works import StoredModel, Work
 from partwise.errors import ArtifactNotFoundError, FunctionError, PartwiseError
 from partwise.models.serdes import SERDES
@@ -90,6 +91,8 @@ class ChildSettings:
     socket_fd: int
     mark_fd: int
     log_fd: int
+    token: str
+    """What names of its files in shared memory begin with."""
     directory: str
     """A folder of its own for files that it hands over."""
     control_group: str
@@ -454,6 +457,7 @@ def main(settings: str) -> None:
     """Run a child with these settings, as JSON of `ChildSettings`."""
     parsed = ChildSettings(**json.loads(settings))
     adopt_orphans()
+    name_own_files(parsed.token, own_folder_of(parsed.directory, parsed.token))
     with contextlib.suppress(OSError):
         # Should the machine run out of memory, the kernel takes this process, not the worker.
         Path("/proc/self/oom_score_adj").write_text("1000")

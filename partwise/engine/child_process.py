@@ -7,6 +7,7 @@ import atexit
 import contextlib
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,6 +36,7 @@ from partwise.engine.process_family import (
     kill,
     stop,
 )
+from partwise.engine.shared_files import own_folder_of
 from partwise.environments.building import BuiltEnvironment
 from partwise.errors import ClusterError
 from partwise.processes import describe_exit
@@ -69,7 +71,9 @@ class ChildProcess:
         self.environment = environment
         self._work_name = work_name
         self._isolation = isolation
-        self.mark = f"{owner}:{secrets.token_hex(8)}"
+        token = secrets.token_hex(8)
+        self.mark = f"{owner}:{token}"
+        self._own_folder = own_folder_of(self._directory, token)
         self._group = new_group()
         self.work_path: str | None = None
         ours, theirs = socket.socketpair()
@@ -84,6 +88,7 @@ class ChildProcess:
             socket_fd=theirs.fileno(),
             mark_fd=mark_fd,
             log_fd=self._log_fd,
+            token=token,
             directory=self._directory,
             control_group=self._group.path,
             recycle_bytes=recycle_bytes,
@@ -232,11 +237,8 @@ class ChildProcess:
         self.connection.close()
         self.kill()
         os.close(self._log_fd)
-        for path in Path(self._directory).glob("*"):
-            with contextlib.suppress(OSError):
-                path.unlink()
-        with contextlib.suppress(OSError):
-            os.rmdir(self._directory)
+        for folder in (self._directory, self._own_folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def borrow_child(

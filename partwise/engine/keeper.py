@@ -24,7 +24,13 @@ from partwise.engine.process_family import (
     kill,
     stop,
 )
-from partwise.engine.shared_files import files_there, held_files, remove_files
+from partwise.engine.shared_files import (
+    files_there,
+    held_files,
+    own_folder_of,
+    remove_files,
+    remove_own_files,
+)
 from partwise.processes import importing
 
 _SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM})
@@ -38,7 +44,8 @@ def main(settings: str, parent_pid: int) -> None:
         parent_pid: The process that this one was forked from.
     """
     there = become_keeper(parent_pid)
-    group = ControlGroup(json.loads(settings)["control_group"])
+    parsed = json.loads(settings)
+    group = ControlGroup(parsed["control_group"])
     lock = group.make()
     keeper = os.getpid()
     pid = os.fork()
@@ -47,7 +54,13 @@ def main(settings: str, parent_pid: int) -> None:
     # The worker is to see the end of the connection when the child is gone.
     os.closerange(3, lock)
     os.closerange(max(3, lock + 1), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-    keep(pid, there, group.end)
+
+    def end_others() -> None:
+        group.end()
+        token = parsed["token"]
+        remove_own_files(token, own_folder_of(parsed["directory"], token))
+
+    keep(pid, there, end_others)
 
 
 def become_keeper(parent_pid: int) -> frozenset[int]:

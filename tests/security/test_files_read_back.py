@@ -11,8 +11,8 @@ LAYERS = {"store/store", "store/local_objects", "store/remote_objects"}
 """What carries out a read that others ask for."""
 PLACES = {"state_folder", "scratch_folder", "own_folder", "gettempdir"}
 """Functions that return a folder of this machine in which files outlive a process."""
-KEEPS_NOTHING = {"connector/spooling", "flows/operations/doctor"}
-"""Ask for room there, or have a file that no other process opens."""
+KEEPS_NOTHING = {"connector/spooling", "flows/operations/doctor", "engine/shared_files"}
+"""Ask for room there, have a file that no other process opens, or name a folder for sockets."""
 
 
 def calls(of: Callable[[ast.Call], bool]) -> set[str]:
