@@ -18,17 +18,22 @@ ALWAYS = {
     *("communicate", "wait", "wait_for", "wait_for_workers", "scheduler_info", "serve_forever"),
     *("sleep", "sigwait", "waitpid", "waitid", "flock", "lockf", "result", "getaddrinfo"),
     *("BoundedSemaphore", "Semaphore", "Condition", "Barrier"),
+    *("fetchall", "fetch_record_batch", "init_process_group", "TCPStore"),
 }
 """Names of functions and methods that wait, whoever has them."""
 OF = {
     "run": {"client", "subprocess", "uvicorn"},
     "check_output": {"subprocess"},
     "sync": {"client", "cluster"},
+    "execute": {"cursor"},
     "gather": {"client", "asyncio"},
+    "compute": {"task"},
     "connect": {"connection", "dbapi", "socket"},
     "get": {"greeted", "handed", "inbox", "news", "places", "queue"},
+    "map": {"pool", "readers", "threads"},
     "open": {"fsspec", "opener"},
     "poll": {"poll", "poller"},
+    "put": {"handed"},
     "read": {"stdout", "stdin", "os", "answer"},
     "shutdown": {"pool", "threads", "executor"},
 }
@@ -53,7 +58,18 @@ class Place:
 def waits() -> Iterator[Place]:
     """Yield every wait of the code."""
     for module, path in modules():
-        yield from _waits_below(ast.parse(path.read_text()), module, "", in_loop=False)
+        yield from _waits_of(path.read_text(), module)
+
+
+def _waits_of(code: str, module: str) -> Iterator[Place]:
+    tree = ast.parse(code)
+    imports = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    given = {each.asname: each.name for node in imports for each in node.names if each.asname}
+    for node in ast.walk(tree):
+        # By the name that it has where it comes from.
+        if isinstance(node, ast.Name):
+            node.id = given.get(node.id, node.id)
+    yield from _waits_below(tree, module, "", in_loop=False)
 
 
 def _waits_below(node: ast.AST, module: str, function: str, *, in_loop: bool) -> Iterator[Place]:
@@ -86,9 +102,20 @@ def _waits(call: ast.Call, module: str) -> bool:
 def _is_bounded(call: ast.Call) -> bool:
     name = ast.unparse(call.func).rpartition(".")[2]
     limits = [word.value for word in call.keywords if word.arg in LIMITS]
-    if name in FIRST_IS_LIMIT or name == "create_connection":
-        limits += call.args[name == "create_connection" :]
-    return any(not (isinstance(each, ast.Constant) and each.value is None) for each in limits)
+    if name == "create_connection" or (name == "wait" and isinstance(call.func, ast.Name)):
+        limits += call.args[1:]
+    elif name in FIRST_IS_LIMIT:
+        limits += call.args
+    return any(not _may_be_none(each) for each in limits)
+
+
+def _may_be_none(limit: ast.expr) -> bool:
+    match limit:
+        case ast.IfExp(body=body, orelse=orelse):
+            return _may_be_none(body) or _may_be_none(orelse)
+        case ast.Constant(value=value):
+            return value is None
+    return False
 
 
 def listed() -> list[tuple[set[str], str]]:
@@ -128,6 +155,8 @@ def test_the_limits_that_are_listed_are_those_of_the_code() -> None:
 
 def test_a_wait_is_seen() -> None:
     code = """
+from distributed import wait as wait_for_tasks
+
 class Kind:
     def bounded(self):
         self._thread.join(5); done.result(timeout=LIMIT); time.sleep(1); ", ".join(names)
@@ -136,17 +165,20 @@ class Kind:
         self._thread.join()
     def none(self):
         done.result(timeout=None)
+    def perhaps(self):
+        done.result(timeout=None if limit is None else limit)
+    def named_otherwise(self):
+        wait_for_tasks(tasks)
     def looped(self):
         while True:
             self._ended.wait(LOOK_S)
 """
-    found = {
-        place.name: (place.is_bounded, place.in_loop)
-        for place in _waits_below(ast.parse(code), "m", "", in_loop=False)
-    }
+    found = {place.name: (place.is_bounded, place.in_loop) for place in _waits_of(code, "m")}
     assert found == {
         "m.bounded": (True, False),
         "m.unbounded": (False, False),
         "m.none": (False, False),
+        "m.perhaps": (False, False),
+        "m.named_otherwise": (False, False),
         "m.looped": (True, True),
     }
