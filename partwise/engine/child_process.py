@@ -24,11 +24,11 @@ from partwise.engine.child_server import ENVIRONMENT_MARK, ChildServers
 from partwise.engine.control_group import new_group
 from partwise.engine.failures import Failure
 from partwise.engine.family_memory import FamilyMemory
+from partwise.engine.keeper import KEEPER_S
 from partwise.engine.messages import Connection, OpenWork, WorkUnusable
 from partwise.engine.options import Isolation
 from partwise.engine.packages import packages_variables
 from partwise.engine.process_family import (
-    CLEARING_S,
     children_of,
     descendants_of,
     end_all,
@@ -42,8 +42,6 @@ from partwise.errors import ClusterError
 from partwise.processes import describe_exit
 
 START_TIMEOUT_S = 120.0
-KEEPER_S = 2 * CLEARING_S + 6.0
-"""For so long the keeper of a child has time to end all of it."""
 
 # For the whole process: children live on between the shards that different threads run.
 _servers = ChildServers()

@@ -33,7 +33,9 @@ from partwise.engine.shared_files import (
 )
 from partwise.processes import importing
 
-_SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM})
+KEEPER_S = 10.0
+"""For so long a keeper has time to end all that is below it, and to remove what that leaves."""
+_SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1})
 
 
 def main(settings: str, parent_pid: int) -> None:
@@ -63,16 +65,17 @@ def main(settings: str, parent_pid: int) -> None:
     keep(pid, there, end_others)
 
 
-def become_keeper(parent_pid: int) -> frozenset[int]:
+def become_keeper(parent_pid: int, word: signal.Signals = signal.SIGTERM) -> frozenset[int]:
     """Make this process one that keeps what it is about to fork.
 
     Args:
         parent_pid: The process that started this one. When it ends, all ends.
+        word: The worker's word to end all, one of `_SIGNALS`, as `keep` is given it.
 
     Returns:
         The files of shared memory that are there before.
     """
-    end_with_parent(parent_pid, signal.SIGTERM)
+    end_with_parent(parent_pid, word)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     adopt_orphans()
     # Held back, so that none is lost between two looks.
@@ -104,8 +107,7 @@ def keep(
     pid: int,
     there: frozenset[int],
     end_others: Callable[[], None] = lambda: None,
-    *,
-    is_meant: Callable[[], bool] = lambda: True,
+    word: signal.Signals = signal.SIGTERM,
 ) -> None:
     """Wait for the end of the child, or of the worker, or for its word; then end all.
 
@@ -115,11 +117,11 @@ def keep(
         pid: The child.
         there: The files of shared memory that were there before it.
         end_others: Ends what can be found in another way than by its parents.
-        is_meant: Whether a SIGTERM that comes is for this process.
+        word: The signal that has this process end all; others are not meant for it.
     """
     status = 0
     while True:
-        is_asked = signal.sigwait(_SIGNALS) == signal.SIGTERM and is_meant()
+        is_asked = signal.sigwait(_SIGNALS) == word
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended or is_asked:
             break

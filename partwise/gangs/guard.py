@@ -13,7 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from partwise.engine.keeper import become_keeper, become_kept, keep
-from partwise.gangs.rank_settings import RankSettings, read_settings
+from partwise.engine.shared_files import own_folder_of, remove_own_files
+from partwise.gangs.rank_settings import END_ALL, RankSettings, read_settings
 
 _NOT_FOUND = 127
 """As a shell ends where there is no such command."""
@@ -26,7 +27,7 @@ def main(argument: str) -> None:
         argument: JSON: the descriptor of the settings, and the process that started this one.
     """
     settings_fd, parent_pid = json.loads(argument)
-    there = become_keeper(parent_pid)
+    there = become_keeper(parent_pid, END_ALL)
     with suppress(OSError):
         # Should the machine run out of memory, the kernel takes a rank, not the worker.
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -37,8 +38,11 @@ def main(argument: str) -> None:
         _become_rank(settings, guard_pid)
     for descriptor in settings.descriptors():
         os.close(descriptor)
-    # A SIGTERM from the worker is for the rank, which has got it too.
-    keep(rank_pid, there, is_meant=lambda: os.getppid() != parent_pid)
+
+    def end_others() -> None:
+        remove_own_files(settings.token, own_folder_of(settings.directory, settings.token))
+
+    keep(rank_pid, there, end_others, END_ALL)
 
 
 def _become_rank(settings: RankSettings, guard_pid: int) -> None:

@@ -6,6 +6,7 @@ driver says meanwhile comes by `tell_nodes`, which a worker answers while its sl
 
 import contextlib
 import os
+import secrets
 import shutil
 import socket
 import tempfile
@@ -234,6 +235,7 @@ class _NodeRun:
             start = self._await_start()
             if start is None:
                 return None
+            stack.callback(self._remove_files)
             stack.callback(end_marked, self._assignment.mark)
             stack.callback(self._end_ranks)
             for local_rank, port in enumerate(reserved):
@@ -254,7 +256,12 @@ class _NodeRun:
     def _end_ranks(self) -> None:
         for rank in self._ranks:
             rank.kill()
-            rank.log.close()
+        for rank in self._ranks:
+            rank.close()
+
+    def _remove_files(self) -> None:
+        for rank in self._ranks:
+            rank.remove_files()
 
     def _await_start(self) -> Start | None:
         while self._control.start is None:
@@ -289,6 +296,7 @@ class _NodeRun:
                 payload = fetch(staged, spec.store, self._folder)
         listens = rank == 0 and bool(payload)
         settings = RankSettings(
+            token=secrets.token_hex(8),
             directory=directory,
             node_directory=self._folder,
             working_directory=working_directory or directory,

@@ -17,6 +17,7 @@ from partwise.engine.child_log import ChildLog
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
 from partwise.engine.outcome import Produced
 from partwise.engine.seeding import Seeding
+from partwise.engine.shared_files import name_own_files, own_folder_of
 from partwise.engine.works import check_metrics
 from partwise.errors import PartwiseError
 from partwise.gangs.checkpoints import StoreCheckpoints
@@ -41,6 +42,7 @@ LARGEST_ERROR_BYTES = 1 << 20
 def run(settings: RankSettings) -> None:
     """Work as one rank, leave the outcome in the rank's folder, and end this process."""
     log = ChildLog(settings.log_fd)
+    name_own_files(settings.token, own_folder_of(settings.directory, settings.token))
     for url, keys in settings.credentials.items():
         set_credentials(url, keys)
     reserved = socket.socket(fileno=settings.port_fd)

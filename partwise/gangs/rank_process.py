@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 
 from partwise.engine.failures import Failure, fingerprint_failure, printable
 from partwise.engine.family_memory import anonymous_bytes
+from partwise.engine.keeper import KEEPER_S
 from partwise.engine.process_family import children_of, descendants_of, kill, state_of
+from partwise.engine.shared_files import own_folder_of, remove_own_files
 from partwise.gangs.logs import RankLog
 from partwise.gangs.rank_settings import (
+    END_ALL,
     ERROR_FILE,
     STEPS_FILE,
     RankOutcome,
@@ -28,6 +31,7 @@ from partwise.processes import Starter, describe_exit
 if TYPE_CHECKING:
     from partwise.environments.building import BuiltEnvironment
 
+LOOK_S = 0.005
 TAIL_BYTES = 1_500
 """So much of the end of its log stands in the failure of a rank that told nothing itself."""
 
@@ -56,11 +60,13 @@ class RankProcess:
     ) -> None:
         self.rank = settings.rank
         self.directory = settings.directory
+        self._token = settings.token
         self.log = log
         self.peak_bytes = 0
         self.ended_because = ""
         """Why it was ended from outside; empty: it was not."""
         self.was_told_to_end = False
+        self._killed_since: float | None = None
         self._stopped_since: float | None = None
         self._stopped_s = 0.0
         """For so long it had been stopped when it was killed for that."""
@@ -135,16 +141,42 @@ class RankProcess:
                 os.killpg(self.pid, number)
 
     def kill(self) -> None:
-        """Kill the rank and all that it started."""
+        """Have the guard kill the rank and all that it started; call it until the rank has ended.
+
+        It is not waited for, so that those of several ranks do so at the same time.
+        """
         if self.has_ended():
             return
+        now = time.monotonic()
+        if self._killed_since is None:
+            self._killed_since = now
+            for number in (END_ALL, signal.SIGCONT):
+                # Nothing of the user's has run where it does not hold signals back yet: it dies.
+                self._process.send_signal(number)
+        elif now - self._killed_since > KEEPER_S:
+            self._kill_all()
+
+    def _kill_all(self) -> None:
         # Those that have left the session too: they are found below the guard while it is there.
         family = [self.pid, *descendants_of(self.pid)]
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         kill(family)
         self._process.wait()
-        self.has_ended()
+
+    def close(self) -> None:
+        """Kill the rank and wait until it has ended."""
+        while not self.has_ended():
+            self.kill()
+            time.sleep(LOOK_S)
+        self.log.close()
+
+    def remove_files(self) -> None:
+        """Remove what is left in shared memory, when all that it started has ended.
+
+        Its guard has done so, unless somebody killed that.
+        """
+        remove_own_files(self._token, own_folder_of(self.directory, self._token))
 
     def outcome(self) -> RankOutcome | None:
         """Return what the rank told of its work; of a command, and of one that died, None."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -15,10 +16,16 @@ STEPS_FILE = "steps"
 """What rank 0 has told of its steps: a step and the watched metric on each line."""
 
 
+END_ALL = signal.SIGUSR1
+"""Has the guard of a rank end all; SIGTERM goes to their group, and is for the rank."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSettings:
     """How a rank starts: JSON in a memory file, since it holds secrets and may be long."""
 
+    token: str
+    """What names of the rank's files in shared memory begin with."""
     directory: str
     """The rank's own folder."""
     node_directory: str

@@ -73,33 +73,6 @@ def test_a_killed_partition_leaves_no_semaphores(shard, tmp_path, use, end) -> N
     assert [path for path in held if os.path.exists(path)] == []
 
 
-def make_files(listed: Path) -> None:
-    """Have each kind of file that multiprocessing makes, also in a process that it starts."""
-    from multiprocessing.shared_memory import SharedMemory
-    from multiprocessing.util import get_temp_dir
-
-    global kept
-    context = multiprocessing.get_context("spawn")
-    kept = [context.Lock(), SharedMemory(create=True, size=1000)]
-    ended = context.Process(target=make_a_lock_and_end, args=(listed,))
-    ended.start()
-    ended.join()
-    lock, memory = kept
-    with listed.open("a") as file:
-        file.write(f"{path_of(lock)}\n/dev/shm/{memory.name}\n{get_temp_dir()}\n")
-
-
-def make_a_lock_and_end(listed: Path) -> None:
-    lock = multiprocessing.get_context("spawn").Lock()
-    with listed.open("a") as file:
-        file.write(f"{path_of(lock)}\n")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def path_of(lock) -> str:
-    return f"/dev/shm/sem.{lock._semlock.name.removeprefix('/')}"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["shared", "partition"])
 def test_what_multiprocessing_makes_goes_though_all_that_would_remove_it_was_killed(
@@ -111,7 +84,7 @@ def test_what_multiprocessing_makes_goes_though_all_that_would_remove_it_was_kil
         from multiprocessing import resource_tracker
 
         # By its name, as multiprocessing finds it.
-        from tests.engine.test_process_family import make_files
+        from tests.multiprocessing_files import make_files
 
         make_files(listed)
         assert all(map(os.path.exists, listed.read_text().split()[-4:]))

@@ -20,7 +20,7 @@ from distributed import Client, get_worker
 
 from partwise.connector.rank_context import RankContext
 from partwise.engine.cluster_watch import ClusterWatch
-from partwise.engine.process_family import find_marked, is_running
+from partwise.engine.process_family import descendants_of, find_marked, is_running
 from partwise.gangs.driver import GangDriver, run_gang
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.spec import GangSpec
@@ -132,7 +132,9 @@ class Stage:
             time.sleep(0.01)
         return [json.loads(path.read_text()) for path in paths]
 
-    def check_nothing_is_left(self, spec: GangSpec, told: list[dict[str, Any]]) -> None:
+    def check_nothing_is_left(
+        self, spec: GangSpec, told: list[dict[str, Any]], *, has_guard_killed: bool = False
+    ) -> None:
         """Within a moment all processes, ports, folders and slots are free."""
         deadline = time.monotonic() + LATE_S
         pids = [pid for one in told for pid in one["pids"]]
@@ -142,9 +144,11 @@ class Stage:
         for port in told[0]["ports"]:
             with socket.socket() as again:
                 again.bind(("", port))
-        # Rank 1 may have had its guard killed.
-        assert not Path(told[0]["shared"]).exists()
-        Path(told[1]["shared"]).unlink(missing_ok=True)
+        left = {one["shared"] for one in told if Path(one["shared"]).exists()}
+        for path in left:
+            Path(path).unlink()
+        # Nobody knows whose it was once the guard of rank 1 has been killed.
+        assert left <= ({told[1]["shared"]} if has_guard_killed else set())
         workers = list(self.client.scheduler_info(n_workers=-1)["workers"])
         slots = [self.client.submit(_folders, workers=[one], pure=False) for one in workers]
         assert self.client.gather(slots) == [[]] * len(workers)
@@ -184,7 +188,7 @@ def test_a_rank_that_fails_ends_the_gang_and_is_blamed(stage, name):
     with pytest.raises(GangFailed) as caught:
         run_gang(stage.client, spec, events)
     told = stage.facts()
-    stage.check_nothing_is_left(spec, told)
+    stage.check_nothing_is_left(spec, told, has_guard_killed=name == "has its guard killed")
 
     failed = caught.value
     assert failed.rank == 1
@@ -196,6 +200,30 @@ def test_a_rank_that_fails_ends_the_gang_and_is_blamed(stage, name):
     if name == "raises":
         assert type(failed.__cause__) is LookupError
         assert failed.__cause__.args == ("no such thing", 7)
+
+
+@pytest.mark.parametrize("whose", ["rank", "guard"])
+def test_what_multiprocessing_makes_goes_though_all_that_would_remove_it_was_killed(stage, whose):
+    made = stage.folder / "made"
+
+    def train(context: RankContext) -> None:
+        # By its name, as multiprocessing finds it.
+        from tests.multiprocessing_files import make_files
+
+        if context.rank == 1:
+            make_files(made)
+            assert all(map(os.path.exists, made.read_text().split()))
+            # All at once, so that nobody can look, or clear up.
+            family = [*descendants_of(os.getpid()), os.getpid()]
+            for pid in (*([os.getppid()] if whose == "guard" else []), *family):
+                os.kill(pid, signal.SIGKILL)
+        context.barrier()
+
+    with pytest.raises(GangFailed, match="SIGKILL"):
+        run_gang(stage.client, make_gang(stage.client, stage.folder, train))
+    paths = made.read_text().split()
+    assert len(paths) == 4
+    assert [path for path in paths if os.path.exists(path)] == []
 
 
 def test_a_rank_that_is_frozen_is_to_blame_when_the_others_have_waited_long_enough(stage):
@@ -271,7 +299,8 @@ def test_a_worker_that_is_lost_ends_the_gang(doomed_stage, number):
     while spec.nodes[1].worker in stage.client.scheduler_info(n_workers=-1)["workers"]:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    stage.check_nothing_is_left(spec, told)
+    # The guards of a worker that does not answer are killed with all that it started.
+    stage.check_nothing_is_left(spec, told, has_guard_killed=True)
 
 
 @pytest.mark.slow
