@@ -14,6 +14,7 @@ from tests.security.listed import modules, tables
 HEADING = "### Every wait"
 ALWAYS = {
     *("accept", "recv", "recv_into", "recvfrom", "recv_bytes", "sendall", "send_bytes"),
+    *("recv_fds", "send_fds"),
     *("create_connection", "makefile", "readline", "read1", "getresponse", "urlopen"),
     *("communicate", "wait", "wait_for", "wait_for_workers", "scheduler_info", "serve_forever"),
     *("sleep", "sigwait", "waitpid", "waitid", "flock", "lockf", "result", "getaddrinfo"),
@@ -35,6 +36,7 @@ OF = {
     "poll": {"poll", "poller"},
     "put": {"handed"},
     "read": {"stdout", "stdin", "os", "answer"},
+    "select": {"selector"},
     "shutdown": {"pool", "threads", "executor"},
 }
 """Others wait where this is what they are called of; what queues are called, all of them."""
