@@ -1,11 +1,11 @@
 """Environments beside partwise, on the machines of a cluster: built there, and tried."""
 
 import asyncio
-import math
 import os
 import re
 import socket
 import subprocess
+import time
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,7 @@ def build_on_workers(client: "Client", resolved: ResolvedEnvironment, watch: Clu
         EnvironmentBuildError: It cannot be built on one of them, or partwise does not run with it.
         ClusterError: A worker, or the cluster, went away meanwhile, or does not answer.
     """
+    since = time.monotonic()
     by_host = {worker.host: worker.address for worker in cluster_workers(client)}
     loop: Any = client.loop
     asked: dict[Future[Any], str] = {
@@ -51,8 +52,9 @@ def build_on_workers(client: "Client", resolved: ResolvedEnvironment, watch: Clu
             watch.look()
             silent = watch.workers()
             for each in pending:
-                if silent.get(asked[each], math.inf) > SILENCE_S:
-                    _check_built(resolved, asked[each], ConnectionError("it does not answer"))
+                address = asked[each]
+                if watch.has_lost(address, since) or silent.get(address, 0.0) > SILENCE_S:
+                    _check_built(resolved, address, ConnectionError("it does not answer"))
     finally:
         for each in pending:
             each.cancel()
