@@ -9,8 +9,9 @@ from partwise.blocks import (
     SqlTable,
 )
 from partwise.connector.context import PartitionContext
+from partwise.connector.current_context import get_context
 from partwise.connector.data_connector import DataConnector
-from partwise.connector.rank_context import RankContext, get_context
+from partwise.connector.rank_context import RankContext
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.registration import register_dataset
 from partwise.engine.options import ExecutionOptions

@@ -8,7 +8,7 @@ from distributed import Client
 
 from partwise.engine import packages
 from partwise.engine.cluster_watch import ClusterWatch
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ClusterError
 from partwise.flows.operations import doctor
 from partwise.scripts import open_mpi

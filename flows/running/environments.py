@@ -6,7 +6,8 @@ from prefect.runtime import flow_run
 
 from partwise.environments.beside import resolve_beside
 from partwise.environments.environment import Environment
-from partwise.environments.resolution import ResolvedEnvironment, resolve
+from partwise.environments.resolution import resolve
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import RunNotFoundError
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.parameters import StoreParameter

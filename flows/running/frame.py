@@ -23,7 +23,7 @@ from partwise.engine.child_process import end_marked
 from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.credentials import Credentials, SigningKeys
 from partwise.engine.packages import build_on_workers
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import IntegrityError, StoreError
 from partwise.flows.orchestration.interruption import note_work
 from partwise.flows.orchestration.summary_log import log_summary

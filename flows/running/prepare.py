@@ -18,7 +18,7 @@ from partwise.engine.trained_models import (
 )
 from partwise.engine.works import InferWork, MapWork, TrainWork, Work
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError, ModelNotFound
 from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.earlier_rows import recipe_of

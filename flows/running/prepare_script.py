@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from partwise.engine.scaling import ClusterWorker
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import InputError, RunNotFoundError
 from partwise.fingerprints.functions import arguments_fingerprint
 from partwise.flows.running.script_paths import paths_left_behind

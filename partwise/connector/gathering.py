@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from partwise.connector.rank_context import Exchange
+from partwise.connector.rank_protocols import Exchange
 
 
 def gather_tables(exchange: Exchange, table: pa.Table) -> list[pa.Table]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.connector.gathering import gather_tables
-from partwise.connector.rank_context import RankContext
+from partwise.connector.rank_protocols import Exchange
 from partwise.tables.categories import categories_of_rows, with_own_categories
 from partwise.tables.features import find_categories
 
@@ -62,12 +62,12 @@ class Batches(Protocol):
 
 
 def global_categories(
-    context: RankContext, share: Batches, columns: Sequence[str]
+    exchange: Exchange, share: Batches, columns: Sequence[str]
 ) -> GlobalCategories:
     """Find the distinct values of columns in the rows of all ranks; each has to call it alike.
 
     Args:
-        context: The rank's.
+        exchange: Between the ranks; a `RankContext` is one.
         share: The rank's rows.
         columns: Columns of categories, of any type that can be a category.
     """
@@ -80,7 +80,7 @@ def global_categories(
         column = pa.chunked_array(arrays, share.schema.field(name).type)
         # Once more over the batches of this rank, so that little is sent.
         own = pa.table({name: _unified(column)})
-        values[name] = pa.concat_tables(gather_tables(context, own)).column(name)
+        values[name] = pa.concat_tables(gather_tables(exchange, own)).column(name)
     return GlobalCategories(values=values)
 
 

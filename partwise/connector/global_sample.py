@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.connector.gathering import gather_tables
-from partwise.connector.rank_context import RankContext, Share
+from partwise.connector.rank_context import RankContext
+from partwise.connector.rank_protocols import Share
 from partwise.tables.dictionaries import decoded, plain_storage
 from partwise.tables.keys.hashing import mix
 

@@ -6,71 +6,15 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from partwise.connector.rank_protocols import Backend, Checkpoints, Exchange, RankRows, Share
 from partwise.errors import InputError
 
 if TYPE_CHECKING:
     from partwise.connector.data_connector import DataConnector
-
-Backend = Literal["gloo", "nccl"]
-"""What torch exchanges gradients by."""
-
-
-class Exchange(Protocol):
-    """How the ranks of a gang tell each other small things, such as counts and categories."""
-
-    def all_gather(self, content: bytes) -> list[bytes]:
-        """Return what every rank has given, in the order of ranks; each has to call it."""
-
-
-class Share(Protocol):
-    """Consecutive rows of a source: those of one rank. They can be read any number of times."""
-
-    schema: pa.Schema
-    rows: int
-    """How many rows this rank has; 0 where there are fewer row groups than ranks."""
-    first_row: int
-    """How many rows of the source stand before, at lower ranks."""
-    total_rows: int
-    """How many rows all ranks have."""
-
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read the rows, from the first one again at each call."""
-
-
-class RankRows(Protocol):
-    """The rows of a source, before they are divided among ranks."""
-
-    schema: pa.Schema
-
-    def share(self, *, equal: bool = False, group: str = "", whole: bool = False) -> Share:
-        """Divide the rows, and return this rank's; every rank has to call it alike.
-
-        Args:
-            equal: Whether all ranks get the same number of rows; what is left over is left out.
-            group: A column whose equal neighbours stay on one rank, such as the query of a ranking.
-            whole: Whether every rank gets all rows, such as those that a model is measured on.
-        """
-
-
-class Checkpoints(Protocol):
-    """Where a gang keeps what it can go on from after a restart."""
-
-    def save(
-        self,
-        write: Callable[[Path], object],
-        *,
-        step: int,
-        every_steps: int | None = None,
-        every_minutes: float | None = None,
-    ) -> bool:
-        """Keep what `write(a new folder)` writes, where that is due; rank 0 calls it."""
-
-    def resume_from(self) -> Path | None:
-        """Return a local folder with what this attempt goes on from; None: it starts afresh."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +143,7 @@ class RankContext:
         """
         from partwise.connector.rank_data import rank_data
 
-        return rank_data(self, self.share(name, equal=equal, group=group))
+        return rank_data(self, self.files, self.share(name, equal=equal, group=group))
 
     @property
     def device(self) -> str:
@@ -288,33 +232,3 @@ class RankContext:
             StoreError: The store cannot be read.
         """
         return None if self.checkpoints is None else self.checkpoints.resume_from()
-
-
-_current: RankContext | None = None
-
-
-def get_context() -> RankContext:
-    """Return the context of the rank that this process is, or of the script that a rank runs.
-
-    Raises:
-        RuntimeError: This process is not a rank of a gang.
-
-    Example:
-        >>> get_context().rank  # doctest: +SKIP
-        0
-    """
-    if _current is None:
-        from partwise.connector.script_context import script_context
-
-        set_context(script_context())
-    if _current is None:
-        raise RuntimeError(
-            "get_context() works only in a function or script that runs as a rank of a gang."
-        )
-    return _current
-
-
-def set_context(context: RankContext | None) -> None:
-    """Set what `get_context` returns in this process."""
-    global _current
-    _current = context

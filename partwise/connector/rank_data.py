@@ -6,29 +6,30 @@ import pyarrow.compute as pc
 from partwise.connector.categories import with_categories_once
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.global_categories import global_categories
-from partwise.connector.rank_context import RankContext, Share
+from partwise.connector.rank_protocols import Exchange, Share
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.shuffle.shared_folder import table_bytes
 from partwise.tables.categories import with_categories_of, with_own_categories
 
 
-def rank_data(context: RankContext, share: Share) -> DataConnector:
+def rank_data(exchange: Exchange, files: dict[str, bytes], share: Share) -> DataConnector:
     """Return the rows of a rank; every rank has to call it alike.
 
     Categories of what was read first come first; those that only a later source has, such as rows
     to evaluate on, stand behind them. The run keeps them all, for rows that its model meets later.
 
     Args:
-        context: The rank's.
+        exchange: Between the ranks.
+        files: The artifacts of this rank by name; the categories are kept among them.
         share: Its rows, which lie in a file that is mapped into memory.
     """
     table = with_categories_once(pa.Table.from_batches(share.batches(), share.schema))
     coded = [field.name for field in table.schema if pa.types.is_dictionary(field.type)]
-    content = global_categories(context, share, coded).artifact() if coded else None
+    content = global_categories(exchange, share, coded).artifact() if coded else None
     if content is not None:
-        known = context.files.get(CATEGORIES_FILENAME)
+        known = files.get(CATEGORIES_FILENAME)
         categories = _joined(None if known is None else _opened(known), _opened(content))
-        context.files[CATEGORIES_FILENAME] = table_bytes(categories)
+        files[CATEGORIES_FILENAME] = table_bytes(categories)
         table = with_categories_of(with_own_categories(table), categories)
     return DataConnector(table)
 

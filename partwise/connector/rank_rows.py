@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.connector.gathering import gather_tables
-from partwise.connector.rank_context import Exchange
+from partwise.connector.rank_protocols import Exchange
 from partwise.connector.spooling import map_spooled, write_spooled
 from partwise.errors import ColumnError, SourceError
 from partwise.sources.fragments import Fragment, Selection

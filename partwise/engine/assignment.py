@@ -5,7 +5,7 @@ from typing import Any
 
 from partwise.engine.limits import Limits
 from partwise.engine.options import ExecutionOptions
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.formatting import counted
 from partwise.runs.kinds import RunKind
 from partwise.shuffle.plan import UnsortedShard

@@ -31,7 +31,6 @@ from partwise.connector.context import PartitionContext, Share
 from partwise.connector.data_connector import DataConnector
 from partwise.connector.spooling import SpooledReader
 from partwise.engine.child_log import ChildLog
-from partwise.engine.child_server import LIBRARIES
 from partwise.engine.control_group import ControlGroup
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
 from partwise.engine.family_memory import anonymous_bytes
@@ -82,6 +81,13 @@ INLINE_BYTES = 1 << 20
 """Larger contents travel as files."""
 
 RECYCLE_AFTER_S = 0.05
+
+LIBRARIES = (
+    *("pandas", "sklearn.ensemble", "sklearn.linear_model", "scipy.stats", "lightgbm", "xgboost"),
+    *("torch", "optuna", "partwise.trainers"),
+)
+"""What the next child may find loaded when this one has used it: slow to import, and neither a
+thread is started nor a device opened by that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

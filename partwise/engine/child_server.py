@@ -3,9 +3,9 @@
 A Python of its own comes as far as a child in a quarter of a second, and needs a second more for a
 library such as LightGBM. Forked, it begins in 20 ms, and shares the memory of what is loaded. The
 server has the variables, the packages and the import path that its children are to have, and has
-loaded the libraries that a child of the same work has used before, of those below; for others there
-is another one. A child's memory would else depend on what ran before it. It loads nothing of the
-user's, and starts no threads, of which a fork would lack all but one.
+loaded the libraries that a child of the same work has told of; for others there is another one.
+A child's memory would else depend on what ran before it. It loads nothing of the user's, and starts
+no threads, of which a fork would lack all but one.
 
 Linux only.
 """
@@ -40,11 +40,6 @@ ENVIRONMENT_MARK = "PARTWISE_CHILD"
 MARK_BYTES = 200
 ANSWER_S = 120.0
 """For so long the fork of a child, and the imports before it, are waited for."""
-LIBRARIES = (
-    *("pandas", "sklearn.ensemble", "sklearn.linear_model", "scipy.stats", "lightgbm", "xgboost"),
-    *("torch", "optuna", "partwise.trainers"),
-)
-"""Those that are slow to import, and neither start a thread nor open a device by that."""
 MOST_SERVERS = 3
 """Of one process; of more, the one unused for longest ends when its last child has."""
 _ENGINE = ("partwise.engine.keeper", "partwise.engine.child", "partwise.engine.works")

@@ -135,7 +135,7 @@ class Idle:
     """From the child: all partitions that it was sent have run."""
 
     libraries: list[str]
-    """Those of `partwise.engine.child_server` that it has imported."""
+    """Those that it has imported, of what `partwise.engine.child` names."""
 
 
 Message = (

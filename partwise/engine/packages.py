@@ -13,7 +13,7 @@ from partwise.engine.cluster_watch import LOOK_S, ClusterWatch
 from partwise.engine.limits import SILENCE_S
 from partwise.engine.scaling import cluster_workers
 from partwise.environments.building import BuiltEnvironment, open_environment
-from partwise.environments.resolution import ResolvedEnvironment, python_version
+from partwise.environments.resolved_environment import ResolvedEnvironment, python_version
 from partwise.errors import ClusterError, EnvironmentBuildError, PartwiseError
 from partwise.processes import python_words
 

@@ -10,7 +10,7 @@ from partwise.engine.assignment import Execution, ShardAssignment
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.sample import SampleWork
 from partwise.engine.works import Work
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import InputError, RunExistsError, RunNotFoundError
 from partwise.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.runs.documents import check_run_id

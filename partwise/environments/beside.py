@@ -13,7 +13,8 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from partwise.environments.environment import Environment
-from partwise.environments.resolution import ResolvedEnvironment, resolve
+from partwise.environments.resolution import resolve
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import PackageError
 
 SHARED = (

@@ -27,7 +27,7 @@ from partwise.environments.cache import (
     write_document,
 )
 from partwise.environments.conda import build_conda
-from partwise.environments.resolution import ResolvedEnvironment, python_version
+from partwise.environments.resolved_environment import ResolvedEnvironment, python_version
 from partwise.environments.uv import UvError, run_uv
 from partwise.errors import EnvironmentBuildError
 from partwise.store.entry_locks import lock_entry

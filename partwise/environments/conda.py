@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from partwise.environments.environment import Environment, without_passwords
-from partwise.environments.resolution import ResolvedEnvironment, python_version
+from partwise.environments.resolved_environment import ResolvedEnvironment, python_version
 from partwise.errors import EnvironmentBuildError, PackageError
 
 PROGRAMS = ("micromamba", "mamba", "conda")

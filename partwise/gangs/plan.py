@@ -7,7 +7,7 @@ from typing import Any
 from distributed import Client
 
 from partwise.engine.scaling import ClusterWorker
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement
 from partwise.gangs.work import RankWork

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from partwise.connector.rank_context import RankContext, RankRows, set_context
+from partwise.connector.current_context import set_context
+from partwise.connector.rank_context import RankContext
 from partwise.engine.child_log import ChildLog
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
 from partwise.engine.outcome import Produced
@@ -35,6 +36,9 @@ from partwise.outcomes import PartitionStatus
 from partwise.store.credentials import set_credentials
 from partwise.store.signing import parse_keys
 from partwise.store.store import Store
+
+if TYPE_CHECKING:
+    from partwise.connector.rank_protocols import RankRows
 
 LARGEST_ERROR_BYTES = 1 << 20
 

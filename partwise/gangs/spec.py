@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from partwise.engine.failures import Failure
 from partwise.engine.limits import SILENCE_S
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
 from partwise.shuffle.shared_folder import StagedFile

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from partwise.connector.rank_context import Exchange, RankContext, RankRows
+from partwise.connector.rank_context import RankContext
+from partwise.connector.rank_protocols import Exchange, RankRows
 from partwise.engine.outcome import Produced
 from partwise.engine.works import check_metrics, produce_model
 from partwise.models.serdes import ModelSerde

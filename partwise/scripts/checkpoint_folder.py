@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from partwise.connector.rank_context import Checkpoints
+from partwise.connector.rank_protocols import Checkpoints
 from partwise.connector.script_context import UNFINISHED
 from partwise.errors import PartwiseError
 

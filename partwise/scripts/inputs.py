@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partwise.connector.rank_context import Share
+from partwise.connector.rank_protocols import Share
 from partwise.errors import (
     ArtifactNotFoundError,
     InputError,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import InputError
 from partwise.scripts.inputs import ScriptInput
 

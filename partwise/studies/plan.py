@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from partwise.engine.options import ExecutionOptions
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.runs.claim import Identity, Intent, OnExisting
 from partwise.sources.descriptions import Source
 from partwise.studies.driver import Stopping

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence  # noqa: TC003 (pydantic reads the annotations)
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import fsspec
@@ -25,34 +24,15 @@ from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
 from partwise.tables.roles import marked_labels
 from partwise.trainers.boosting import BoostingSettings
+from partwise.trainers.rank_table import RankTable
 from partwise.trainers.xgboost_batches import LabelledBatches
 
 if TYPE_CHECKING:
-    from partwise.connector.rank_context import RankContext, Share
+    from partwise.connector.rank_context import RankContext
+    from partwise.connector.rank_protocols import Share
 
 TRAIN = "train"
 """The source that is trained on; all others are eval sets."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankTable:
-    """The labelled rows that a rank has of a source, as they lie on its disk."""
-
-    table: pa.Table
-    """All rows, those without a label too; mapped, in as many chunks as there are batches."""
-    places: np.ndarray | None
-    """int64, shape (n,): the rows with a label, ascending. None: all of them."""
-    labels: np.ndarray
-    """Single, shape (n,), finite: as both libraries keep labels."""
-    weights: np.ndarray | None
-    """Single, shape (n,), finite and not negative."""
-    group_sizes: np.ndarray | None
-    """int32: how many neighbouring rows each group has; they sum up to n."""
-
-    @property
-    def rows(self) -> int:
-        """How many rows have a label."""
-        return len(self.labels)
 
 
 class DistributedBoosting(BoostingSettings):

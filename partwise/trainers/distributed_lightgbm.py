@@ -17,12 +17,7 @@ from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
 from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
-from partwise.trainers.distributed_boosting import (
-    TRAIN,
-    DistributedBoosting,
-    RankTable,
-    named_function,
-)
+from partwise.trainers.distributed_boosting import TRAIN, DistributedBoosting, named_function
 from partwise.trainers.lightgbm import MARK, LightGBMTrainer, features_of_booster, lightgbm_names
 from partwise.trainers.lightgbm_objectives import (
     L2,
@@ -35,6 +30,7 @@ from partwise.trainers.lightgbm_objectives import (
 if TYPE_CHECKING:
     from partwise.connector.rank_context import RankContext
     from partwise.tables.features import Categories, FeatureColumns
+    from partwise.trainers.rank_table import RankTable
 
 _BAGGING = "each rank would draw from its own rows"
 _REFUSED: Mapping[str, tuple[Callable[[Any], bool], str]] = {

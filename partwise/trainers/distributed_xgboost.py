@@ -23,7 +23,6 @@ from partwise.tables.features import REFUSED_BY_XGBOOST, Categories, FeatureColu
 from partwise.trainers.distributed_boosting import (
     TRAIN,
     DistributedBoosting,
-    RankTable,
     named_function,
     row_counts,
 )
@@ -41,7 +40,9 @@ from partwise.trainers.xgboost_parameters import check_parameters
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from partwise.connector.rank_context import RankContext, Share
+    from partwise.connector.rank_context import RankContext
+    from partwise.connector.rank_protocols import Share
+    from partwise.trainers.rank_table import RankTable
 
 _NO_SUMS = ("auc", "aucpr", "cox-nloglik")
 """Metrics of XGBoost's that are no sums over rows or queries: of several ranks, it takes the mean

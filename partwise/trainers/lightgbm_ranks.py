@@ -23,10 +23,9 @@ from partwise.tables.features import (
     feature_matrix,
     feature_names,
 )
-from partwise.trainers.distributed_boosting import RankTable
 from partwise.trainers.lightgbm_network import LightGBMNetwork, network_pair
 from partwise.trainers.lightgbm_objectives import Gradients, exact_gradients
-from partwise.trainers.xgboost_batches import labelled
+from partwise.trainers.rank_table import RankTable, labelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from partwise.connector.rank_context import Backend, RankContext, set_context
+from partwise.connector.current_context import set_context
+from partwise.connector.rank_context import RankContext
+from partwise.connector.rank_protocols import Backend
 from partwise.errors import FunctionError, InputError
 from partwise.outcomes import Result
 from partwise.trainers import resolve_trainer

@@ -19,42 +19,12 @@ from partwise.tables.features import (
     feature_matrix,
     feature_names,
 )
+from partwise.trainers.rank_table import RankTable, labelled, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import xgboost
-
-    from partwise.trainers.distributed_boosting import RankTable
-
-_BATCH_ROWS = 131_072
-
-
-def pieces(rows: RankTable) -> Iterator[tuple[int, int]]:
-    """Give the first row and the one after the last of batches, at least one, in order.
-
-    A query is never divided: XGBoost takes its part in a second batch for another query.
-    """
-    ends = np.arange(_BATCH_ROWS, rows.rows + _BATCH_ROWS, _BATCH_ROWS).clip(max=rows.rows)
-    if rows.group_sizes is not None and rows.rows:
-        queries = np.cumsum(rows.group_sizes)
-        ends = np.unique(queries[np.searchsorted(queries, ends)])
-    start = 0
-    # XGBoost takes no batch at all for an error, and a batch of no rows for a rank without rows.
-    for end in ends.tolist() or [0]:
-        yield start, end
-        start = end
-
-
-def labelled(rows: RankTable, start: int, end: int) -> pa.Table:
-    """Return labelled rows by their numbers."""
-    if rows.places is None:
-        return rows.table.slice(start, end - start)
-    places = rows.places[start:end]
-    if not len(places):
-        return rows.table.slice(0, 0)
-    first = int(places[0])
-    return rows.table.slice(first, int(places[-1]) - first + 1).take(pa.array(places - first))
 
 
 @dataclass(frozen=True, slots=True)

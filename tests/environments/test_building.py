@@ -20,7 +20,8 @@ from partwise.environments.cache import (
     read_document,
 )
 from partwise.environments.environment import Environment
-from partwise.environments.resolution import ResolvedEnvironment, resolve
+from partwise.environments.resolution import resolve
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import EnvironmentBuildError
 from tests.environments.wheels import make_wheel
 

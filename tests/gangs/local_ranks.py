@@ -7,7 +7,9 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from partwise.connector.rank_context import RankContext, RankRows, set_context
+from partwise.connector.current_context import set_context
+from partwise.connector.rank_context import RankContext
+from partwise.connector.rank_protocols import RankRows
 from partwise.gangs.exchange import RankExchange
 from partwise.gangs.work import RankSource
 

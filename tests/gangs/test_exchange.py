@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from partwise.connector.rank_context import RankContext, get_context
+from partwise.connector.current_context import get_context
+from partwise.connector.rank_context import RankContext
 from partwise.errors import PeerLostError
 from partwise.gangs.exchange import RankExchange
 from tests.gangs.local_ranks import run_ranks

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from partwise.connector.rank_context import RankContext, get_context
+from partwise.connector.current_context import get_context
+from partwise.connector.rank_context import RankContext
 from partwise.errors import ClusterError
 from partwise.gangs.driver import run_gang
 from partwise.gangs.errors import GangFailed

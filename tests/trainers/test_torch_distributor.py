@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise.connector.rank_context import RankContext, get_context
+from partwise.connector.current_context import get_context
+from partwise.connector.rank_context import RankContext
 from partwise.errors import FunctionError, InputError
 from partwise.outcomes import Result
 from partwise.runs.bundle import CATEGORIES_FILENAME

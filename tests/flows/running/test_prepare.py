@@ -10,7 +10,7 @@ import pytest
 
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.plan import Plan
-from partwise.environments.resolution import ResolvedEnvironment
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import (
     ColumnError,
     FunctionError,
