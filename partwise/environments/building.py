@@ -21,6 +21,7 @@ from partwise.environments.cache import (
     TREE,
     BuiltDocument,
     environments_folder,
+    find_places,
     note_use,
     read_document,
     size_of,
@@ -96,12 +97,12 @@ def open_environment(resolved: ResolvedEnvironment) -> BuiltEnvironment:
         with _told_of_disk(resolved, entry):
             # Waits for who builds it.
             descriptor = lock_entry(entry, fcntl.LOCK_SH)
-        document = read_document(entry)
-        if document is not None:
+        places = find_places(entry) if read_document(entry) else None
+        if places is not None:
             note_use(entry)
             return BuiltEnvironment(
-                python=document.python,
-                site_packages=document.site_packages,
+                python=places.python,
+                site_packages=places.site_packages,
                 entry=entry,
                 _descriptor=descriptor,
             )
@@ -126,7 +127,7 @@ def _build(resolved: ResolvedEnvironment, entry: Path) -> None:
                 # until nobody writes into the folder any more.
                 build = build_conda if resolved.conda else _build_with_uv
                 build(resolved, entry / TREE, descriptor)
-                document = _describe(resolved, entry / TREE, time.monotonic() - began)
+                document = _describe(resolved, entry, time.monotonic() - began)
                 write_document(entry, document)
             except BaseException:
                 (entry / COMPLETE).unlink(missing_ok=True)
@@ -172,24 +173,21 @@ def _build_with_uv(resolved: ResolvedEnvironment, tree: Path, lock: int) -> None
         ) from None
 
 
-def _describe(resolved: ResolvedEnvironment, tree: Path, seconds: float) -> BuiltDocument:
+def _describe(resolved: ResolvedEnvironment, entry: Path, seconds: float) -> BuiltDocument:
     """Return what is known of an environment that was just built.
 
     Raises:
         EnvironmentBuildError: It has no Python.
     """
-    python = tree / "bin" / "python"
-    folders = sorted(tree.glob("lib/python3*/site-packages"))
-    if not python.exists() or not folders:
+    if find_places(entry) is None:
         raise EnvironmentBuildError(
-            f"The environment of {resolved.name} has no Python ({python}): name one in it."
+            f"The environment of {resolved.name} has no Python ({entry / TREE / 'bin' / 'python'}):"
+            " name one in it."
         )
     return BuiltDocument(
         name=resolved.name,
-        python=str(python),
-        site_packages=str(folders[0]),
         packages=resolved.versions,
-        size_bytes=size_of(tree),
+        size_bytes=size_of(entry / TREE),
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
     )

@@ -11,13 +11,14 @@ A folder without complete.json counts as nothing: its builder is at work, or was
 
 import contextlib
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from partwise.shuffle.shard_cache import check_own, own_folder
 from partwise.store.entry_locks import lock_entry, lock_file
@@ -25,23 +26,33 @@ from partwise.store.entry_locks import lock_entry, lock_file
 ENVIRONMENTS = "environments"
 COMPLETE = "complete.json"
 TREE = "env"
+_LARGEST_DOCUMENT_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BuiltDocument:
-    """What `complete.json` says of an environment."""
+class BuiltDocument(BaseModel):
+    """What `complete.json` says of an environment, for people to read: nothing is done by it."""
+
+    # An earlier release wrote the paths of its interpreter and packages there as well.
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
 
     name: str
     """How messages name what was asked for."""
+    packages: dict[str, str]
+    """Versions by name; of a conda file none, as conda alone knows."""
+    size_bytes: int = Field(ge=0)
+    built_at: str
+    seconds: float = Field(ge=0)
+    """What it took to build."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreePlaces:
+    """Where in an environment is what processes start from."""
+
     python: str
     """Its interpreter."""
     site_packages: str
-    packages: dict[str, str]
-    """Versions by name; of a conda file none, as conda alone knows."""
-    size_bytes: int
-    built_at: str
-    seconds: float
-    """What it took to build."""
+    """The folder of its packages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,19 +81,37 @@ def read_document(entry: Path) -> BuiltDocument | None:
     Raises:
         InputError: Another user made it, whose interpreter would be started.
     """
-    for path in (entry, entry / COMPLETE):
-        check_own(path)
-    try:
-        return BuiltDocument(**json.loads((entry / COMPLETE).read_bytes()))
-    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError):
+    path = entry / COMPLETE
+    for each in (entry, path):
+        check_own(each)
+    # Of no pipe or device, either.
+    if not path.is_file() or find_places(entry) is None:
         return None
+    try:
+        with path.open("rb") as file:
+            return BuiltDocument.model_validate_json(file.read(_LARGEST_DOCUMENT_BYTES))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def find_places(entry: Path) -> TreePlaces | None:
+    """Return where the interpreter and the packages of an entry are; None: it has none.
+
+    They are looked for, as the entry is this user's own, and not read from `complete.json`, which
+    could name any others.
+    """
+    python = entry / TREE / "bin" / "python"
+    folders = sorted((entry / TREE).glob("lib/python3*/site-packages"))
+    if not python.exists() or not folders:
+        return None
+    return TreePlaces(python=str(python), site_packages=str(folders[0]))
 
 
 def write_document(entry: Path, document: BuiltDocument) -> None:
     """Have an entry count, from this moment on."""
     path = entry / COMPLETE
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(asdict(document), indent=2) + "\n")
+    new.write_text(document.model_dump_json(indent=2) + "\n")
     new.rename(path)
 
 

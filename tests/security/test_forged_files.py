@@ -4,20 +4,26 @@ import hashlib
 import json
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from sysconfig import get_platform
 from typing import Any
 
 import pytest
 
+from partwise.environments import building
+from partwise.environments.building import open_environment
 from partwise.environments.cache import (
     BuiltDocument,
     environments_folder,
+    list_environments,
     read_document,
     write_document,
 )
+from partwise.environments.resolution import ResolvedEnvironment, python_version
 from partwise.errors import PartwiseError
 from partwise.gangs.checkpoints import StoreCheckpoints, upload_files
 from partwise.gangs.resume_point import resume_point
@@ -141,6 +147,31 @@ def targets(run: Run, folder: Path) -> dict[str, Target]:
     }
 
 
+def environment(patch: pytest.MonkeyPatch) -> Target:
+    """Build an environment, and return how it is opened: one that does not count is built anew."""
+    resolved = ResolvedEnvironment(
+        name="mine", pins=("shop==1.0",), python=python_version(), platform=get_platform()
+    )
+
+    def build(_: ResolvedEnvironment, tree: Path, __: int) -> None:
+        (tree / "bin").mkdir(parents=True)
+        (tree / "bin" / "python").symlink_to(sys.executable)
+        (tree / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+
+    patch.setattr(building, "_build_with_uv", build)
+
+    def opened() -> tuple[str, str]:
+        with open_environment(resolved) as built:
+            assert len(list_environments()) == 1
+            return built.python, built.site_packages
+
+    right = opened()
+    (entry,) = (each for each in environments_folder().iterdir() if each.is_dir())
+    assert Path(right[0]).parent == entry / "env" / "bin"
+    assert Path(right[1]).is_relative_to(entry / "env")
+    return Target(paths=(str(entry / "complete.json"),), read=opened, right=(right,))
+
+
 def files_of(folder: Path) -> str:
     return ",".join(f"{each.name}:{each.read_text()}" for each in sorted(folder.iterdir()))
 
@@ -165,8 +196,8 @@ def forged(content: bytes, chance: random.Random) -> bytes:
     members = json.loads(content)
     signature = members.pop("signature", None)
     members.pop("sha256", None)
-    place = chance.choice(sorted(members))
-    members[place] = chance.choice([0, 1, "x", [], {}, None, -664])
+    place = chance.choice([*sorted(members), "python", "site_packages"])
+    members[place] = chance.choice([0, 1, "x", [], {}, None, -664, "/tmp/theirs"])
     body = json.dumps(members, indent=2).encode().removesuffix(b"\n}")
     body += f',\n  "sha256": "{hashlib.sha256(body).hexdigest()}"'.encode()
     kept = f',\n  "signature": "{signature}"' if signature and chance.random() < 0.5 else ""
@@ -175,9 +206,10 @@ def forged(content: bytes, chance: random.Random) -> bytes:
 
 @pytest.mark.parametrize(("seed", "count"), [(1, 60), pytest.param(2, 500, marks=pytest.mark.slow)])
 def test_nothing_that_was_changed_without_a_key_is_accepted(
-    run: Run, tmp_path: Path, seed: int, count: int
+    run: Run, tmp_path: Path, seed: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chance, kinds = random.Random(seed), targets(run, tmp_path)
+    kinds["environments"] = environment(monkeypatch)
     assert all(kind.read() in kind.right for kind in kinds.values())
     others = [
         Path(run.store.url, path).read_bytes()
@@ -213,8 +245,6 @@ def test_no_environment_that_another_user_made_is_accepted(run: Run, seed: int) 
     entry.mkdir()
     built = BuiltDocument(
         name="theirs",
-        python="/tmp/theirs/python",
-        site_packages="/tmp/theirs",
         packages={},
         size_bytes=1,
         built_at="2026-11-25T00:00:00+00:00",
