@@ -1,19 +1,29 @@
 """XGBoost's own connections between the ranks of a gang, and strangers who connect to its ports."""
 
 import json
+import math
 import os
 import socket
+import struct
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 
 from partwise.connector.rank_context import RankContext
+from partwise.errors import PeerLostError
 
 _SILENCE_S = 86_400
 """For so long a rank waits for another one; that one has ended, the gang finds out much earlier."""
-STUCK_S = 30.0
-"""When connections are being made and none has come for so long, the newest is closed."""
+CONNECT_S = 120.0
+"""For so long ranks try to connect by XGBoost's collective."""
+STUCK_S = 10.0
+"""Who connects, and has not sent a byte so long after XGBoost took the connection, is shown out."""
 _LOOK_S = 0.5
+_RECEIVED_AT = 128
+"""Where in the kernel's `struct tcp_info` the number of bytes stands that have come."""
+_kept: list[object] = []
+"""Trackers that ranks have not left: this process would abort if it freed one."""
 
 
 @contextmanager
@@ -27,6 +37,7 @@ def connected(context: RankContext) -> Iterator[None]:
         yield
         return
     from xgboost import collective
+    from xgboost.core import XGBoostError
     from xgboost.tracker import RabitTracker
 
     tracker = None
@@ -40,51 +51,110 @@ def connected(context: RankContext) -> Iterator[None]:
     arguments = json.loads(context.all_gather(told)[0])
     # The numbers of ranks are found by sorting these as text.
     arguments |= {"dmlc_task_id": f"{context.rank:08d}", "dmlc_timeout": _SILENCE_S}
-    with ExitStack() as stack:
-        with _closing_strangers(before):
+    communicator = collective.CommunicatorContext(**arguments)
+    with _closing_strangers(before) as strangers:
+        try:
+            with strangers.limited():
+                communicator.__enter__()
+        except XGBoostError as error:
+            _kept.append(tracker)
+            late = f" within {CONNECT_S:.0f} s" if strangers.were_too_many else ""
+            raise PeerLostError(
+                f"Rank {context.rank} was not connected with the others by XGBoost{late}. Another "
+                "rank has ended, or somebody else has connected to the ports that XGBoost opened "
+                f"at {context.addresses[context.rank][0]}, which let in everybody: keep others "
+                "away from the gang's network. With max_restarts= the gang begins again by itself."
+            ) from error
+        has_ended = False
+        try:
+            yield
+            has_ended = True
+        finally:
             # Left after an error too: rank 0 would abort if it freed a tracker that a rank has not
-            # left.
-            stack.enter_context(collective.CommunicatorContext(**arguments))
-        yield
-    if tracker is not None:
-        tracker.wait_for()
+            # left. All is done then; so no stranger may make a failure of the farewell.
+            try:
+                with strangers.limited():
+                    communicator.__exit__(None, None, None)
+                    if tracker is not None and has_ended:
+                        tracker.wait_for()
+            except XGBoostError:
+                _kept.append(tracker)
 
 
-@contextmanager
-def _closing_strangers(before: set[int]) -> Iterator[None]:
-    """Close connections that hold XGBoost up while a block connects ranks.
+class _Strangers:
+    """Shows out who connects to XGBoost's ports and says nothing, on a thread, until the end.
 
-    It reads from one connection after the other, each for as long as it takes (3.4,
-    src/collective/tracker.cc and comm.cc). So the one that says nothing is the newest which this
-    process has accepted; those behind it wait in the kernel.
+    XGBoost reads from one connection after the other, each for as long as it takes (3.2,
+    src/collective/tracker.cc and comm.cc). Its own ranks have said something before anybody waits
+    for them. When ranks do not find each other in time nobody may come any more.
 
     Args:
         before: Ports at which this process listened already, not for XGBoost.
     """
+
+    def __init__(self, before: set[int]) -> None:
+        self.were_too_many = False
+        self._before = before
+        self._deadline = math.inf
+        self._taken: dict[str, float] = {}
+        """When each connection was first seen."""
+
+    @contextmanager
+    def limited(self) -> Iterator[None]:
+        """Have XGBoost fail when a block takes too long."""
+        self._deadline = time.monotonic() + CONNECT_S
+        try:
+            yield
+        finally:
+            self._deadline = math.inf
+
+    def look(self) -> None:
+        """Show out who has said nothing for too long, and all when it is too late."""
+        now = time.monotonic()
+        ports = _listening() - self._before
+        accepted = _accepted(ports)
+        self._taken = {name: self._taken.get(name, now) for name in accepted}
+        for name, descriptor in accepted.items():
+            is_late = now - self._taken[name] >= STUCK_S
+            with suppress(OSError), _duplicate(descriptor) as one:
+                if is_late and not _received_bytes(one):
+                    one.shutdown(socket.SHUT_RDWR)
+        if now >= self._deadline:
+            self.were_too_many = True
+            _shut(ports, accepted)
+
+
+@contextmanager
+def _closing_strangers(before: set[int]) -> Iterator[_Strangers]:
+    """Show strangers out while a block runs; see `_Strangers`."""
     is_over = threading.Event()
+    strangers = _Strangers(before)
 
     def watch() -> None:
-        seen: dict[str, None] = {}
-        waited_s = 0.0
         while not is_over.wait(_LOOK_S):
-            accepted = _accepted(_listening() - before)
-            waited_s += _LOOK_S
-            if not accepted.keys() <= seen.keys():
-                seen |= dict.fromkeys(accepted)
-                waited_s = 0.0
-            elif waited_s >= STUCK_S and accepted:
-                newest = next(name for name in reversed(seen) if name in accepted)
-                waited_s = 0.0
-                with suppress(OSError), _duplicate(accepted[newest]) as stranger:
-                    stranger.shutdown(socket.SHUT_RDWR)
+            strangers.look()
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        yield
+        yield strangers
     finally:
         is_over.set()
         thread.join()
+
+
+def _received_bytes(one: socket.socket) -> int:
+    about = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _RECEIVED_AT + 8)
+    return int(struct.unpack_from("Q", about, _RECEIVED_AT)[0])
+
+
+def _shut(ports: set[int], accepted: dict[str, int]) -> None:
+    """End all that this process waits for at ports; XGBoost takes it for an error then."""
+    for name, descriptor in _sockets().items():
+        with suppress(OSError), _duplicate(descriptor) as one:
+            listens = one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN)
+            if name in accepted or (listens and one.getsockname()[1] in ports):
+                one.shutdown(socket.SHUT_RDWR)
 
 
 def _listening() -> set[int]:
