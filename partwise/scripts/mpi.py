@@ -247,7 +247,8 @@ class _MpiRank:
                 raise MpiError(
                     f"Rank {self._context.rank} waited {START_S:.0f} s for Open MPI to start "
                     f"{what}, in vain. Its nodes have to reach each other on all ports, at the "
-                    f"addresses that their workers have in Dask.{wrote}"
+                    "addresses that their workers have in Dask, and nobody else may connect to "
+                    f"these ports: Open MPI lets whoever comes keep it waiting.{wrote}"
                 )
 
     def _watch(self, program: int) -> None:

@@ -344,6 +344,27 @@ MUTANTS = (
         "else store_url",
         "tests/runs/test_signed.py -k link_to_an_older_store",
     ),
+    Mutant(
+        "who says nothing to XGBoost is shown out",
+        "partwise/trainers/xgboost_collective.py",
+        "if is_late and not _received_bytes(one):",
+        "if False:",
+        "tests/trainers/test_xgboost_collective.py -k strangers_are_shown_out",
+    ),
+    Mutant(
+        "a stranger makes no failure of the farewell of XGBoost's ranks",
+        "partwise/trainers/xgboost_collective.py",
+        "            except XGBoostError:\n                _kept",
+        "            except ZeroDivisionError:\n                _kept",
+        "tests/trainers/test_xgboost_collective.py -k strangers_are_shown_out",
+    ),
+    Mutant(
+        "interpreter and packages of an environment lie in its folder",
+        "partwise/environments/building.py",
+        "python=places.python,",
+        "python=read_document(entry).name,  # type: ignore",
+        "tests/security/test_forged_files.py -k changed_without_a_key",
+    ),
 )
 
 

@@ -18,8 +18,10 @@ from partwise.gangs.errors import GangFailed
 from partwise.gangs.node import gang_mark
 from partwise.gangs.spec import Node
 from partwise.outcomes import PartitionStatus
+from partwise.scripts import mpi
 from partwise.scripts.mpi import run_mpi
 from tests.gangs.gang_maker import Events, make_gang
+from tests.strangers_everywhere import strangers_everywhere
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed")
 pytestmark = pytest.mark.usefixtures("mpirun")
@@ -46,10 +48,12 @@ def below(name):
 """
 
 
-def start(script: str, environment: dict[str, str] | None = None):
+def start(script: str, environment: dict[str, str] | None = None, start_s: float = mpi.START_S):
     """Return a function that runs a script as the program of each rank."""
 
     def work(context: RankContext) -> None:
+        mpi.START_S = start_s
+
         def run(variables, started):
             # As ranks of scripts do: a SIGTERM to the group is the program's.
             before = signal.signal(signal.SIGTERM, lambda *_: None)
@@ -78,13 +82,13 @@ def make_spec(dask_client, tmp_path):
         folders = [*Path("/tmp").glob("ompi.*"), *Path("/tmp").glob("pmix*")]
         return {*folders, *Path("/dev/shm").glob("vader_segment.*")}
 
-    def make(script, ranks=(1, 1), environment=None, first_worker=0, **fields):
+    def make(script, ranks=(1, 1), environment=None, start_s=mpi.START_S, first_worker=0, **fields):
         workers = sorted(dask_client.scheduler_info(n_workers=-1)["workers"])[first_worker:]
         nodes = [
             Node(worker=workers[number], first_rank=sum(ranks[:number]), ranks=of_node)
             for number, of_node in enumerate(ranks)
         ]
-        work = start(script, environment)
+        work = start(script, environment, start_s)
         specs.append(make_gang(dask_client, tmp_path, work, nodes=tuple(nodes), **fields))
         return specs[-1]
 
@@ -208,3 +212,15 @@ def test_a_job_that_cannot_start_says_what_mpirun_said(dask_client, make_spec):
     assert caught.value.rank == 0
     said = r"mpirun, below rank 0, ended before .*It wrote:.*none_of_these"
     assert re.search(said, str(caught.value), re.DOTALL)
+
+
+@pytest.mark.slow
+def test_strangers_at_its_ports_do_not_hold_a_job_for_ever(dask_client, make_spec):
+    with strangers_everywhere() as visited:
+        try:
+            ends = run_gang(dask_client, make_spec("", start_s=5.0))
+        except GangFailed as error:
+            assert re.search("nobody else may connect to these ports", str(error))  # noqa: PT017
+        else:
+            assert [end.exit_code for end in ends] == [0, 0]
+    assert any("mpirun" in one for one in visited.ports)
