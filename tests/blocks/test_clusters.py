@@ -16,12 +16,13 @@ from distributed.security import Security
 from pydantic import ValidationError
 
 from partwise.blocks import CudaCluster, LocalCluster, RemoteCluster, cluster_start
+from partwise.cluster_calls import known_workers
 from tests.own_cluster import wait_for
 
 
 def test_a_local_cluster_has_one_thread_a_worker_and_our_settings():
     with LocalCluster(workers=2).client() as client:
-        workers = client.scheduler_info()["workers"].values()
+        workers = known_workers(client).values()
         wanted = client.run(dask.config.get, "distributed.worker.memory.pause")
         allowed = client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.allowed_failures)
 

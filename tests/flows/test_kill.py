@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.cluster_calls import known_workers
 from partwise.engine.options import ExecutionOptions
 from partwise.flows import map_partitions
 from partwise.models.serdes import PickleSerde
@@ -293,7 +294,7 @@ def slow(calls: Path):
     "whom", ["worker", pytest.param("worker and nanny", marks=pytest.mark.slow)]
 )
 def test_a_run_survives_the_death_of_a_worker(scene: Scene, cluster, dask_client, whom) -> None:
-    workers = len(dask_client.scheduler_info()["workers"])
+    workers = len(known_workers(dask_client))
     command = [sys.executable, "-m", "distributed.cli.dask_worker", cluster.address]
     command += ["--nthreads", "1", "--no-dashboard", "--local-directory", str(scene.folder)]
     with subprocess.Popen(

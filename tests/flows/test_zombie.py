@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
+from partwise.cluster_calls import known_workers
 from partwise.engine.assignment import Execution, ShardAssignment, work_file
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.payload import pack_work
@@ -212,7 +213,7 @@ def test_a_zombie_that_ends_after_the_run_writes_nothing_more(dask_client, tmp_p
 
 
 def test_a_shard_after_one_that_the_store_refused_is_its_own(dask_client, tmp_path) -> None:
-    worker = next(iter(dask_client.scheduler_info()["workers"]))
+    worker = next(iter(known_workers(dask_client)))
     with begun(dask_client, tmp_path, nap_s=0.05) as run:
         [first, second] = run.assignments
         obstacle = Path(run.store.url, "runs/run/ledger")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from partwise.cluster_calls import known_workers
 from partwise.connector.current_context import get_context
 from partwise.connector.rank_context import RankContext
 from partwise.errors import ClusterError
@@ -148,7 +149,7 @@ def test_the_scratch_of_a_killed_rank_is_gone(dask_client, tmp_path):
 
 
 def test_functions_see_their_own_gpus_and_scripts_those_of_their_node(dask_client, tmp_path):
-    worker = min(dask_client.scheduler_info()["workers"])
+    worker = min(known_workers(dask_client))
     node = Node(worker=worker, first_rank=0, ranks=2, gpus=("GPU-a", "GPU-b"))
 
     def show(context: RankContext):

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.blocks import LocalCluster
+from partwise.cluster_calls import known_workers
 from partwise.errors import ClusterError, NullKeyError, SourceError
 from partwise.shuffle import load as loading
 from partwise.shuffle import size_warnings
@@ -384,7 +385,7 @@ def test_what_kills_a_worker_while_it_is_read_is_named(dask_client, tmp_path, sc
         return dask_client.run_on_scheduler(set_allowed)
 
     frame = dd.from_map(dies, range(1), meta=table_of(1).to_pandas())
-    workers = len(dask_client.scheduler_info()["workers"])
+    workers = len(known_workers(dask_client))
     # It says the same after the ten more deaths that a cluster of ours allows.
     before = allow(0)
     try:
