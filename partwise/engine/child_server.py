@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 
 from partwise.engine.process_family import adopt_orphans, children_of, end_all, is_running
 from partwise.errors import ClusterError
-from partwise.processes import Starter, become_child, importing
+from partwise.processes import HELPER_THREADS, Starter, become_child, importing
 
 if TYPE_CHECKING:
     from partwise.engine.child import ChildSettings
@@ -153,7 +153,6 @@ class ChildServers:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._servers: dict[object, _Server] = {}
-        self._ending: list[_Server] = []
         self._used: dict[str, tuple[str, ...]] = {}
         self._refused: set[str] = set()
 
@@ -238,20 +237,20 @@ class ChildServers:
             )
         return _Server(ours, process)
 
-    def _end(self, key: object) -> None:
+    def _end(self, key: object) -> _Server:
         """Have a server end with its last child."""
         server = self._servers.pop(key)
         server.control.close()
-        self._ending.append(server)
-        # Asked how they ended, for nothing to be left of them.
-        self._ending = [each for each in self._ending if each.process.poll() is None]
+        # For nothing to be left of it then.
+        name = f"{HELPER_THREADS}server-ends"
+        threading.Thread(target=server.process.wait, name=name, daemon=True).start()
+        return server
 
     def close(self) -> None:
         """Have all servers end, and wait a moment for those without children."""
         with self._lock:
-            for key in list(self._servers):
-                self._end(key)
-            for server in self._ending:
+            ending = [self._end(key) for key in list(self._servers)]
+            for server in ending:
                 if not server.has_children():
                     with suppress(subprocess.TimeoutExpired):
                         server.process.wait(2.0)

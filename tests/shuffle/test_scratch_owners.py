@@ -53,7 +53,9 @@ def test_a_folder_that_another_user_made_is_refused(scratch: Path, name: str) ->
 @pytest.mark.parametrize("theirs", ["the entry", "its document"])
 def test_an_environment_that_another_user_made_is_refused(scratch: Path, theirs: str) -> None:
     entry = environments_folder() / "1234"
-    entry.mkdir()
+    (entry / "env" / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    (entry / "env" / "bin").mkdir()
+    (entry / "env" / "bin" / "python").touch()
     write_document(entry, BUILT)
     assert read_document(entry) == BUILT
     os.chown(entry if theirs == "the entry" else entry / "complete.json", NOBODY, NOBODY)
