@@ -130,7 +130,8 @@ def end_children(spared: frozenset[int] = frozenset()) -> None:
         with contextlib.suppress(ChildProcessError):
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
-        return [pid for pid in children_of(os.getpid()) if pid not in spared and is_running(pid)]
+        # Also one that has ended since: it is asked the next time.
+        return [pid for pid in children_of(os.getpid()) if pid not in spared]
 
     end_all(find)
 

@@ -150,6 +150,31 @@ def test_all_children_are_ended_but_those_that_are_spared() -> None:
     assert result.returncode == 0, result.stderr
 
 
+ENDED_MEANWHILE = """
+import os, subprocess, time
+from partwise.engine import process_family
+child = subprocess.Popen(["true"])
+while process_family.is_running(child.pid):
+    time.sleep(0.01)
+calls, waitpid = [], os.waitpid
+# As if it had ended a moment later, between being asked and being looked at.
+def late(pid, options):
+    calls.append(pid)
+    return waitpid(pid, options) if len(calls) > 1 else (0, 0)
+
+os.waitpid = late
+process_family.end_children()
+assert list(process_family.children_of(os.getpid())) == []
+"""
+
+
+def test_a_child_that_ends_while_it_is_looked_at_is_asked_too() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", ENDED_MEANWHILE], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stderr
+
+
 def test_what_is_known_of_a_process() -> None:
     # Popen returns a moment before the process has a command line of its own.
     with subprocess.Popen(["sleep", "20"]) as process:
