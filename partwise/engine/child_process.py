@@ -103,6 +103,11 @@ class ChildProcess:
             self._process = _servers.start(
                 settings, self.mark, variables, work_name, site_packages, held
             )
+        except BaseException:
+            ours.close()
+            os.close(self._log_fd)
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
         finally:
             theirs.close()
             os.close(mark_fd)

@@ -45,6 +45,9 @@ MOST_SERVERS = 3
 _ENGINE = ("partwise.engine.keeper", "partwise.engine.child", "partwise.engine.works")
 _MOST_BYTES = 1 << 16
 _MOST_DESCRIPTORS = 8
+_TAIL_BYTES = 2_000
+_CANNOT = b"cannot: "
+"""Begins an answer that has no number of a process."""
 
 # One for the whole process, as the kernel ends what a thread has started when that thread ends.
 _starter = Starter("start")
@@ -115,6 +118,8 @@ class _Server:
 
     control: socket.socket
     process: subprocess.Popen[bytes]
+    log_fd: int
+    """What it writes, as it may say why it cannot begin."""
     started: list[ForkedProcess] = field(default_factory=list)
 
     def has_children(self) -> bool:
@@ -126,6 +131,7 @@ class _Server:
 
         Raises:
             OSError: The server is gone, or did not answer in time.
+            ClusterError: It cannot fork.
         """
         status_fd, theirs = os.pipe()
         request = {"settings": asdict(settings), "mark": mark}
@@ -137,6 +143,11 @@ class _Server:
             answer = self.control.recv(_MOST_BYTES)
             if not answer:
                 raise ConnectionError("the server of children ended")
+            if answer.startswith(_CANNOT):
+                raise ClusterError(
+                    f"No child process can be started on {socket.gethostname()}: "
+                    f"{answer.removeprefix(_CANNOT).decode()}."
+                )
         except BaseException:
             os.close(status_fd)
             raise
@@ -145,6 +156,12 @@ class _Server:
         process = ForkedProcess(int(answer), status_fd)
         self.started.append(process)
         return process
+
+    def last_words(self) -> str:
+        """Return the end of what it wrote."""
+        size = os.fstat(self.log_fd).st_size
+        text = os.pread(self.log_fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        return " ".join(text.decode(errors="replace").split())
 
 
 class ChildServers:
@@ -188,12 +205,14 @@ class ChildServers:
         # What a child finds has to be what it would find, were it started by itself: so also where
         # packages were installed since.
         places = (site_packages, *sys.path)
+        here = os.stat(".")
         surroundings = (
             tuple(sorted(variables.items())),
-            os.getcwd(),
+            (here.st_dev, here.st_ino),
             places,
             tuple(_last_changes(places)),
         )
+        words = ""
         with self._lock:
             for _ in range(3):
                 used = self._used.get(work_name, ())
@@ -209,10 +228,18 @@ class ChildServers:
                 except OSError:
                     # One of them cannot be imported ahead, or somebody killed it.
                     self._refused.update(libraries)
+                    words = server.last_words() or words
                     self._end(key)
+                except ClusterError:
+                    raise
+                except BaseException:
+                    # An answer that nobody has read would be taken for that to the next request.
+                    self._end(key)
+                    raise
         raise ClusterError(
             f"The process that child processes on {socket.gethostname()} are forked from ended "
-            "three times, or did not answer: the machine may have run out of memory or processes."
+            "three times, or did not answer: the machine may have run out of memory or processes. "
+            f"It wrote: {words or 'nothing'}"
         )
 
     def _begin(
@@ -222,6 +249,7 @@ class ChildServers:
             self._end(next(iter(self._servers)))
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(ANSWER_S)
+        log_fd = os.memfd_create("partwise-child-server")
         with theirs:
             process = _starter.start(
                 __name__,
@@ -229,18 +257,19 @@ class ChildServers:
                 site_packages=site_packages,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                stderr=log_fd,
                 pass_fds=[theirs.fileno()],
                 # Of a session of its own: a Ctrl-C at the terminal is for the worker to handle.
                 start_new_session=True,
                 env={**variables, ENVIRONMENT_MARK: "-" * MARK_BYTES},
             )
-        return _Server(ours, process)
+        return _Server(ours, process, log_fd)
 
     def _end(self, key: object) -> _Server:
         """Have a server end with its last child."""
         server = self._servers.pop(key)
         server.control.close()
+        os.close(server.log_fd)
         # For nothing to be left of it then.
         name = f"{HELPER_THREADS}server-ends"
         threading.Thread(target=server.process.wait, name=name, daemon=True).start()
@@ -331,7 +360,14 @@ class _Forking:
             return False
         request = json.loads(text)
         socket_fd, mark_fd, log_fd, status_fd, *held = descriptors
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # No reason to end those that are at work.
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._control.send(_CANNOT + str(error).encode())
+            return True
         if pid == 0:
             numbers = {"socket_fd": socket_fd, "mark_fd": mark_fd, "log_fd": log_fd}
             self._become_keeper(request["settings"] | numbers, request["mark"], status_fd, held)

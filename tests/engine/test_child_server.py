@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from partwise.engine import child_process
+from partwise.engine import child_process, child_server
 from partwise.engine.child_process import ChildProcess, borrow_child, discard_child
 from partwise.engine.child_server import ENVIRONMENT_MARK, MARK_BYTES, ChildServers
 from partwise.engine.process_family import children_of, is_running
+from partwise.errors import ClusterError
 from tests.own_cluster import wait_for
 
 NOTES = """
@@ -220,3 +221,39 @@ def test_how_a_keeper_ended_is_told_by_its_code(servers, library, start) -> None
     child.connection.close()
     wait_for(child.has_ended, "it ends by itself")
     assert child.describe_end() == "exit status 0"
+
+
+def test_a_server_that_cannot_begin_says_why(servers, library, start, tmp_path) -> None:
+    library()
+    broken = tmp_path / "libraries" / "msgpack.py"
+    broken.write_text("raise ImportError('msgpack is broken here')")
+    with pytest.raises(ClusterError, match=r"ended three times.*msgpack is broken here"):
+        start()
+    assert server_pids() == []
+
+
+def test_an_interrupted_start_leaves_no_answer_for_the_next(servers, library, start, monkeypatch):
+    """The next child would be watched by the number of a process that nobody knows."""
+    library()
+    start()
+    real = child_server._Server.start
+
+    def interrupted(self, *arguments):
+        real(self, *arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(child_server._Server, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        start("interrupted")
+    monkeypatch.setattr(child_server._Server, "start", real)
+    child = start("next")
+    assert Path(f"/proc/{child._process.pid}").exists()
+    assert f"{ENVIRONMENT_MARK}={child.mark}".encode() in variables_of(child._process.pid)
+
+
+def test_a_child_is_started_where_the_folder_is_gone(library, start, tmp_path, monkeypatch) -> None:
+    library()
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    assert not start().has_ended()
