@@ -10,6 +10,7 @@ from partwise.engine.scaling import ALL, ClusterWorker, ScalingConfig
 from partwise.errors import ColumnError, InputError
 from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.prepare import Request
+from partwise.flows.running.script_paths import hyperparameters_left_behind
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement, place_ranks
 from partwise.gangs.plan import GangPlan
@@ -95,6 +96,7 @@ def prepare_gang(
         hyperparameters=dict(hyperparameters),
         resume_from=resume_from,
         environment=request.packages,
+        warnings=hyperparameters_left_behind(hyperparameters),
     )
 
 

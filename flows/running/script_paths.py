@@ -1,10 +1,11 @@
-"""Paths among the words of a script that are there for the caller, and not for its processes."""
+"""Paths that are there for the caller, and not for the processes that he gives them to."""
 
 import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePath
+from typing import Any
 
 _SHOWN = 3
 
@@ -28,15 +29,37 @@ def paths_left_behind(
         for what, text in _texts(words, shell, variables)
         if _is_here(text) and str(PurePath(text)) not in names | folders
     ]
+    return _said(
+        found,
+        "in the source directory, of which the processes have a copy. Give it as an input and "
+        "write {inputs.NAME} in its place, or give an absolute path that all workers see.",
+    )
+
+
+def hyperparameters_left_behind(hyperparameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a sentence about relative paths that ranks will look for in vain; else none.
+
+    Each rank has a folder of its own.
+    """
+    found = [
+        f"the hyperparameter {name} {str(value)!r}"
+        for name, value in hyperparameters.items()
+        if isinstance(value, str | PurePath) and _is_here(str(value))
+    ]
+    return _said(
+        found,
+        "in the folders of the ranks. Give an absolute path that all workers see, or a URL.",
+    )
+
+
+def _said(found: Sequence[str], where_not: str) -> tuple[str, ...]:
     if not found:
         return ()
     more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
-    said = (
-        f"{', '.join(found[:_SHOWN])}{more}: this path is there in {str(Path.cwd())!r}, and not in "
-        "the source directory, of which the processes have a copy. Give it as an input and write "
-        "{inputs.NAME} in its place, or give an absolute path that all workers see."
+    here = str(Path.cwd())
+    return (
+        f"{', '.join(found[:_SHOWN])}{more}: this path is there in {here!r}, and not {where_not}",
     )
-    return (said,)
 
 
 def _texts(

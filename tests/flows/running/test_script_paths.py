@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from partwise.flows.running.prepare_script import ScriptCall, prepare_script
-from partwise.flows.running.script_paths import paths_left_behind
+from partwise.flows.running.script_paths import hyperparameters_left_behind, paths_left_behind
 from partwise.store.store import Store
 
 LIMITS = {"max_run_duration_s": 9.0, "grace_s": 1.0, "join_timeout_s": 9.0, "max_restarts": 0}
@@ -73,3 +73,11 @@ def test_words_of_all_kinds_are_no_error(here):
         said = paths_left_behind(words, words[0], {"A": words[1]}, frozenset({"data/b.csv"}))
         assert len(said) <= 1
     assert os.getcwd() == str(here)
+
+
+def test_a_hyperparameter_that_only_the_caller_finds_is_told(here):
+    given = {"model": "data", "rows": Path("rows.csv"), "rate": 0.1, "name": "adam", "at": "/tmp"}
+    (warning,) = hyperparameters_left_behind(given)
+    assert "the hyperparameter model 'data', the hyperparameter rows 'rows.csv': " in warning
+    assert f"is there in {str(here)!r}, and not in the folders of the ranks" in warning
+    assert hyperparameters_left_behind({"model": str(here / "data"), "above": ".."}) == ()
