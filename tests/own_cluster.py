@@ -134,9 +134,10 @@ def own_cluster(
 
 
 def is_child(process: psutil.Process) -> bool:
-    """Whether a process runs the user's function: one that a keeper has forked."""
+    """Whether a process runs the user's function: one below a keeper, which a server has forked."""
     with suppress(psutil.Error):
-        return all("engine.keeper" in _line(each) for each in (process, *process.parents()[:1]))
+        family = (process, *process.parents()[:2])
+        return all("engine.child_server" in _line(each) for each in family)
     return False
 
 
