@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
+import numpy as np
+
 from partwise.connector.rank_context import RankContext
 from partwise.errors import PeerLostError
 
@@ -56,8 +58,13 @@ def connected(context: RankContext) -> Iterator[None]:
         try:
             with strangers.limited():
                 communicator.__enter__()
+                # Who took the place of a rank cannot answer for it: found here, and not in the
+                # middle of the training.
+                ranks = collective.allreduce(np.ones(1, np.float32), collective.Op.SUM)
+                if ranks != context.world_size:
+                    raise XGBoostError(f"{ranks} ranks have answered")
         except XGBoostError as error:
-            _kept.append(tracker)
+            _kept.extend([tracker, communicator])
             late = f" within {CONNECT_S:.0f} s" if strangers.were_too_many else ""
             raise PeerLostError(
                 f"Rank {context.rank} was not connected with the others by XGBoost{late}. Another "
