@@ -8,9 +8,9 @@ from typing import Any
 from partwise.engine.payload import name_of
 from partwise.engine.scaling import ALL, ClusterWorker, ScalingConfig
 from partwise.errors import ColumnError, InputError
+from partwise.flows.running.caller_paths import hyperparameters_left_behind
 from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.prepare import Request
-from partwise.flows.running.script_paths import hyperparameters_left_behind
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement, place_ranks
 from partwise.gangs.plan import GangPlan

@@ -17,7 +17,7 @@ from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import InputError, RunNotFoundError
 from partwise.fingerprints.functions import arguments_fingerprint
-from partwise.flows.running.script_paths import paths_left_behind
+from partwise.flows.running.caller_paths import paths_left_behind
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement, place_nodes
 from partwise.gangs.plan import GangPlan

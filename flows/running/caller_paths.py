@@ -1,4 +1,4 @@
-"""Paths that are there for the caller, and not for the processes that he gives them to."""
+"""Paths that are there for the caller, and not for the processes that are given them."""
 
 import os
 import shlex

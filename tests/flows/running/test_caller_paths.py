@@ -1,13 +1,20 @@
-"""Words of a script that are paths for the caller only are told before the script is run."""
+"""Paths that only the caller finds are told before scripts and ranks begin."""
 
 import os
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+from partwise.engine.options import ExecutionOptions
+from partwise.engine.scaling import ScalingConfig
+from partwise.flows.running.caller_paths import hyperparameters_left_behind, paths_left_behind
+from partwise.flows.running.prepare import Request
+from partwise.flows.running.prepare_gang import prepare_gang
 from partwise.flows.running.prepare_script import ScriptCall, prepare_script
-from partwise.flows.running.script_paths import hyperparameters_left_behind, paths_left_behind
+from partwise.gangs.options import GangOptions
+from partwise.sources.opening import open_source
 from partwise.store.store import Store
 
 LIMITS = {"max_run_duration_s": 9.0, "grace_s": 1.0, "join_timeout_s": 9.0, "max_restarts": 0}
@@ -81,3 +88,16 @@ def test_a_hyperparameter_that_only_the_caller_finds_is_told(here):
     assert "the hyperparameter model 'data', the hyperparameter rows 'rows.csv': " in warning
     assert f"is there in {str(here)!r}, and not in the folders of the ranks" in warning
     assert hyperparameters_left_behind({"model": str(here / "data"), "above": ".."}) == ()
+
+
+def test_a_gang_is_planned_with_what_is_to_be_told(here):
+    plan = prepare_gang(
+        open_source(pa.table({"x": [1.0]})),
+        {},
+        lambda context: None,
+        Request(run_id="r", execution=ExecutionOptions()),
+        scaling=ScalingConfig(num_workers=2),
+        options=GangOptions(),
+        hyperparameters={"model": "data"},
+    )
+    assert plan.warnings == hyperparameters_left_behind({"model": "data"}) != ()
