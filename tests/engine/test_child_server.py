@@ -1,7 +1,11 @@
 """What children are forked from: it loads what they use, and who breaks it breaks none of them."""
 
+import json
 import os
+import pickle
+import random
 import signal
+import subprocess
 import threading
 from pathlib import Path
 
@@ -12,6 +16,8 @@ from partwise.engine.child_process import ChildProcess, borrow_child, discard_ch
 from partwise.engine.child_server import ENVIRONMENT_MARK, MARK_BYTES, ChildServers
 from partwise.engine.process_family import children_of, is_running
 from partwise.errors import ClusterError
+from partwise.processes import python_words
+from tests.engine.process_look import LIBRARIES, Look
 from tests.own_cluster import wait_for
 
 NOTES = """
@@ -129,6 +135,40 @@ def test_a_child_and_its_keeper_bear_its_mark_and_the_server_none(library, start
     assert mark in variables_of(keeper)
     assert "PARTWISE_TEST=à la carte".encode() in variables_of(child.pid)
     assert f"{ENVIRONMENT_MARK}={'-' * MARK_BYTES}".encode() in variables_of(server)
+
+
+def test_a_child_finds_what_a_process_of_its_own_would_find(servers, tmp_path) -> None:
+    """But for the numbers that it draws, which are those of no neighbour."""
+    chance = random.Random(7)
+    letters = "aZ_0 =é\n\udcff"
+    variables = {
+        f"PARTWISE_{n}": "".join(chance.choices(letters, k=chance.randrange(30)))
+        for n in range(100)
+    }
+    servers.learn("work", LIBRARIES)
+    found = []
+    for number in range(3):
+        seen, work = tmp_path / f"seen-{number}", tmp_path / f"work-{number}.pkl"
+        work.write_bytes(pickle.dumps(Look(str(seen))))
+        if number == 0:
+            subprocess.run(
+                python_words("tests.engine.process_look", str(seen)),
+                check=True,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                env={**os.environ, **variables},
+            )
+        else:
+            discard_child()
+            child = borrow_child(
+                "owner", str(tmp_path), 1 << 30, environment=variables, work_name="work"
+            )
+            assert child.open_work(str(work)) is None
+        found.append(json.loads(seen.read_text()))
+    drawn = [each.pop("drawn") for each in found]
+    assert len({number for numbers in drawn for number in numbers}) == 6
+    for name, value in found[0].items():
+        assert found[1][name] == found[2][name] == value, name
 
 
 def test_other_variables_or_packages_get_another_server(library, start, tmp_path) -> None:
