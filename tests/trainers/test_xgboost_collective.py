@@ -94,6 +94,22 @@ def test_ranks_that_are_kept_apart_end_in_time_and_say_why() -> None:
     assert "somebody else has connected to the ports that XGBoost opened at 127.0.0.1" in said
 
 
+def be_answered_by_a_stranger(context: RankContext) -> str:
+    from xgboost import collective
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collective, "allreduce", lambda data, op: data * 3)
+        with pytest.raises(PeerLostError) as caught, connected(context):
+            raise AssertionError("the training began")
+    return str(caught.value)
+
+
+@pytest.mark.slow
+def test_who_took_the_place_of_a_rank_is_found_before_the_training() -> None:
+    for rank, said in enumerate(run_ranks(2, be_answered_by_a_stranger)):
+        assert said.startswith(f"Rank {rank} was not connected with the others by XGBoost.")
+
+
 def meet_strangers_at_a_rank(context: RankContext) -> str:
     """Return the sum, or why there is none; strangers come to rank 1 before rank 0 does."""
     from xgboost import collective
