@@ -1,99 +1,23 @@
 """The flow that calls a function for every partition."""
 
-from partwise.engine.options import ExecutionOptions
-from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from partwise.calls.partitions import MapCall
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.connections import open_data, open_output
+from partwise.flows.running.connections import open_output, open_rows_of
 from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_shards import execute
-from partwise.flows.running.parameters import (
-    DEFAULT_EXECUTION,
-    ClusterParameter,
-    ColumnsParameter,
-    DataParameter,
-    FilterParameter,
-    FunctionParameter,
-    InputFilesParameter,
-    OutputParameter,
-    ParamsParameter,
-    PartitionBy,
-    StoreParameter,
-    VersionParameter,
-)
-from partwise.flows.running.prepare import Request, prepare_mapping
-from partwise.runs.claim import OnExisting
+from partwise.flows.running.prepare import prepare_mapping
 from partwise.runs.run import Run
-from partwise.shuffle.write import NullKeys
-from partwise.sources.opening import open_source
 from partwise.tasks.publish_rows import with_output
 
 
-@run_flow(name="map-partitions", kind="map", opaque=("data", "params", "output"))
-def map_partitions(
-    data: DataParameter,
-    partition_by: PartitionBy,
-    function: FunctionParameter,
-    *,
-    run_id: str = "",
-    store: StoreParameter = "artifacts",
-    params: ParamsParameter = "",
-    filter: FilterParameter = (),  # noqa: A002 (the word of every reader of tables)
-    columns: ColumnsParameter = (),
-    null_keys: NullKeys = "error",
-    inputs: InputFilesParameter = (),
-    environment: Environment = DEFAULT_ENVIRONMENT,
-    seed: int = 0,
-    version: VersionParameter = "",
-    on_existing_artifacts: OnExisting = "error",
-    execution: ExecutionOptions = DEFAULT_EXECUTION,
-    cluster: ClusterParameter = "",
-    output: OutputParameter = "",
-) -> Run:
+@run_flow(MapCall, name="map-partitions")
+def map_partitions(call: MapCall) -> Run:
     """Call a function for every partition, and keep what it returns and uploads as a run.
 
     Example:
         >>> run = map_partitions("sales.parquet", "store", "reports:draw")  # doctest: +SKIP
         >>> run.predictions()  # doctest: +SKIP
-
-    Args:
-        data: Where the rows come from: a file, glob, folder or URL of Parquet, CSV, Excel, JSON
-            lines, ORC or Arrow; a dataset, dataset://sales@3; Files; the name of a FileSource or
-            SqlSource block, such as sql-source/shop; or a list of these. From Python also a Query,
-            a block, and a table, frame or stream of pyarrow, pandas, polars, DuckDB or Dask.
-        partition_by: The key column, or a list of them. Rows of equal keys are a partition.
-        function: "package.module:function": a function of (data: DataConnector, context:
-            PartitionContext) that returns None, rows, a Result of rows, or a Skip. From Python also
-            the function itself.
-        run_id: A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands
-            for the time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for
-            that of a time zone. Empty: a name is made up.
-        store: The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore
-            block, or the name of one that is saved, such as artifact-store/prod.
-        params: Parameters for single partitions, found in context.params: the path of a table with
-            the key columns, or a mapping of key to mapping. From Python also the table.
-        filter: Rows to keep: (column, op, value) tuples that must all hold, or lists of them.
-        columns: Columns to read. None given: all.
-        null_keys: What becomes of rows with a null key: "error", "drop", or "keep" as a partition.
-        inputs: Files that the function reads besides its rows: paths, folders, globs or URLs. A
-            resume runs all again when the checksum of one has changed; of files that are not named
-            here it knows nothing.
-        environment: Packages of the function's own, before those of the workers: resolved with uv
-            on this machine, built once on each worker's. A resume goes on with the versions that
-            the run has, and runs all again when a package has changed. Empty: there are none.
-        seed: Every partition's own seed is derived from this one and its key.
-        version: Your own word for the version of your code, which a resume compares in place of
-            looking at the code.
-        on_existing_artifacts: When the run exists: "error", "overwrite" all of it, or "resume":
-            keep the partitions whose rows, code, settings and params are those of a finished one.
-        execution: Retries, limits, failure budget, shards.
-        cluster: The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster or
-            CustomCluster block, the name of one that is saved, such as cuda-cluster/big, or a
-            scheduler's address.
-        output: Where the rows go as well when the run is complete, each partition exactly once.
-            A table to which they are appended with their run_id and partition_id, made where there
-            is none: a SqlTable block, or the name of one that is saved, such as sql-table/prod. Or
-            a dataset of the store, of which they become a version: dataset://forecasts.
 
     Returns:
         The run. Its status is SUCCESS, PARTIAL_FAILURE or SKIPPED.
@@ -107,24 +31,12 @@ def map_partitions(
         RunCancelled: The run was cancelled; what was committed is kept.
         OutputError: The run is complete, but its rows are not all in the table.
     """
-    destination = open_output(output)
+    output = open_output(call.output)
     plan = prepare_mapping(
-        open_source(open_data(data, store), columns=columns or None, filter=filter or None),
-        partition_by,
-        function,
-        Request(
-            run_id=run_id,
-            execution=execution,
-            on_existing=on_existing_artifacts,
-            version=version,
-            seed=seed,
-            params=params,
-            null_keys=null_keys,
-            earlier_keys=earlier_keys(run_id, store),
-            inputs=inputs or (),
-            environment=environment,
-            packages=resolve_packages(environment, run_id, store, on_existing_artifacts),
-        ),
-        output=destination,
+        call,
+        open_rows_of(call),
+        output=output,
+        earlier_keys=earlier_keys(call),
+        packages=resolve_packages(call),
     )
-    return with_output(execute(plan, store, cluster), destination, execution)
+    return with_output(execute(plan, call.store, call.cluster), output, call.execution)

@@ -5,12 +5,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from partwise.flows.running.prepare_script import (
-    ScriptCall,
-    prepare_script,
-    store_source,
-    take_code,
-)
+from partwise.calls.script import ScriptCall
+from partwise.flows.running.prepare_script import prepare_script, store_source, take_code
 from partwise.gangs.ledger import commit_ranks
 from partwise.reports.report import write_report
 from partwise.runs.claim import Claim
@@ -28,6 +24,8 @@ CALL = ScriptCall(
     grace_s=1.0,
     join_timeout_s=1.0,
     max_restarts=0,
+    outputs=(),
+    resume_argument="",
     on_existing_artifacts="resume",
 )
 

@@ -43,6 +43,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     (reference,) = (part["Reference"] for part in config.nav or [] if "Reference" in part)
     reference.insert(0, {"Command line": list(_command_pages())})
     reference.insert(1, {"Python": list(_api_pages())})
+    (inside,) = (part["Inside"] for part in config.nav or [] if "Inside" in part)
+    decisions = sorted(ROOT.glob("docs/decisions/*.md"))
+    inside.append({"Decisions": [str(page.relative_to(ROOT / "docs")) for page in decisions]})
     return config
 
 

@@ -11,7 +11,7 @@ from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.options import ClusterOptions, Execution, FollowingRunOptions, RunOptions
 
 if TYPE_CHECKING:
-    from partwise.flows.orchestration.run_flow import FlowKind
+    from partwise.calls.call import CallKind
 
 
 @Parameter(name="*")
@@ -24,7 +24,7 @@ class FollowingCallOptions:
     execution: Execution = field(default_factory=ExecutionOptions)
     cluster: ClusterOptions = field(default_factory=ClusterOptions)
 
-    def arguments(self, kind: "FlowKind", data: Sequence[str]) -> dict[str, Any]:
+    def arguments(self, kind: "CallKind", data: Sequence[str]) -> dict[str, Any]:
         """Return them as arguments of a flow.
 
         Args:

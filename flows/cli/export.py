@@ -139,27 +139,28 @@ def export(
     trust: Trust = False,
 ) -> int:
     """Export every model of a training run, each proved before it is published."""
+    from partwise.calls.exports import ExportCall
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
     from partwise.runs.layout import check_target
     from partwise.store.store import Store
 
-    arguments = {
-        "training_run_id": training_run_id,
-        "format": form,
-        "inputs": inputs,
-        "exporter": exporter,
-        "options": _with_names(options),
-        "validation": validation,
-        "serde": pickle_serde(pickle),
-        "trust": trust,
+    asked = ExportCall(
+        training_run_id=training_run_id,
+        format=form,
+        inputs=inputs,
+        exporter=exporter,
+        options=_with_names(options),
+        validation=validation,
+        serde=pickle_serde(pickle),
+        trust=trust,
         **rows.arguments(),
         **call.arguments("export", data),
-    }
+    )
     if to:
         check_target(Store.parse(to))
-    code = call_and_print("export_models", arguments)
+    code = call_and_print(asked)
     if to:
-        _lay_out(arguments["run_id"], call.run.store, to)
+        _lay_out(asked.run_id, call.run.store, to)
     return code
 
 
@@ -178,20 +179,21 @@ def validate(
     trust: Trust = False,
 ) -> int:
     """Prove the files of an export run again: on new rows, or with another onnxruntime."""
+    from partwise.calls.exports import ValidateCall
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
-    arguments = {
-        "export_run_id": export_run_id,
-        "inputs": inputs,
-        "exporter": exporter,
-        "validation": validation,
-        "serde": pickle_serde(pickle),
-        "model_format": form,
-        "trust": trust,
+    asked = ValidateCall(
+        export_run_id=export_run_id,
+        inputs=inputs,
+        exporter=exporter,
+        validation=validation,
+        serde=pickle_serde(pickle),
+        model_format=form,
+        trust=trust,
         **rows.arguments(),
         **call.arguments("validate", data),
-    }
-    return call_and_print("validate_exports", arguments)
+    )
+    return call_and_print(asked)
 
 
 def pipeline(
@@ -213,24 +215,26 @@ def pipeline(
     pickle: Pickle = False,
 ) -> int:
     """Train, export, validate and infer: four runs under one name."""
+    from partwise.calls.pipeline import PipelineCall
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
-    arguments = {
-        "trainer": trainer.build(),
-        "inference_data": call.files.of(infer_on) or "",
-        "format": form,
-        "inputs": inputs,
-        "exporter": exporter,
-        "predict": predict,
-        "serde": pickle_serde(pickle),
-        "keep_columns": split_names(keep_columns),
-        "options": _with_names(options),
-        "validation": validation,
+    built: Any = trainer.build()
+    asked = PipelineCall(
+        trainer=built,
+        inference_data=call.files.of(infer_on) or "",
+        format=form,
+        inputs=inputs,
+        exporter=exporter,
+        predict=predict,
+        serde=pickle_serde(pickle),
+        keep_columns=split_names(keep_columns),
+        options=_with_names(options),
+        validation=validation,
         **rows.arguments(),
-        "input_files": list(input_files),
+        input_files=list(input_files),
         **call.arguments("pipeline", data),
-    }
-    return call_and_print("model_pipeline", arguments)
+    )
+    return call_and_print(asked)
 
 
 def _with_names(options: ExportOptions) -> ExportOptions:

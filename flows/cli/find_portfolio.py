@@ -33,22 +33,23 @@ def find_portfolio(
 
     Each partition of `partwise train --portfolio RUN_ID` then tries just these.
     """
+    from partwise.calls.partitions import PortfolioCall
     from partwise.flows.cli.flow_calls import call_and_print
     from partwise.flows.cli.tuning_options import parse_tune, searched_trainer
 
     built, holdout = searched_trainer(trainer)
-    arguments = {
-        "trainer": built,
-        "space": parse_tune(tune),
-        "sample": sample,
-        "trials": trials,
-        "size": size,
-        "metric": trainer.metric or "",
-        "holdout": holdout,
-        "sampler": sampler,
-        "label": trainer.label or "",
-        "predict": predict,
+    asked = PortfolioCall(
+        trainer=built,
+        space=parse_tune(tune),
+        sample=sample,
+        trials=trials,
+        size=size,
+        metric=trainer.metric or "",
+        holdout=holdout,
+        sampler=sampler,
+        label=trainer.label or "",
+        predict=predict,
         **rows.arguments(),
         **call.arguments("find-portfolio", data),
-    }
-    return call_and_print("find_portfolio", arguments)
+    )
+    return call_and_print(asked)

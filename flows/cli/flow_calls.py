@@ -1,8 +1,10 @@
 """Calling a flow from the command line, once what can be refused has been refused."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from partwise.calls.call import Call, VersionedCall
+from partwise.calls.pipeline import PipelineCall
+from partwise.calls.script import ScriptCall
 from partwise.errors import RunCancelled, RunFailed
 from partwise.flows.cli.exit_codes import PARTIAL_FAILURE, SUCCESS
 from partwise.flows.cli.news import shown
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
     from partwise.runs.run import Run
 
 
-def call_and_print(flow: str, arguments: Mapping[str, Any]) -> int:
-    """Call a flow, print how its run ended, and return the exit code.
+def call_and_print(call: Call) -> int:
+    """Carry out a call, print how its run ended, and return the exit code.
 
     Raises:
         RunFailed: The run ended with FAILURE; it is printed all the same.
@@ -27,8 +29,8 @@ def call_and_print(flow: str, arguments: Mapping[str, Any]) -> int:
         InputError: The call cannot be carried out; no server was started.
     """
     with shown("partwise"):
-        arguments = check_call(flow, arguments)
-    if _will_start_workers(arguments):
+        call = check_call(call)
+    if _will_start_workers(call):
         # On another core than the imports below.
         begin_worker_server()
     # Prefect takes half a second and more, which a call that is refused does without.
@@ -39,7 +41,7 @@ def call_and_print(flow: str, arguments: Mapping[str, Any]) -> int:
 
     with plain_news(), watched_work() as work:
         try:
-            run = call_flow(flow, arguments)
+            run = call_flow(call)
             for part in run.runs if isinstance(run, Pipeline) else [run]:
                 print_run(part)
         except (RunFailed, RunCancelled) as error:
@@ -50,20 +52,20 @@ def call_and_print(flow: str, arguments: Mapping[str, Any]) -> int:
             if not work.has_begun:
                 raise
             # For the second time, or while its end was printed.
-            hint = f"partwise runs resume {arguments['run_id']}"
-            if flow == "model_pipeline":
-                hint = (
-                    f"the same with --run-id {arguments['run_id']} --on-existing-artifacts resume"
-                )
+            hint = f"partwise runs resume {call.run_id}"
+            if isinstance(call, PipelineCall):
+                hint = f"the same with --run-id {call.run_id} --on-existing-artifacts resume"
             raise KeyboardInterrupt(f"interrupted; {hint} goes on with what is not done") from None
     return PARTIAL_FAILURE if run.status is RunStatus.PARTIAL_FAILURE else SUCCESS
 
 
-def _will_start_workers(arguments: Mapping[str, Any]) -> bool:
+def _will_start_workers(call: Call) -> bool:
     """Whether a call, as far as can be seen, starts workers here; a resume may have none to do."""
-    where = arguments.get("compute_target") or arguments.get("cluster")
+    where = call.cluster if isinstance(call, VersionedCall) else None
+    if isinstance(call, ScriptCall):
+        where = call.compute_target
     is_here = isinstance(where, ClusterOptions) and where.is_local
-    return is_here and arguments.get("on_existing_artifacts") != "resume"
+    return is_here and call.on_existing_artifacts != "resume"
 
 
 def pickle_serde(chosen: bool) -> PickleSerde | None:
@@ -71,8 +73,8 @@ def pickle_serde(chosen: bool) -> PickleSerde | None:
     return PickleSerde() if chosen else None
 
 
-def call_flow(name: str, arguments: Mapping[str, Any]) -> "Run | Pipeline":
-    """Call the flow of this name, and return its run, or its pipeline of runs.
+def call_flow(call: Call) -> "Run | Pipeline":
+    """Carry out a call by its flow, and return its run, or its pipeline of runs.
 
     Raises:
         InputError: The address of the cluster is refused.
@@ -84,10 +86,10 @@ def call_flow(name: str, arguments: Mapping[str, Any]) -> "Run | Pipeline":
     # A cluster is a block of Prefect's.
     opened = {
         key: value.build() if isinstance(value, ClusterOptions) else value
-        for key, value in arguments.items()
+        for key, value in call.parameters().items()
     }
     with prefect_server():
         from partwise import flows
 
-        run: Run | Pipeline = getattr(flows, name)(**opened)
+        run: Run | Pipeline = getattr(flows, call.flow())(**opened)
         return run

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
 
-    from partwise.flows.orchestration.run_flow import FlowKind
-    from partwise.flows.running.parameters import Cluster
+    from partwise.calls.call import CallKind
+    from partwise.flows.orchestration.block_parameters import Cluster
     from partwise.trainers import HoldoutTrainer
 
 Names = tuple[str, ...]
@@ -113,7 +113,7 @@ class FollowingRunOptions:
     version: str | None = None
     """Your own word for the version of your code, compared by a resume in place of the code."""
 
-    def arguments(self, kind: "FlowKind") -> dict[str, Any]:
+    def arguments(self, kind: "CallKind") -> dict[str, Any]:
         """Return them as arguments of a flow; a run without a name gets one, by its kind."""
         from partwise.flows.orchestration.run_ids import new_run_id
 

@@ -134,12 +134,11 @@ def run(
         cluster: Where the work is done.
         infrastructure: The machine and container that a work pool gives it.
     """
+    from partwise.calls.script import ScriptCall
     from partwise.flows.cli.flow_calls import call_and_print
     from partwise.flows.orchestration.run_ids import new_run_id
 
-    call = {
-        "entry_script": script,
-        "arguments": list(arguments),
+    given = {
         **options.arguments(),
         **vars(processes),
         **vars(run),
@@ -148,7 +147,7 @@ def run(
         "compute_target": _target(processes.compute_target, cluster),
         "infrastructure": infrastructure,
     }
-    return call_and_print("run_script", call)
+    return call_and_print(ScriptCall(script, arguments=list(arguments), **given))
 
 
 def _target(name: str, cluster: ClusterOptions) -> ClusterOptions | str:

@@ -1,7 +1,7 @@
 """`partwise runs`: look into one run, go on with it, repeat it, tidy it; others in `run_*`."""
 
-from dataclasses import asdict
-from typing import Annotated, Any
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import App, Parameter
 from cyclopts.validators import Number
@@ -19,6 +19,9 @@ from partwise.runs.bundle import LOG_FILENAME
 from partwise.runs.kinds import KINDS
 from partwise.runs.run import Run
 from partwise.store.store import Store
+
+if TYPE_CHECKING:
+    from partwise.calls.call import Call
 
 runs = App(
     name="runs",
@@ -108,9 +111,8 @@ def resume_run(
     """
     from partwise.flows.cli.flow_calls import call_and_print
 
-    flow, arguments = _read_call(Run.open(run_id, store), cluster, trust=trust)
-    arguments |= {"run_id": run_id, "store": store, "on_existing_artifacts": "resume"}
-    return call_and_print(flow, arguments)
+    call = _read_call(Run.open(run_id, store), cluster, trust=trust)
+    return call_and_print(replace(call, run_id=run_id, store=store, on_existing_artifacts="resume"))
 
 
 @runs.command(name="repeat")
@@ -136,19 +138,20 @@ def repeat_run(
     from partwise.flows.orchestration.run_ids import new_run_id as made_up
 
     run = Run.open(run_id, store)
-    flow, arguments = _read_call(run, cluster, trust=trust)
-    arguments |= {"run_id": new_run_id or made_up(run.kind), "store": store}
-    return call_and_print(flow, arguments)
+    call = _read_call(run, cluster, trust=trust)
+    return call_and_print(replace(call, run_id=new_run_id or made_up(run.kind), store=store))
 
 
-def _read_call(run: Run, cluster: ClusterOptions, *, trust: bool) -> tuple[str, dict[str, Any]]:
-    """Return the flow that a run was begun with, and its arguments, to be called from here.
+def _read_call(run: Run, cluster: ClusterOptions, *, trust: bool) -> "Call":
+    """Return the call that a run was begun with, to be carried out from here.
 
     Raises:
         InputError: The call was not written down, or cannot be repeated by another process.
         TrustError: The run was made elsewhere, and its call is not said to be trusted.
     """
-    from partwise.flows.running.calls import read_call
+    from partwise.calls.call import VersionedCall
+    from partwise.calls.exports import ComparedCall
+    from partwise.calls.reading import read_arguments
     from partwise.flows.running.trust import check_trusted, is_made_here
 
     if not run.generation:
@@ -163,12 +166,13 @@ def _read_call(run: Run, cluster: ClusterOptions, *, trust: bool) -> tuple[str, 
             f"Repeat the call itself: {_python_call(run)}"
         )
     check_trusted(run, document.call, trust=trust)
-    flow, arguments = read_call(document.call, is_own=is_made_here(run))
-    if flow in ("export_models", "validate_exports"):
+    kind, arguments = read_arguments(document.call, is_own=is_made_here(run))
+    if issubclass(kind, ComparedCall):
         # Of the run whose models are used nothing is asked again.
         arguments["trust"] = trust
-    arguments["compute_target" if flow == "run_script" else "cluster"] = cluster.checked()
-    return flow, arguments
+    where = "cluster" if issubclass(kind, VersionedCall) else "compute_target"
+    arguments[where] = cluster.checked()
+    return kind(**arguments)
 
 
 @runs.command(name="gc")

@@ -56,17 +56,18 @@ def train(
     pickle: Pickle = False,
 ) -> int:
     """Train one model per partition, and keep them as a run."""
+    from partwise.calls.partitions import TrainCall
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
-    arguments = {
-        "trainer": tuning.apply(trainer),
-        "serde": pickle_serde(pickle),
+    asked = TrainCall(
+        trainer=tuning.apply(trainer),
+        serde=pickle_serde(pickle),
         **rows.arguments(),
-        "inputs": list(inputs),
-        "environment": environment.build(),
+        inputs=list(inputs),
+        environment=environment.build(),
         **call.arguments("train", data),
-    }
-    return call_and_print("train_models", arguments)
+    )
+    return call_and_print(asked)
 
 
 def infer(
@@ -86,18 +87,19 @@ def infer(
     The run keeps the predictions: partwise runs export RUN --what predictions --to FILE writes them
     to a .csv or .parquet file.
     """
+    from partwise.calls.partitions import InferCall
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
-    arguments = {
+    asked = InferCall(
         **inference.arguments(),
-        "serde": pickle_serde(pickle),
+        serde=pickle_serde(pickle),
         **rows.arguments(),
-        "inputs": list(inputs),
-        "environment": environment.build(),
+        inputs=list(inputs),
+        environment=environment.build(),
         **call.arguments("infer", data),
-        "output": output,
-    }
-    return call_and_print("run_inference", arguments)
+        output=output,
+    )
+    return call_and_print(asked)
 
 
 def map_(
@@ -115,14 +117,15 @@ def map_(
     output: Output = "",
 ) -> int:
     """Call a function for every partition, and keep what it returns and uploads."""
+    from partwise.calls.partitions import MapCall
     from partwise.flows.cli.flow_calls import call_and_print
 
-    arguments = {
-        "function": function,
+    asked = MapCall(
+        function=function,
         **rows.arguments(),
-        "inputs": list(inputs),
-        "environment": environment.build(),
+        inputs=list(inputs),
+        environment=environment.build(),
         **call.arguments("map", data),
-        "output": output,
-    }
-    return call_and_print("map_partitions", arguments)
+        output=output,
+    )
+    return call_and_print(asked)

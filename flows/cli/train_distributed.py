@@ -161,17 +161,18 @@ def train_distributed(
     pickle: Pickle = False,
 ) -> int:
     """Train one model on all rows, by ranks that work together."""
+    from partwise.calls.one_model import DistributedCall
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
-    arguments = {
-        "data": files.of(data),
-        "trainer": trainer.build(),
-        "serde": pickle_serde(pickle),
+    asked = DistributedCall(
+        data=files.of(data),
+        trainer=trainer.build(),
+        serde=pickle_serde(pickle),
         **rows.arguments(),
         **run.arguments("train-distributed"),
-        "scaling": scaling,
-        "gang": gang,
-        "environment": environment.build(),
-        "cluster": cluster.checked(),
-    }
-    return call_and_print("train_distributed", arguments)
+        scaling=scaling,
+        gang=gang,
+        environment=environment.build(),
+        cluster=cluster.checked(),
+    )
+    return call_and_print(asked)

@@ -129,23 +129,24 @@ def tune(
     pickle: Pickle = False,
 ) -> int:
     """Tune one model on all rows, by trials side by side."""
+    from partwise.calls.one_model import TuneCall
     from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
 
     if trainer.no_holdout:
         raise InputError("--no-holdout leaves no rows to score trials on: leave it out.")
-    built = trainer.build(is_tuned=True)
+    built: Any = trainer.build(is_tuned=True)
     # Of a trainer alone it is its own, and here it is that of all trials.
-    holdout = {} if isinstance(built, str) else {"holdout": built.holdout}
-    arguments = {
-        "data": files.of(data),
-        "trainer": built,
+    holdout: dict[str, Any] = {} if isinstance(built, str) else {"holdout": built.holdout}
+    asked = TuneCall(
+        data=files.of(data),
+        trainer=built,
         **study.arguments(),
         **given_options({"metric": trainer.metric}),
         **holdout,
-        "serde": pickle_serde(pickle),
+        serde=pickle_serde(pickle),
         **rows.arguments(),
         **run.arguments("tune"),
-        "execution": execution,
-        "cluster": cluster.checked(),
-    }
-    return call_and_print("tune_model", arguments)
+        execution=execution,
+        cluster=cluster.checked(),
+    )
+    return call_and_print(asked)

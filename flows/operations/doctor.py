@@ -21,7 +21,7 @@ from partwise.formatting import duration, shortened, size
 from partwise.store.store import Store
 
 if TYPE_CHECKING:
-    from partwise.flows.running.parameters import Cluster
+    from partwise.flows.orchestration.block_parameters import Cluster
 
 CONNECT_TIMEOUT_S = 5.0
 STORE_S = 60.0

@@ -1,12 +1,16 @@
-"""A flow's signature as a caller from Python reads it: plain types, without what forms show."""
+"""A flow's signature: with what forms show, as Prefect reads it, and as a person reads it."""
 
+import dataclasses
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
+
+from partwise.calls.call import Call
+from partwise.flows.orchestration.block_parameters import with_blocks
 
 
 class _Named:
@@ -32,16 +36,31 @@ class _Named:
         return handler.generate_schema(self._annotation)
 
 
-def python_signature(function: Callable[..., Any]) -> inspect.Signature:
-    """Return the signature of a flow function for `help()` and for editors that ask a notebook.
+def flow_signature(call: type[Call], returned: Any) -> inspect.Signature:
+    """Return the signature of a flow: the fields of its call, with blocks where they may stand.
+
+    Args:
+        call: The call.
+        returned: The type of what the flow returns.
+    """
+    signature = inspect.signature(call)
+    parameters = []
+    for each in dataclasses.fields(call):
+        parameter = signature.parameters[each.name]
+        if each.default_factory is not dataclasses.MISSING:
+            parameter = parameter.replace(default=each.default_factory())
+        parameters.append(parameter.replace(annotation=with_blocks(each.type)))
+    # Those by place before those by name: the fields of several classes are mixed.
+    parameters.sort(key=lambda each: each.kind)
+    return inspect.Signature(parameters, return_annotation=returned)
+
+
+def python_signature(signature: inspect.Signature) -> inspect.Signature:
+    """Return the signature of a flow for `help()` and for editors that ask a notebook.
 
     Its annotations hold JSON schemas, from which Prefect makes forms: thousands of characters. Here
     types have their names only.
-
-    Args:
-        function: The function that a flow calls.
     """
-    signature = inspect.signature(function)
     parameters = [
         each.replace(annotation=_Named(each.annotation)) for each in signature.parameters.values()
     ]

@@ -5,12 +5,12 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import PurePath
-from typing import Any, Generic, Literal, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, cast
 
 import httpx
 from prefect import Flow
@@ -27,12 +27,14 @@ from prefect.task_runners import TaskRunner, ThreadPoolTaskRunner
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError
 
+from partwise.calls.call import Call, CallKind, roles
+from partwise.calls.descriptions import with_parameters
 from partwise.errors import InputError, PartwiseError, RunCancelled, RunFailed
 from partwise.flows.orchestration.announcement import announce
 from partwise.flows.orchestration.direct import direct_call, runs_directly, say_so
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
 from partwise.flows.orchestration.interruption import interruption, noticed, watched_work
-from partwise.flows.orchestration.python_signature import python_signature
+from partwise.flows.orchestration.python_signature import flow_signature, python_signature
 from partwise.flows.orchestration.run_ids import fill_in, run_id_of_flow_run
 from partwise.flows.orchestration.source_lines import source_lines
 from partwise.flows.orchestration.states import (
@@ -46,7 +48,6 @@ from partwise.flows.orchestration.states import (
 )
 from partwise.flows.orchestration.suspension import suspension
 from partwise.redaction import masked
-from partwise.runs.kinds import RunKind
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import is_work_pool
@@ -62,8 +63,8 @@ USED_RUN_IDS = ("training_run_id", "export_run_id")
 
 _THREADS: TaskRunner[Any] = ThreadPoolTaskRunner(max_workers=TASK_THREADS)
 
-FlowKind = RunKind | Literal["pipeline"]
 P = ParamSpec("P")
+C = TypeVar("C", bound=Call)
 R = TypeVar("R", bound=Run | Pipeline)
 logger = logging.getLogger(__name__)
 
@@ -84,34 +85,35 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
     run goes on and the caller gets it all the same.
 
     Args:
-        fn: The flow function; returns a `Run` or a `Pipeline`.
+        fn: What the flow does with a call of its kind; returns a `Run` or a `Pipeline`.
         name: The flow's name.
-        kind: What its runs do.
-        opaque: Parameters that hold data.
+        call: The kind of call, whose fields are the flow's parameters.
     """
 
-    def __init__(
-        self, fn: Callable[P, R], name: str, kind: FlowKind, opaque: Sequence[str]
-    ) -> None:
-        self._opaque = tuple(opaque)
-        self._kind = kind
-        self._function: Callable[..., R] = fn
-        # What `help()` and notebooks show; Prefect looks at that of `fn`.
-        self.__signature__ = python_signature(fn)
+    def __init__(self, fn: Callable[[Any], R], name: str, call: type[Call]) -> None:
+        self._opaque = tuple(key for key, role in roles(call).items() if role.is_data)
+        self._kind = call.kind
+        self._call = call
+        self._function = fn
+        signature = flow_signature(call, inspect.signature(fn).return_annotation)
 
         @functools.wraps(fn)
         def body(*args: Any, **kwargs: Any) -> State[Any]:
-            arguments = self._fill_in(inspect.signature(fn).bind(*args, **kwargs).arguments)
+            arguments = self._fill_in(signature.bind(*args, **kwargs).arguments)
             with suspension() as suspended:
                 return suspended.settle(self._end_of(arguments))
 
+        body.__signature__ = signature  # type: ignore[attr-defined]
+        body.__doc__ = with_parameters(fn.__doc__ or "", call)
         super().__init__(
             fn=body,
             name=name,
-            flow_run_name=lambda: _run_id(_parameters(), kind),
+            flow_run_name=lambda: _run_id(_parameters(), call.kind),
             task_runner=_THREADS,
             persist_result=False,
         )
+        # What `help()` and notebooks show; Prefect looks at that of `body`.
+        self.__signature__ = python_signature(signature)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:  # type: ignore[override]
         """Run the flow: as a flow run of Prefect, or without it where no server is named.
@@ -194,7 +196,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         with watched_work() as work:
             try:
                 with noticed(), source_lines():
-                    return self._function(**arguments)
+                    return self._function(self._call(**arguments))
             except (KeyboardInterrupt, TerminationSignal):
                 raise cancelled(arguments["run_id"], has_begun=work.has_begun) from None
 
@@ -234,19 +236,16 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         return {key: _stored(value) for key, value in parameters.items()}
 
 
-def run_flow(
-    name: str, kind: FlowKind, opaque: Sequence[str]
-) -> Callable[[Callable[P, R]], "RunFlow[P, R]"]:
-    """Decorate a function that returns a `Run` or a `Pipeline` as a flow.
+def run_flow(call: Callable[P, C], name: str) -> Callable[[Callable[[C], R]], "RunFlow[P, R]"]:
+    """Decorate a function that carries out a call, and returns a `Run` or a `Pipeline`, as a flow.
 
     Args:
+        call: The class of the call. Whoever calls the flow gives what makes one.
         name: The flow's name in Prefect.
-        kind: What its runs do.
-        opaque: Parameters that hold data, which Prefect should neither walk through nor store.
     """
 
-    def decorate(fn: Callable[P, R]) -> RunFlow[P, R]:
-        return RunFlow(fn, name, kind, opaque)
+    def decorate(fn: Callable[[C], R]) -> RunFlow[P, R]:
+        return RunFlow(fn, name, cast("type[Call]", call))
 
     return decorate
 
@@ -323,7 +322,7 @@ def _parameters() -> Mapping[str, Any]:
     return {} if context is None else context.parameters or {}
 
 
-def _run_id(parameters: Mapping[str, Any], kind: FlowKind) -> str:
+def _run_id(parameters: Mapping[str, Any], kind: CallKind) -> str:
     return run_id_of_flow_run(parameters.get("run_id") or "", kind)
 
 

@@ -21,24 +21,28 @@ from partwise.blocks import (
     SqlSource,
     SqlTable,
 )
+from partwise.calls.call import RowsCall
+from partwise.calls.one_model import DistributedCall, TuneCall
 from partwise.datasets.dataset import resolve_references
 from partwise.engine.scaling import ClusterWorker, cluster_workers
 from partwise.errors import ClusterError, InputError
-from partwise.flows.orchestration.direct import runs_directly
-from partwise.flows.orchestration.embedded_server import start_embedded_server
-from partwise.flows.running.parameters import (
+from partwise.flows.orchestration.block_parameters import (
     Cluster,
     ClusterParameter,
     OutputParameter,
     StoreParameter,
 )
+from partwise.flows.orchestration.direct import runs_directly
+from partwise.flows.orchestration.embedded_server import start_embedded_server
 from partwise.formatting import did_you_mean
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table
 from partwise.redaction import remember
+from partwise.sources.descriptions import Source
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.remote_files import bucket_of
+from partwise.sources.opening import open_source
 from partwise.sources.references import is_reference
 from partwise.sources.sql.query import Query
 from partwise.store.credentials import set_credentials
@@ -87,6 +91,28 @@ def open_data(data: Any, store: StoreParameter) -> Any:
         DatasetNotFoundError: There is no such dataset, or not this version.
     """
     return resolve_references(open_rows(data), lambda: open_store(store))
+
+
+def open_rows_of(call: RowsCall) -> Source:
+    """Open the rows of a call: its columns of them, under its filter.
+
+    Raises:
+        InputError: No block has this name.
+        SourceError: They cannot be read.
+    """
+    data = open_data(call.data, call.store)
+    return open_source(data, columns=call.columns or None, filter=call.filter or None)
+
+
+def open_eval_rows(call: DistributedCall | TuneCall) -> dict[str, Source]:
+    """Open the rows that a model is measured on, by name.
+
+    Raises:
+        InputError: No block has this name.
+        SourceError: They cannot be read.
+    """
+    given = dict(call.eval_data).items()
+    return {name: open_source(open_data(each, call.store)) for name, each in given}
 
 
 def open_rows(data: Any) -> Any:

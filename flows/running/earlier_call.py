@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
+from partwise.calls.call import Call
+from partwise.calls.reading import function_names, read_arguments
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
-from partwise.flows.running.calls import function_names, read_call
 from partwise.flows.running.connections import open_rows, open_store
 from partwise.flows.running.earlier_rows import keys_of_run
-from partwise.flows.running.parameters import StoreParameter
 from partwise.flows.running.trust import check_trusted, is_made_here
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
@@ -25,9 +25,9 @@ from partwise.tables.keys.partition_keys import KeyColumn
 from partwise.trainers import HoldoutTrainer
 
 
-def earlier_keys(run_id: str, store: StoreParameter) -> tuple[KeyColumn, ...]:
-    """Return the key columns of the run of an ID, which no call changes; none: there is no run."""
-    return keys_of_run(run_id, open_store(store))
+def earlier_keys(call: Call) -> tuple[KeyColumn, ...]:
+    """Return the key columns of the run of a call, which it cannot change; none: there is none."""
+    return keys_of_run(call.run_id, open_store(call.store))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class EarlierCall:
         if not self.call:
             return {}
         check_trusted(self.run, self.call, trust=self.trust)
-        return read_call(self.call, is_own=is_made_here(self.run))[1]
+        return read_arguments(self.call, is_own=is_made_here(self.run))[1]
 
     def _plain(self, argument: str) -> Any:
         """Return an argument as it is written down; None: there is none."""
@@ -121,7 +121,7 @@ class EarlierCall:
         plain = {**self.call, "arguments": {"trainer": settings}, "data": None, "version": None}
         if function_names(plain):
             check_trusted(self.run, self.call, trust=self.trust)
-        trainer = read_call(plain, is_own=is_made_here(self.run))[1]["trainer"]
+        trainer = read_arguments(plain, is_own=is_made_here(self.run))[1]["trainer"]
         return trainer if isinstance(trainer, HoldoutTrainer) else None
 
     def named(self, argument: Literal["inputs", "exporter"]) -> str:

@@ -4,21 +4,20 @@ from collections.abc import Mapping
 
 from prefect.runtime import flow_run
 
+from partwise.calls.call import Call
+from partwise.calls.one_model import DistributedCall
+from partwise.calls.partitions import FunctionCall
+from partwise.calls.script import ScriptCall
 from partwise.environments.beside import resolve_beside
-from partwise.environments.environment import Environment
 from partwise.environments.resolution import resolve
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import RunNotFoundError
 from partwise.flows.running.connections import open_store
-from partwise.flows.running.parameters import StoreParameter
-from partwise.runs.claim import OnExisting
 from partwise.runs.run import Run
 
 
-def resolve_packages(
-    environment: Environment, run_id: str, store: StoreParameter, on_existing: OnExisting
-) -> ResolvedEnvironment | None:
-    """Find a version of each package that is asked for; None: none is.
+def resolve_packages(call: FunctionCall | DistributedCall) -> ResolvedEnvironment | None:
+    """Find a version of each package that a call asks for; None: it asks for none.
 
     A run that goes on has the versions that it had, as far as they still fit what is asked: newer
     ones would be changed code, and run all partitions again.
@@ -26,14 +25,12 @@ def resolve_packages(
     Raises:
         PackageError: There are none that fit, or partwise does not work with them.
     """
-    if not environment.is_own:
+    if not call.environment.is_own:
         return None
-    return resolve_beside(environment, _earlier_versions(run_id, store, on_existing))
+    return resolve_beside(call.environment, _earlier_versions(call))
 
 
-def resolve_script_packages(
-    environment: Environment, run_id: str, store: StoreParameter, on_existing: OnExisting
-) -> ResolvedEnvironment:
+def resolve_script_packages(call: ScriptCall) -> ResolvedEnvironment:
     """Find a version of each package of a script, which has none of the workers' own.
 
     A run that goes on has the versions that it had, as `resolve_packages` says.
@@ -41,21 +38,19 @@ def resolve_script_packages(
     Raises:
         PackageError: There are none that fit.
     """
-    if not environment.is_own:
-        return resolve(environment)
-    earlier = dict(_earlier_versions(run_id, store, on_existing))
+    if not call.environment.is_own:
+        return resolve(call.environment)
+    earlier = dict(_earlier_versions(call))
     # These stand beside the packages, and are none.
     for name in ("python", "platform"):
         earlier.pop(name, None)
-    return resolve(environment, earlier)
+    return resolve(call.environment, earlier)
 
 
-def _earlier_versions(
-    run_id: str, store: StoreParameter, on_existing: OnExisting
-) -> Mapping[str, str]:
+def _earlier_versions(call: Call) -> Mapping[str, str]:
     """Return the versions that the run has, where this call goes on with it."""
     try:
-        run = Run.open(run_id, open_store(store))
+        run = Run.open(call.run_id, open_store(call.store))
     except RunNotFoundError:
         return {}
     if not run.generation:
@@ -63,4 +58,5 @@ def _earlier_versions(
     document = run.read_generation_document()
     # A flow run that is begun again goes on with its own run.
     is_own = flow_run.id is not None and document.flow_run_id == flow_run.id
-    return document.environment if on_existing == "resume" or is_own else {}
+    goes_on = call.on_existing_artifacts == "resume" or is_own
+    return document.environment if goes_on else {}

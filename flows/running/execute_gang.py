@@ -11,12 +11,12 @@ from partwise.engine.assignment import work_file
 from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.payload import pack_work
 from partwise.engine.scaling import cluster_workers
+from partwise.flows.orchestration.block_parameters import ClusterParameter, StoreParameter
 from partwise.flows.orchestration.gang_lines import GangLines
 from partwise.flows.orchestration.interruption import allow
 from partwise.flows.orchestration.progress import told_every
 from partwise.flows.running.connections import open_cluster, open_store
 from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
-from partwise.flows.running.parameters import ClusterParameter, StoreParameter
 from partwise.gangs.driver import GangDriver
 from partwise.gangs.errors import GangFailed
 from partwise.gangs.ledger import commit_ranks

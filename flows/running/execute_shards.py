@@ -17,6 +17,7 @@ from partwise.engine.payload import full_name_of, name_of, pack_work
 from partwise.engine.plan import Plan
 from partwise.engine.sample import predict, sample_of
 from partwise.engine.scaling import partition_slots
+from partwise.flows.orchestration.block_parameters import ClusterParameter, StoreParameter
 from partwise.flows.orchestration.progress import listeners, told_every
 from partwise.flows.running.connections import (
     open_cluster,
@@ -24,7 +25,6 @@ from partwise.flows.running.connections import (
     workers_at_most,
 )
 from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
-from partwise.flows.running.parameters import ClusterParameter, StoreParameter
 from partwise.formatting import counted, duration
 from partwise.outcomes import CANCELLED
 from partwise.runs.completion import complete_run

@@ -17,6 +17,7 @@ from partwise.engine.cluster_watch import LOOK_S, ClusterWatch
 from partwise.engine.driver import FAREWELL_S
 from partwise.engine.payload import full_name_of, pack_work
 from partwise.engine.scaling import Slot, cluster_workers, partition_slots
+from partwise.flows.orchestration.block_parameters import Cluster, ClusterParameter, StoreParameter
 from partwise.flows.orchestration.progress import told_every
 from partwise.flows.running.connections import (
     open_cluster,
@@ -24,7 +25,6 @@ from partwise.flows.running.connections import (
     workers_at_most,
 )
 from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
-from partwise.flows.running.parameters import Cluster, ClusterParameter, StoreParameter
 from partwise.gangs.placement import Placement, place_gangs
 from partwise.gangs.work import RankSource
 from partwise.outcomes import CANCELLED, Stop

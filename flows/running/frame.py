@@ -25,10 +25,10 @@ from partwise.engine.credentials import Credentials, SigningKeys
 from partwise.engine.packages import build_on_workers
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import IntegrityError, StoreError
+from partwise.flows.orchestration.block_parameters import Cluster
 from partwise.flows.orchestration.interruption import note_work
 from partwise.flows.orchestration.summary_log import log_summary
 from partwise.flows.running.connections import connect
-from partwise.flows.running.parameters import Cluster
 from partwise.outcomes import RunStatus
 from partwise.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.runs.completion import settle_unchanged

@@ -1,14 +1,15 @@
 """What flows over rows decide before a row is touched: most refusals are here, without Prefect."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from partwise.engine.options import ExecutionOptions
+from partwise.calls.call import ExecutedCall
+from partwise.calls.intent import describe_intent
+from partwise.calls.partitions import FunctionCall, InferCall, MapCall, TrainCall
 from partwise.engine.params import given_params
 from partwise.engine.plan import Plan, ReadKeys
 from partwise.engine.trained_models import (
@@ -17,18 +18,14 @@ from partwise.engine.trained_models import (
     models_fingerprint,
 )
 from partwise.engine.works import InferWork, MapWork, TrainWork, Work
-from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError, ModelNotFound
-from partwise.flows.running.calls import describe_intent
 from partwise.flows.running.earlier_rows import recipe_of
-from partwise.models.export_options import ModelFormat
 from partwise.models.serdes import PROGRAMS, SERDES, ModelSerde, resolve_serde, serde_by_name
 from partwise.outcomes import RunStatus
 from partwise.publishing.output import Output, check_output
-from partwise.runs.claim import Identity, OnExisting
+from partwise.runs.claim import Identity
 from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models
-from partwise.runs.kinds import RunKind
 from partwise.runs.ledger import skip_reasons
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows
@@ -42,102 +39,87 @@ from partwise.tables.parquet_types import check_writable
 from partwise.trainers import Best, Tuned, default_predict, libraries_of, resolve_trainer
 from partwise.trainers.resolving import check_takes
 
+F = TypeVar("F", bound=FunctionCall)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """What a caller asks of any run, whatever it does."""
 
-    run_id: str
-    execution: ExecutionOptions
-    on_existing: OnExisting = "error"
-    version: str | None = None
-    """The user's own word for the version of the code; None or empty: the code is looked at."""
-    seed: int = 0
-    params: Any = None
-    """Parameters of single partitions, as the flows take them."""
-    null_keys: NullKeys = "error"
-    earlier_keys: Sequence[KeyColumn] = ()
-    """Those of the run of this ID, where there is one: files without types are read with them."""
-    inputs: Sequence[str | Path] = ()
-    """Files that the function reads besides the rows: they count as its code does."""
-    environment: Environment = DEFAULT_ENVIRONMENT
-    """The packages that the function asks for."""
-    packages: ResolvedEnvironment | None = None
-    """What they came to; None: it asks for none."""
+def plan_of(
+    call: ExecutedCall,
+    source: Source,
+    keys: tuple[KeyColumn, ...],
+    work: Work,
+    *,
+    function: Any = None,
+    packages: ResolvedEnvironment | None = None,
+    seed: int = 0,
+    params: Any = None,
+    null_keys: NullKeys = "error",
+    uses: Run | None = None,
+    models: Mapping[int, pa.Table] | None = None,
+    model: pa.Table | None = None,
+    check_sharded: Callable[[ShardedRows, ReadKeys], None] | None = None,
+) -> Plan:
+    """Return the plan of a run that is asked for so.
 
-    def plan(
-        self,
-        kind: RunKind,
-        source: Source,
-        keys: tuple[KeyColumn, ...],
-        work: Work,
-        arguments: Mapping[str, Any],
-        *,
-        function: Any,
-        uses: Run | None = None,
-        models: Mapping[int, pa.Table] | None = None,
-        model: pa.Table | None = None,
-        check_sharded: Callable[[ShardedRows, ReadKeys], None] | None = None,
-    ) -> Plan:
-        """Return the plan of a run that is asked for so.
-
-        Args:
-            kind: What the run does.
-            source: The rows.
-            keys: Their key columns.
-            work: What is done with each partition.
-            arguments: What the call was given, as a resume compares it and can repeat it.
-            function: The user's function or trainer; where there is none, the work.
-            uses: The run whose models are used: rows are divided as its rows were.
-            models: Where these models stand, a table for each shard.
-            model: Where the one model stands that all partitions have in common.
-            check_sharded: Refuses rows that cannot be used, once they are sharded.
-        """
-        used = models if model is None else {0: model}
-        versions: Mapping[str, str] = {}
-        if self.packages is not None:
-            arguments = {**arguments, "environment": self.environment}
-            versions = self.packages.versions
-        return Plan(
-            identity=Identity(
-                run_id=self.run_id,
-                kind=kind,
-                key_columns=keys,
-                training_run_id=None if uses is None else uses.run_id,
-            ),
-            source=source,
-            work=work,
-            function=function,
-            intent=describe_intent(
-                kind,
-                source.description(),
-                arguments,
-                self.version or None,
-                None if used is None else models_fingerprint(used),
-                versions,
-            ),
-            seed=self.seed,
-            params=self.params,
-            null_keys=self.null_keys,
-            on_existing=self.on_existing,
-            options=self.execution,
-            environment=self.packages,
-            n_shards=None if uses is None or model is not None else uses.document.n_shards,
-            models=models,
-            model=model,
-            check_sharded=check_sharded,
-        )
+    Args:
+        call: What is asked for, as a resume compares it and can repeat it.
+        source: The rows.
+        keys: Their key columns.
+        work: What is done with each partition.
+        function: The user's function or trainer; where there is none, the work.
+        packages: What the function's packages came to; None: it asks for none.
+        seed: Every partition's own is derived from it.
+        params: Parameters of single partitions.
+        null_keys: What becomes of rows with a null key.
+        uses: The run whose models are used: rows are divided as its rows were.
+        models: Where these models stand, a table for each shard.
+        model: Where the one model stands that all partitions have in common.
+        check_sharded: Refuses rows that cannot be used, once they are sharded.
+    """
+    used = models if model is None else {0: model}
+    return Plan(
+        identity=Identity(
+            run_id=call.run_id,
+            kind=call.run_kind(),
+            key_columns=keys,
+            training_run_id=None if uses is None else uses.run_id,
+        ),
+        source=source,
+        work=work,
+        function=work if function is None else function,
+        intent=describe_intent(
+            call,
+            source.description(),
+            None if used is None else models_fingerprint(used),
+            {} if packages is None else packages.versions,
+        ),
+        seed=seed,
+        params=params,
+        null_keys=null_keys,
+        on_existing=call.on_existing_artifacts,
+        options=call.execution,
+        environment=packages,
+        n_shards=None if uses is None or model is not None else uses.document.n_shards,
+        models=models,
+        model=model,
+        check_sharded=check_sharded,
+    )
 
 
 def prepare_training(
+    call: TrainCall,
     source: Source,
-    partition_by: str | Sequence[str],
-    trainer: str | Callable[..., Any],
-    request: Request,
     *,
-    serde: ModelSerde | str | None = None,
+    earlier_keys: Sequence[KeyColumn] = (),
+    packages: ResolvedEnvironment | None = None,
 ) -> Plan:
     """Return the plan of a training run, checked as far as it can be before any row is read.
+
+    Args:
+        call: What is asked for.
+        source: The rows.
+        earlier_keys: The key columns of the run of this ID, where there is one: files without types
+            are read with them.
+        packages: What the function's packages came to; None: it asks for none.
 
     Raises:
         FunctionError: The name of a function leads nowhere.
@@ -145,28 +127,41 @@ def prepare_training(
         SerdeError: There is no serde of this name.
         InputError: A file of `inputs` cannot be read.
     """
-    chosen_serde = resolve_serde(serde)
-    source, names, keys = keys_of(source, partition_by, request.earlier_keys)
-    request = replace(request, params=given_params(request.params, keys))
-    has_packages = request.packages is not None
-    function = checked_trainer(trainer, source.schema, names, has_packages=has_packages)
-    work = TrainWork(function=function, serde=chosen_serde)
-    arguments = {
-        "partition_by": names,
-        "trainer": trainer,
-        "serde": chosen_serde,
-        "params": request.params,
-        "null_keys": request.null_keys,
-        "seed": request.seed,
-        "inputs": [str(path) for path in request.inputs],
-        "execution": request.execution,
-    }
-    plan = request.plan("train", source, keys, work, arguments, function=function)
+    source, names, keys = keys_of(source, call.partition_by, earlier_keys)
+    has_packages = packages is not None
+    function = checked_trainer(call.trainer, source.schema, names, has_packages=has_packages)
+    serde = resolve_serde(call.serde)
+    call = replace(prepared(call, names, keys), serde=serde)
+    plan = plan_of(
+        call,
+        source,
+        keys,
+        TrainWork(function=function, serde=serde),
+        function=function,
+        packages=packages,
+        seed=call.seed,
+        params=call.params,
+        null_keys=call.null_keys,
+    )
     reads = function.reads(source.schema) if hasattr(function, "reads") else None
     if reads is None:
         return plan
     narrowed = source.narrowed(_known([*names, *reads], source.schema))
     return replace(plan, source=narrowed, reads=frozenset(reads))
+
+
+def prepared(call: F, names: list[str], keys: tuple[KeyColumn, ...]) -> F:
+    """Return a call with its keys, params and files as they are compared and written down.
+
+    Raises:
+        ParamsError: The params do not go with the keys.
+    """
+    return replace(
+        call,
+        partition_by=names,
+        params=given_params(call.params, keys),
+        inputs=[str(path) for path in call.inputs or ()],
+    )
 
 
 def checked_trainer(
@@ -217,66 +212,64 @@ def check_libraries(trainer: Any, *, has_packages: bool) -> None:
 
 
 def prepare_mapping(
+    call: MapCall,
     source: Source,
-    partition_by: str | Sequence[str],
-    function: str | Callable[..., Any],
-    request: Request,
     *,
     output: Output | None = None,
+    earlier_keys: Sequence[KeyColumn] = (),
+    packages: ResolvedEnvironment | None = None,
 ) -> Plan:
     """Return the plan of a map run, checked as far as it can be before any row is read.
+
+    Args:
+        call: What is asked for.
+        source: The rows.
+        output: Where the rows that are returned go besides the run.
+        earlier_keys: As `prepare_training` takes them.
+        packages: Likewise.
 
     Raises:
         FunctionError: The name of a function leads nowhere.
         InputError: The output's table cannot take the key columns, or a file of `inputs` cannot be
             read.
     """
-    source, names, keys = keys_of(source, partition_by, request.earlier_keys)
-    request = replace(request, params=given_params(request.params, keys))
+    source, names, keys = keys_of(source, call.partition_by, earlier_keys)
+    call = replace(prepared(call, names, keys), output=output)
     check_output(output, [source.schema.field(name) for name in names])
-    resolved = resolve_trainer(function)
-    check_takes(resolved, "data", "context")
-    work = MapWork(function=resolved, key_columns=tuple(names))
-    arguments = {
-        "partition_by": names,
-        "function": function,
-        "params": request.params,
-        "null_keys": request.null_keys,
-        "seed": request.seed,
-        "inputs": [str(path) for path in request.inputs],
-        "execution": request.execution,
-        "output": output,
-    }
-    return request.plan("map", source, keys, work, arguments, function=work.function)
+    function: Any = resolve_trainer(call.function)
+    check_takes(function, "data", "context")
+    return plan_of(
+        call,
+        source,
+        keys,
+        MapWork(function=function, key_columns=tuple(names)),
+        function=function,
+        packages=packages,
+        seed=call.seed,
+        params=call.params,
+        null_keys=call.null_keys,
+    )
 
 
 def prepare_inference(
+    call: InferCall,
     source: Source,
-    partition_by: str | Sequence[str],
     training: Run,
-    request: Request,
     *,
-    predict: str | Callable[..., Any] | None = None,
-    model_format: ModelFormat = "native",
-    serde: ModelSerde | str | None = None,
-    keep_columns: Sequence[str] = (),
-    on_missing_model: Literal["fail", "skip"] = "fail",
     output: Output | None = None,
+    earlier_keys: Sequence[KeyColumn] = (),
+    packages: ResolvedEnvironment | None = None,
 ) -> Plan:
     """Return the plan of an inference run: its work, and where the models of each shard stand.
 
     Args:
+        call: What is asked for. Its key columns are those of the training run; any of the rows
+            where that trained one model, and none for blocks of rows.
         source: The rows.
-        partition_by: The key columns, those of the training run; any of the rows where that
-            trained one model, and none for blocks of rows.
         training: The run that has the models: of training, or of their exports.
-        request: What is asked of the run.
-        predict: The user's function, or its name; None: that of the model's library.
-        model_format: The format of the models, as the call names it.
-        serde: Reads the models that no native serde wrote.
-        keep_columns: Columns of the rows that stand beside the predictions.
-        on_missing_model: What becomes of a partition without a model.
         output: Where the predictions go besides the run.
+        earlier_keys: As `prepare_training` takes them.
+        packages: Likewise.
 
     Raises:
         InputError: The run is no training run, or is partitioned by other columns; or a file of
@@ -286,63 +279,56 @@ def prepare_inference(
         ModelNotFound: The training run has no model at all.
         ColumnError: A column to keep is missing.
     """
-    chosen_serde = resolve_serde(serde)
-    given = _names(partition_by)
-    predicts = resolve_trainer(predict) if predict else default_predict
+    serde = resolve_serde(call.serde)
+    given = _names(call.partition_by)
+    predicts: Any = resolve_trainer(call.predict) if call.predict else default_predict
     check_takes(predicts, "data", "model", "context")
     check_has_models(training, takes_exports=True)
     source = values_as(source, recipe_of(training))
+    keep_columns = call.keep_columns or ()
     check_kept(keep_columns, source.schema)
     one = has_one_model(training)
     if one and not given:
         source = in_blocks(source)
     by = given or source.schema.names[-1:] if one else given
-    source, names, keys = keys_of(source, by, request.earlier_keys if one else training.key_columns)
-    request = replace(request, params=given_params(request.params, keys))
+    source, names, keys = keys_of(source, by, earlier_keys if one else training.key_columns)
     check_output(output, [source.schema.field(name) for name in names])
+    call = replace(
+        prepared(call, given, keys),
+        training_run_id=training.run_id,
+        serde=serde,
+        keep_columns=list(keep_columns) or None,
+        output=output,
+    )
     # A format that runs code when it is read is named by the call: by `serde`, or so.
-    reader = chosen_serde
-    if reader is None and model_format in PROGRAMS:
-        reader = SERDES[model_format]()
+    reader = serde
+    if reader is None and call.model_format in PROGRAMS:
+        reader = SERDES[call.model_format]()
     if not one:
         check_trained_keys(training, names, keys)
-    model = trained_model(training, reader) if one else None
-    models = None if one else trained_models(training, reader)
     work = InferWork(
         predict=predicts,
         serde=reader,
         training_run_id=training.run_id,
-        on_missing_model=on_missing_model,
+        on_missing_model=call.on_missing_model,
         key_columns=tuple(names),
         keep_columns=tuple(keep_columns),
         keeps_model=one,
-        names_classes=not predict,
+        names_classes=not call.predict,
     )
-    arguments = {
-        "partition_by": given,
-        "training_run_id": training.run_id,
-        "model_format": model_format,
-        "predict": predict or None,
-        "serde": chosen_serde,
-        "keep_columns": list(keep_columns) or None,
-        "on_missing_model": on_missing_model,
-        "params": request.params,
-        "null_keys": request.null_keys,
-        "seed": request.seed,
-        "inputs": [str(path) for path in request.inputs],
-        "execution": request.execution,
-        "output": output,
-    }
-    return request.plan(
-        "infer",
+    return plan_of(
+        call,
         source,
         keys,
         work,
-        arguments,
         function=work.predict,
+        packages=packages,
+        seed=call.seed,
+        params=call.params,
+        null_keys=call.null_keys,
         uses=training,
-        models=models,
-        model=model,
+        models=None if one else trained_models(training, reader),
+        model=trained_model(training, reader) if one else None,
     )
 
 

@@ -3,30 +3,29 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
 
 import pyarrow as pa
 
+from partwise.calls.exports import ComparedCall, ExportCall, TransformersCall, ValidateCall
 from partwise.engine.plan import Plan
 from partwise.engine.trained_models import models_by_shard
 from partwise.errors import InputError, ModelNotFound
 from partwise.exports.choice import check_formats, resolve_exporter
-from partwise.exports.protocol import Exporter
 from partwise.exports.works import ComparedRows, ExportWork, Proof, ValidateWork
 from partwise.flows.running.prepare import (
-    Request,
     check_serdes,
     keys_of,
+    plan_of,
     serdes_of,
     trained_models,
 )
-from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
-from partwise.models.serdes import ModelSerde, refuse_program, resolve_serde
+from partwise.models.serdes import refuse_program, resolve_serde
 from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models
 from partwise.runs.kinds import RANK
 from partwise.runs.run import Run
 from partwise.runs.trials import TRIAL
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
+from partwise.shuffle.write import NullKeys
 from partwise.sources.derived import sampled
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
@@ -44,32 +43,24 @@ _SHOWN = 3
 
 
 def prepare_export(
+    call: ExportCall,
     source: Source,
     training: Run,
-    request: Request,
     *,
-    format: ModelFormat,  # noqa: A002 (the word of every exporter)
-    options: ExportOptions,
-    validation: ValidationOptions,
     trainer: HoldoutTrainer | None = None,
-    inputs: str | Callable[..., Any] | None = None,
-    exporter: Exporter | str | None = None,
-    serde: ModelSerde | str | None = None,
+    seed: int = 0,
+    null_keys: NullKeys = "error",
 ) -> Plan:
     """Return the plan of an export run: its work, and where the models of each shard stand.
 
     Args:
+        call: What is asked for.
         source: The rows on which exports are compared with their models.
-        training: The run that has the models.
-        request: What is asked of the run; its seed and null keys are those of the training run.
-        format: The format of the files.
-        options: How a model becomes a file.
-        validation: How a file is proved.
-        trainer: The built-in trainer of the training run, which tells the held-out rows; None: it
+        training: The run that trained the models.
+        trainer: The built-in trainer of the training, which says which rows it held out; None: it
             was another function.
-        inputs: The user's function that makes the inputs of a module.
-        exporter: The user's own exporter, or the name of a function that returns it.
-        serde: Reads the models that no native serde wrote.
+        seed: That of the training, which drew the held-out rows.
+        null_keys: What becomes of rows with a null key.
 
     Raises:
         InputError: The run is no training run.
@@ -79,38 +70,29 @@ def prepare_export(
         ExportRefused: None of its models could be exported so.
     """
     source, keys = _keyed_as(training, training, source)
-    chosen_serde = resolve_serde(serde)
-    proof = _proof(validation, inputs, exporter, trainer)
+    serde = resolve_serde(call.serde)
+    proof = _proof(call, trainer)
     check_has_models(training, takes_exports=False)
     check_key_classes(training.key_columns, keys, f"the training run {training.run_id!r}")
-    models = trained_models(training, chosen_serde)
+    models = trained_models(training, serde)
     if proof.exporter is None:
         # A native serde is named for the library of its models.
-        check_formats(format, serdes_of(models), options)
+        check_formats(call.format, serdes_of(models), call.options)
     work = ExportWork(
-        format=format,
-        options=options,
+        format=call.format,
+        options=call.options,
         proof=proof,
-        serde=chosen_serde,
+        serde=serde,
         training_run_id=training.run_id,
     )
-    arguments = {
-        "training_run_id": training.run_id,
-        "format": format,
-        "inputs": inputs or None,
-        "exporter": exporter or None,
-        "options": options,
-        "validation": validation,
-        "serde": chosen_serde,
-        "execution": request.execution,
-    }
-    return request.plan(
-        "export",
+    return plan_of(
+        replace(call, training_run_id=training.run_id, serde=serde),
         source,
         keys,
         work,
-        arguments,
-        function=proof.inputs or work,
+        function=proof.inputs,
+        seed=seed,
+        null_keys=null_keys,
         uses=training,
         models=models,
         check_sharded=partial(check_coverage, models, run_id=training.run_id),
@@ -132,18 +114,13 @@ def _keyed_as(run: Run, training: Run, source: Source) -> tuple[Source, tuple[Ke
     return some, key_columns(some.schema, some.schema.names[-1:])
 
 
-def _proof(
-    validation: ValidationOptions,
-    inputs: str | Callable[..., Any] | None,
-    exporter: Exporter | str | None,
-    trainer: HoldoutTrainer | None = None,
-) -> Proof:
+def _proof(call: ComparedCall, trainer: HoldoutTrainer | None = None) -> Proof:
     """Return how files are proved; without a trainer no row counts as held out."""
     return Proof(
-        validation=validation,
-        rows=ComparedRows(trainer=trainer, most=validation.most_rows),
-        inputs=resolve_trainer(inputs) if inputs else None,
-        exporter=resolve_exporter("" if exporter is None else exporter),
+        validation=call.validation,
+        rows=ComparedRows(trainer=trainer, most=call.validation.most_rows),
+        inputs=resolve_trainer(call.inputs) if call.inputs else None,
+        exporter=resolve_exporter(call.exporter or ""),
     )
 
 
@@ -168,29 +145,21 @@ def check_exports(exports: Run) -> str:
 
 
 def prepare_validation(
+    call: ValidateCall,
     source: Source,
     exports: Run,
     training: Run,
-    request: Request,
     *,
-    validation: ValidationOptions,
-    inputs: str | Callable[..., Any] | None = None,
-    exporter: Exporter | str | None = None,
-    serde: ModelSerde | str | None = None,
-    model_format: ModelFormat | Literal[""] = "",
+    null_keys: NullKeys = "error",
 ) -> Plan:
     """Return the plan of a validation run, and where the exports of each shard are.
 
     Args:
+        call: What is asked for.
         source: The rows on which exports are compared with their models.
         exports: The run that has the exports.
         training: The run that has their models.
-        request: What is asked of the run.
-        validation: How a file is proved.
-        inputs: The user's function that makes the inputs of a module.
-        exporter: The user's own exporter, or the name of a function that returns it.
-        serde: Reads the models that no native serde wrote.
-        model_format: The format of the exports, where these are programs.
+        null_keys: What becomes of rows with a null key.
 
     Raises:
         KeyClassError: A key column of the rows has another class than in the export run.
@@ -199,8 +168,8 @@ def prepare_validation(
             and the caller has not named their format.
     """
     source, keys = _keyed_as(exports, training, source)
-    chosen_serde = resolve_serde(serde)
-    proof = _proof(validation, inputs, exporter)
+    serde = resolve_serde(call.serde)
+    proof = _proof(call)
     check_key_classes(exports.key_columns, keys, f"the export run {exports.run_id!r}")
     models = models_by_shard(exports.ledger)
     if not models:
@@ -209,49 +178,35 @@ def prepare_validation(
             f"partwise runs show {exports.run_id} --failures says why."
         )
     for name in serdes_of(models):
-        refuse_program(name, model_format)
-    check_serdes(models_by_shard(ledger_of_models(training)), chosen_serde)
+        refuse_program(name, call.model_format)
+    check_serdes(models_by_shard(ledger_of_models(training)), serde)
     work = ValidateWork(
-        proof=proof, serde=chosen_serde, export_run_id=exports.run_id, model_format=model_format
+        proof=proof, serde=serde, export_run_id=exports.run_id, model_format=call.model_format
     )
-    arguments = {
-        "export_run_id": exports.run_id,
-        "inputs": inputs or None,
-        "exporter": exporter or None,
-        "validation": validation,
-        "serde": chosen_serde,
-        "execution": request.execution,
-    }
-    if model_format:
-        arguments["model_format"] = model_format
-    return request.plan(
-        "validate",
+    return plan_of(
+        replace(call, export_run_id=exports.run_id, serde=serde),
         source,
         keys,
         work,
-        arguments,
-        function=proof.inputs or work,
+        function=proof.inputs,
+        null_keys=null_keys,
         uses=exports,
         models=models,
         check_sharded=partial(check_coverage, models, run_id=exports.run_id),
     )
 
 
-def prepare_collection(exports: Sequence[TransformersExport], request: Request) -> Plan:
+def prepare_collection(call: TransformersCall, exports: Sequence[TransformersExport]) -> Plan:
     """Return the plan of a run that exports models of transformers, each a partition.
 
     Args:
-        exports: The models, each with its feature and options.
-        request: What is asked of the run.
+        call: What is asked for.
+        exports: Its models, each with its feature and options.
     """
     source = open_source(tabulate(exports))
-    work = TransformersWork()
-    arguments = {
-        "models": [export.model_dump(mode="json") for export in exports],
-        "execution": request.execution,
-    }
+    call = replace(call, models=[export.model_dump(mode="json") for export in exports])
     keys = key_columns(source.schema, [KEY])
-    plan = request.plan("export-transformers", source, keys, work, arguments, function=work)
+    plan = plan_of(call, source, keys, TransformersWork())
     # The rows are in memory, but made of the arguments: the call can be repeated all the same.
     intent = replace(plan.intent, call=plan.intent.call_known, call_obstacle=None, call_known=None)
     return replace(plan, intent=intent)

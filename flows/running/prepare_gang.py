@@ -1,22 +1,23 @@
 """What the flow of one model decides before a rank is started: most refusals are here."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from partwise.calls.intent import describe_intent
+from partwise.calls.one_model import DistributedCall
 from partwise.engine.payload import name_of
 from partwise.engine.scaling import ALL, ClusterWorker, ScalingConfig
+from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError
 from partwise.flows.running.caller_paths import hyperparameters_left_behind
-from partwise.flows.running.calls import describe_intent
-from partwise.flows.running.prepare import Request
-from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement, place_ranks
 from partwise.gangs.plan import GangPlan
 from partwise.gangs.spec import RANK_KEY
 from partwise.gangs.work import TrainRankWork
-from partwise.models.serdes import ModelSerde, resolve_serde
+from partwise.models.serdes import resolve_serde
 from partwise.runs.claim import Identity
 from partwise.sources.descriptions import Source, SourceDescription
 from partwise.trainers import resolve_trainer
@@ -27,29 +28,19 @@ TRAIN = "train"
 
 
 def prepare_gang(
+    call: DistributedCall,
     source: Source,
     eval_sources: Mapping[str, Source],
-    trainer: str | Callable[..., Any],
-    request: Request,
     *,
-    serde: ModelSerde | str | None = None,
-    scaling: ScalingConfig,
-    options: GangOptions,
-    hyperparameters: Mapping[str, Any],
-    resume_from: str = "",
+    packages: ResolvedEnvironment | None = None,
 ) -> GangPlan:
     """Return the plan of a run of one model, checked as far as it can be before any row is read.
 
     Args:
+        call: What is asked for.
         source: The rows trained on.
         eval_sources: Those of each eval set, by name.
-        trainer: A trainer, a function of the rank's context, or the name of one.
-        request: What is asked of the run.
-        serde: Writes the model.
-        scaling: How many ranks there are, and what each may use.
-        options: Time limits and restarts.
-        hyperparameters: What ranks find in their context.
-        resume_from: A run, or a folder, with a checkpoint to begin with; empty: none.
+        packages: What the ranks' packages came to; None: there are none.
 
     Raises:
         FunctionError: The name of a function leads nowhere.
@@ -57,45 +48,36 @@ def prepare_gang(
         SerdeError: There is no serde of this name.
         InputError: An eval set is named like the rows trained on.
     """
-    chosen_serde = resolve_serde(serde)
-    function = resolve_trainer(trainer)
+    serde = resolve_serde(call.serde)
+    function = resolve_trainer(call.trainer)
     check_takes(function, "context")
     sources = gang_sources(source, eval_sources, function)
     about = {name: each.description() for name, each in eval_sources.items()}
-    arguments: dict[str, Any] = {
-        "trainer": trainer,
-        "eval_data": {name: each.recipe for name, each in about.items()},
-        "serde": chosen_serde,
-        "seed": request.seed,
-        "scaling": scaling,
-        "gang": options,
-        "hyperparameters": dict(hyperparameters),
-        "resume_from": resume_from,
-    }
-    versions: Mapping[str, str] = {}
-    if request.packages is not None:
-        arguments["environment"] = request.environment
-        versions = request.packages.versions
+    hyperparameters = dict(call.hyperparameters)
+    call = replace(
+        call,
+        eval_data={name: each.recipe for name, each in about.items()},
+        serde=serde,
+        hyperparameters=hyperparameters,
+    )
     return GangPlan(
-        identity=Identity(run_id=request.run_id, kind="train-distributed", key_columns=RANK_KEY),
+        identity=Identity(run_id=call.run_id, kind=call.run_kind(), key_columns=RANK_KEY),
         sources=sources,
-        work=TrainRankWork(function=function, serde=chosen_serde),
+        work=TrainRankWork(function=function, serde=serde),
         name=name_of(function),
         intent=describe_intent(
-            "train-distributed",
+            call,
             source.description(),
-            arguments,
-            request.version or None,
             eval_fingerprint(about),
-            versions,
+            {} if packages is None else packages.versions,
         ),
-        seed=request.seed,
-        on_existing=request.on_existing,
-        place=partial(_place, scaling),
-        options=options,
-        hyperparameters=dict(hyperparameters),
-        resume_from=resume_from,
-        environment=request.packages,
+        seed=call.seed,
+        on_existing=call.on_existing_artifacts,
+        place=partial(_place, call.scaling),
+        options=call.gang,
+        hyperparameters=hyperparameters,
+        resume_from=call.resume_from,
+        environment=packages,
         warnings=hyperparameters_left_behind(hyperparameters),
     )
 

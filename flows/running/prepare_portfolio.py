@@ -1,6 +1,6 @@
 """What `find_portfolio` decides before a row is touched, and what it makes of the scores."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,41 +8,29 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
+from partwise.calls.parameters import StoreParameter
+from partwise.calls.partitions import PortfolioCall
 from partwise.engine.params import given_params
 from partwise.engine.plan import Plan
 from partwise.engine.sample import chosen_by_hash
 from partwise.engine.works import MapWork
 from partwise.errors import InputError
-from partwise.evaluation import Evaluation
-from partwise.evaluation.scores import Direction
 from partwise.flows.running.connections import open_store
-from partwise.flows.running.parameters import StoreParameter
-from partwise.flows.running.prepare import Request, check_libraries, keys_of
+from partwise.flows.running.prepare import check_libraries, keys_of, plan_of
 from partwise.runs.portfolio import Portfolio, read_portfolio, write_portfolio
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
+from partwise.tables.keys.partition_keys import KeyColumn
 from partwise.trainers.best import Best
 from partwise.trainers.scored_settings import ScoredSettings
 from partwise.trainers.tuned import Tuned
 from partwise.tuning.portfolio import pick
-from partwise.tuning.sampler import SamplerName, check_sampler
+from partwise.tuning.sampler import check_sampler
 from partwise.tuning.search import draw_settings
 from partwise.tuning.space import plain_space
 
 
-def settings_to_score(
-    trainer: str | Callable[..., Any],
-    space: Any,
-    *,
-    trials: int,
-    sampler: SamplerName,
-    seed: int,
-    metric: str | Callable[..., Any],
-    direction: Direction,
-    holdout: Evaluation,
-    label: str = "",
-    predict: str | Callable[..., Any] = "",
-) -> Tuned:
+def settings_to_score(call: PortfolioCall) -> Tuned:
     """Return a trainer with the settings that are scored on each partition, its own first.
 
     Raises:
@@ -50,64 +38,65 @@ def settings_to_score(
     """
     try:
         tuned = Tuned(
-            trainer,
-            space,
-            metric,
-            direction=direction,
-            holdout=holdout,
-            sampler=sampler,
-            label=label,
-            predict=predict,
+            call.trainer,
+            call.space,
+            call.metric,
+            direction=call.direction,
+            holdout=call.holdout,
+            sampler=call.sampler,
+            label=call.label,
+            predict=call.predict,
         ).resolved()
     except ValidationError as error:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ").rstrip(".")
         raise InputError(f"The settings cannot be searched: {reason}.") from None
-    check_sampler(sampler, tuned.space)
-    drawn = draw_settings(tuned.space, trials - 1, seed, sampler)
+    check_sampler(call.sampler, tuned.space)
+    drawn = draw_settings(tuned.space, call.trials - 1, call.seed, call.sampler)
     return tuned.model_copy(
-        update={"space": {}, "settings": tuple(drawn), "sampler": "random", "trials": trials}
+        update={"space": {}, "settings": tuple(drawn), "sampler": "random", "trials": call.trials}
     )
 
 
 def prepare_portfolio(
+    call: PortfolioCall,
     source: Source,
-    partition_by: str | Sequence[str],
     tuned: Tuned,
-    request: Request,
-    arguments: Mapping[str, Any],
-    sample: int,
+    *,
+    earlier_keys: Sequence[KeyColumn] = (),
 ) -> Plan:
     """Return the plan of a run that scores settings on a sample of partitions.
 
     Args:
+        call: What is asked for.
         source: The rows.
-        partition_by: Their key columns.
         tuned: Of `settings_to_score`.
-        request: What is asked of the run.
-        arguments: What the call was given, besides.
-        sample: On how many partitions.
+        earlier_keys: The key columns of the run of this ID, where there is one.
 
     Raises:
         ColumnError: The trainer needs a column that the source lacks, or a key column is missing.
         InputError: A setting cannot be used.
     """
-    source, names, keys = keys_of(source, partition_by, request.earlier_keys)
-    request = replace(request, params=given_params(request.params, keys))
-    check_libraries(tuned, has_packages=request.packages is not None)
+    source, names, keys = keys_of(source, call.partition_by, earlier_keys)
+    call = replace(
+        call,
+        partition_by=names,
+        params=given_params(call.params, keys),
+        space=plain_space(call.space),
+    )
+    check_libraries(tuned, has_packages=False)
     tuned.check(source.schema, key_columns=tuple(names))
-    work = MapWork(function=ScoredSettings(tuned=tuned), key_columns=tuple(names))
-    given = {
-        "partition_by": names,
-        **arguments,
-        "space": plain_space(arguments["space"]),
-        "params": request.params,
-        "null_keys": request.null_keys,
-        "seed": request.seed,
-        "execution": request.execution,
-    }
-    plan = request.plan("find-portfolio", source, keys, work, given, function=tuned)
+    plan = plan_of(
+        call,
+        source,
+        keys,
+        MapWork(function=ScoredSettings(tuned=tuned), key_columns=tuple(names)),
+        function=tuned,
+        seed=call.seed,
+        params=call.params,
+        null_keys=call.null_keys,
+    )
     fewest = int(getattr(tuned.trainer, "min_rows", 1))
-    return replace(plan, choose=partial(chosen_by_hash, count=sample, fewest_rows=fewest))
+    return replace(plan, choose=partial(chosen_by_hash, count=call.sample, fewest_rows=fewest))
 
 
 def pick_portfolio(run: Run, tuned: Tuned, size: int) -> Portfolio | None:

@@ -4,16 +4,16 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from distributed import Client
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from partwise.calls.script import ScriptCall
 from partwise.engine.scaling import ClusterWorker
-from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import InputError, RunNotFoundError
 from partwise.fingerprints.functions import arguments_fingerprint
@@ -23,7 +23,7 @@ from partwise.gangs.placement import Placement, place_nodes
 from partwise.gangs.plan import GangPlan
 from partwise.gangs.spec import RANK_KEY
 from partwise.redaction import MASK, masked, names_secret
-from partwise.runs.claim import Identity, Intent, OnExisting
+from partwise.runs.claim import Identity, Intent
 from partwise.runs.documents import SNAPSHOTS, run_path, to_json
 from partwise.runs.run import Run
 from partwise.scripts.inputs import RUN_SCHEME, ScriptInput, StoredFiles, find_input
@@ -37,7 +37,7 @@ from partwise.scripts.snapshot import (
     snapshot_name,
     take_snapshot,
 )
-from partwise.scripts.spec import ENV, ScriptBackend, ScriptSpec, check_placeholders, input_variable
+from partwise.scripts.spec import ENV, ScriptSpec, check_placeholders, input_variable
 from partwise.sources.descriptions import Source
 from partwise.store.store import Store
 
@@ -52,36 +52,6 @@ _OPTION = re.compile(
 _SNAPSHOT = re.compile(
     rf"run://([^/]+)(?:/({SNAPSHOTS}/[0-9a-f]{{64}}(?:-[0-9a-f]{{8}})?)(?:\.tar\.gz)?)?/?"
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScriptCall:
-    """What a caller asks for; plain values, as they are written down."""
-
-    run_id: str
-    entry_script: str = ""
-    command: str | Sequence[str] = ""
-    source_directory: str = "."
-    params: Mapping[str, Any] = field(default_factory=dict)
-    arguments: Sequence[str] = ()
-    node_count: int = 1
-    process_count_per_node: int = 1
-    cpus_per_process: int = -1
-    gpus_per_process: int = -1
-    backend: ScriptBackend = "none"
-    environment_variables: Mapping[str, str] = field(default_factory=dict)
-    outputs: Sequence[str] = ()
-    resume_from: str = ""
-    resume_argument: str = ""
-    max_run_duration_s: float
-    grace_s: float
-    join_timeout_s: float
-    max_restarts: int
-    on_existing_artifacts: OnExisting = "error"
-
-    def as_arguments(self) -> dict[str, Any]:
-        """Return them as arguments of the flow."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +71,6 @@ def prepare_script(
     inputs: Mapping[str, str | Source],
     store: Store,
     shown: Mapping[str, Any],
-    *,
-    environment: Environment = DEFAULT_ENVIRONMENT,
     resolved: ResolvedEnvironment | None = None,
 ) -> GangPlan:
     """Return the plan of a run of a script, checked as far as it can be before a slot is taken.
@@ -112,8 +80,7 @@ def prepare_script(
         inputs: By name: what `find_input` takes, or rows.
         store: The artifact store.
         shown: The inputs as they can be written down; without those that cannot.
-        environment: The packages that are asked for.
-        resolved: What they came to; None: the worker's own Python.
+        resolved: What its packages came to; None: the worker's own Python.
 
     Raises:
         InputError: The call contradicts itself, or names a script or an input that is not there.
@@ -143,9 +110,9 @@ def prepare_script(
     )
     texts = {f"The argument {word!r}": word for word in spec.words}
     check_placeholders({**texts, "The command": spec.shell}, inputs)
-    intent = _describe_intent(call, code, _identities(found, rows), shown, environment, resolved)
+    intent = _describe_intent(call, code, _identities(found, rows), shown, resolved)
     return GangPlan(
-        identity=Identity(run_id=call.run_id, kind="run-script", key_columns=RANK_KEY),
+        identity=Identity(run_id=call.run_id, kind=call.run_kind(), key_columns=RANK_KEY),
         sources=rows,
         work=ScriptRankWork(spec=spec, store=store),
         name=f"The script {call.entry_script!r}" if call.entry_script else "The command",
@@ -357,7 +324,6 @@ def _describe_intent(
     code: Code,
     identities: Mapping[str, str],
     shown: Mapping[str, Any],
-    environment: Environment,
     resolved: ResolvedEnvironment | None,
 ) -> Intent:
     """Return what the call is about to do; a repeat of it takes the snapshot that the run has."""
@@ -378,22 +344,19 @@ def _describe_intent(
     given = {f"library {name}": version for name, version in packages.items()}
     given |= {"file source_directory": sha256_of_snapshot(code.name)} if code.name else {}
     fingerprint = arguments_fingerprint(deciding, given)
+    repeated = replace(call, source_directory=_stored_source(call.run_id, code), inputs=dict(shown))
     written: dict[str, JsonValue] = {
-        name: to_json(value)
-        for name, value in call.as_arguments().items()
-        if name not in ("run_id", "on_existing_artifacts")
+        name: to_json(value.model_dump(mode="json") if isinstance(value, BaseModel) else value)
+        for name, value in repeated.written_arguments().items()
     }
-    written["source_directory"] = _stored_source(call.run_id, code)
-    written["inputs"] = to_json(dict(shown))
-    written["environment"] = to_json(environment.model_dump(mode="json"))
     shown_arguments = _without_secrets(written)
     whole: dict[str, JsonValue] = {
-        "flow": "run_script",
+        "flow": call.flow(),
         "data": None,
         "arguments": shown_arguments,
         "version": None,
     }
-    obstacle = "environment= holds a password" if environment.has_password else None
+    obstacle = "environment= holds a password" if call.environment.has_password else None
     if secret := _name_of_secret(written, shown_arguments):
         obstacle = f"{secret}= holds what looks like a secret, which is not written down"
     if lacking := sorted(set(identities) - set(shown)):

@@ -5,16 +5,14 @@ where `partwise runs gc` finds them; requirements are sent as lines.
 """
 
 import logging
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
-from partwise.environments.environment import Environment
+from partwise.calls.script import ScriptCall
 from partwise.environments.requirement_files import without_files
 from partwise.errors import InputError
-from partwise.flows.running.parameters import StoreParameter
 from partwise.flows.running.prepare_script import (
-    ScriptCall,
     check_call,
     check_script,
     store_source,
@@ -24,33 +22,19 @@ from partwise.flows.running.prepare_script import (
 from partwise.flows.running.script_inputs import is_path
 from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.runs.run import Run
-from partwise.scripts.infrastructure import Infrastructure
 from partwise.scripts.inputs import SharedPath, find_path, send_input
 from partwise.store.store import Store
 
 logger = logging.getLogger(__name__)
 
 
-def send_script(
-    call: ScriptCall,
-    inputs: Mapping[str, Any],
-    environment: Environment,
-    store: StoreParameter,
-    opened: Store,
-    compute_target: str,
-    infrastructure: Infrastructure,
-) -> Run:
+def send_script(call: ScriptCall, store: Store) -> Run:
     """Carry out a call of `run_script` in a work pool, with the files that it names here.
 
     Args:
-        call: What is asked for.
-        inputs: By name, as the caller gives them. A path is one of this machine; file:// names one
-            of the machine that carries out the call.
-        environment: Packages of the script's own, of which files are read here.
-        store: The artifact store, as the caller names it.
-        opened: The same.
-        compute_target: "work-pool/NAME".
-        infrastructure: The machine and container that it needs there.
+        call: What is asked for. Of its inputs, a path is one of this machine, and file:// names one
+            of the machine that carries out the call; files of its environment are read here.
+        store: The artifact store.
 
     Raises:
         InputError: The call contradicts itself, names a file that is not here, or cannot be sent
@@ -58,33 +42,30 @@ def send_script(
         PackageError: A file of the environment cannot be read.
         ServiceError: The flow run ended without a run, or cannot be followed any more.
     """
-    check_call(call, inputs)
-    code = take_code(call, opened)
+    check_call(call, call.inputs)
+    code = take_code(call, store)
     check_script(call, code)
     for warning in warnings_of_paths(call, code):
         logger.warning("Run %s: %s", call.run_id, warning)
-    paths = {name: _find(name, given) for name, given in inputs.items() if is_path(given)}
-    packages = without_files(environment)
+    paths = {name: _find(name, given) for name, given in call.inputs.items() if is_path(given)}
+    packages = without_files(call.environment)
     if packages.has_password:
         raise InputError(
             "environment= holds a password, which would be in Prefect's database: have uv find it "
             "on the machines of the work pool, in UV_INDEX_URL or in a .netrc file."
         )
-    arguments = {
-        **call.as_arguments(),
-        "inputs": {name: given for name, given in inputs.items() if name not in paths},
-        "environment": packages,
-        "store": store,
-    }
+    stays = {name: given for name, given in call.inputs.items() if name not in paths}
+    arguments = replace(call, inputs=stays, environment=packages).parameters()
+    target, infrastructure = arguments.pop("compute_target"), arguments.pop("infrastructure")
 
     def stage() -> dict[str, Any]:
-        sent = {name: send_input(found, opened, call.run_id) for name, found in paths.items()}
+        brought = {name: send_input(found, store, call.run_id) for name, found in paths.items()}
         return {
-            "source_directory": store_source(call, code, opened),
-            "inputs": {**arguments["inputs"], **sent},
+            "source_directory": store_source(call, code, store),
+            "inputs": {**stays, **brought},
         }
 
-    return call_in_work_pool("run-script", arguments, compute_target, infrastructure, stage)
+    return call_in_work_pool("run-script", arguments, target, infrastructure, stage)
 
 
 def _find(name: str, given: str | PurePath) -> SharedPath:

@@ -9,8 +9,8 @@ from typing import Any
 from prefect.blocks.core import Block
 from pydantic import BaseModel, JsonValue, SecretBytes, SecretStr
 
+from partwise.calls.written import function_parameter
 from partwise.errors import InputError
-from partwise.flows.running.calls import FUNCTIONS, function_parameter
 from partwise.models.serdes import SERDES, serde_name
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
@@ -75,7 +75,7 @@ def _plain(name: str, value: Any) -> JsonValue:
         if value == SERDES[serde_name(value)]():
             return serde_name(value)
         return _refuse(name, f"a {type(value).__name__} with settings of its own")
-    if name in FUNCTIONS and callable(value):
+    if callable(value):
         return function_parameter(name, value)
     try:
         return to_json(value)

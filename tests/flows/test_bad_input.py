@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.blocks import ArtifactStore, RemoteCluster
+from partwise.calls.partitions import TrainCall
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import (
     ClusterError,
@@ -27,10 +28,9 @@ from partwise.errors import (
     StoreError,
 )
 from partwise.flows import map_partitions, run_inference, train_models
-from partwise.flows.running.connections import open_data
-from partwise.flows.running.prepare import Request, prepare_training
+from partwise.flows.running.connections import open_rows_of
+from partwise.flows.running.prepare import prepare_training
 from partwise.runs.run import Run
-from partwise.sources.opening import open_source
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 
 TABLE = pa.table(
@@ -217,17 +217,9 @@ def test_a_call_that_contradicts_itself_or_its_rows_is_refused_before_a_run(tmp_
     change, error, match = PREPARED[case]
     given = {"data": TABLE, "partition_by": "key", "trainer": TRAINER, **change(tmp_path)}
     before = sorted(tmp_path.rglob("*"))
+    call = TrainCall(**given, run_id="refused", store=str(tmp_path / "store"))
     with pytest.raises(error, match=match) as caught:
-        prepare_training(
-            open_source(
-                open_data(given["data"], str(tmp_path / "store")),
-                columns=given.get("columns"),
-                filter=given.get("filter"),
-            ),
-            given["partition_by"],
-            given["trainer"],
-            Request(run_id="refused", execution=ExecutionOptions()),
-        )
+        prepare_training(call, open_rows_of(call))
     check_message(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
 

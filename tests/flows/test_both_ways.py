@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from prefect import task
 from prefect.settings import PREFECT_API_URL, temporary_settings
 from prefect.states import Completed, Failed
 
+from partwise.calls.call import Call
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.errors import (
@@ -217,9 +219,16 @@ def test_a_pipeline_runs_its_stages_in_the_same_way(way, cluster, tmp_path) -> N
         assert (run.read_generation_document().flow_run_id is None) is (way == "direct")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Named(Call):
+    """A call of a flow that does nothing else."""
+
+    kind = "map"
+
+
 def test_an_error_of_somebody_elses_comes_as_it_is(way, make_run) -> None:
-    @run_flow(name="breaks", kind="map", opaque=())
-    def breaks(run_id: str = "") -> Run:
+    @run_flow(Named, name="breaks")
+    def breaks(call: Named) -> Run:
         raise LookupError("somebody else's")
 
     with pytest.raises(LookupError, match="somebody else's"):
@@ -231,8 +240,8 @@ def test_secrets_are_masked_in_lines(way, make_run, caplog) -> None:
     make_run.commit(("a", "DONE", 1.0))
     make_run.end(1)
 
-    @run_flow(name="leaks", kind="map", opaque=())
-    def leaks(run_id: str = "") -> Run:
+    @run_flow(Named, name="leaks")
+    def leaks(call: Named) -> Run:
         run_logger().warning("no answer from postgresql://app:canary7f3a@db/shop")
         assert is_direct() is (way == "direct")
         return Run.open("run", make_run.store)
@@ -250,8 +259,8 @@ def test_a_process_says_once_that_there_is_no_server(way, make_run, caplog) -> N
     make_run.commit(("a", "DONE", 1.0))
     make_run.end(1)
 
-    @run_flow(name="calm", kind="map", opaque=())
-    def calm(run_id: str = "") -> Run:
+    @run_flow(Named, name="calm")
+    def calm(call: Named) -> Run:
         return Run.open("run", make_run.store)
 
     direct.say_so.cache_clear()

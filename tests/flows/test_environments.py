@@ -22,9 +22,10 @@ from partwise import (
     run_inference,
     train_models,
 )
+from partwise.calls.partitions import MapCall
+from partwise.calls.reading import read_arguments
 from partwise.environments.cache import environments_folder
 from partwise.fingerprints.changes import describe_changes
-from partwise.flows.running.calls import read_call
 from tests.environments.wheels import make_wheel
 
 ROWS = pa.table({"key": ["a", "a", "b"], "x": [1.0, 2.0, 3.0]})
@@ -124,8 +125,8 @@ def test_a_resume_compares_packages_and_keeps_versions_that_fit(call, wheels) ->
 
 def test_a_call_with_packages_is_repeated_from_what_is_written_down(call, tmp_path) -> None:
     run = call(see, "shop<2")
-    name, arguments = read_call(run.read_generation_document().call_known)
-    assert name == "map_partitions"
+    kind, arguments = read_arguments(run.read_generation_document().call_known)
+    assert kind is MapCall
     assert arguments["environment"].packages == ("shop<2",)
 
 

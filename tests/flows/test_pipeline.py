@@ -1,5 +1,6 @@
 """Rows in, proved exports and predictions out: four runs under one name."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.calls.pipeline import PipelineCall
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import (
     ExportRefused,
@@ -20,7 +22,6 @@ from partwise.errors import (
 from partwise.flows import export_models, model_pipeline
 from partwise.flows.running.earlier_call import EarlierCall
 from partwise.flows.running.refusals import check_stages
-from partwise.models.export_options import ExportOptions
 from partwise.outcomes import RunStatus
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
@@ -117,10 +118,10 @@ def test_what_a_later_stage_would_refuse_is_refused_first(
 
 def test_a_candidate_whose_models_nobody_knows_yet_is_not_refused():
     best = Best((TRAINER, "tests.flows.export_functions:fit_some_wrong"), metric="rmse")
-    arguments = {"format": "torchscript", "options": ExportOptions(), "exporter": ""}
-    check_stages(arguments | {"trainer": best})
+    call = PipelineCall("rows.parquet", "k", best, format="torchscript")
+    check_stages(call)
     with pytest.raises(ExportRefused):
-        check_stages(arguments | {"trainer": TRAINER})
+        check_stages(replace(call, trainer=TRAINER))
 
 
 @pytest.mark.parametrize(

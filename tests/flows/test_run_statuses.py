@@ -12,16 +12,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.engine.options import ExecutionOptions
+from partwise.calls.exports import ExportCall
+from partwise.calls.partitions import InferCall
 from partwise.errors import ModelNotFound
 from partwise.flows.cli import flow_calls
 from partwise.flows.cli.main import main
 from partwise.flows.cli.output import STYLES
 from partwise.flows.orchestration import announcement
 from partwise.flows.orchestration.states import result_of, state_of
-from partwise.flows.running.prepare import Request, prepare_inference
+from partwise.flows.running.prepare import prepare_inference
 from partwise.flows.running.prepare_exports import prepare_export
-from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.outcomes import CANCELLED, PartitionStatus, RunStatus
 from partwise.reports.next_command import next_command
 from partwise.reports.report import render_report
@@ -162,19 +162,11 @@ class TestSkipped:
         assert json.loads(capsys.readouterr().out)["message"] == run.summary.message
 
     def test_inference_and_export_by_it_say_why_there_is_no_model(self, store) -> None:
-        request = Request(run_id="r", execution=ExecutionOptions())
         source, run = open_source(pa.table({"key": ["a"]})), Run.open("SKIPPED", store)
         why = (
             r"'SKIPPED' \(SKIPPED\) has no model: all 2 partitions were skipped \(2 x too few rows"
         )
         with pytest.raises(ModelNotFound, match=why):
-            prepare_inference(source, "key", run, request)
+            prepare_inference(InferCall(source, "key", "SKIPPED", run_id="r"), source, run)
         with pytest.raises(ModelNotFound, match=why):
-            prepare_export(
-                source,
-                run,
-                request,
-                format="onnx",
-                options=ExportOptions(),
-                validation=ValidationOptions(),
-            )
+            prepare_export(ExportCall("SKIPPED", run_id="r"), source, run)

@@ -15,12 +15,14 @@ from prefect.utilities.callables import parameter_schema
 from pydantic import SecretStr, ValidationError
 
 from partwise.blocks import FileSource
+from partwise.calls.intent import describe_intent
+from partwise.calls.partitions import TrainCall
+from partwise.calls.reading import read_arguments
 from partwise.datasets.dataset import Dataset
 from partwise.errors import InputError
 from partwise.flows import map_partitions
 from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.main import main
-from partwise.flows.running.calls import describe_intent, read_call
 from partwise.flows.running.connections import open_rows
 from partwise.flows.running.sent_parameters import sent_parameters
 from partwise.runs.run import Run
@@ -83,7 +85,7 @@ def test_each_file_is_a_partition_and_a_resume_reads_them_alike(folder, tmp_path
     expected = Files(
         folder, format="csv", schema="union", types={"x": "double", "y": "int8"}, file_column="file"
     )
-    assert read_call(call)[1]["data"] == expected
+    assert read_arguments(call)[1]["data"] == expected
     (folder / "b.txt").write_text("x\n9.5\n")
     resumed = ["runs", "resume", "m", "--store", store, "--address", cluster.address]
     code, err = partwise(*resumed, "--shares-filesystem")
@@ -121,7 +123,7 @@ def test_a_european_file_is_read_by_workers_and_a_resume_reads_it_alike(tmp_path
         null_words=("k. A.",),
         date_formats=("%d.%m.%Y",),
     )
-    assert read_call(call)[1]["data"] == Files(path, csv=options)
+    assert read_arguments(call)[1]["data"] == Files(path, csv=options)
     address = ["--address", cluster.address, "--shares-filesystem"]
     code, err = partwise("runs", "resume", "m", "--store", store, *address)
     assert (code, Run.open("m", store).executed) == (0, 0), err
@@ -179,7 +181,7 @@ def test_calls_of_before_are_read():
         "arguments": {"seed": 1},
         "version": None,
     }
-    assert read_call(old)[1] == {
+    assert read_arguments(old)[1] == {
         "seed": 1, "version": None, "data": ["/data/x.csv"], "columns": ["a"], "filter": None,
     }  # fmt: skip
 
@@ -187,8 +189,10 @@ def test_calls_of_before_are_read():
 def test_a_call_with_files_is_read_back(folder):
     files = Files(folder / "a.txt", format="csv", file_column="file")
     source = open_source([files, files], columns=["x", "file"])
-    intent = describe_intent("train", source.description(), {"seed": 1}, None)
-    read = read_call(json.loads(json.dumps(intent.call)))[1]
+    intent = describe_intent(
+        TrainCall(files, "x", count, serde=None, params=None), source.description()
+    )
+    read = read_arguments(json.loads(json.dumps(intent.call)))[1]
     assert read["data"] == [files, files]
     assert (read["columns"], read["filter"]) == (["x", "file"], None)
 

@@ -19,11 +19,12 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from partwise.blocks import SqlSource, SqlTable
+from partwise.calls.partitions import InferCall
+from partwise.calls.reading import read_arguments
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError, OutputError, SourceError
 from partwise.flows import map_partitions, run_inference, train_models
 from partwise.flows.cli.main import main
-from partwise.flows.running.calls import read_call
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.publishing.sql_output import Table, publish
@@ -374,9 +375,9 @@ def test_blocks_go_by_their_names_and_tell_no_password(
         on_existing_artifacts="resume", **common,
     )  # fmt: skip
     assert (resumed.kept, resumed.executed) == (5, 0)
-    flow, arguments = read_call(used.read_generation_document().call)
-    assert (flow, arguments["data"], arguments["output"]) == (
-        "run_inference", "sql-source/shop", "sql-table/prod",
+    kind, arguments = read_arguments(used.read_generation_document().call)
+    assert (kind, arguments["data"], arguments["output"]) == (
+        InferCall, "sql-source/shop", "sql-table/prod",
     )  # fmt: skip
     for path in Path(store).rglob("*"):
         assert path.is_dir() or b"canary" not in path.read_bytes(), path

@@ -27,8 +27,9 @@ from partwise import (
     tune_model,
     uniform,
 )
+from partwise.calls.one_model import TuneCall
+from partwise.calls.reading import read_arguments
 from partwise.engine.options import ExecutionOptions
-from partwise.flows.running.calls import read_call
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.runs.trials import read_trials
 from tests.flows.study_functions import die_on_rank_1, gang_parabola, wait_together
@@ -109,9 +110,9 @@ def test_a_distributed_trainer_is_tuned_on_rows_of_its_own(tune, store, rows, cl
     ).predictions()  # fmt: skip
     error = used["prediction"].to_numpy() - used["y"].to_numpy()
     assert np.sqrt(np.mean(error**2)) == pytest.approx(best.value, rel=1e-5)
-    flow, arguments = read_call(run.read_generation_document().call_known)
+    kind, arguments = read_arguments(run.read_generation_document().call_known)
     again = tune_model.validate_parameters({**arguments, "data": rows, "eval_data": {"late": late}})
-    assert (flow, again["scaling"], again["trainer"]) == ("tune_model", TWO, trainer)
+    assert (kind, again["scaling"], again["trainer"]) == (TuneCall, TWO, trainer)
 
 
 @pytest.mark.slow

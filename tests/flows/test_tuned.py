@@ -23,7 +23,8 @@ from partwise import (
     run_inference,
     train_models,
 )
-from partwise.flows.running.calls import read_call
+from partwise.calls.partitions import PortfolioCall
+from partwise.calls.reading import read_arguments
 from partwise.reports.next_command import next_command
 from tests.flows.best_functions import fit_shifted, predict_shifted
 
@@ -107,8 +108,8 @@ def test_a_portfolio_is_found_on_a_sample_and_used_on_all(rows, cluster, tmp_pat
     assert 2 <= len(portfolio.settings) <= 4
     assert list(portfolio.regrets) == sorted(portfolio.regrets, reverse=True)
     # What `partwise runs resume` would call.
-    flow, arguments = read_call(found.read_generation_document().call_known)
-    assert flow == "find_portfolio"
+    kind, arguments = read_arguments(found.read_generation_document().call_known)
+    assert kind is PortfolioCall
     assert find_portfolio.validate_parameters({**arguments, "data": rows})["holdout"] == holdout
     kept = find_portfolio(
         rows, "store", trainer, SPACE, **{**call, "size": 2}, **common,
@@ -150,7 +151,7 @@ def test_the_settings_of_a_train_function_are_found_on_a_sample(rows, cluster, t
         )  # fmt: skip
         # Best alone is no shift; the function's own is worse on each.
         assert found.portfolio.settings == ({}, {"by": 0.0})
-        _, arguments = read_call(found.read_generation_document().call_known)
+        _, arguments = read_arguments(found.read_generation_document().call_known)
         again = find_portfolio.validate_parameters({**arguments, "data": rows})
         assert (again["label"], again["predict"] is not None) == ("y", True)
     tuned = Tuned(

@@ -58,6 +58,8 @@ def wait(data, context):
 
 SENDER = """
 import sys
+from dataclasses import dataclass
+from partwise.calls.call import Call
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.scripts.infrastructure import Infrastructure
@@ -65,16 +67,23 @@ from partwise.errors import RunCancelled
 from partwise.runs.run import Run
 
 
-@run_flow(name="send-one", kind="map", opaque=())
-def send_one(function: str, run_id: str, store: str, compute_target: str) -> Run:
-    arguments = {"data": "rows.parquet", "partition_by": "k", "function": function,
-                 "run_id": run_id, "store": store, "cluster": {"workers": 1}}
-    return call_in_work_pool("map-partitions", arguments, compute_target, Infrastructure())
+@dataclass(frozen=True, kw_only=True)
+class Sent(Call):
+    kind = "map"
+    function: str
+
+
+@run_flow(Sent, name="send-one")
+def send_one(call: Sent) -> Run:
+    arguments = {"data": "rows.parquet", "partition_by": "k", "function": call.function,
+                 "run_id": call.run_id, "store": call.store, "cluster": {"workers": 1}}
+    return call_in_work_pool("map-partitions", arguments, "work-pool/partwise", Infrastructure())
 
 
 if __name__ == "__main__":
     try:
-        print(send_one(*sys.argv[1:], "work-pool/partwise").status.value)
+        function, run_id, store = sys.argv[1:]
+        print(send_one(function=function, run_id=run_id, store=store).status.value)
     except RunCancelled as error:
         print("cancelled", error.run and error.run.status.value)
         sys.exit(130)

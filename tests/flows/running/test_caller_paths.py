@@ -7,13 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise.engine.options import ExecutionOptions
-from partwise.engine.scaling import ScalingConfig
+from partwise.calls.one_model import DistributedCall
+from partwise.calls.script import ScriptCall
 from partwise.flows.running.caller_paths import hyperparameters_left_behind, paths_left_behind
-from partwise.flows.running.prepare import Request
 from partwise.flows.running.prepare_gang import prepare_gang
-from partwise.flows.running.prepare_script import ScriptCall, prepare_script
-from partwise.gangs.options import GangOptions
+from partwise.flows.running.prepare_script import prepare_script
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 
@@ -91,13 +89,7 @@ def test_a_hyperparameter_that_only_the_caller_finds_is_told(here):
 
 
 def test_a_gang_is_planned_with_what_is_to_be_told(here):
-    plan = prepare_gang(
-        open_source(pa.table({"x": [1.0]})),
-        {},
-        lambda context: None,
-        Request(run_id="r", execution=ExecutionOptions()),
-        scaling=ScalingConfig(num_workers=2),
-        options=GangOptions(),
-        hyperparameters={"model": "data"},
-    )
+    rows = pa.table({"x": [1.0]})
+    call = DistributedCall(rows, lambda context: None, hyperparameters={"model": "data"})
+    plan = prepare_gang(call, open_source(rows), {})
     assert plan.warnings == hyperparameters_left_behind({"model": "data"}) != ()

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partwise.calls.partitions import TrainCall
 from partwise.engine.assignment import Execution, work_file
 from partwise.engine.child_process import discard_child, end_marked
 from partwise.engine.options import ExecutionOptions
@@ -24,7 +25,7 @@ from partwise.engine.params import shard_params
 from partwise.engine.payload import name_of, pack_work
 from partwise.engine.plan import Plan
 from partwise.engine.shard_run import run_on
-from partwise.flows.running.prepare import Request, prepare_training
+from partwise.flows.running.prepare import prepare_training
 from partwise.models.serdes import PickleSerde
 from partwise.runs.claim import Claim
 from partwise.runs.completion import complete_run
@@ -75,11 +76,15 @@ class Call:
             }
         )
 
-    def request(self, run_id: str, on_existing: Any, path: Path) -> Request:
-        return Request(
+    def training(self, run_id: str, on_existing: Any, path: Path) -> TrainCall:
+        return TrainCall(
+            self.table(),
+            "key",
+            trainer(self.factor, self.order, str(path)),
             run_id=run_id,
+            serde=PickleSerde(),
             execution=ExecutionOptions(n_shards=1, retry_backoff_s=0.01, first_segment_s=0.001),
-            on_existing=on_existing,
+            on_existing_artifacts=on_existing,
             params={"a": {"level": self.params}},
             inputs=[str(path)],
         )
@@ -168,13 +173,8 @@ def follow(folder: Path, token: str, calls: list[Call], monkeypatch: pytest.Monk
         path.write_text(call.word)
 
         def plan(run_id: str, on_existing: str, call: Call = call) -> Plan:
-            return prepare_training(
-                open_source(call.table()),
-                "key",
-                trainer(call.factor, call.order, str(path)),
-                call.request(run_id, on_existing, path),
-                serde=PickleSerde(),
-            )
+            asked = call.training(run_id, on_existing, path)
+            return prepare_training(asked, open_source(asked.data))
 
         fresh = models(carry_out(plan(f"new-{number}", "error"), token, host, store))
         left[0] = call.writes

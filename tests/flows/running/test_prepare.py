@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.calls.exports import ExportCall, TransformersCall, ValidateCall
+from partwise.calls.partitions import InferCall, MapCall, TrainCall
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.plan import Plan
 from partwise.environments.resolved_environment import ResolvedEnvironment
@@ -23,12 +25,7 @@ from partwise.errors import (
 )
 from partwise.flows.running import prepare
 from partwise.flows.running.earlier_call import earlier_keys
-from partwise.flows.running.prepare import (
-    Request,
-    prepare_inference,
-    prepare_mapping,
-    prepare_training,
-)
+from partwise.flows.running.prepare import prepare_inference, prepare_mapping, prepare_training
 from partwise.flows.running.prepare_exports import (
     check_coverage,
     check_exports,
@@ -36,7 +33,6 @@ from partwise.flows.running.prepare_exports import (
     prepare_export,
     prepare_validation,
 )
-from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.models.serdes import PickleSerde
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.runs.claim import Claim
@@ -52,15 +48,20 @@ from partwise.transformers.collection import TransformersExport
 from tests.run_maker import RunMaker
 
 ROWS = pa.table({"key": ["a", "a", "b"], "day": [1, 2, 3], "sales": [1.0, 2.0, 3.0]})
-REQUEST = Request(run_id="run", execution=ExecutionOptions())
 
 
 def fit(data, context):
     return None
 
 
-def training(**changes) -> Plan:
-    return prepare_training(open_source(ROWS), "key", fit, replace(REQUEST, **changes))
+def training(trainer=fit, partition_by="key", source=None, **changes) -> Plan:
+    call = TrainCall(ROWS, partition_by, trainer, **{"run_id": "run", **changes})
+    return prepare_training(call, open_source(ROWS) if source is None else source)
+
+
+def inference(run: Run, partition_by="key", rows=ROWS, **changes) -> Plan:
+    call = InferCall(rows, partition_by, run.run_id, run_id="run", **changes)
+    return prepare_inference(call, open_source(rows), run)
 
 
 def test_a_candidate_without_its_library_is_refused(monkeypatch):
@@ -68,10 +69,10 @@ def test_a_candidate_without_its_library_is_refused(monkeypatch):
     monkeypatch.setattr(prepare, "find_spec", lambda name: None if name == "sklearn" else name)
     trainer = Best([LightGBMTrainer(label="sales"), Linear()])
     with pytest.raises(InputError, match=r"needs sklearn, .* install partwise\[sklearn\]"):
-        prepare_training(open_source(ROWS), "key", trainer, REQUEST)
+        training(trainer)
     environment = ResolvedEnvironment(name="mine", python="3.11", platform="linux")
-    request = replace(REQUEST, packages=environment)
-    assert prepare_training(open_source(ROWS), "key", trainer, request)
+    call = TrainCall(ROWS, "key", trainer, run_id="run")
+    assert prepare_training(call, open_source(ROWS), packages=environment)
 
 
 class WithLibraries:
@@ -89,7 +90,7 @@ def test_what_a_user_calls_libraries_is_not_looked_at(libraries):
     own = WithLibraries(libraries)
     tuned = Tuned(own, {"a": 1}, label="sales")
     for trainer in (own, tuned, Best([own, Mean(label="sales"), tuned])):
-        plan = prepare_training(open_source(ROWS), "key", trainer, REQUEST)
+        plan = training(trainer)
         assert not {"library nowhere", "library sales"} & set(plan.intent.code_parts)
 
 
@@ -100,7 +101,7 @@ def test_a_module_within_a_library_is_looked_for_by_the_library():
             return ("nowhere.at.all",)
 
     with pytest.raises(InputError, match=r"The trainer needs nowhere.at.all, which is not inst"):
-        prepare_training(open_source(ROWS), "key", Nested(label="sales"), REQUEST)
+        training(Nested(label="sales"))
 
 
 def test_nothing_of_prefect_is_needed():
@@ -116,7 +117,7 @@ def test_nothing_of_prefect_is_needed():
 
 class TestTraining:
     def test_a_plan_says_all_that_the_execution_needs(self):
-        plan = training(seed=3, null_keys="drop", on_existing="resume")
+        plan = training(seed=3, null_keys="drop", on_existing_artifacts="resume")
         assert (plan.identity.kind, plan.identity.run_id) == ("train", "run")
         assert [column.name for column in plan.identity.key_columns] == ["key"]
         assert (plan.seed, plan.null_keys, plan.on_existing) == (3, "drop", "resume")
@@ -138,7 +139,7 @@ class TestTraining:
         self, partition_by, trainer, serde, error, words
     ):
         with pytest.raises(error, match=words):
-            prepare_training(open_source(ROWS), partition_by, trainer, REQUEST, serde=serde)
+            training(trainer, partition_by, serde=serde)
 
     def test_equal_requests_have_equal_intents_and_settings_change_them(self):
         before, again = training().intent, training().intent
@@ -152,9 +153,8 @@ class TestTraining:
 
 class TestMapping:
     def test_the_function_is_resolved_and_the_output_written_down(self):
-        plan = prepare_mapping(
-            open_source(ROWS), ["key", "day"], fit, REQUEST, output=DatasetOutput("forecasts")
-        )
+        call = MapCall(ROWS, ["key", "day"], fit, run_id="run")
+        plan = prepare_mapping(call, open_source(ROWS), output=DatasetOutput("forecasts"))
         assert plan.identity.kind == "map"
         known = plan.intent.call_known
         assert known is not None
@@ -172,27 +172,20 @@ class TestModels:
 
     def test_a_run_without_models_infers_and_exports_nothing(self, run):
         with pytest.raises(ModelNotFound, match=r"'trained' \(SUCCESS\) has no model yet"):
-            prepare_inference(open_source(ROWS), "key", run, REQUEST)
+            inference(run)
         with pytest.raises(ModelNotFound, match=r"'trained' \(SUCCESS\) has no model yet"):
-            prepare_export(
-                open_source(ROWS),
-                run,
-                REQUEST,
-                format="onnx",
-                options=ExportOptions(),
-                validation=ValidationOptions(),
-            )
+            prepare_export(ExportCall("trained", run_id="run"), open_source(ROWS), run)
 
     def test_inference_wants_the_keys_of_the_training_run(self, run):
         with pytest.raises(InputError, match=r"partition_by is \['day'\].*by \['key'\]"):
-            prepare_inference(open_source(ROWS), "day", run, REQUEST)
+            inference(run, "day")
         numbers = ROWS.set_column(0, "key", pa.array([1, 2, 3]))
         with pytest.raises(KeyClassError, match="the training run 'trained'"):
-            prepare_inference(open_source(numbers), "key", run, REQUEST)
+            inference(run, rows=numbers)
 
     def test_columns_to_keep_have_to_be_there(self, run):
         with pytest.raises(ColumnError, match=r"keep_columns names \['price'\]"):
-            prepare_inference(open_source(ROWS), "key", run, REQUEST, keep_columns=["day", "price"])
+            inference(run, keep_columns=["day", "price"])
 
     def test_only_runs_of_the_right_kind_will_do(self, tmp_path):
         maker = RunMaker(Store.parse(tmp_path), "mapped")
@@ -200,7 +193,7 @@ class TestModels:
         maker.commit(("a", "DONE", 1.0))
         mapped = maker.end(1)
         with pytest.raises(InputError, match="'mapped' is of the kind 'map'"):
-            prepare_inference(open_source(ROWS), "key", mapped, REQUEST)
+            inference(mapped)
         with pytest.raises(InputError, match="'mapped' is of the kind 'map'"):
             check_exports(mapped)
 
@@ -210,20 +203,14 @@ class TestModels:
         maker.commit(("a", "DONE", 1.0))
         hub = maker.end(1)
         with pytest.raises(InputError, match="'hub' is of the kind 'export-transformers'; train"):
-            prepare_inference(open_source(ROWS), "key", hub, REQUEST)
+            inference(hub)
         with pytest.raises(InputError, match="'hub' is one of export_transformers"):
             check_exports(hub)
 
     def test_validation_wants_something_published(self, run):
+        call = ValidateCall("trained", run_id="run", serde=PickleSerde())
         with pytest.raises(ModelNotFound, match="has published nothing"):
-            prepare_validation(
-                open_source(ROWS),
-                run,
-                run,
-                REQUEST,
-                validation=ValidationOptions(),
-                serde=PickleSerde(),
-            )
+            prepare_validation(call, open_source(ROWS), run, run)
 
     def test_a_model_without_rows_to_be_compared_on_is_named(self, tmp_path):
         source = open_source(ROWS)
@@ -239,7 +226,7 @@ def test_a_collection_can_be_repeated_although_its_rows_are_in_memory(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "model.safetensors").write_bytes(b"")
     export = TransformersExport(model=str(tmp_path), feature="default")
-    plan = prepare_collection([export], REQUEST)
+    plan = prepare_collection(TransformersCall([export], run_id="run"), [export])
     assert plan.identity.kind == "export-transformers"
     assert plan.intent.call is not None
     assert plan.intent.call_obstacle is None
@@ -297,12 +284,12 @@ class TestPlan:
         path.write_bytes(path.read_bytes().replace(b"damage", b"\xff\xff\xff\xff\xff\xff"))
         trainer = LightGBMTrainer(label="sales", features=("day",))
         source = open_source(path)
-        plan = prepare_training(source, "key", trainer, REQUEST)
+        plan = training(trainer, source=source)
         assert plan.source.schema.names == ["key", "day", "sales"]
         assert plan.reads == {"day", "sales"}
         assert plan.source.description().fingerprint == source.description().fingerprint
         assert pa.Table.from_batches(list(plan.source.batches())) == ROWS
-        whole = prepare_training(open_source(path), "key", fit, REQUEST)
+        whole = training(source=open_source(path))
         assert (whole.reads, whole.source.schema.names[-1]) == (None, "note")
 
     def test_columns_that_a_trainer_reads_have_to_be_there(self):
@@ -314,12 +301,12 @@ class TestPlan:
                 return None
 
         with pytest.raises(ColumnError, match=r"reads \['absent'\], which the source does not"):
-            prepare_training(open_source(ROWS), "key", Reads(), REQUEST)
+            training(Reads())
 
     def test_rows_are_shown_to_a_trainer_that_wants_to_see_them(self, tmp_path):
         empty = ROWS.set_column(2, "sales", pa.nulls(3, pa.float64()))
         trainer = LightGBMTrainer(label="sales")
-        plan = prepare_training(open_source(empty), "key", trainer, REQUEST)
+        plan = training(trainer, source=open_source(empty))
         sharded = shard_rows(plan.source, plan.identity.key_columns, 2, tmp_path)
         with pytest.raises(ColumnError, match="sales"):
             plan.check_rows(sharded, lambda shard: pa.table({}))
@@ -331,8 +318,9 @@ def test_a_run_that_goes_on_reads_csv_with_the_classes_of_its_keys(tmp_path):
         ((), "string"),
         ([KeyColumn(name="key", key_class=KeyClass.INTEGER)], "int64"),
     ):
-        request = replace(REQUEST, earlier_keys=earlier)
-        plan = prepare_training(open_source(str(tmp_path / "codes.csv")), "key", fit, request)
+        source = open_source(str(tmp_path / "codes.csv"))
+        call = TrainCall(str(tmp_path / "codes.csv"), "key", fit, run_id="run")
+        plan = prepare_training(call, source, earlier_keys=earlier)
         (key,) = plan.identity.key_columns
         assert (plan.source.schema.field("key").type, key.key_class) == (
             pa.type_for_alias(expected),
@@ -341,8 +329,9 @@ def test_a_run_that_goes_on_reads_csv_with_the_classes_of_its_keys(tmp_path):
 
 
 def test_the_keys_of_a_run_are_found_where_it_is(make_run: RunMaker):
-    folder = make_run.store.url
-    assert earlier_keys("run", folder) == earlier_keys("not a name", folder) == ()
+    call = MapCall(ROWS, "key", fit, store=make_run.store.url)
+    absent = [replace(call, run_id=name) for name in ("run", "not a name")]
+    assert [earlier_keys(each) for each in absent] == [(), ()]
     make_run.begin()
-    run_id = make_run.claim.identity.run_id
-    assert earlier_keys(run_id, folder) == Run.open(run_id, folder).key_columns != ()
+    call = replace(call, run_id=make_run.claim.identity.run_id)
+    assert earlier_keys(call) == make_run.open().key_columns != ()

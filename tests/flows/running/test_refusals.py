@@ -1,19 +1,20 @@
 """A call that is checked at once is checked with the keys and values with which it is run."""
 
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
 
-from partwise.engine.options import ExecutionOptions
+from partwise.calls.call import Call
+from partwise.calls.exports import ExportCall
+from partwise.calls.partitions import InferCall, TrainCall
+from partwise.calls.pipeline import PipelineCall
 from partwise.engine.params import given_params
 from partwise.errors import KeyClassError, ModelNotFound, PartwiseError
 from partwise.flows.running import prepare, refusals
-from partwise.flows.running.prepare import Request, prepare_inference, prepare_training
+from partwise.flows.running.prepare import prepare_inference, prepare_training
 from partwise.flows.running.prepare_exports import prepare_export
 from partwise.flows.running.refusals import check_call
-from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.models.serdes import PickleSerde
 from partwise.runs.claim import Identity
 from partwise.runs.run import Run
@@ -21,7 +22,6 @@ from partwise.sources.opening import open_source
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 from tests.run_maker import RunMaker
 
-REQUEST = Request(run_id="next", execution=ExecutionOptions())
 CODES, INTEGERS, DOUBLES, WORDS = "01,02", "1,2", "1.5,2", "a,2"
 TEXTS = (CODES, INTEGERS, DOUBLES, WORDS)
 CLASSES = (None, KeyClass.STRING, KeyClass.INTEGER, KeyClass.FLOAT)
@@ -45,13 +45,13 @@ def begin(make_run: RunMaker, run_id: str, key_class: KeyClass) -> Run:
     return make_run.open()
 
 
-def called(flow: str, make_run: RunMaker, data: Any, **others: Any) -> type[Exception] | None:
+def called(
+    kind: type[Call], make_run: RunMaker, data: Any, **others: Any
+) -> type[Exception] | None:
     """What a call is refused with."""
-    empty = {"columns": (), "filter": (), "keep_columns": (), "predict": "", "inputs": ""}
-    empty |= {"exporter": "", "format": "onnx", "options": ExportOptions(), "trainer": fit}
-    given = {"run_id": "next", "partition_by": "key", "on_existing_artifacts": "resume"}
+    given = {"run_id": "next", "on_existing_artifacts": "resume", "store": make_run.store.url}
     try:
-        check_call(flow, empty | given | {"data": data, "store": make_run.store.url} | others)
+        check_call(kind(data, "key", **given, **others))
     except PartwiseError as error:
         return type(error)
     return None
@@ -63,13 +63,14 @@ def test_a_run_that_goes_on_is_checked_with_its_keys(
 ):
     path, seen = csv_of(tmp_path, texts), []
     keys = [] if earlier is None else begin(make_run, "next", earlier).key_columns
-    plan = prepare_training(open_source(path), "key", fit, replace(REQUEST, earlier_keys=keys))
+    call = TrainCall(path, "key", fit, run_id="next")
+    plan = prepare_training(call, open_source(path), earlier_keys=keys)
 
     def see(_trainer, schema, _names, **_options):
         seen.append(schema.field("key").type)
 
     monkeypatch.setattr(refusals, "checked_trainer", see)
-    called("train_models", make_run, path)
+    called(TrainCall, make_run, path, trainer=fit)
     assert seen == [plan.source.schema.field("key").type]
 
 
@@ -84,8 +85,8 @@ def test_an_inference_is_checked_with_keys_and_values_of_its_training(
         monkeypatch.setattr(module, "recipe_of", lambda _run: {"csv": {"null_words": null_words}})
         monkeypatch.setattr(module, "check_has_models", lambda *_args, **_options: None)
     with pytest.raises((ModelNotFound, KeyClassError)) as refused:
-        prepare_inference(open_source(path), "key", run, REQUEST, predict=predict)
-    found = called("run_inference", make_run, path, training_run_id="trained")
+        prepare_inference(InferCall(path, "key", "trained", predict), open_source(path), run)
+    found = called(InferCall, make_run, path, training_run_id="trained")
     assert found is (KeyClassError if refused.type is KeyClassError else None)
 
 
@@ -112,15 +113,13 @@ def test_a_pipeline_is_checked_with_the_keys_that_it_will_have_trained(
     path = csv_of(tmp_path, texts)
     if earlier:
         begin(make_run, "next-train", earlier)
-    assert called("model_pipeline", make_run, path, inference_data=used) is refused
+    found = called(PipelineCall, make_run, path, trainer=fit, inference_data=used)
+    assert found is refused
 
 
 def test_models_of_codes_are_exported_and_have_params_by_them(tmp_path, make_run: RunMaker):
     path = csv_of(tmp_path, INTEGERS)
     run = begin(make_run, "trained", KeyClass.STRING)
-    options = {"options": ExportOptions(), "validation": ValidationOptions()}
     with pytest.raises(ModelNotFound):
-        prepare_export(
-            open_source(path), run, REQUEST, format="onnx", serde=PickleSerde(), **options
-        )
+        prepare_export(ExportCall("trained", serde=PickleSerde()), open_source(path), run)
     assert given_params(path, run.key_columns)["key"].to_pylist() == ["1", "2"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from partwise.calls.reading import read_arguments
 from partwise.errors import FunctionError, InputError, RunFormatError, SerdeError, TrustError
 from partwise.flows.cli.main import main
-from partwise.flows.running.calls import read_call
 from partwise.flows.running.earlier_call import EarlierCall
 from partwise.models.serdes import LightGBMSerde
 from partwise.runs.documents import generation_file
@@ -148,16 +148,16 @@ def test_a_serde_is_a_class_of_serdes_also_where_the_call_is_trusted(
     # The project is what has the tests.
     monkeypatch.chdir(Path(__file__).parents[3])
     with pytest.raises(error, match=why):
-        read_call(call_of(serde=serde))
+        read_arguments(call_of(serde=serde))
 
 
 def test_what_is_of_the_project_is_made_again(monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[3])
     own = {"name": f"{__name__}:MarkingSerde", "settings": {"filename": "x"}}
-    assert read_call(call_of(serde=own))[1]["serde"] == MarkingSerde(filename="x")
+    assert read_arguments(call_of(serde=own))[1]["serde"] == MarkingSerde(filename="x")
     native = {"name": "lightgbm", "settings": {"filename": "model.txt"}}
-    assert read_call(call_of(serde=native))[1]["serde"] == LightGBMSerde()
-    named = read_call(call_of(trainer=f"{__name__}:marking"))[1]
+    assert read_arguments(call_of(serde=native))[1]["serde"] == LightGBMSerde()
+    named = read_arguments(call_of(trainer=f"{__name__}:marking"))[1]
     assert named["trainer"] == f"{__name__}:marking"
 
 
@@ -199,7 +199,7 @@ def test_modules_of_the_project_only_and_those_that_are_configured(monkeypatch, 
 )
 def test_a_call_that_is_none_is_refused_in_a_sentence(damage):
     with pytest.raises(RunFormatError, match="cannot be read"):
-        read_call(call_of() | damage)
+        read_arguments(call_of() | damage)
 
 
 def test_a_run_that_was_made_here_is_resumed_without_a_word(make_run):

@@ -1,17 +1,20 @@
 """What a resume compares: which changes of a call are other code, and which other inputs."""
 
 import itertools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from partwise.calls.intent import describe_intent
+from partwise.calls.one_model import DistributedCall
+from partwise.calls.partitions import TrainCall
+from partwise.calls.reading import read_arguments
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.scaling import ScalingConfig
 from partwise.engine.trained_models import models_fingerprint
-from partwise.flows.running.calls import describe_intent, read_call
 from partwise.gangs.options import GangOptions
 from partwise.models.serdes import LightGBMSerde, PickleSerde
 from partwise.runs.claim import Intent
@@ -27,19 +30,16 @@ SCALE = 1.0
 TABLE = pa.table({"key": ["a", "b"], "y": [1.0, 2.0]})
 
 
-def intent(version: str | None = None, models: str | None = None, **changes) -> Intent:
-    arguments = {
+def intent(models: str | None = None, **changes) -> Intent:
+    given = {
+        "data": TABLE,
         "partition_by": ["key"],
         "trainer": LightGBMTrainer(label="y"),
         "serde": None,
         "params": None,
-        "null_keys": "error",
-        "seed": 0,
-        "execution": ExecutionOptions(),
     }
-    data = changes.pop("data", TABLE)
-    source = open_source(data).description()
-    return describe_intent("train", source, arguments | changes, version, models)
+    call = TrainCall(**given | changes)
+    return describe_intent(call, open_source(call.data).description(), models)
 
 
 def with_helper(factor: float):
@@ -213,25 +213,27 @@ def test_a_call_of_one_model_can_be_repeated(kind, settings, tmp_path) -> None:
     trainer = kind(**settings)
     pq.write_table(TABLE, tmp_path / "rows.parquet")
     about = open_source(tmp_path / "rows.parquet").description()
-    arguments = {
-        "trainer": trainer,
-        "eval_data": {"late": about.recipe},
-        "scaling": ScalingConfig(num_workers=2),
-        "gang": GangOptions(max_restarts=3),
-        "hyperparameters": {"depth": 3},
-        "seed": 1,
-    }
-    made = describe_intent("train-distributed", about, arguments, None, "eval sets")
+    call = DistributedCall(
+        tmp_path / "rows.parquet",
+        trainer,
+        serde=None,
+        eval_data={"late": about.recipe},
+        scaling=ScalingConfig(num_workers=2),
+        gang=GangOptions(max_restarts=3),
+        hyperparameters={"depth": 3},
+        seed=1,
+    )
+    made = describe_intent(call, about, "eval sets")
     assert made.call is not None
-    flow, read = read_call(to_json(made.call))
-    assert flow == "train_distributed"
+    found, read = read_arguments(to_json(made.call))
+    assert found is DistributedCall
     assert read["trainer"] == trainer
     assert read["eval_data"] == {"late": [str(tmp_path / "rows.parquet")]}
-    assert (read["scaling"], read["gang"]) == (arguments["scaling"], arguments["gang"])
+    assert (read["scaling"], read["gang"]) == (call.scaling, call.gang)
     # How many ranks there are, and how they are started, is no other code; eval sets are inputs.
-    other = arguments | {"scaling": ScalingConfig(), "gang": GangOptions()}
-    again = describe_intent("train-distributed", about, other, None, "other eval sets")
+    other = replace(call, scaling=ScalingConfig(), gang=GangOptions())
+    again = describe_intent(other, about, "other eval sets")
     assert again.code_fingerprint == made.code_fingerprint
     assert again.inputs_fingerprint != made.inputs_fingerprint
-    in_memory = describe_intent("map", about, arguments | {"eval_data": {"late": None}}, None)
+    in_memory = describe_intent(replace(call, eval_data={"late": None}), about)
     assert (in_memory.call, "eval_data=" in str(in_memory.call_obstacle)) == (None, True)

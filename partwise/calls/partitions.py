@@ -1,0 +1,155 @@
+"""Calls whose work is done for each partition: training, inference, functions, portfolios."""
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from partwise.calls.call import FILES, FUNCTION, HOW, CallKind, KeyedCall, role
+from partwise.calls.parameters import (
+    ColumnsParameter,
+    FunctionParameter,
+    InputFilesParameter,
+    MetricParameter,
+    OutputParameter,
+    PartitionBy,
+    PredictParameter,
+    SearchedTrainerParameter,
+    SerdeParameter,
+    TrainerParameter,
+)
+from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
+from partwise.evaluation import Evaluation, HoldoutFraction
+from partwise.evaluation.scores import Direction
+from partwise.models.export_options import ModelFormat
+from partwise.tuning.sampler import SamplerName
+
+Count = Annotated[int, Field(ge=1)]
+Several = Annotated[int, Field(ge=2)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionCall(KeyedCall):
+    """A call that may run a function of the user's, with files and packages of its own."""
+
+    inputs: InputFilesParameter = field(default=(), metadata=FILES)
+    """Files that the function reads besides its rows: paths, folders, globs or URLs. A resume runs
+    all again when the checksum of one has changed; of files that are not named here it knows
+    nothing."""
+    environment: Environment = field(
+        default=DEFAULT_ENVIRONMENT, metadata=role(decides=False, is_newer=True)
+    )
+    """Packages of the function's own, before those of the workers: resolved with uv on this
+    machine, built once on each worker's. A resume goes on with the versions that the run has, and
+    runs all again when a package has changed. Empty: there are none."""
+
+
+@dataclass(frozen=True)
+class TrainCall(FunctionCall):
+    """A call of `train_models`."""
+
+    kind: ClassVar[CallKind] = "train"
+
+    trainer: TrainerParameter = field(metadata=FUNCTION)
+    """A trainer with its settings, or "package.module:function": a function of (data:
+    DataConnector, context: PartitionContext) returning a model, Result or Skip. From Python also
+    the function itself."""
+    _: KW_ONLY
+    serde: SerdeParameter = ""
+    """How models become files: the name of a built-in serde such as "pickle". Empty: the native
+    format of each model's library. From Python also a serde."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PublishingCall(FunctionCall):
+    """A call whose rows may go to a table or a dataset."""
+
+    output: OutputParameter = field(default="", metadata=role(decides=False, is_data=True))
+    """Where the rows go as well when the run is complete, each partition exactly once. A table to
+    which they are appended with their run_id and partition_id, made where there is none: a SqlTable
+    block, or the name of one that is saved, such as sql-table/prod. Or a dataset of the store, of
+    which they become a version: dataset://forecasts."""
+
+
+@dataclass(frozen=True)
+class InferCall(PublishingCall):
+    """A call of `run_inference`."""
+
+    kind: ClassVar[CallKind] = "infer"
+
+    partition_by: PartitionBy = ()
+    """The key column, or a list of them. Rows of equal keys are a partition. Of a run of
+    train_distributed all have the one model, and none need be named: then blocks of rows are
+    partitions, and the column "block" tells them apart."""
+    training_run_id: str = ""
+    """The run of train_models or train_distributed, in the same store, whose models are used; with
+    a model_format, the run of export_models, or the training run where it was exported once in that
+    format. The scheduled time can stand in it as in run_id."""
+    predict: PredictParameter = field(default="", metadata=FUNCTION)
+    """"package.module:function": a function of (data: DataConnector, model, context:
+    PartitionContext) that returns rows: an array, a frame, a mapping of columns, a Result of one of
+    these, or a Skip. Empty: the model's own prediction, as "prediction". From Python also the
+    function itself."""
+    _: KW_ONLY
+    model_format: ModelFormat = "native"
+    """"native": the models of the run that is named, as they are. "onnx": exports of them, by
+    onnxruntime in place of the training library; "torchscript" and "pt2" likewise, by PyTorch."""
+    serde: SerdeParameter = ""
+    """Reads models that no native serde wrote: the name of a built-in one. "pickle", "pt2",
+    "torchscript" and "neuron" run code, so they are read only if they are named here or as
+    `model_format`. From Python also a serde."""
+    keep_columns: ColumnsParameter = ()
+    """Columns of the rows to keep beside the predictions, such as a date."""
+    on_missing_model: Literal["fail", "skip"] = field(default="fail", metadata=HOW)
+    """What becomes of a partition without a model: "fail", or "skip"."""
+
+
+@dataclass(frozen=True)
+class MapCall(PublishingCall):
+    """A call of `map_partitions`."""
+
+    kind: ClassVar[CallKind] = "map"
+
+    function: FunctionParameter = field(metadata=FUNCTION)
+    """"package.module:function": a function of (data: DataConnector, context: PartitionContext)
+    that returns None, rows, a Result of rows, or a Skip. From Python also the function itself."""
+
+
+@dataclass(frozen=True)
+class PortfolioCall(KeyedCall):
+    """A call of `find_portfolio`."""
+
+    kind: ClassVar[CallKind] = "find-portfolio"
+
+    trainer: SearchedTrainerParameter = field(metadata=FUNCTION)
+    """Whose settings are tried, as Tuned takes it."""
+    space: Annotated[Any, WithJsonSchema({"type": "object"})] = field(
+        metadata=role(function="maybe")
+    )
+    """What they are drawn from: parameters by name, each uniform, loguniform, randint, choice, grid
+    or a constant; or a function of an Optuna trial, or its name."""
+    _: KW_ONLY
+    sample: Count = 200
+    """On how many partitions, chosen by the hashes of their keys among those that have the
+    trainer's fewest rows."""
+    trials: Several = 100
+    """How many settings, the trainer's own included."""
+    size: Count = field(default=8, metadata=HOW)
+    """How many are picked, the trainer's own included: fewer, if no others bring anything."""
+    metric: MetricParameter = field(default="", metadata=role(function="maybe"))
+    """What tells better settings: a name. Empty: rmse, or logloss for classes. From Python also a
+    function of (labels, predictions)."""
+    direction: Direction = ""
+    """Which values are better, of a metric that is a function; empty: lower ones."""
+    holdout: Evaluation = field(default_factory=HoldoutFraction)
+    """The rows that settings are scored on."""
+    sampler: SamplerName = "random"
+    """How settings are drawn: "random", or "grid" for all there are."""
+    label: str = field(default="", metadata=role(is_newer=True))
+    """Of a train function: the column that is predicted. Empty: the one that a dataset marks as its
+    label."""
+    predict: FunctionParameter = field(default="", metadata=role(function="always", is_newer=True))
+    """Of a train function: the name of a function of (data, model, context) by which its models
+    predict. Empty: as inference does. From Python also the function itself."""
+    seed: int = 0
+    """The settings, and every partition's own seed, are derived from it."""

@@ -1,0 +1,155 @@
+"""Calls read from the documents of runs, which another process, or another person, wrote."""
+
+import dataclasses
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from partwise.calls.call import Call, role_of, roles
+from partwise.calls.every import CALLS
+from partwise.calls.script import ScriptCall
+from partwise.calls.written import TORCH, names_function
+from partwise.errors import InputError, PartwiseError, RunFormatError, SerdeError
+from partwise.models.serdes import SERDES, ModelSerde
+from partwise.publishing.sql_output import Table
+from partwise.sources.opening import data_of_recipe
+from partwise.trainers import TrainerSettings
+from partwise.trainers.allowed_modules import check_allowed
+from partwise.trainers.distributed import DistributedSettings
+from partwise.trainers.torch_distributor import TorchDistributor
+
+_COLUMNS = frozenset({"label", "features", "columns", "partition_by", "keep_columns", "weight"})
+"""Settings that name columns, which may look like the name of a function."""
+
+
+def read_arguments(
+    call: Mapping[str, Any], *, is_own: bool = False
+) -> tuple[type[Call], dict[str, Any]]:
+    """Return the kind of a call that `describe_intent` wrote down, and its arguments.
+
+    Of a call that cannot be repeated, what is known is there: no data where the rows were in
+    memory.
+
+    Args:
+        call: As it is written down.
+        is_own: Whether a key of this process signed it. Another one may name functions and classes
+            of allowed modules only, whatever its caller trusts.
+
+    Raises:
+        RunFormatError: It is no call that partwise writes down.
+        InputError: A class of the call's is not there any more.
+        FunctionError: It names a module that it must not.
+    """
+    try:
+        arguments = dict(call["arguments"])
+        kind = _kind_of(call)
+        if not is_own:
+            for name in function_names(call):
+                check_allowed(name)
+        fields = {each.name: each for each in dataclasses.fields(kind)}
+        # Without a value it was not given: its flow has the default.
+        given = {name: value for name, value in arguments.items() if value is not None}
+        read = {name: _from_plain(fields[name], value, is_own) for name, value in given.items()}
+        if issubclass(kind, ScriptCall):
+            return kind, read
+        read["version"] = call["version"]
+        if (recipe := call["data"]) is not None:
+            read |= {"data": data_of_recipe(recipe), "columns": recipe["columns"]}
+            read["filter"] = recipe["filter"]
+    except PartwiseError:
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise RunFormatError(
+            f"The call that is written down cannot be read ({type(error).__name__}: {reason}); "
+            "repeat the call itself."
+        ) from error
+    return kind, read
+
+
+def function_names(call: Mapping[str, Any]) -> list[str]:
+    """Return what a call that is written down would have imported: "package.module:name"."""
+    known = roles(_kind_of(call))
+    names: list[str] = []
+    for name, value in call["arguments"].items():
+        if name in known and known[name].function:
+            names += _function_texts(value)
+        if name == "serde" and value is not None and value["name"] not in SERDES:
+            names.append(value["name"])
+    return names
+
+
+def _kind_of(call: Mapping[str, Any]) -> type[Call]:
+    flow = str(call.get("flow"))
+    if flow not in CALLS:
+        raise RunFormatError(
+            f"The call that is written down cannot be read (there is no flow {flow[:80]!r}); "
+            "repeat the call itself."
+        )
+    return CALLS[flow]
+
+
+def _function_texts(value: Any) -> Iterator[str]:
+    """Yield the texts in settings that may be imported as functions."""
+    if isinstance(value, str):
+        if names_function(value):
+            yield value
+    elif isinstance(value, Mapping):
+        for key, each in value.items():
+            if key not in _COLUMNS:
+                yield from _function_texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _function_texts(each)
+
+
+def _from_plain(argument: "dataclasses.Field[Any]", value: Any, is_own: bool) -> Any:
+    name, kind = argument.name, argument.type
+    if name == "serde":
+        return _serde_from_json(value["name"], value["settings"], is_own)
+    if name == "output" and isinstance(value, dict):
+        return Table(**value)
+    if name == "eval_data":
+        return {key: data_of_recipe(recipe) for key, recipe in value.items()}
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return kind.model_validate(value)
+    if role_of(argument).function == "always" and isinstance(value, dict):
+        settings = {key: each for key, each in value.items() if key != "kind"}
+        if value["kind"] == TORCH:
+            return TorchDistributor(**settings)
+        adapter: TypeAdapter[Any] = TypeAdapter(TrainerSettings | DistributedSettings)
+        return adapter.validate_python(value)
+    return value
+
+
+def _serde_from_json(name: str, settings: Mapping[str, Any], is_own: bool) -> ModelSerde:
+    """Make a serde of its class and plain settings: a class of serdes, and nothing else.
+
+    Raises:
+        InputError: There is no such class.
+        FunctionError: A document must not name its module.
+        SerdeError: It is no class of serdes, or takes no such settings.
+    """
+    kind: Any = SERDES.get(name)
+    if kind is None:
+        if not is_own:
+            check_allowed(name)
+        module, _, qualname = name.partition(":")
+        try:
+            kind = getattr(importlib.import_module(module), qualname)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise InputError(f"The serde {name!r} cannot be imported: {error}") from error
+    # Looked at before it is called: anything that can be called could be named here.
+    is_class = isinstance(kind, type) and dataclasses.is_dataclass(kind)
+    known = {*dir(kind), *(each.name for each in dataclasses.fields(kind))} if is_class else set()
+    if not known >= {"filename", "read", "write"}:
+        raise SerdeError(f"{name!r}, which a call names as its serde, is no class of serdes.")
+    try:
+        made = kind(**settings)
+    except TypeError as error:
+        raise SerdeError(f"The serde {name!r} takes no such settings: {error}.") from error
+    if not isinstance(made, ModelSerde):
+        raise SerdeError(f"{name!r}, which a call names as its serde, is no ModelSerde.")
+    return made
