@@ -14,7 +14,7 @@ Example:
 import importlib
 from typing import Any
 
-from partwise.stand_ins import StandIn, is_child
+from partwise.stand_ins import load
 
 _MODULES = {
     "partwise.flows": (
@@ -115,8 +115,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _MODULE_OF[name]
     value: Any
-    if module in _KNOW_PREFECT and is_child():
-        value = StandIn(module, name)
+    if module in _KNOW_PREFECT:
+        value = load(module, name)
     else:
         value = getattr(importlib.import_module(module), name)
     # The next time Python finds it without this function.

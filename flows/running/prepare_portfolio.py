@@ -17,7 +17,7 @@ from partwise.engine.works import MapWork
 from partwise.errors import InputError
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.prepare import check_libraries, keys_of, plan_of
-from partwise.runs.portfolio import Portfolio, read_portfolio, write_portfolio
+from partwise.runs.portfolio import Portfolio, write_portfolio
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
 from partwise.tables.keys.partition_keys import KeyColumn
@@ -117,7 +117,7 @@ def pick_portfolio(run: Run, tuned: Tuned, size: int) -> Portfolio | None:
         partitions=len(losses),
         tried=len(settings),
     )
-    write_portfolio(run, portfolio)
+    write_portfolio(run.store, run.run_id, portfolio)
     return portfolio
 
 
@@ -133,7 +133,7 @@ def with_portfolio(trainer: Any, store: StoreParameter) -> Any:
         return trainer.model_copy(update={"candidates": candidates})
     if not isinstance(trainer, Tuned) or not trainer.portfolio or trainer.settings:
         return trainer
-    portfolio = read_portfolio(Run.open(trainer.portfolio, open_store(store)))
+    portfolio = Run.open(trainer.portfolio, open_store(store)).portfolio
     if portfolio.trainer != kind_of(trainer.trainer):
         raise InputError(
             f"The portfolio {trainer.portfolio!r} has settings of {portfolio.trainer}, and "

@@ -48,7 +48,7 @@ def _next(run: Run, name: str, where: str) -> tuple[str, str]:
         case RunStatus.SUCCESS if run.kind == "infer":
             export = f"runs export {name} --what predictions --to {name}.parquet{where}"
             return export, "the predictions as a file; run.predictions() reads them"
-        case RunStatus.SUCCESS if has_portfolio(run):
+        case RunStatus.SUCCESS if has_portfolio(run.store, run.run_id):
             return _train(run)
         case RunStatus.SUCCESS:
             return f"runs show {name}{where}", "read this again"

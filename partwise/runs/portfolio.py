@@ -1,17 +1,11 @@
 """The portfolio of a run: a document beside its ledger."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from partwise.errors import InputError, RunFormatError
 from partwise.runs.documents import run_path
 from partwise.store.signing import check_signed, is_configured, seal
-
-if TYPE_CHECKING:
-    from partwise.runs.run import Run
+from partwise.store.store import Store
 
 PORTFOLIO_FILE = "portfolio.json"
 
@@ -36,19 +30,19 @@ class Portfolio(BaseModel):
     """Of how many settings they were picked."""
 
 
-def write_portfolio(run: Run, portfolio: Portfolio) -> None:
+def write_portfolio(store: Store, run_id: str, portfolio: Portfolio) -> None:
     """Keep the portfolio of a run, signed where keys are configured."""
-    path = run_path(run.run_id, PORTFOLIO_FILE)
+    path = run_path(run_id, PORTFOLIO_FILE)
     content = portfolio.model_dump_json(indent=1).encode() + b"\n"
-    run.store.write(path, seal(content, path) if is_configured() else content)
+    store.write(path, seal(content, path) if is_configured() else content)
 
 
-def has_portfolio(run: Run) -> bool:
+def has_portfolio(store: Store, run_id: str) -> bool:
     """Whether settings were picked by a run."""
-    return run.store.exists(run_path(run.run_id, PORTFOLIO_FILE))
+    return store.exists(run_path(run_id, PORTFOLIO_FILE))
 
 
-def read_portfolio(run: Run) -> Portfolio:
+def read_portfolio(store: Store, run_id: str) -> Portfolio:
     """Return the portfolio of a run.
 
     Raises:
@@ -56,16 +50,15 @@ def read_portfolio(run: Run) -> Portfolio:
         RunFormatError: It cannot be read.
         SignatureError: Keys are configured, and none of them signed it.
     """
-    path = run_path(run.run_id, PORTFOLIO_FILE)
+    path = run_path(run_id, PORTFOLIO_FILE)
     try:
-        content = run.store.read_document(path)
+        content = store.read_document(path)
     except FileNotFoundError:
         raise InputError(
-            f"The run {run.run_id!r} ({run.kind}, {run.status.value}) has no portfolio: give a run "
-            "of find_portfolio that is complete."
+            f"The run {run_id!r} has no portfolio: give a run of find_portfolio that is complete."
         ) from None
     check_signed(content, path, path)
     try:
         return Portfolio.model_validate_json(content)
     except ValidationError as error:
-        raise RunFormatError(f"The portfolio of {run.run_id!r} cannot be read: {error}") from error
+        raise RunFormatError(f"The portfolio of {run_id!r} cannot be read: {error}") from error

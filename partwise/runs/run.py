@@ -533,7 +533,7 @@ class Run:
         Raises:
             InputError: It is no such run, or is not complete.
         """
-        return read_portfolio(self)
+        return read_portfolio(self.store, self.run_id)
 
     def predictions(self, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows that an inference or map run produced, partition by partition.

@@ -72,7 +72,7 @@ def test_where_no_command_can_name_the_rows_the_report_is_shown(trained, data) -
 
 
 def test_a_portfolio_is_tried_with_the_trainer_that_it_was_found_for(trained, monkeypatch) -> None:
-    monkeypatch.setattr(module, "has_portfolio", lambda run: True)
+    monkeypatch.setattr(module, "has_portfolio", lambda *_run: True)
     trainer = {"kind": "lightgbm", "label": "y", "features": ["a", "unit price"]}
     words = shlex.split(next_command(trained({"paths": ["/x"]}, "map", trainer=trainer))[0])
     assert words[1:11] == [

@@ -134,15 +134,15 @@ def test_a_step_of_ones_own_is_carried_out_by_the_next(run: Run) -> None:
 
 def test_a_portfolio_is_signed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     path = f"{FOLDER}/{PORTFOLIO_FILE}"
-    write_portfolio(run, PORTFOLIO)
-    assert read_portfolio(run) == PORTFOLIO
+    write_portfolio(run.store, run.run_id, PORTFOLIO)
+    assert read_portfolio(run.store, run.run_id) == PORTFOLIO
     run.store.write(path, run.store.read(path).replace(b"0.1", b"9.1"))
     with pytest.raises(SignatureError, match=r"portfolio\.json was changed after it was signed"):
-        read_portfolio(run)
+        read_portfolio(run.store, run.run_id)
     monkeypatch.delenv(KEYS_VARIABLE)
-    write_portfolio(run, PORTFOLIO)
+    write_portfolio(run.store, run.run_id, PORTFOLIO)
     assert b"sha256" not in run.store.read(path)
-    assert read_portfolio(run) == PORTFOLIO
+    assert read_portfolio(run.store, run.run_id) == PORTFOLIO
     monkeypatch.setenv(KEYS_VARIABLE, KEY)
     with pytest.raises(SignatureError, match="is not signed"):
-        read_portfolio(run)
+        read_portfolio(run.store, run.run_id)

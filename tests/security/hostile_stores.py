@@ -48,7 +48,6 @@ from partwise.runs.exports import exported_as, find_exports
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.layout import lay_out
 from partwise.runs.ledger import read_table, write_table
-from partwise.runs.portfolio import read_portfolio
 from partwise.runs.run import Run
 from partwise.scripts.inputs import find_input
 from partwise.scripts.snapshot import unpack_snapshot
@@ -599,7 +598,7 @@ _LOOKS: dict[str, Callable[[Run], Any]] = {
     "logs": lambda run: run.logs("a"),
     "rows": lambda run: run.predictions(),
     "trials": lambda run: (run.trials, run.best),
-    "portfolio": read_portfolio,
+    "portfolio": lambda run: run.portfolio,
     "is_whole": lambda run: run.is_whole(),
     "report": render_report,
     "record": run_record,

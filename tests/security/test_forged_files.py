@@ -105,7 +105,7 @@ def targets(run: Run, folder: Path) -> dict[str, Target]:
     store.create(snapshot, taken.content)
     sent = upload_files(store, sent_folder("run"), source, [source / "main.py"], "12345678-")
     name = write_sent(store, "run", "12345678", sent)
-    write_portfolio(run, PORTFOLIO)
+    write_portfolio(run.store, run.run_id, PORTFOLIO)
 
     def unpacked() -> str:
         to = Path(tempfile.mkdtemp(dir=folder), "to")
@@ -131,7 +131,7 @@ def targets(run: Run, folder: Path) -> dict[str, Target]:
         ),
         "portfolios": Target(
             paths=(f"{FOLDER}/portfolio.json",),
-            read=lambda: read_portfolio(run),
+            read=lambda: read_portfolio(run.store, run.run_id),
             right=(PORTFOLIO,),
         ),
         "marks": Target(
