@@ -24,15 +24,17 @@ from partwise.engine.child_server import ENVIRONMENT_MARK, ChildServers
 from partwise.engine.control_group import new_group
 from partwise.engine.failures import Failure
 from partwise.engine.family_memory import FamilyMemory
-from partwise.engine.keeper import KEEPER_S
+from partwise.engine.keeper import KEEPER_S, WORDS
 from partwise.engine.messages import Connection, OpenWork, WorkUnusable
 from partwise.engine.options import Isolation
 from partwise.engine.packages import packages_variables
 from partwise.engine.process_family import (
     children_of,
+    clears_up,
     descendants_of,
     end_all,
     find_marked,
+    is_running,
     kill,
     stop,
 )
@@ -305,6 +307,20 @@ def close_idle_children(work_name: str) -> None:
 
 
 def end_marked(mark: str) -> None:
-    """Kill the processes whose mark begins so, also those that started a session of their own."""
+    """End the processes whose mark begins so, also those that started a session of their own.
+
+    Keepers do it themselves, as only they know what would be left in shared memory.
+    """
     needle = f"{ENVIRONMENT_MARK}={mark}".encode()
+    found = set(find_marked(needle))
+    # What has lost its keeper is asked as well, but for what clears up: the words would end that.
+    below = {child for pid in found for child in children_of(pid)}
+    keepers = [pid for pid in found - below if not clears_up(pid)]
+    for pid in keepers:
+        for number in (*WORDS, signal.SIGCONT):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+    deadline = time.monotonic() + KEEPER_S
+    while any(map(is_running, keepers)) and time.monotonic() < deadline:
+        time.sleep(0.002)
     end_all(lambda: find_marked(needle))

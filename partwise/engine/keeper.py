@@ -35,7 +35,11 @@ from partwise.processes import importing
 
 KEEPER_S = 10.0
 """For so long a keeper has time to end all that is below it, and to remove what that leaves."""
-_SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1})
+END_ALL = signal.SIGUSR1
+"""The word for the guards of ranks; SIGTERM goes to their group, and is for the rank."""
+WORDS = (signal.SIGTERM, END_ALL)
+"""Each keeper ends all for one of them, and holds both back."""
+_SIGNALS = frozenset({signal.SIGCHLD, *WORDS})
 
 
 def main(settings: str, parent_pid: int) -> None:
@@ -70,7 +74,7 @@ def become_keeper(parent_pid: int, word: signal.Signals = signal.SIGTERM) -> fro
 
     Args:
         parent_pid: The process that started this one. When it ends, all ends.
-        word: The worker's word to end all, one of `_SIGNALS`, as `keep` is given it.
+        word: The worker's word to end all, one of `WORDS`, as `keep` is given it.
 
     Returns:
         The files of shared memory that are there before.

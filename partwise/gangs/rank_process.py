@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING
 
 from partwise.engine.failures import Failure, fingerprint_failure, printable
 from partwise.engine.family_memory import anonymous_bytes
-from partwise.engine.keeper import KEEPER_S
+from partwise.engine.keeper import END_ALL, KEEPER_S
 from partwise.engine.process_family import children_of, descendants_of, kill, state_of
 from partwise.engine.shared_files import own_folder_of, remove_own_files
 from partwise.gangs.logs import RankLog
 from partwise.gangs.rank_settings import (
-    END_ALL,
     ERROR_FILE,
     STEPS_FILE,
     RankOutcome,

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,10 +13,6 @@ MODEL_FOLDER = "model"
 WORK_FOLDER = "work"
 STEPS_FILE = "steps"
 """What rank 0 has told of its steps: a step and the watched metric on each line."""
-
-
-END_ALL = signal.SIGUSR1
-"""Has the guard of a rank end all; SIGTERM goes to their group, and is for the rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

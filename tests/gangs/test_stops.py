@@ -23,6 +23,7 @@ from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.process_family import descendants_of, find_marked, is_running
 from partwise.gangs.driver import GangDriver, run_gang
 from partwise.gangs.errors import GangFailed
+from partwise.gangs.node import sweep_gang
 from partwise.gangs.spec import GangSpec
 from partwise.outcomes import CANCELLED, PartitionStatus
 from tests.gangs.gang_maker import Events, make_gang
@@ -299,8 +300,24 @@ def test_a_worker_that_is_lost_ends_the_gang(doomed_stage, number):
     while spec.nodes[1].worker in stage.client.scheduler_info(n_workers=-1)["workers"]:
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    # The guards of a worker that does not answer are killed with all that it started.
-    stage.check_nothing_is_left(spec, told, has_guard_killed=True)
+    stage.check_nothing_is_left(spec, told)
+
+
+def test_a_sweep_leaves_it_to_guards_to_end_their_ranks(stage):
+    """Whoever does not know what they hold leaves it in shared memory."""
+    spec = stage.spec(lambda: None)
+    told: list[Any] = []
+
+    def sweep() -> None:
+        told.extend(stage.facts())
+        sweep_gang(spec.token, 1, [])
+
+    sweeper = threading.Thread(target=sweep)
+    sweeper.start()
+    with pytest.raises(GangFailed, match="SIGKILL"):
+        run_gang(stage.client, spec)
+    sweeper.join()
+    stage.check_nothing_is_left(spec, told)
 
 
 @pytest.mark.slow
