@@ -5,10 +5,16 @@
     work/outputs/    for files that are to be kept, whatever they are named
     inputs/<name>/   inputs that were brought here
     checkpoints/     what the script keeps for an attempt that comes after this one
+    tmp/             temporary files (TMPDIR), which programs that are killed leave
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+
+from partwise.engine.shared_files import LONGEST_ADDRESS
+
+_SOCKET = "pymp-12345678/listener-12345678"
+"""How multiprocessing calls a socket of its own among temporary files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +37,12 @@ class NodeFolders:
     def checkpoints(self) -> Path:
         """What is written here, and then stays as it is, is a checkpoint."""
         return self.root / "checkpoints"
+
+    @property
+    def temporary(self) -> Path | None:
+        """For temporary files; None: multiprocessing's sockets in it would have too long a path."""
+        folder = self.root / "tmp"
+        return folder if len(str(folder / _SOCKET)) <= LONGEST_ADDRESS else None
 
     @property
     def outputs(self) -> Path:

@@ -94,6 +94,8 @@ class ScriptRankWork:
             return
         self._unpack(context.run_id, folders.work)
         folders.outputs.mkdir(parents=True, exist_ok=True)
+        if folders.temporary is not None:
+            folders.temporary.mkdir()
         places = {"outputs": str(folders.outputs), "checkpoints": str(folders.checkpoints)}
         for name, found in self.spec.inputs.items():
             place = found.bring(name, folders.inputs / name, self.store)
@@ -132,7 +134,7 @@ class ScriptRankWork:
         built: BuiltEnvironment | None,
     ) -> int:
         """Run the program to its end, and return how it ended."""
-        environment = self._environment(context, places, built)
+        environment = self._environment(context, folders, places, built)
         python = sys.executable if built is None else built.python
         words = self.spec.command(python, places, environment)
 
@@ -157,7 +159,11 @@ class ScriptRankWork:
         return CheckpointFolder(folders.checkpoints, context.checkpoints).follow(follow)
 
     def _environment(
-        self, context: RankContext, places: Mapping[str, str], built: BuiltEnvironment | None
+        self,
+        context: RankContext,
+        folders: NodeFolders,
+        places: Mapping[str, str],
+        built: BuiltEnvironment | None,
     ) -> dict[str, str]:
         """Return all variables of the program."""
         environment = {
@@ -166,6 +172,8 @@ class ScriptRankWork:
             OUTPUTS_VARIABLE: places["outputs"],
             RUN_VARIABLE: context.run_id,
         }
+        if folders.temporary is not None:
+            environment["TMPDIR"] = str(folders.temporary)
         if built is not None and built.entry is not None:
             # Its Python and programs come first, and nothing of the worker's own packages.
             environment["PATH"] = f"{built.scripts}{os.pathsep}{environment.get('PATH', '')}"

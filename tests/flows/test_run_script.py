@@ -1,6 +1,7 @@
 """Scripts by the flow and the command line: their runs, resumes, failures and ends."""
 
 import json
+import os
 import re
 import textwrap
 from pathlib import Path
@@ -213,6 +214,28 @@ def test_a_daemon_ends_with_its_script(run, dask_client, then):
     else:
         assert run(DAEMON, **call).counts == {"DONE": 2}
     assert_nothing_is_left(dask_client, name)
+
+
+MULTIPROCESSING = """
+import multiprocessing, os, signal
+from multiprocessing.util import get_temp_dir
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    lock, manager = context.Lock(), context.Manager()
+    folders = [get_temp_dir(), os.path.dirname(manager.address)]
+    names = [f"/dev/shm/sem.{lock._semlock.name[1:]}", *folders]
+    assert all(map(os.path.exists, names)), names
+    print(*names, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_multiprocessing_makes_in_a_script_that_is_killed_is_removed(run):
+    with pytest.raises(RunFailed, match="SIGKILL") as caught:
+        run(MULTIPROCESSING, run_id="multiprocessing")
+    names = caught.value.run.logs(0).split()
+    assert len(names) == 3
+    assert [name for name in names if os.path.exists(name)] == []
 
 
 @pytest.mark.slow  # 1 GB
