@@ -1,7 +1,11 @@
-"""The folder of a worker for passing files: whether a failure is its fault, not a partition's.
+"""The folder of a worker for passing files: whose it is, and whether a failure is its fault.
 
 A full disk makes all partitions of a machine fail, whatever they do, and with any error that a
 library makes of it. So it is looked at when something has failed, and then the run stops.
+
+Workers of Dask make their folders in `dask-scratch-space`, among temporary files if nothing else is
+said. They take one that another user has made there, if they may write to it. That user could put a
+folder of theirs in the place of a worker's, and so code in the place of what children run.
 """
 
 import contextlib
@@ -9,6 +13,7 @@ import errno
 import os
 import secrets
 import socket
+import stat
 
 from partwise.errors import ScratchError
 from partwise.formatting import shortened, size
@@ -17,6 +22,32 @@ ROOM_BYTES = 1 << 30
 """With less room, the error of a full disk is taken to be of the disk that the folder is on."""
 _FULL = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT))
 _PROBE_BYTES = 4096
+
+
+def own_scratch(folder: str) -> str:
+    """Return the folder of a worker, in which only this user can exchange what lies there.
+
+    Args:
+        folder: The worker's, which lies in one that several workers share.
+
+    Raises:
+        ScratchError: Another user made that one, or others can rename what is in it.
+    """
+    above = os.path.dirname(os.path.abspath(folder))
+    try:
+        about = os.stat(above)
+    except OSError as error:
+        raise _unusable(folder, error.strerror or str(error)) from error
+    # With the sticky bit, as /tmp has it, others may add names, and not take ours away. The group
+    # of a folder of ours is one that we have chosen, and often has no other member.
+    is_open = about.st_mode & stat.S_IWOTH and not about.st_mode & stat.S_ISVTX
+    if is_open or about.st_uid not in (os.getuid(), 0):
+        raise _unusable(
+            folder,
+            f"other users can exchange what lies in {above} (owner {about.st_uid}, mode "
+            f"{stat.S_IMODE(about.st_mode):o})",
+        )
+    return folder
 
 
 def check_scratch(folder: str, message: str) -> None:
@@ -36,11 +67,15 @@ def check_scratch(folder: str, message: str) -> None:
         if free < ROOM_BYTES:
             why = f"{shortened(message)}, and {size(free)} are free"
     if why is not None:
-        raise ScratchError(
-            f"The run stopped, since the scratch folder {folder} of {socket.gethostname()} cannot "
-            f"be used: {why}. What is done is kept; make room there, or give Dask another "
-            "temporary-directory, and resume the run."
-        )
+        raise _unusable(folder, why, "make room there, or ")
+
+
+def _unusable(folder: str, why: str, remedy: str = "") -> ScratchError:
+    return ScratchError(
+        f"The run stopped, since the scratch folder {folder} of {socket.gethostname()} cannot be "
+        f"used: {why}. What is done is kept; {remedy}give Dask another temporary-directory, and "
+        "resume the run."
+    )
 
 
 def _write_probe(folder: str) -> str | None:

@@ -26,7 +26,7 @@ from partwise.engine.machine_slots import SharedMachine
 from partwise.engine.messages import OpenShard
 from partwise.engine.params_file import params_fingerprints
 from partwise.engine.reporter import AtWork, Reporter
-from partwise.engine.scratch import check_scratch
+from partwise.engine.scratch import check_scratch, own_scratch
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.shard_plan import ShardPlan, plan_shard
 from partwise.engine.trained_models import locate_models, model_checksums, owner_of_model
@@ -62,7 +62,8 @@ def run_on(
 ) -> ShardReceipt:
     """Work on one shard on a host, with these GPUs where the options say how many."""
     try:
-        with tempfile.TemporaryDirectory(prefix="shard-", dir=host.folder) as directory:
+        scratch = own_scratch(host.folder)
+        with tempfile.TemporaryDirectory(prefix="shard-", dir=scratch) as directory:
             try:
                 return ShardRun(assignment, host, directory, is_stopped, gpus).run()
             except BaseException:

@@ -24,6 +24,7 @@ from partwise.engine.child_process import end_marked
 from partwise.engine.child_server import ENVIRONMENT_MARK
 from partwise.engine.host import Host
 from partwise.engine.packages import packages_variables
+from partwise.engine.scratch import own_scratch
 from partwise.engine.worker import DaskHost
 from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.gangs.environment import RankPlace, rank_environment
@@ -184,7 +185,9 @@ def run_node_on(
     with contextlib.ExitStack() as stack:
         stack.callback(_controls.pop, assignment.mark, None)
         folder = stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="gang-", dir=host.folder, ignore_cleanup_errors=True)
+            tempfile.TemporaryDirectory(
+                prefix="gang-", dir=own_scratch(host.folder), ignore_cleanup_errors=True
+            )
         )
         return _NodeRun(host, address, assignment, control, is_abandoned, folder).run()
 

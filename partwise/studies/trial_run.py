@@ -20,6 +20,7 @@ from partwise.engine.host import Host
 from partwise.engine.messages import OpenShard
 from partwise.engine.outcome import Outcome
 from partwise.engine.params_file import write_params
+from partwise.engine.scratch import own_scratch
 from partwise.engine.segments import SegmentWriter
 from partwise.engine.shard_run import execution_folder, open_run
 from partwise.environments.building import open_environment
@@ -50,9 +51,10 @@ class TrialRun:
 
     def run(self) -> TrialReceipt | None:
         """Run it; None: the study is being stopped, and nothing is committed."""
+        scratch = own_scratch(self.host.folder)
         folder = execution_folder(self.host, self.assignment.execution.token)
         os.makedirs(folder, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="trial-", dir=self.host.folder) as directory:
+        with tempfile.TemporaryDirectory(prefix="trial-", dir=scratch) as directory:
             try:
                 return self._run(folder, directory)
             except BaseException:

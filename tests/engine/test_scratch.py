@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.engine.scratch import check_scratch
+from partwise.engine.scratch import check_scratch, own_scratch
 from partwise.errors import ScratchError
 from tests.engine.shards import ShardOfRun, TestHost, table_of
 
@@ -100,6 +100,35 @@ def test_a_folder_that_goes_away_stops_the_run(tmp_path, isolation) -> None:
 
     with pytest.raises(ScratchError, match="No such file or directory"):
         shard.run(function, table_of(**KEYS), max_retries=0, isolation=isolation)
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_ours", "is_taken"),
+    [
+        (0o700, True, True),
+        (0o775, True, True),  # as users have it whose group is their own
+        (0o1777, True, True),
+        (0o777, True, False),
+        (0o755, False, False),
+        (0o1777, False, False),
+    ],
+)
+def test_a_folder_that_other_users_could_exchange_is_not_used(tmp_path, mode, is_ours, is_taken):
+    above = tmp_path / "dask-scratch-space"
+    (above / "worker").mkdir(parents=True)
+    above.chmod(mode)
+    if not is_ours:
+        if os.geteuid() != 0:
+            pytest.skip("only root can give a folder away")
+        os.chown(above, 12345, 12345)
+    shard = ShardOfRun(tmp_path)
+    shard.host = TestHost(above / "worker")
+    if is_taken:
+        assert own_scratch(shard.host.folder) == shard.host.folder
+    else:
+        with pytest.raises(ScratchError, match=f"other users can exchange .* mode {mode:o}"):
+            shard.run(lambda data, context: None, table_of(a=1))
+        assert os.listdir(above / "worker") == []
 
 
 def test_a_disk_that_cannot_be_written_any_more_is_named(tmp_path) -> None:
