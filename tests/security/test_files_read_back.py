@@ -9,8 +9,8 @@ from tests.security.listed import modules, tables
 HEADING = "### Every file that is read back"
 LAYERS = {"store/store", "store/local_objects", "store/remote_objects"}
 """What carries out a read that others ask for."""
-PLACES = {"state_folder", "scratch_folder", "own_folder", "gettempdir"}
-"""Functions that return a folder of this machine in which files outlive a process."""
+PLACES = {"state_folder", "scratch_folder", "own_folder", "own_scratch", "gettempdir"}
+"""Functions that return a folder of this machine in which others find files by their path."""
 KEEPS_NOTHING = {"connector/spooling", "flows/operations/doctor", "engine/shared_files"}
 """Ask for room there, have a file that no other process opens, or name a folder for sockets."""
 
@@ -28,6 +28,8 @@ def calls(of: Callable[[ast.Call], bool]) -> set[str]:
 def reads_a_store(call: ast.Call) -> bool:
     if not isinstance(call.func, ast.Attribute):
         return False
+    if ast.unparse(call.func) == "fsspec.open":
+        return True
     if call.func.attr in ("read_range", "read_document", "local_path"):
         return True
     owner = ast.unparse(call.func.value).rpartition(".")[2].lstrip("_")
