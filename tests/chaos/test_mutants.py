@@ -317,6 +317,20 @@ MUTANTS = (
         "tests/shuffle/test_scratch_owners.py -k others_can_write_to",
     ),
     Mutant(
+        "the folder above a worker's is not one that another user can exchange",
+        "partwise/engine/scratch.py",
+        "    if is_open or about.st_uid not in (os.getuid(), 0):\n",
+        "    if False:\n",
+        "tests/engine/test_scratch.py -k other_users_could_exchange",
+    ),
+    Mutant(
+        "keepers end what they keep before they are killed",
+        "partwise/engine/child_process.py",
+        "    keepers = [pid for pid in found - below if not clears_up(pid)]\n",
+        "    keepers = []\n",
+        "tests/gangs/test_stops.py -k sweep_leaves",
+    ),
+    Mutant(
         "a snapshot's checksum comes before its names",
         "partwise/scripts/snapshot.py",
         "    if hashlib.sha256(plain).hexdigest() != sha256_of_snapshot(name):",
