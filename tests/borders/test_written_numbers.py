@@ -131,6 +131,78 @@ def test_no_key_of_several_files_is_of_two_written_values(tmp_path, monkeypatch,
         assert len({value + 0.0 for value in found}) == len(same)
 
 
+DOTS = {"thousands": ".", "decimal": ","}
+COMMAS = {"decimal": ","}
+
+
+@pytest.mark.parametrize(
+    ("options", "files", "as_key", "as_column", "said"),
+    [
+        # Equal numbers that the files write in two ways.
+        (DOTS, [["1.000", "2"], ["1000"]], None, [1000, 2, 1000], "equal numbers"),
+        (DOTS, [["1000", "2"], ["1.000"]], None, [1000, 2, 1000], "equal numbers"),
+        (DOTS, [["1.000,5"], ["1000,5"]], None, [1000.5, 1000.5], "equal numbers"),
+        (DOTS, [["1.000", "2"], ["2,5", "1000"]], None, [1000.0, 2.0, 2.5, 1000.0], "equal num"),
+        ({"thousands": " "}, [["1\u202f000"], ["1000"]], None, [1000, 1000], "equal numbers"),
+        # Thousands that are read as decimals.
+        ({}, [["1.000", "2"], ["1000"]], None, [1.0, 2.0, 1000.0], "'.' is read as the decimal"),
+        ({}, [["1000"], ["7", "1.234"]], None, [1000.0, 7.0, 1.234], "'.' is read as the decimal"),
+        ({}, [["1.000", "2.500"], ["1000.0"]], None, [1.0, 2.5, 1000.0], "'.' is read as the dec"),
+        (COMMAS, [["1,000"], ["1000"]], None, [1.0, 1000.0], "',' is read as the decimal"),
+        (
+            {"thousands": ","},
+            [["1,000", "2,500"], ["1.000", "2.500"]],
+            None,
+            [1000.0, 2500.0, 1.0, 2.5],
+            "'.' is read as the decimal",
+        ),
+        # One way, or nothing that says another.
+        (DOTS, [["1.000", "2"], ["2.000", "7"]], [1000, 2, 2000, 7], [1000, 2, 2000, 7], ""),
+        (DOTS, [["1000", "2"], ["7"], ["999"]], [1000, 2, 7, 999], [1000, 2, 7, 999], ""),
+        ({}, [["1.25", "2.125"], ["1000"]], [1.25, 2.125, 1000.0], [1.25, 2.125, 1000.0], ""),
+        ({}, [["0.125", "2.125"], ["1000"]], [0.125, 2.125, 1000.0], [0.125, 2.125, 1000.0], ""),
+        ({}, [["1.125", "2.125"], ["100"]], [1.125, 2.125, 100.0], [1.125, 2.125, 100.0], ""),
+    ],
+)
+def test_thousands_that_files_write_in_different_ways(
+    tmp_path, options, files, as_key, as_column, said, caplog
+):
+    texts = [text for file in files for text in file]
+    for place, own in enumerate(files):
+        body = "code;y\n" + "".join(f"{text};1\n" for text in own)
+        (tmp_path / f"{place}.csv").write_text(body)
+    data = Files(str(tmp_path), csv={"delimiter": ";"} | options)
+
+    assert keys(data) == (texts if as_key is None else as_key)
+    warned = [message for message in caplog.messages if "in different ways" in message]
+    assert len(warned) == (as_key is None)
+    caplog.clear()
+
+    found = [value for batch in open_source(data).batches() for value in batch["code"].to_pylist()]
+    assert found == as_column
+    warned = [message for message in caplog.messages if "in different ways" in message]
+    assert len(warned) == bool(said)
+    for message in warned:
+        assert said in message
+        assert all(f"{place}.csv" in message for place in range(len(files)))
+        assert sum(repr(text) in message for text in texts) == 2
+    caplog.clear()
+
+    kind = str(open_source(data).schema.field("code").type)
+    declared = Files(str(tmp_path), csv=data.csv, types={"code": kind})
+    assert keys(declared) == as_column
+    assert caplog.messages == []
+
+
+def test_thousands_that_a_file_writes_in_another_way_later_are_refused(tmp_path, monkeypatch):
+    small_blocks(monkeypatch)
+    (tmp_path / "a.csv").write_text("code;y\n" + "1.000;1\n" * 99)
+    for late in ("2000", "1.00"):
+        (tmp_path / "b.csv").write_text("code;y\n" + "3.000;1\n" * 99 + f"{late};1\n")
+        with pytest.raises(ColumnError, match=rf"^Key column 'code' of file .*b.csv.*'{late}'"):
+            keys(Files(str(tmp_path), csv={"delimiter": ";"} | DOTS))
+
+
 def test_a_negative_zero_beside_a_zero_is_no_code(tmp_path, caplog):
     """Rounding makes it of small negative numbers; as keys the two are one, as everywhere."""
     path = tmp_path / "a.csv"

@@ -15,8 +15,9 @@ from partwise.sources.files.csv_lines import with_line
 from partwise.sources.files.csv_numbers import schema_of_numbers
 from partwise.sources.files.discovery import FoundFile
 from partwise.sources.files.reading_options import UTF_8, CsvOptions, codec_name
-from partwise.sources.files.written_doubles import ways_of_writing
 from partwise.sources.files.written_numbers import code_in, quoted_numbers
+from partwise.sources.files.written_thousands import Thousands, thousands_in
+from partwise.sources.files.written_ways import Ways, ways_of_writing
 from partwise.tables.column_types import is_ordered_number
 
 _BLOCK_BYTES = 8 * 2**20
@@ -183,7 +184,7 @@ def read_schema(file: FoundFile, options: CsvOptions) -> pa.Schema:
 
 def find_codes(
     file: FoundFile, options: CsvOptions, schema: pa.Schema, names: Sequence[str]
-) -> dict[str, str]:
+) -> tuple[dict[str, str], dict[str, Thousands]]:
     """Return those columns of numbers that are written as codes, with a value of each.
 
     Args:
@@ -192,28 +193,34 @@ def find_codes(
         schema: What the first rows look like.
         names: The columns to look at, all in the rows that say their types; none: all, in fewer of
             the first rows.
+
+    Returns:
+        The columns; and how those that were looked at write their thousands.
     """
     looked_at = [n for n in names or schema.names if is_ordered_number(schema.field(n).type)]
     if not looked_at:
-        return {}
+        return {}, {}
     try:
         texts = _first_texts(file, options, looked_at, 0 if names else _START_BYTES)
     except pa.ArrowInvalid:
         # A row is larger than the few bytes.
-        return {}
+        return {}, {}
     codes: dict[str, str] = {}
+    thousands = {}
     for name in looked_at:
-        code = code_in(texts.column(name), schema.field(name).type, options)
+        column, kind = texts.column(name), schema.field(name).type
+        code = code_in(column, kind, options)
         codes |= {} if code is None else {name: code}
+        thousands[name] = thousands_in(column, kind, options)
     if options.quote:
         with file.open_stream() as stream:
             text = stream.read(_QUOTED_BYTES).decode(options.encoding, errors="replace")
         quoted = quoted_numbers(text, schema.names, options)
         codes |= {name: code for name, code in quoted.items() if name in looked_at}
-    return codes
+    return codes, thousands
 
 
-def ways_in(file: FoundFile, options: CsvOptions, name: str) -> frozenset[int] | None:
+def ways_in(file: FoundFile, options: CsvOptions, name: str) -> dict[Ways, str]:
     """Return the ways in which the numbers of a column may be written, by the first rows."""
     return ways_of_writing(_first_texts(file, options, [name]).column(0), options)
 

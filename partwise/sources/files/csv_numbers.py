@@ -93,21 +93,31 @@ def with_numbers(
     for place, name in enumerate(batch.schema.names):
         kind = wanted.field(name).type
         if is_ordered_number(kind):
-            columns[place] = _numbers(columns[place], kind, options, f"Column {name!r} of {what}")
+            texts = pc.utf8_trim_whitespace(without_nulls(columns[place], options))
+            column = f"Column {name!r} of {what}"
+            check_groups(texts, options, f"{column} is")
+            columns[place] = _numbers(texts, kind, options, column)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
-def _numbers(texts: pa.Array, kind: pa.DataType, options: CsvOptions, what: str) -> pa.Array:
-    texts = pc.utf8_trim_whitespace(without_nulls(texts, options))
+def check_groups(texts: pa.Array, options: CsvOptions, what: str) -> None:
+    """Refuse texts that are no numbers with groups of three digits, such as 1.00 with dots.
+
+    Raises:
+        ColumnError: There is one.
+    """
     is_number = pc.match_substring_regex(texts, _pattern(options))
     wrong = texts.filter(pc.invert(is_number.fill_null(True)))
     if len(wrong):
         raise ColumnError(
-            f"{what} is of numbers with {options.thousands!r} between thousands and "
+            f"{what} of numbers with {options.thousands!r} between thousands and "
             f"{options.decimal!r} before decimals, but holds {wrong[0].as_py()!r}: look at "
             "--csv-thousands and --csv-decimal (CsvOptions), or declare the column as text with "
             "--types NAME=string (Files(..., types=...))."
         )
+
+
+def _numbers(texts: pa.Array, kind: pa.DataType, options: CsvOptions, what: str) -> pa.Array:
     try:
         return as_plain(texts, options).cast(kind)
     except pa.ArrowInvalid as error:

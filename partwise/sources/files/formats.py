@@ -4,7 +4,8 @@ Parquet is streamed by `ParquetFile`, not by `pyarrow.dataset`: with the setting
 flat in rows, files and the size of row groups, where the dataset's scanner read ahead several GB.
 """
 
-from collections.abc import Iterator, Sequence
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,7 @@ from partwise.sources.files.excel_files import read_workbook, workbook_batches
 from partwise.sources.files.json_types import json_schema, times_as_text
 from partwise.sources.files.parquet_int96 import UNIT, int96_columns, with_exact_times
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, ReadingOptions
+from partwise.sources.files.written_thousands import Thousands
 from partwise.tables.column_names import check_unique_names
 
 _BATCH_ROWS = 262_144
@@ -53,9 +55,11 @@ class FileHead:
     """The row groups, stripes or record batches that can be read each by itself; 0: none."""
     options: ReadingOptions = None
     """How the file is read, with what was found out about it."""
-    codes: tuple[tuple[str, str], ...] = ()
+    codes: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """The columns of numbers that are written as codes are, such as 01, with a value of each: those
     that few of the first rows show."""
+    thousands: Mapping[str, Thousands] = dataclasses.field(default_factory=dict)
+    """How few of the first rows write the thousands of columns of numbers."""
 
     def row_bytes(self, names: Sequence[str]) -> int:
         """The estimated size of a row of some columns, at least 1."""
@@ -120,7 +124,7 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
                 with _opened_ipc(file, None) as (schema, pieces, _batches):
                     pass
         check_unique_names(schema.names)
-        codes = head_codes(file, options, schema)
+        codes, thousands = head_codes(file, options, schema)
     growth = _TEXT_GROWTH[file.compression is not None]
     shared = file.size_bytes * growth // max(1, len(schema.names))
     return FileHead(
@@ -129,15 +133,16 @@ def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
         column_bytes=dict.fromkeys(schema.names, shared),
         pieces=pieces,
         options=options,
-        codes=tuple(codes.items()),
+        codes=codes,
+        thousands=thousands,
     )
 
 
 def head_codes(
     file: FoundFile, options: ReadingOptions, schema: pa.Schema, names: Sequence[str] = ()
-) -> dict[str, str]:
-    """Return the columns of a CSV file that `find_codes` finds; of others, none."""
-    return {} if file.format != "csv" else find_codes(file, _csv(options), schema, names)
+) -> tuple[dict[str, str], dict[str, Thousands]]:
+    """Return what `find_codes` finds in a CSV file; in others, nothing."""
+    return ({}, {}) if file.format != "csv" else find_codes(file, _csv(options), schema, names)
 
 
 def _csv(options: ReadingOptions) -> CsvOptions:

@@ -5,31 +5,28 @@ import dataclasses
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
-from partwise.sources.files.csv_files import ways_in
 from partwise.sources.files.csv_numbers import WHOLE_TYPES
 from partwise.sources.files.discovery import FoundFile, find_files
 from partwise.sources.files.earlier_options import earlier_options
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.findings import tell_findings
 from partwise.sources.files.formats import (
-    FileHead,
-    head_codes,
     naming,
     read_batches,
-    read_head,
     reading_schema,
 )
+from partwise.sources.files.guessed_numbers import GuessedNumbers
+from partwise.sources.files.heads import read_heads
 from partwise.sources.files.parts import divide_file
-from partwise.sources.files.path_columns import hive_codes, hive_columns, hive_names, relative_paths
+from partwise.sources.files.path_columns import hive_columns, hive_names, relative_paths
 from partwise.sources.files.reading_options import (
     CsvOptions,
     ReadingOptions,
@@ -37,8 +34,8 @@ from partwise.sources.files.reading_options import (
     values_decided,
 )
 from partwise.sources.files.remote_files import bucket_of
-from partwise.sources.files.written_doubles import common_way
 from partwise.sources.files.written_numbers import KeyNumbers, check_exact
+from partwise.sources.files.written_ways import Way
 from partwise.sources.fragments import Fragment, Place, unknown_identity
 from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_ordered_number
@@ -47,10 +44,6 @@ from partwise.tables.filters import Conditions, filter_batch
 from partwise.tables.schemas import cast_batch, common_schema
 
 logger = logging.getLogger(__name__)
-
-Found = TypeVar("Found")
-
-_FOOTER_THREADS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +69,8 @@ class FileFragment:
     row_bytes: int
     options: ReadingOptions
     """How the file is read, where its format does not say it."""
-    ways: Mapping[str, int] = field(default_factory=dict)
-    """How all files write the doubles of a key column, where there are several."""
+    ways: Mapping[str, Way] = field(default_factory=dict)
+    """How all files write the numbers of a key column, where there are several."""
     as_written: tuple[str, ...] = ()
     """Key columns whose numbers are not declared: no two that are written may be one key. Those of
     CSV files are read as text."""
@@ -173,12 +166,7 @@ class FileRows:
         options = requested.options_for(files[0].format)
         self._heads = read_heads(files, late, options)
         tell_findings(files, self._heads, options)
-        self._codes = hive_codes(files)
-        for head in self._heads:
-            self._codes |= dict(head.codes)
-        self._looked_at: frozenset[str] = frozenset()
-        self._ways: dict[str, int] = {}
-        self._differing: frozenset[str] = frozenset()
+        self._numbers = GuessedNumbers(files, self._heads)
         self._known = frozenset(declared)
         self._lay_out(declared)
 
@@ -265,7 +253,9 @@ class FileRows:
                 else "". A class that is known is taken as the declaration of a type is.
         """
         guessed = [n for n in classes if n not in self._known and self._is_guessed(n)]
-        self._look_for_codes([name for name in guessed if not classes[name]])
+        self._numbers.look_for_codes(
+            [name for name in guessed if not classes[name]], self._own_schema
+        )
         found = {name: self._key_type(name, classes[name]) for name in guessed}
         types = {name: kind for name, kind in found.items() if kind is not None}
         other = copy.copy(self)
@@ -276,54 +266,12 @@ class FileRows:
 
     def _key_type(self, name: str, known: str) -> pa.DataType | None:
         """Return the type of a key column of a class, or of codes; None: the one that it has."""
-        if known == "string" or (not known and name in {*self._codes, *self._differing}):
+        if known == "string" or (not known and self._numbers.are_codes(name)):
             return pa.string()
         if pa.types.is_integer(self.schema.field(name).type):
             # As which whole numbers look though others of the column were none.
             return {"float": pa.float64(), "decimal": WHOLE_TYPES[-1]}.get(known)
         return None
-
-    def _look_for_codes(self, names: Sequence[str]) -> None:
-        """Look for codes in key columns, whose files are to be read in full then."""
-        new = [name for name in names if name in self._own_schema.names]
-        new = [name for name in new if name not in self._codes and name not in self._looked_at]
-        self._looked_at |= set(new)
-
-        def look(file: FoundFile, head: FileHead) -> dict[str, str]:
-            there = [name for name in new if name in head.schema.names]
-            with naming(file):
-                return head_codes(file, head.options, head.schema, there) if there else {}
-
-        if new:
-            for codes in _of_each(self._files, look, self._files, self._heads):
-                self._codes |= codes
-        self._look_for_ways([name for name in new if name not in self._codes])
-
-    def _look_for_ways(self, names: Sequence[str]) -> None:
-        """See that several files write their doubles in one way; those that do not are codes."""
-        if self._files[0].format != "csv" or len(self._files) == 1:
-            return
-        for name in names:
-            if not pa.types.is_floating(self.schema.field(name).type):
-                continue
-
-            def look(file: FoundFile, head: FileHead, name: str = name) -> frozenset[int] | None:
-                if name not in head.schema.names or not isinstance(head.options, CsvOptions):
-                    return None
-                with naming(file):
-                    return ways_in(file, head.options, name)
-
-            way = common_way(_of_each(self._files, look, self._files, self._heads))
-            if way is None:
-                self._differing |= {name}
-                logger.warning(
-                    "Key column %r is read as text, since the files write its numbers in different "
-                    "ways, such as 1.10 and 1.1, which are as many keys; declare it with --types "
-                    "%s=double, or in Python Files(..., types={%r: 'double'}), where they are one.",
-                    *(name, name, name),
-                )
-            else:
-                self._ways |= {name: way}
 
     def _is_guessed(self, name: str) -> bool:
         """Whether the type of a column is one that its values look like."""
@@ -337,17 +285,10 @@ class FileRows:
 
     def _warn_of_codes(self, names: Sequence[str]) -> None:
         for name in names:
-            if name in self._known or name not in self._codes:
-                continue
             kind = self.schema.field(name).type
-            if is_ordered_number(kind) and self._is_guessed(name):
+            if name not in self._known and is_ordered_number(kind) and self._is_guessed(name):
                 self._known |= {name}
-                logger.warning(
-                    "Column %r is read as %s, but values such as %s are written as codes: keep "
-                    "them as they are with --types %s=string, or in Python Files(..., "
-                    "types={%r: 'string'}); declare it as %s to hide this.",
-                    *(name, kind, self._codes[name], name, name, kind),
-                )
+                self._numbers.warn(name, kind)
 
     @property
     def rows(self) -> int | None:
@@ -432,7 +373,7 @@ class FileRows:
                     row_bytes=row_bytes,
                     options=head.options,
                     as_written=written,
-                    ways=self._ways,
+                    ways=self._numbers.ways,
                 )
                 for part in divide_file(file, head, self._own_schema, left, asked)
             ]
@@ -463,34 +404,3 @@ class FileRows:
 
     def _schema_of(self, names: Mapping[str, Any]) -> pa.Schema:
         return pa.schema([self.schema.field(name) for name in names])
-
-
-def _of_each(
-    files: Sequence[FoundFile], read: Callable[..., Found], *arguments: Sequence[Any]
-) -> list[Found]:
-    """Return what heads of files say, read at once where the files are remote."""
-    if len(files) > 1 and any(file.access is not None for file in files):
-        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
-            return list(pool.map(read, *arguments))
-    return list(map(read, *arguments))
-
-
-def read_heads(
-    files: Sequence[FoundFile], late: Sequence[str], options: ReadingOptions
-) -> list[FileHead]:
-    """What the heads of files say; those of remote ones are read at once.
-
-    Args:
-        files: The files.
-        late: Columns that lines of JSON may have though the first ones do not.
-        options: How they are read.
-    """
-    heads = _of_each(files, lambda file: read_head(file, options), files)
-    if files[0].format != "json":
-        return heads
-    found = []
-    for head in heads:
-        there = set(head.schema.names)
-        new = [pa.field(name, pa.null()) for name in late if name not in there]
-        found.append(dataclasses.replace(head, schema=pa.schema([*head.schema, *new])))
-    return found

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.errors import ColumnError
-from partwise.sources.files.csv_numbers import as_plain, without_nulls
+from partwise.sources.files.csv_numbers import as_plain, check_groups, without_nulls
 from partwise.sources.files.reading_options import CsvOptions
-from partwise.sources.files.written_doubles import written_otherwise
+from partwise.sources.files.written_ways import Way, written_otherwise
 
 _CODE = r"^\s|\s$|^[+-]?0[0-9]|^\+|^-0$|^[+-]?0[xX]"
 _WHOLE = r"^-?[0-9]+$"
@@ -47,7 +47,7 @@ def code_in(texts: pa.Array, kind: pa.DataType, options: CsvOptions) -> str | No
     found = candidates.filter(pc.match_substring_regex(candidates, _CODE))
     if len(found):
         return str(found[0])
-    if not _has_several_ways(kind, options):
+    if not has_several_ways(kind, options):
         return None
     try:
         return _second_way(texts.drop_null().unique(), kind, options)
@@ -56,8 +56,8 @@ def code_in(texts: pa.Array, kind: pa.DataType, options: CsvOptions) -> str | No
         return None
 
 
-def _has_several_ways(kind: pa.DataType, options: CsvOptions) -> bool:
-    """Whether 2.50 beside 2.5, or 1.000 beside 1000, may be one number."""
+def has_several_ways(kind: pa.DataType, options: CsvOptions) -> bool:
+    """Whether 2.50 beside 2.5, or 1.000 beside 1000, may be one number of a type."""
     return bool(options.thousands) or not pa.types.is_integer(kind)
 
 
@@ -107,18 +107,19 @@ class KeyNumbers:
         options: How the file is read.
         name: The column.
         what: The file, for errors.
-        way: How all files write the doubles of this column (`written_doubles`); None: it is the
-            only file, or they are no doubles.
+        way: How all files write the numbers of this column (`written_ways`); None: it is the only
+            file, or they can be written in one way.
     """
 
     def __init__(
-        self, kind: pa.DataType, options: CsvOptions, name: str, what: str, way: int | None = None
+        self, kind: pa.DataType, options: CsvOptions, name: str, what: str, way: Way | None = None
     ) -> None:
         self._kind = kind
         self._options = options
         self._name = name
         self._way = way
-        self._column = f"Key column {name!r} of {what} is of {kind} by its first rows"
+        self._what = f"Key column {name!r} of {what}"
+        self._column = f"{self._what} is of {kind} by its first rows"
         self._distinct = pa.array([], pa.string())
 
     def read(self, texts: pa.Array) -> pa.Array:
@@ -131,7 +132,7 @@ class KeyNumbers:
         texts = without_nulls(texts, self._options)
         try:
             numbers = as_plain(texts, self._options).cast(self._kind)
-            if _has_several_ways(self._kind, self._options):
+            if has_several_ways(self._kind, self._options):
                 self._check_distinct(texts)
             else:
                 self._check_lengths(texts, numbers)
@@ -154,6 +155,9 @@ class KeyNumbers:
         """See that no number is written in two ways, here or in an earlier batch."""
         met = texts.drop_null().unique()
         new = met.filter(pc.invert(pc.is_in(met, self._distinct)))
+        if self._options.thousands:
+            # A value with spaces around it is a code, of which the next one says more.
+            check_groups(pc.utf8_trim_whitespace(new), self._options, f"{self._what} is")
         code = code_in(new, self._kind, self._options)
         self._distinct = pa.concat_arrays([self._distinct, new])
         code = code or _second_way(self._distinct, self._kind, self._options)

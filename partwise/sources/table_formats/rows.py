@@ -11,9 +11,10 @@ import pyarrow as pa
 from partwise.errors import ColumnError, InputError, SourceError
 from partwise.sources.files.discovery import find_files
 from partwise.sources.files.file_set import Files
+from partwise.sources.files.heads import read_heads
 from partwise.sources.files.parts import divide_file
 from partwise.sources.files.remote_files import bucket_of
-from partwise.sources.files.rows import FileFragment, FileRows, read_heads
+from partwise.sources.files.rows import FileFragment, FileRows
 from partwise.sources.fragments import Fragment, Place, Rows
 from partwise.sources.several import SeveralRows
 from partwise.sources.table_formats.log_table import LogTable, TableFile

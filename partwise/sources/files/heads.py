@@ -1,0 +1,53 @@
+"""What the heads of all files say, read at once where the files are remote."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from partwise.sources.files.discovery import FoundFile
+from partwise.sources.files.formats import FileHead, read_head
+from partwise.sources.files.reading_options import ReadingOptions
+
+Found = TypeVar("Found")
+
+_FOOTER_THREADS = 16
+
+
+def of_each(
+    files: Sequence[FoundFile], read: Callable[..., Found], *arguments: Sequence[Any]
+) -> list[Found]:
+    """Return what heads of files say.
+
+    Args:
+        files: The files.
+        read: Reads that of one.
+        arguments: Of each file, what `read` gets.
+    """
+    if len(files) > 1 and any(file.access is not None for file in files):
+        with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
+            return list(pool.map(read, *arguments))
+    return list(map(read, *arguments))
+
+
+def read_heads(
+    files: Sequence[FoundFile], late: Sequence[str], options: ReadingOptions
+) -> list[FileHead]:
+    """Return the heads of files.
+
+    Args:
+        files: The files.
+        late: Columns that lines of JSON may have though the first ones do not.
+        options: How they are read.
+    """
+    heads = of_each(files, lambda file: read_head(file, options), files)
+    if files[0].format != "json":
+        return heads
+    found = []
+    for head in heads:
+        there = set(head.schema.names)
+        new = [pa.field(name, pa.null()) for name in late if name not in there]
+        found.append(dataclasses.replace(head, schema=pa.schema([*head.schema, *new])))
+    return found
