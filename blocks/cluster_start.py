@@ -145,13 +145,24 @@ def quiet() -> Iterator[None]:
     known = list(logging.root.manager.loggerDict)
     loggers = [logging.getLogger(name) for name in known if name.split(".")[0] == "distributed"]
     levels = {logger: logger.level for logger in loggers if 0 < logger.level < logging.CRITICAL}
+    # Its option silences handlers, also those that the caller's other loggers write to.
+    shared = [
+        (logger, handler)
+        for logger in map(logging.getLogger, ("distributed", "bokeh"))
+        for handler in logger.handlers
+        if handler in logging.root.handlers
+    ]
     if _wants_logs():
-        levels = {}
+        levels, shared = {}, []
     for logger in levels:
         logger.setLevel(logging.CRITICAL)
+    for logger, handler in shared:
+        logger.removeHandler(handler)
     try:
         yield
     finally:
+        for logger, handler in shared:
+            logger.addHandler(handler)
         for logger, level in levels.items():
             logger.setLevel(level)
 

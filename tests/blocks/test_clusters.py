@@ -1,5 +1,6 @@
 """Real clusters: what they listen on, what they leave behind, what they refuse."""
 
+import io
 import logging
 import os
 import signal
@@ -119,6 +120,23 @@ def test_dask_is_silent_unless_its_configuration_says_otherwise(no_other_cluster
     with dask.config.set({"logging.distributed": "info"}), LocalCluster(workers=1).client():
         pass
     assert "distributed.scheduler" in {record.name for record in caplog.records}
+
+
+def test_a_handler_that_dask_shares_with_others_stays_as_it_is():
+    """A configuration of logging may name one handler for the root logger and for Dask's."""
+    handler = logging.StreamHandler(told := io.StringIO())
+    loggers = [logging.root, logging.getLogger("distributed"), logging.getLogger("bokeh")]
+    for logger in loggers:
+        logger.addHandler(handler)
+    try:
+        with LocalCluster(workers=1).client():
+            assert handler.level == logging.NOTSET
+            logging.getLogger("of_a_user").warning("a word")
+        assert all(handler in logger.handlers for logger in loggers)
+    finally:
+        for logger in loggers:
+            logger.removeHandler(handler)
+    assert told.getvalue() == "a word\n"
 
 
 INTERRUPTED = """
