@@ -6,8 +6,8 @@ fewer stores than `make demo` writes. One slow test runs those of the README as 
 in a process of its own, with a cluster of its own, on the whole table.
 """
 
-import ast
 import io
+import json
 import os
 import re
 import shlex
@@ -27,6 +27,7 @@ from partwise.engine import plan
 from partwise.exports.proof.judge import close_judges
 from partwise.flows.cli.main import app, main
 from partwise.flows.demo.table import write_demo_table
+from tests.only_installed import distributions_of, hide_others, told_by
 from tests.transformers.tiny_checkpoints import save_checkpoint
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -110,13 +111,13 @@ def run_command(command: str) -> str:
     return out.getvalue()
 
 
-def run_process(command: list[str], folder: Path) -> str:
-    """Run a command as a reader would, and return what it printed."""
+def run_process(command: list[str], folder: Path, page: Path) -> str:
+    """Run a command of a page as a reader would, and return what it printed."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, "PATH": path},
+        env={**environment_of(page, folder), "PATH": path},
         capture_output=True,
         text=True,
         timeout=600,
@@ -126,32 +127,115 @@ def run_process(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def run_script(text: str) -> str:
-    """Run a script in this process; its functions travel by value, as those of `__main__` do."""
-    with redirect_stdout(io.StringIO()) as out:
-        exec(compile(text, "script", "exec"), {"__name__": "__main__"})
-    return out.getvalue()
+def environment_of(page: Path, folder: Path) -> dict[str, str]:
+    """The environment of processes that can import only what a page tells to install.
+
+    A script that refers to runs of another page is for who has read that one, but not installed
+    what it tells.
+    """
+    hidden = hide_others(folder / f"only_{page.stem}", told_by(page.read_text()))
+    return os.environ | {"PYTHONPATH": str(hidden)}
 
 
-def run_page(page: Path) -> None:
+def run_blocks(page: Path, blocks: list[Block], folder: Path) -> list[str]:
+    """Run blocks in a process with what a page tells to install, and return what each printed."""
+    given, printed = folder / f"{page.stem}.blocks", folder / f"{page.stem}.printed"
+    given.write_text(json.dumps([(block.language, block.text) for block in blocks]))
+    done = subprocess.run(
+        [sys.executable, ROOT / "tests" / "page_runner.py", given, printed],
+        cwd=folder,
+        env=environment_of(page, folder),
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, f"{page.name}\n{done.stdout}{done.stderr}"
+    texts: list[str] = json.loads(printed.read_text())
+    return texts
+
+
+def run_page(page: Path, folder: Path) -> None:
     """Run the commands and scripts of a page, as far as they need no process of their own."""
-    for block in blocks_of(page):
-        if block.is_slow:
-            continue
-        if block.language == "python" and page != README:
-            assert run_script(block.text) or "Contract" in block.text
+    blocks = [b for b in blocks_of(page) if not b.is_slow and b.language in ("python", "bash")]
+    if page == README:
+        # Its script does all of its commands once more.
+        blocks = [block for block in blocks if block.language == "bash"]
+    if not blocks:
+        return
+    texts = iter(run_blocks(page, blocks, folder))
+    for block in blocks:
+        if block.language == "python":
+            assert next(texts) or "Contract" in block.text
+        for command in block.commands:
+            check_output(command, next(texts), STORES)
+
+
+def test_the_commands_of_the_readme(here):
+    for block in blocks_of(README):
         for command in block.commands:
             check_output(command, run_command(command), STORES)
 
 
-def test_the_commands_of_the_readme(here):
-    run_page(README)
-
-
-@pytest.mark.slow
-def test_the_commands_and_scripts_of_every_page(here):
+@pytest.mark.slow  # a process and a cluster for each page
+def test_the_commands_and_scripts_of_every_page_with_only_what_it_tells_to_install(
+    folder, prefect_server
+):
     for page in PAGES_WITH_BLOCKS:
-        run_page(page)
+        run_page(page, folder)
+
+
+@pytest.mark.slow  # a process with a cluster of its own
+def test_what_a_page_does_not_tell_to_install_cannot_be_imported_in_any_process(
+    folder, prefect_server
+):
+    """Nor seen by its distribution: in this process, in one that it starts, and in a worker's."""
+    look = """
+import importlib.util, subprocess, sys
+from importlib import metadata
+
+def seen():
+    names = {each.metadata["Name"] for each in metadata.distributions()}
+    found = [m for m in ("statsforecast", "polars", "sklearn") if importlib.util.find_spec(m)]
+    return found + sorted(names & {"statsforecast", "polars", "scikit-learn"})
+
+if __name__ == "__main__":
+    import partwise
+    print(seen())
+    words = f"import importlib.util as u; print(u.find_spec('sklearn'), u.find_spec('polars'))"
+    print(subprocess.run([sys.executable, "-c", words], capture_output=True, text=True).stdout)
+    from partwise import Result, map_partitions
+    def fit(data, context):
+        import polars
+        try:
+            import sklearn
+        except ModuleNotFoundError as error:
+            print(error, seen())
+    run = map_partitions("demo/sales.parquet", "store", fit, run_id="seen")
+    print(run.logs("store-001"))
+"""
+    (folder / "look.py").write_text(look)
+    page = ROOT / "docs" / "forecasting.md"
+    done = subprocess.run(
+        [sys.executable, "look.py"],
+        cwd=folder,
+        env=environment_of(page, folder),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    seen = "['statsforecast', 'polars', 'polars', 'statsforecast']"
+    assert done.stdout.count(seen) == 2, done.stdout
+    assert "None ModuleSpec(name='polars'" in done.stdout
+    assert f"No module named 'sklearn' {seen}" in done.stdout
+
+
+def test_what_an_installation_brings_follows_extras_and_markers():
+    alone = distributions_of([])
+    assert {"partwise", "prefect", "dask", "pandas", "uvicorn"} <= alone
+    assert alone.isdisjoint({"polars", "scikit-learn", "torch", "pytest", "backports-tarfile"})
+    assert {"scikit-learn", "scipy"} <= distributions_of(["partwise[sklearn]"])
+    text = "`pip install 'partwise[sklearn,excel]'` or pip install -r requirements.txt"
+    assert set(told_by(text)) == {"partwise[sklearn,excel]", "partwise", "pytest>=9"}
 
 
 def check_output(command: str, printed: str, stores: int) -> None:
@@ -183,29 +267,28 @@ def test_the_readme_as_a_reader_types_it(prefect_server, tmp_path) -> None:
             continue
         if block.language == "python":
             (folder / "script.py").write_text(block.text)
-            printed = run_process([sys.executable, "script.py"], folder)
+            printed = run_process([sys.executable, "script.py"], folder, block.page)
             assert "SUCCESS" in printed
             assert "50 trees; nothing printed" in printed
             assert "prediction" in printed
         for command in block.commands:
-            check_output(command, run_process(shlex.split(command), folder), 100)
+            check_output(command, run_process(shlex.split(command), folder, block.page), 100)
 
 
 def test_the_contract_that_a_page_shows_passes(folder) -> None:
-    (example,) = (block.text for block in BLOCKS if "Contract)" in block.text)
-    (folder / "test_line_serde.py").write_text(example)
+    (example,) = (block for block in BLOCKS if "Contract)" in block.text)
+    (folder / "test_line_serde.py").write_text(example.text)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    assert "passed" in run_process([*command, "test_line_serde.py"], folder)
+    assert "passed" in run_process([*command, "test_line_serde.py"], folder, example.page)
 
 
 @pytest.mark.slow  # loads transformers; tests/flows/cli/test_transformers.py has each command
-def test_the_commands_for_models_of_hugging_face(folder, monkeypatch) -> None:
-    monkeypatch.chdir(folder)
+def test_the_commands_for_models_of_hugging_face(folder) -> None:
     save_checkpoint(folder / "my-bert", "distilbert", "sequence-classification")
-    page = (ROOT / "docs" / "transformers.md").read_text()
-    commands = re.findall(r"^    (partwise transformers [^#\n]*)", page, re.MULTILINE)
+    page = ROOT / "docs" / "transformers.md"
+    commands = re.findall(r"^    (partwise transformers [^#\n]*)", page.read_text(), re.MULTILINE)
 
-    printed = [run_command(command) for command in commands]
+    printed = run_blocks(page, [Block(page, "bash", False, "\n".join(commands))], folder)
 
     assert len(printed) == 3
     assert "distilbert" in printed[0]
@@ -290,45 +373,6 @@ def test_every_page_is_one_link_away_and_the_readme_is_short() -> None:
     text = README.read_text()
     assert len(text.splitlines()) <= 150
     assert [page.name for page in (ROOT / "docs").glob("*.md") if page.name not in text] == []
-
-
-_MODULES = {"scikit-learn": "sklearn"}
-"""Packages whose module has another name."""
-
-
-def _installed_as(requirements: list[str]) -> set[str]:
-    """The modules that requirements are for."""
-    names = {re.split(r"[<>=!;\[ ]", each)[0] for each in requirements}
-    return {_MODULES.get(name, name.replace("-", "_")) for name in names}
-
-
-def _imported(text: str) -> set[str]:
-    """The installed modules that a script imports, at its top or within a function."""
-    found = set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found.add(str(node.module))
-    return {name.partition(".")[0] for name in found} - sys.stdlib_module_names - {"partwise"}
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_names_what_its_scripts_import_beyond_partwise(page) -> None:
-    """Partwise alone is installed, and what the page says to install, with extras or by a name."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    text = page.read_text()
-    has = _installed_as(project["dependencies"]) | {"pandas"}  # dask[dataframe] brings pandas
-    for extras in re.findall(r"partwise\[([\w,]+)\]", text):
-        for extra in extras.split(","):
-            has |= _installed_as(project["optional-dependencies"][extra])
-    for line in re.findall(r"pip install ([^`\n]+)", text):
-        has |= _installed_as(shlex.split(line))
-    if "pytest" in text:
-        has.add("pytest")
-    scripts = [block.text for block in blocks_of(page) if block.language == "python"]
-    missing = {name for script in scripts for name in _imported(script)} - has
-    assert missing == set()
 
 
 # docs/architecture.md

@@ -19,6 +19,7 @@ from partwise.flows.operations.deploy import read_project
 from partwise.flows.project import new_project
 from partwise.flows.project.new_project import write_project
 from tests.flows.operations.project import free_port
+from tests.only_installed import TEMPLATE, hide_others, told_by
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -170,7 +171,7 @@ def words_of(readme: str) -> list[str]:
 
 
 @pytest.mark.slow  # a server, a worker and eight commands, each with a start of its own
-def test_the_words_of_its_readme_where_only_a_wheel_is_installed(tmp_path):
+def test_the_words_of_its_readme_where_only_a_wheel_and_what_it_tells_is_installed(tmp_path):
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     [wheel] = tmp_path.glob("*.whl")
@@ -179,9 +180,11 @@ def test_the_words_of_its_readme_where_only_a_wheel_is_installed(tmp_path):
     subprocess.run([*install, "--target", installed, wheel], check=True)
     port = str(free_port())
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "PARTWISE_"))}
+    told = told_by((TEMPLATE / "README.md.template").read_text())
+    assert told == ["partwise", "pytest>=9"]
     environment = {
         **kept,
-        "PYTHONPATH": str(installed),
+        "PYTHONPATH": os.pathsep.join([str(hide_others(tmp_path / "only", told)), str(installed)]),
         "PATH": os.pathsep.join(
             [str(installed / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
         ),
