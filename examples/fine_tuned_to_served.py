@@ -2,8 +2,9 @@
 
 python examples/fine_tuned_to_served.py FOLDER
 
-It makes tickets with typos, trains a WordPiece tokenizer and a small BERT of random weights on
-them, and leaves in FOLDER what a server needs (see `serve_tickets.py`), as it is and with int8.
+It makes tickets with typos and a WordPiece tokenizer of their words, trains a small BERT of random
+weights on them, and leaves in FOLDER what a server needs (see `serve_tickets.py`), as it is and
+with int8.
 """
 
 import argparse
@@ -12,12 +13,13 @@ import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
 from transformers.utils import logging
 
@@ -86,19 +88,25 @@ def _typed(word: str, chance: random.Random) -> str:
     return word[:place] + word[place + 1] + word[place] + word[place + 2 :]
 
 
-def train_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
-    """Train a WordPiece tokenizer, as BERT has one."""
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+def make_tokenizer(texts: list[str]) -> PreTrainedTokenizerFast:
+    """Make a WordPiece tokenizer, as BERT has one, of characters and the most frequent words.
+
+    A trainer of `tokenizers` would number its pieces in another order in each process, and so each
+    run of this example would train another model.
+    """
+    normalizer = normalizers.BertNormalizer(lowercase=True)
+    words: Counter[str] = Counter()
+    for text in texts:
+        normal = normalizer.normalize_str(text)
+        words.update(word for word, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normal))
+    letters = sorted({letter for word in words for letter in word})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *letters, *(f"##{each}" for each in letters)]
+    pieces += [word for word, _ in words.most_common() if len(word) > 1]
+    numbers = {piece: number for number, piece in enumerate(pieces[:VOCABULARY])}
+    tokenizer = Tokenizer(models.WordPiece(numbers, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizer
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
-    tokenizer.train_from_iterator(
-        texts,
-        trainers.WordPieceTrainer(
-            vocab_size=VOCABULARY, special_tokens=special, show_progress=False
-        ),
-    )
-    ends = [(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")]
+    ends = [(name, numbers[name]) for name in ("[CLS]", "[SEP]")]
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=ends
     )
@@ -185,7 +193,7 @@ def main(folder: Path) -> dict[str, float]:
     print(f"  {kinds[0]}: {texts[0]}")
 
     start = time.monotonic()
-    tokenizer = train_tokenizer([text for text, _ in tickets])
+    tokenizer = make_tokenizer([text for text, _ in tickets])
     model = fine_tune(tickets, tokenizer)
     checkpoint = folder / "checkpoint"
     model.save_pretrained(checkpoint)
