@@ -75,7 +75,7 @@ def fill(mapped: mmap.mmap) -> None:
 
 def start_daemon(note: str) -> int:
     """Start a process with a session and an environment of its own; return its number."""
-    subprocess.run([sys.executable, "-c", DAEMON, note], env={}, check=True)
+    subprocess.run([sys.executable, "-I", "-S", "-c", DAEMON, note], env={}, check=True)
     while not os.path.exists(f"{note}.pid"):
         time.sleep(0.01)
     return int(Path(f"{note}.pid").read_text())
@@ -114,21 +114,21 @@ def take_shared_memory(size: int) -> None:
 def test_shared_memory_counts(shard, isolation, take) -> None:
     def function(data, context):
         if context.key == "a":
-            take(600 * MIB)
+            take(300 * MIB)
 
     receipt, run = shard.run(
         function,
         table_of(a=1, b=2),
         max_retries=0,
-        partition_memory_bytes=400 * MIB,
+        partition_memory_bytes=200 * MIB,
         partition_timeout_s=20.0,
         isolation=isolation,
     )
     assert receipt.counts == {"DONE": 1, "FAILED": 1}
     row = run.ledger.to_pylist()[0]
     assert row["error_type"] == "MemoryLimitExceeded"
-    assert "the limit (partition_memory_bytes) is 400 MiB" in row["error_message"]
-    assert row["peak_memory_bytes"] > 400 * MIB
+    assert "the limit (partition_memory_bytes) is 200 MiB" in row["error_message"]
+    assert row["peak_memory_bytes"] > 200 * MIB
 
 
 def share_among_forks(size: int) -> None:
@@ -149,13 +149,13 @@ def share_among_forks(size: int) -> None:
 @pytest.mark.usefixtures("way_of_counting")
 def test_what_processes_share_counts_once(shard) -> None:
     def function(data, context):
-        share_among_forks(250 * MIB)
+        share_among_forks(150 * MIB)
 
     receipt, run = shard.run(
-        function, table_of(a=1), max_retries=0, partition_memory_bytes=500 * MIB
+        function, table_of(a=1), max_retries=0, partition_memory_bytes=350 * MIB
     )
     assert receipt.counts == {"DONE": 1}
-    assert 250 * MIB < run.ledger["peak_memory_bytes"][0].as_py() < 500 * MIB
+    assert 150 * MIB < run.ledger["peak_memory_bytes"][0].as_py() < 350 * MIB
 
 
 @pytest.mark.skipif(not os.access("/dev/shm", os.W_OK), reason="there is no shared memory here")
@@ -375,7 +375,7 @@ def test_a_fork_bomb_is_stopped(shard, isolation, monkeypatch) -> None:
     def function(data, context):
         if context.key == "a":
             # Bounded here, should nobody stop it.
-            for _ in range(8):
+            for _ in range(6):
                 os.fork()
             time.sleep(60)
 

@@ -86,9 +86,9 @@ def misbehave(context: RankContext, deed: Callable[[], Any], folder: str) -> Non
     """Start processes that leave the session, tell of all, and let rank 1 do its deed."""
     left = subprocess.Popen(["sleep", "600"], start_new_session=True)
     # An orphan: its parent ends at once.
-    script = "import subprocess; print(subprocess.Popen(['sleep', '600'], stdout=-3).pid)"
+    script = "sleep 600 > /dev/null & echo $!"
     orphan = subprocess.run(
-        [sys.executable, "-c", script], start_new_session=True, stdout=subprocess.PIPE, check=True
+        ["/bin/sh", "-c", script], start_new_session=True, stdout=subprocess.PIPE, check=True
     )
     # Named as torch does, with its number: what a killed rank has left there is nobody's.
     shared = Path(f"/dev/shm/torch_{os.getpid()}_left")

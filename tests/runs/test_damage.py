@@ -2,6 +2,7 @@
 
 import json
 import random
+import shutil
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -17,14 +18,17 @@ from partwise.store.store import Store
 from tests.run_maker import RunMaker
 
 
-def make_runs(folder: Path) -> None:
-    """Make a run that is complete, one that is at work, and one that was stopped in between."""
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """A run that is complete, one that is at work, and one that was stopped in between."""
+    folder: Path = tmp_path_factory.mktemp("runs")
     for number, name in enumerate(("first", "second", "third")):
         maker = RunMaker(Store.parse(folder), name)
         maker.begin()
         maker.commit(("a", "DONE", 1.0), ("b", "FAILED", 2.0))
         if number != 1:
             maker.end(2)
+    return folder
 
 
 def damage(path: Path, chance: random.Random) -> str:
@@ -74,8 +78,8 @@ def listed(command, folder: Path) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_damaged_run_spoils_no_list(tmp_path, seed) -> None:
-    make_runs(tmp_path)
+def test_a_damaged_run_spoils_no_list(runs, tmp_path, seed) -> None:
+    shutil.copytree(runs, tmp_path, dirs_exist_ok=True)
     whole = {record["run_id"]: record for record in listed(print_runs, tmp_path)}
     assert len(whole) == 3
     chance = random.Random(seed)

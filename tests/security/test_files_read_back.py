@@ -3,6 +3,8 @@
 import ast
 import re
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 from tests.security.listed import modules, tables
 
@@ -19,10 +21,15 @@ def calls(of: Callable[[ast.Call], bool]) -> set[str]:
     """Return the modules that call what `of` chooses, as the page names them."""
     found = set()
     for module, path in modules():
-        tree = ast.parse(path.read_text())
-        if any(isinstance(node, ast.Call) and of(node) for node in ast.walk(tree)):
+        if any(map(of, calls_in(path))):
             found.add(module)
     return found
+
+
+@cache
+def calls_in(path: Path) -> list[ast.Call]:
+    tree = ast.parse(path.read_text())
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
 
 
 def reads_a_store(call: ast.Call) -> bool:

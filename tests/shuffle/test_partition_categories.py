@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partwise.shuffle import partition_categories, sort, sorted_shards
@@ -67,6 +67,7 @@ def table_of(rows: list, order: list[str]) -> pa.Table:
     )
 
 
+@settings(max_examples=100)
 @given(rows=ROWS, others=ROWS, order=st.permutations(LETTERS), shards=st.sampled_from([1, 4]))
 def test_neighbours_make_no_difference(rows, others, order, shards, tmp_path_factory):
     """A partition is what a loop over groups has, whatever was added to others, and before them."""
@@ -166,6 +167,7 @@ def seen(rows: pa.Table) -> tuple:
     return str(rows.schema), str(shown)
 
 
+@settings(max_examples=100)
 @given(steps=STEPS)
 def test_what_is_kept_is_what_a_fresh_run_would_make(steps, tmp_path_factory):
     """Random histories of rows: equal fingerprints mean that a function sees the same."""

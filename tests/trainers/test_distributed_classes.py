@@ -49,7 +49,7 @@ def sorted_rows(kind: str, n_met: int | None = None) -> pa.Table:
 def train(name, kind, table, cuts, folder, **more):
     """Return rank 0's model, and the categories kept beside it."""
     classes = KINDS[kind][1]
-    trainer = TRAINERS[name](len(classes), label="y", classes=classes, rounds=6, **more)
+    trainer = TRAINERS[name](len(classes), label="y", classes=classes, rounds=3, **more)
     kept: list[RankContext] = []
 
     def call(context: RankContext):
