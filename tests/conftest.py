@@ -157,6 +157,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the server that takes longest while the tests that need none are run."""
     session.config.stash[COLLECTED_WITH] = frozenset(sys.modules)
     gc.freeze()
+    # What tests import later is not frozen, and 700 objects are soon made: with Python's own limits
+    # an eighth of the time of a test process goes by in looking for garbage.
+    gc.set_threshold(20_000, 20, 50)
     gc.enable()
     if session.config.option.collectonly:
         return
