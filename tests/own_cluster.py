@@ -102,6 +102,10 @@ class OwnCluster:
                     "DASK_LOGGING__DISTRIBUTED": "critical",
                     # Tests kill workers far more often than they die by themselves.
                     "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1000",
+                    # As in clusters of ours: its processes have nothing to do most of the time.
+                    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "500ms",
+                    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "5s",
+                    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
                     **self._environment,
                 },
             )
