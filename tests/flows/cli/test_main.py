@@ -28,8 +28,7 @@ from partwise.flows import train_models
 from partwise.flows.cli.main import main
 from partwise.outcomes import Skip
 from partwise.runs.run import Run
-from partwise.sources.files import formats
-from partwise.sources.files import rows as file_rows
+from partwise.sources.files import formats, heads
 
 STORES = [f"s{i}" for i in range(8)]
 DAYS = 30
@@ -189,7 +188,7 @@ def test_a_command_reads_each_footer_once(sales, tmp_path, functions, address, m
         read.append(Path(file.path).name)
         return formats.read_head(file, options)
 
-    monkeypatch.setattr(file_rows, "read_head", read_head)
+    monkeypatch.setattr(heads, "read_head", read_head)
     words = ["map", folder, "-p", "store", "--function", f"{functions}:first_days"]
     words += ["--store", tmp_path / "store", "--where", "x > 0", "--run-id", "once"]
     ended = partwise(*words, *address)
