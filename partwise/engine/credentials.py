@@ -31,7 +31,8 @@ class SigningKeys(WorkerPlugin):
     """Gives every worker, also one that comes later, the keys that sign what it commits.
 
     Registering it again replaces them. Whether a run is signed at all, its tasks say: keys of an
-    earlier run on the same cluster are not used for one without.
+    earlier run on the same cluster are neither used by one without nor asked of what it reads
+    (`keys_of_blocks`).
     """
 
     name = "partwise-signing-keys"

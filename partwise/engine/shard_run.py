@@ -50,6 +50,7 @@ from partwise.runs.outputs import rewrite_partial_files
 from partwise.runs.run import Run
 from partwise.shuffle.shared_folder import StagedFile, fetch, fetch_shard
 from partwise.shuffle.sorted_shards import ShardReader, SortedShard, sort_shard
+from partwise.store.signing import keys_of_blocks
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import chosen_keys, encode_keys, partition_seed
 
@@ -318,6 +319,11 @@ class ShardRun:
 
     def _download(self, index: int, filename: str, run_id: str | None) -> bytes:
         """Return an artifact that some run has of a partition, for its function."""
+        # An earlier run may have left its caller's keys in this process.
+        with keys_of_blocks(count=self._execution.is_signed):
+            return self._artifact(index, filename, run_id)
+
+    def _artifact(self, index: int, filename: str, run_id: str | None) -> bytes:
         execution = self._execution
         name = self._shard.partition_ids[index]
         if run_id is not None and run_id == execution.training_run_id and self._models is not None:

@@ -26,6 +26,8 @@ import re
 import secrets
 import stat
 import threading
+from collections.abc import Iterator
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -48,6 +50,7 @@ _END = b"\n}\n"
 
 _lock = threading.Lock()
 _of_blocks: list[str] = []
+_blocks_count: ContextVar[bool] = ContextVar("partwise_signing_keys_of_blocks", default=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +130,21 @@ def configured_keys() -> tuple[SigningKey, ...]:
         InputError: A key is not of the form ID:KEY.
     """
     with _lock:
-        texts = [*_of_blocks]
+        texts = [*_of_blocks] if _blocks_count.get() else []
     found = {key.key_id: key for text in reversed(texts) for key in parse_keys(text, "the block")}
     given = parse_keys(os.environ.get(KEYS_VARIABLE, ""), KEYS_VARIABLE)
     ours = {key.key_id for key in given}
     return (*given, *(key for key_id, key in found.items() if key_id not in ours))
+
+
+@contextlib.contextmanager
+def keys_of_blocks(*, count: bool) -> Iterator[None]:
+    """Have the keys of blocks count in this thread, or not: those of an earlier run of a worker."""
+    token = _blocks_count.set(count)
+    try:
+        yield
+    finally:
+        _blocks_count.reset(token)
 
 
 def signing_keys_text() -> str:

@@ -18,7 +18,12 @@ KEY = f"2026:{'b2' * 32}"
 
 
 def count(data, context):
+    context.upload("counted", "note.txt")
     return data.to_arrow()
+
+
+def read_of_plain(data, context):
+    assert context.download("note.txt", run_id="plain") == "counted"
 
 
 def table(last: int) -> pa.Table:
@@ -57,3 +62,6 @@ def test_workers_sign_what_they_commit_and_believe_what_they_signed(
     monkeypatch.setattr(signing, "_of_blocks", [])
     plain = call(1, tmp_path / "other", "plain").store
     assert not any(SIGNATURE in plain.read(path) for path in ledger_segments(plain, "plain"))
+    # Nor are what others signed, and what nobody signed, refused for it.
+    given = {"run_id": "reads", "store": tmp_path / "other", "cluster": cluster}
+    assert map_partitions(table(1), "key", read_of_plain, **given).counts == {"DONE": 4}
