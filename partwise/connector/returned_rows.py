@@ -5,7 +5,7 @@ says which row is which.
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from partwise.errors import ColumnError
+from partwise.tables.column_names import check_unique_names
 from partwise.tables.mixed_times import check_kinds, check_times
 
 if TYPE_CHECKING:
@@ -73,14 +74,16 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
 
     Raises:
         TypeError: It is none of these.
-        ColumnError: A mapping has columns of several lengths, or what is no column; or a frame has
-            one of a type that Arrow lacks.
+        ColumnError: Two columns have one name, as text; a mapping has columns of several lengths,
+            or what is no column; or a frame has one of a type that Arrow lacks.
     """
-    if isinstance(outcome, pa.Table):
-        return outcome
     if isinstance(outcome, pa.RecordBatch):
-        return pa.Table.from_batches([outcome])
+        outcome = pa.Table.from_batches([outcome])
+    if isinstance(outcome, pa.Table):
+        _check_names(outcome.column_names)
+        return outcome
     if isinstance(outcome, Mapping):
+        _check_names(outcome)
         return _table_of_columns(outcome)
     if isinstance(outcome, pa.Array | pa.ChunkedArray):
         return pa.table({column: outcome})
@@ -90,6 +93,7 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
         outcome = dense(outcome.to_frame()).iloc[:, 0] if outcome.ndim == 1 else dense(outcome)
         if outcome.ndim == 1:
             return pa.table({column: pa.Array.from_pandas(outcome)})
+        _check_names(outcome.columns)
         table = pa.Table.from_pandas(outcome, preserve_index=False)
         check_times(outcome, table)
         return table
@@ -107,6 +111,11 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
         f"The function returned a {type(outcome).__name__} of {values.ndim} dimensions; return a "
         "frame, an Arrow table, a mapping of columns, or an array of one or two dimensions."
     )
+
+
+def _check_names(names: Iterable[Any]) -> None:
+    """Refuse two columns whose names are one as text, as 1 and "1" are."""
+    check_unique_names([str(name) for name in names], "The function returned")
 
 
 def _table_of_columns(columns: Mapping[Any, Any]) -> pa.Table:

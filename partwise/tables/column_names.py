@@ -32,10 +32,8 @@ def columns_there(
     return f"{begin} {names_in_words(names)}.{''.join(hints)}"
 
 
-def check_unique_names(names: Sequence[str]) -> None:
-    """Raise `ColumnError` when a column name stands in `names` twice."""
+def check_unique_names(names: Sequence[str], begin: str = "The source has") -> None:
+    """Raise `ColumnError`, whose sentence begins so, when a name stands in `names` twice."""
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
-        raise ColumnError(
-            f"The source has more than one column named {twice[0]!r}: rename all but one."
-        )
+        raise ColumnError(f"{begin} more than one column named {twice[0]!r}: rename all but one.")
