@@ -51,11 +51,10 @@ def _choose(
             raise ColumnError(
                 f"There is no column {name!r}: {columns_there(table.column_names, name)}"
             )
-    names = [name for name in table.column_names if name not in named]
     chosen = choose_features(
         table.schema,
         label=label or "",
-        features=names if columns is None else columns,
+        features=columns or (),
         categorical=(),
         left_out=named,
     )

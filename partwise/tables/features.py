@@ -34,6 +34,10 @@ _ESCAPED = re.compile(
 )
 """What the names of features must not have in them."""
 
+_UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
+"""The columns that pandas makes of an index without a name, as of rows that were filtered: places
+of rows, which are no property of them."""
+
 DECIMAL_COMMA = (
     "Numbers of CSV files with a decimal comma are read with --csv-decimal , or in Python "
     'Files(..., csv=CsvOptions(decimal=",")); with separated thousands, 1.234,50, also with '
@@ -73,7 +77,8 @@ def choose_features(
         schema: Of the data.
         label: Never a feature.
         features: The columns to take, those that can be made of them among them, such as
-            "day@month". None at all: every column but the label and `left_out`.
+            "day@month". None at all: every column but the label, `left_out` and what pandas wrote
+            of an index without a name.
         categorical: Columns of categories, besides those of a dictionary type.
         left_out: What is no feature unless `features` names it.
         calendar: Dates and times in whose place all columns are taken that can be made of them.
@@ -88,7 +93,9 @@ def choose_features(
         raise ColumnError(f"The features {names_in_words(twice)} are named twice.")
     check_calendar(schema, calendar)
     chosen_names = features or [
-        name for name in schema.names if name != label and name not in left_out
+        name
+        for name in schema.names
+        if name != label and name not in left_out and not _UNNAMED_INDEX.fullmatch(name)
     ]
     made = [one for name in calendar for one in calendar_names(name, schema.field(name).type)]
     names = tuple(dict.fromkeys([*(n for n in chosen_names if n not in calendar), *made]))

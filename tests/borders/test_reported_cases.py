@@ -1,12 +1,15 @@
 """Public bug reports of other libraries, each as a situation of ours."""
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+from partwise import LightGBMTrainer, Linear
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.works import produce_rows
 from partwise.errors import ColumnError
+from partwise.sources.opening import open_source
 
 ROWS = DataConnector(pa.table({"key": ["a", "a"], "x": [1.0, 2.0]}))
 
@@ -30,3 +33,18 @@ def test_two_returned_columns_of_one_name_are_refused(outcome, name):
     message = f"^The function returned more than one column named '{name}': rename all but one.$"
     with pytest.raises(ColumnError, match=message):
         produce_rows(outcome, ROWS, ["key"], None, "value")
+
+
+@pytest.mark.parametrize("trainer", [LightGBMTrainer, Linear])
+def test_an_index_that_pandas_wrote_is_no_feature(trainer, tmp_path):
+    """dask#2222, arrow#46179: places of rows, which told a model the label."""
+    frame = pd.DataFrame({"x": np.arange(40.0) % 3, "y": np.arange(40.0)})
+    frame = frame[frame["x"] > 0]
+    frame.to_parquet(tmp_path / "rows.parquet")
+    (batch,) = open_source(str(tmp_path)).batches()
+    rows = DataConnector(pa.Table.from_batches([batch]))
+    assert rows.column_names == ["x", "y", "__index_level_0__"]
+    assert trainer(label="y")._choose_features(rows.schema, ()).names == ("x",)
+    named = trainer(label="y", features=("__index_level_0__",))
+    assert named._choose_features(rows.schema, ()).names == ("__index_level_0__",)
+    assert rows.to_dmatrix(label="y").feature_names == ["x"]
