@@ -103,7 +103,7 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
         return frame_table(outcome)
     values = _numpy(outcome)
     if values.ndim == 1:
-        return pa.table({column: _as_array(column, values)})
+        return pa.table({column: _as_array(column, outcome)})
     if values.ndim == 2:
         names = [f"{column}_{i}" for i in range(values.shape[1])]
         return pa.table({name: _as_array(name, values[:, i]) for i, name in enumerate(names)})
@@ -153,9 +153,9 @@ def _as_array(name: str, values: Any) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     array = _numpy(values)
-    if array.dtype == object:
+    if array.dtype == object or _are_changed(values, array):
         with _naming(name, values):
-            made = pa.array(values)
+            made = _made(values)
         check_kinds(f"{name!r}, which the function returned,", values, made.type)
         return made
     if not array.dtype.isnative:
@@ -164,6 +164,26 @@ def _as_array(name: str, values: Any) -> Any:
         array = array.astype("m8[s]")  # of hours and days, which Arrow does not know
     with _naming(name, values):
         return pa.array(array.copy() if array.strides != (array.itemsize,) else array)
+
+
+def _made(values: Any) -> pa.Array:
+    """Return Python's values as Arrow's, whole numbers beyond int64 as uint64."""
+    try:
+        return pa.array(values)
+    except OverflowError:
+        return pa.array(values, pa.uint64())
+
+
+def _are_changed(values: Any, array: np.ndarray) -> bool:
+    """Tell whether numpy made others of a list's values: text of numbers, a double of an ID."""
+    if not isinstance(values, list | tuple):
+        return False
+    kinds = {type(value) for value in values}
+    if array.dtype.kind in "US":
+        return not all(issubclass(kind, str | bytes) for kind in kinds)
+    if bool in kinds and len(kinds) > 1:
+        return True
+    return array.dtype.kind == "f" and any(type(v) is int and abs(v) > 2**53 for v in values)
 
 
 def _as_single(name: str, value: Any) -> pa.Array:
@@ -177,7 +197,10 @@ def _naming(name: str, values: Any) -> Iterator[None]:
     """Say which column Arrow cannot make of values."""
     try:
         yield
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except (
+        *(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError),
+        OverflowError,  # a whole number beyond 64 bits
+    ) as error:
         kind = f" of {values.dtype}" if isinstance(values, np.ndarray) else ""
         raise ColumnError(
             f"The function returned {name!r}, a {type(values).__name__}{kind}, which is no column: "

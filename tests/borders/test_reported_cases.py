@@ -48,3 +48,38 @@ def test_an_index_that_pandas_wrote_is_no_feature(trainer, tmp_path):
     named = trainer(label="y", features=("__index_level_0__",))
     assert named._choose_features(rows.schema, ()).names == ("__index_level_0__",)
     assert rows.to_dmatrix(label="y").feature_names == ["x"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, "a"],
+        (True, "a"),
+        [True, 2],
+        [2**63 + 1, -1],
+        [2**53 + 1, 0.5],
+        [2**64, 1],
+        np.array([2**64, 1], object),
+    ],
+    ids=str,
+)
+def test_a_returned_list_of_which_numpy_makes_other_values_is_refused(values):
+    """pandas#56678: text of numbers, ones of booleans, the nearest doubles of IDs."""
+    for outcome in (values, {"value": values}):
+        with pytest.raises(ColumnError, match=r"^The function returned 'value', a .*, which is no"):
+            produce_rows(outcome, ROWS, ["key"], None, "value")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *([2**63 + 1, 1], [-(2**63), 1], [2**53 + 1, None], [1, 0.5], [1.5, None], [True, None]),
+        *(["a", "b"], ["a", None], [b"a", b"b"], [np.float32(0.5), 2.0], [np.int8(1), 2]),
+        [np.str_("a"), "b"],
+    ],
+    ids=str,
+)
+def test_a_returned_list_keeps_its_values(values):
+    for outcome in (values, tuple(values), {"value": values}):
+        rows = produce_rows(outcome, ROWS, ["key"], None, "value").rows
+        assert rows["value"].to_pylist() == values
