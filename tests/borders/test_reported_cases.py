@@ -6,10 +6,12 @@ import pyarrow as pa
 import pytest
 
 from partwise import LightGBMTrainer, Linear
+from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.works import produce_rows
 from partwise.errors import ColumnError
 from partwise.sources.opening import open_source
+from partwise.trainers import default_predict
 
 ROWS = DataConnector(pa.table({"key": ["a", "a"], "x": [1.0, 2.0]}))
 
@@ -83,3 +85,32 @@ def test_a_returned_list_keeps_its_values(values):
     for outcome in (values, tuple(values), {"value": values}):
         rows = produce_rows(outcome, ROWS, ["key"], None, "value").rows
         assert rows["value"].to_pylist() == values
+
+
+def test_a_number_that_is_missing_only_in_inference_is_zero_to_lightgbm():
+    """LightGBM#6139: as docs/types.md says, and as its own predict has it."""
+    places = np.linspace(-2, 2, 100)
+    rows = DataConnector(pa.table({"x": places, "y": places * 2}))
+    trainer = LightGBMTrainer(label="y", features=("x",), holdout=None, rounds=5)
+    model = trainer(rows, PartitionContext()).model
+    asked = DataConnector(pa.table({"x": [None, np.nan, 0.0, 2.0]}))
+    null, nan, zero, two = default_predict(asked, model, PartitionContext())
+    assert null == nan == zero != two
+    assert zero == model.predict(np.array([[np.nan]]))[0]
+
+
+def test_a_model_of_pandas_categories_takes_any_order_of_a_dictionary():
+    """LightGBM#2826, xgboost#11160: by the values of categories, not by their codes."""
+    ensemble = pytest.importorskip("sklearn.ensemble")
+    places = np.arange(60.0)
+    names = pd.Categorical(np.array(["x", "y", "z"])[np.arange(60) % 3])
+    frame = pd.DataFrame({"a": places, "g": names})
+    model = ensemble.HistGradientBoostingRegressor(
+        categorical_features="from_dtype", max_iter=5, min_samples_leaf=1
+    ).fit(frame, names.codes * 10 + places / 60)
+    codes = pa.array(2 - names.codes, pa.int8())
+    turned = pa.DictionaryArray.from_arrays(codes, pa.array(["z", "y", "x"]))
+    for column in (turned, turned.cast(pa.string())):
+        data = DataConnector(pa.table({"g": column, "a": places}))
+        found = default_predict(data, model, PartitionContext())
+        np.testing.assert_array_equal(found, model.predict(frame))
