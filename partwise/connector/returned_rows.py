@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from partwise.errors import ColumnError
 from partwise.tables.column_names import check_unique_names
-from partwise.tables.mixed_times import check_kinds, check_times
+from partwise.tables.mixed_times import check_kinds
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,7 +75,7 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
     Raises:
         TypeError: It is none of these.
         ColumnError: Two columns have one name, as text; a mapping has columns of several lengths,
-            or what is no column; or a frame has one of a type that Arrow lacks.
+            or what is no column; or a frame has one of a type that Arrow lacks, or of several.
     """
     if isinstance(outcome, pa.RecordBatch):
         outcome = pa.Table.from_batches([outcome])
@@ -88,15 +88,11 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
     if isinstance(outcome, pa.Array | pa.ChunkedArray):
         return pa.table({column: outcome})
     if _is_pandas(outcome):
-        from partwise.sources.frames.tables import dense
+        from partwise.sources.frames.tables import arrow_of_frame
 
-        outcome = dense(outcome.to_frame()).iloc[:, 0] if outcome.ndim == 1 else dense(outcome)
-        if outcome.ndim == 1:
-            return pa.table({column: pa.Array.from_pandas(outcome)})
-        _check_names(outcome.columns)
-        table = pa.Table.from_pandas(outcome, preserve_index=False)
-        check_times(outcome, table)
-        return table
+        frame = outcome.to_frame(column) if outcome.ndim == 1 else outcome
+        _check_names(frame.columns)
+        return arrow_of_frame(frame, keep_index=False)
     if hasattr(outcome, "__arrow_c_stream__") and hasattr(outcome, "columns"):
         from partwise.sources.frames.streams import frame_table
 

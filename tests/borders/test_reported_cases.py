@@ -87,6 +87,17 @@ def test_a_returned_list_keeps_its_values(values):
         assert rows["value"].to_pylist() == values
 
 
+@pytest.mark.parametrize(
+    "values", [[1, "a"], [True, 2], [2**63 + 1, -1], [2**64, 1], [2**53 + 1, 0.5]], ids=str
+)
+def test_a_returned_column_of_objects_that_has_no_type_is_refused_by_name(values):
+    """It was an error of Arrow's, without the name of the column."""
+    series = pd.Series(values, dtype=object)
+    for outcome, name in ((series, "value"), (pd.DataFrame({"x": series}), "x")):
+        with pytest.raises(ColumnError, match=f"^Column '{name}' of the frame holds values of typ"):
+            produce_rows(outcome, ROWS, ["key"], None, "value")
+
+
 def test_a_number_that_is_missing_only_in_inference_is_zero_to_lightgbm():
     """LightGBM#6139: as docs/types.md says, and as its own predict has it."""
     places = np.linspace(-2, 2, 100)

@@ -176,7 +176,16 @@ def pandas_table(frame: Any) -> pa.Table:
     if keep_index and not all(is_new):
         levels = [level for level, new in enumerate(is_new) if not new]
         frame = frame.reset_index(level=levels, drop=True)
-    frame = dense(frame)
+    return arrow_of_frame(frame, keep_index=keep_index)
+
+
+def arrow_of_frame(frame: Any, *, keep_index: bool) -> pa.Table:
+    """Return a pandas frame as a table.
+
+    Raises:
+        ColumnError: A column holds values of several types.
+    """
+    frame = _dense(frame)
     try:
         table = pa.Table.from_pandas(frame, preserve_index=keep_index)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as exc:
@@ -185,7 +194,7 @@ def pandas_table(frame: Any) -> pa.Table:
     return table
 
 
-def dense(frame: Any) -> Any:
+def _dense(frame: Any) -> Any:
     """A frame with all values of sparse columns, and bytes in this machine's order."""
     kinds = {}
     for name, kind in frame.dtypes.items():
