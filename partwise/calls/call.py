@@ -49,36 +49,17 @@ class Role:
     """Whether runs were made before there was such a field: where it says nothing it is left out,
     so that these are still known by their calls."""
 
+    @property
+    def metadata(self) -> Mapping[str, "Role"]:
+        """The metadata of a field that has this role."""
+        return {_ROLE: self}
+
 
 DECIDES = Role()
-
-
-def role(
-    *,
-    is_written: bool = True,
-    decides: bool = True,
-    function: Literal["", "always", "maybe"] = "",
-    is_files: bool = False,
-    is_data: bool = False,
-    is_newer: bool = False,
-) -> dict[str, Role]:
-    """Return the metadata of a field with a role; see there. Without one it decides."""
-    return {
-        _ROLE: Role(
-            is_written=is_written,
-            decides=decides,
-            function=function,
-            is_files=is_files,
-            is_data=is_data,
-            is_newer=is_newer,
-        )
-    }
-
-
-WHERE = role(is_written=False)
-HOW = role(decides=False)
-FUNCTION = role(function="always")
-FILES = role(is_files=True)
+WHERE = Role(is_written=False).metadata
+HOW = Role(decides=False).metadata
+FUNCTION = Role(function="always").metadata
+FILES = Role(is_files=True).metadata
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +131,7 @@ class ExecutedCall(VersionedCall):
 class RowsCall(Call):
     """A call over rows."""
 
-    data: DataParameter = field(metadata=role(is_written=False, is_data=True))
+    data: DataParameter = field(metadata=Role(is_written=False, is_data=True).metadata)
     """Where the rows come from: a file, glob, folder or URL of Parquet, CSV, Excel, JSON lines, ORC
     or Arrow; a dataset, dataset://sales@3; Files; the name of a FileSource or SqlSource block, such
     as sql-source/shop; or a list of these. From Python also a Query, a block, and a table, frame or
@@ -169,7 +150,7 @@ class KeyedCall(RowsCall, ExecutedCall):
     partition_by: PartitionBy
     """The key column, or a list of them. Rows of equal keys are a partition."""
     _: KW_ONLY
-    params: ParamsParameter = field(default="", metadata=role(decides=False, is_data=True))
+    params: ParamsParameter = field(default="", metadata=Role(decides=False, is_data=True).metadata)
     """Parameters for single partitions, found in context.params: the path of a table with the key
     columns, or a mapping of key to mapping. From Python also the table."""
     null_keys: NullKeys = field(default="error", metadata=HOW)

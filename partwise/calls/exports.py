@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.calls.call import FUNCTION, HOW, WHERE, CallKind, ExecutedCall, role
+from partwise.calls.call import FUNCTION, HOW, WHERE, CallKind, ExecutedCall, Role
 from partwise.calls.parameters import (
     ColumnsParameter,
     DataParameter,
@@ -25,7 +25,7 @@ Export = TransformersExport | SkipJsonSchema[tuple[Any, ...]] | SkipJsonSchema[d
 class ComparedCall(ExecutedCall):
     """A call that compares exports with their models on rows."""
 
-    data: DataParameter = field(default="", metadata=role(is_written=False, is_data=True))
+    data: DataParameter = field(default="", metadata=Role(is_written=False, is_data=True).metadata)
     """Rows that models and files are compared on, some of each partition, as train_models takes
     them. Empty: those of the run whose models or files they are. One model on all rows is compared
     on some."""
@@ -84,7 +84,9 @@ class ValidateCall(ComparedCall):
     """As export_models was given it. Empty: the function that it was given by name."""
     exporter: ExporterParameter = field(default="", metadata=FUNCTION)
     """As export_models was given it. Empty: that which it was given by name."""
-    model_format: ModelFormat | Literal[""] = field(default="", metadata=role(is_newer=True))
+    model_format: ModelFormat | Literal[""] = field(
+        default="", metadata=Role(is_newer=True).metadata
+    )
     """The format of the exports; needed for "torchscript", "pt2" and "neuron", whose files run code
     when they are read."""
 

@@ -10,9 +10,9 @@ from partwise.calls.call import (
     WHERE,
     CallKind,
     ExecutedCall,
+    Role,
     RowsCall,
     VersionedCall,
-    role,
 )
 from partwise.calls.parameters import (
     DistributedTrainerParameter,
@@ -47,7 +47,7 @@ class DistributedCall(RowsCall, VersionedCall):
     model, a Result or a Skip. From Python also the function itself, and a TorchDistributor."""
     _: KW_ONLY
     eval_data: EvalDataParameter = field(
-        default_factory=dict, metadata=role(decides=False, is_data=True)
+        default_factory=dict, metadata=Role(decides=False, is_data=True).metadata
     )
     """Rows to measure the model on, by a name of yours: a mapping of name to data. A function finds
     them as `context.rows(name)`. Neither `filter` nor `columns` is for them."""
@@ -70,7 +70,7 @@ class DistributedCall(RowsCall, VersionedCall):
     gang: GangOptions = field(default_factory=GangOptions, metadata=HOW)
     """Time limit, grace, restarts."""
     environment: Environment = field(
-        default=DEFAULT_ENVIRONMENT, metadata=role(decides=False, is_newer=True)
+        default=DEFAULT_ENVIRONMENT, metadata=Role(decides=False, is_newer=True).metadata
     )
     """Packages of the ranks' own, before those of the workers: resolved with uv on this machine,
     built once on each worker's. Empty: the workers' own."""
@@ -89,11 +89,11 @@ class TuneCall(RowsCall, ExecutedCall):
     Or DistributedXGBoost or DistributedLightGBM, or with `scaling` a function of a rank's context,
     which finds the settings in context.hyperparameters: then a gang of ranks trains each trial.
     From Python also the function itself, and a TorchDistributor."""
-    space: SpaceParameter = field(metadata=role(function="maybe"))
+    space: SpaceParameter = field(metadata=Role(function="maybe").metadata)
     """Parameters by name: uniform, loguniform, randint, choice, grid, or a constant each; or a
     function of an Optuna trial that returns settings by name, or its name."""
     _: KW_ONLY
-    metric: MetricParameter = field(default="", metadata=role(function="maybe"))
+    metric: MetricParameter = field(default="", metadata=Role(function="maybe").metadata)
     """What tells better settings: a name, or that of a function of (labels, predictions). Empty:
     rmse, or logloss for classes. Of a train function: the name of one of the metrics that it
     returns. From Python also the function itself."""
@@ -121,7 +121,7 @@ class TuneCall(RowsCall, ExecutedCall):
     """How many ranks train a trial together, and what each may use. Where num_workers is given,
     trials run side by side as far as the cluster has room."""
     eval_data: EvalDataParameter = field(
-        default_factory=dict, metadata=role(decides=False, is_data=True)
+        default_factory=dict, metadata=Role(decides=False, is_data=True).metadata
     )
     """More rows for such ranks, by name: the model of a distributed trainer is measured on each of
     them."""

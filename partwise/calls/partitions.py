@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from partwise.calls.call import FILES, FUNCTION, HOW, CallKind, KeyedCall, role
+from partwise.calls.call import FILES, FUNCTION, HOW, CallKind, KeyedCall, Role
 from partwise.calls.parameters import (
     ColumnsParameter,
     FunctionParameter,
@@ -37,7 +37,7 @@ class FunctionCall(KeyedCall):
     all again when the checksum of one has changed; of files that are not named here it knows
     nothing."""
     environment: Environment = field(
-        default=DEFAULT_ENVIRONMENT, metadata=role(decides=False, is_newer=True)
+        default=DEFAULT_ENVIRONMENT, metadata=Role(decides=False, is_newer=True).metadata
     )
     """Packages of the function's own, before those of the workers: resolved with uv on this
     machine, built once on each worker's. A resume goes on with the versions that the run has, and
@@ -64,7 +64,7 @@ class TrainCall(FunctionCall):
 class PublishingCall(FunctionCall):
     """A call whose rows may go to a table or a dataset."""
 
-    output: OutputParameter = field(default="", metadata=role(decides=False, is_data=True))
+    output: OutputParameter = field(default="", metadata=Role(decides=False, is_data=True).metadata)
     """Where the rows go as well when the run is complete, each partition exactly once. A table to
     which they are appended with their run_id and partition_id, made where there is none: a SqlTable
     block, or the name of one that is saved, such as sql-table/prod. Or a dataset of the store, of
@@ -124,7 +124,7 @@ class PortfolioCall(KeyedCall):
     trainer: SearchedTrainerParameter = field(metadata=FUNCTION)
     """Whose settings are tried, as Tuned takes it."""
     space: Annotated[Any, WithJsonSchema({"type": "object"})] = field(
-        metadata=role(function="maybe")
+        metadata=Role(function="maybe").metadata
     )
     """What they are drawn from: parameters by name, each uniform, loguniform, randint, choice, grid
     or a constant; or a function of an Optuna trial, or its name."""
@@ -136,7 +136,7 @@ class PortfolioCall(KeyedCall):
     """How many settings, the trainer's own included."""
     size: Count = field(default=8, metadata=HOW)
     """How many are picked, the trainer's own included: fewer, if no others bring anything."""
-    metric: MetricParameter = field(default="", metadata=role(function="maybe"))
+    metric: MetricParameter = field(default="", metadata=Role(function="maybe").metadata)
     """What tells better settings: a name. Empty: rmse, or logloss for classes. From Python also a
     function of (labels, predictions)."""
     direction: Direction = ""
@@ -145,10 +145,12 @@ class PortfolioCall(KeyedCall):
     """The rows that settings are scored on."""
     sampler: SamplerName = "random"
     """How settings are drawn: "random", or "grid" for all there are."""
-    label: str = field(default="", metadata=role(is_newer=True))
+    label: str = field(default="", metadata=Role(is_newer=True).metadata)
     """Of a train function: the column that is predicted. Empty: the one that a dataset marks as its
     label."""
-    predict: FunctionParameter = field(default="", metadata=role(function="always", is_newer=True))
+    predict: FunctionParameter = field(
+        default="", metadata=Role(function="always", is_newer=True).metadata
+    )
     """Of a train function: the name of a function of (data, model, context) by which its models
     predict. Empty: as inference does. From Python also the function itself."""
     seed: int = 0

@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar
 
-from partwise.calls.call import WHERE, CallKind, KeyedCall, role
+from partwise.calls.call import WHERE, CallKind, KeyedCall, Role
 from partwise.calls.exports import ExportCall, ValidateCall
 from partwise.calls.parameters import (
     ColumnsParameter,
@@ -48,7 +48,7 @@ class PipelineCall(KeyedCall):
     """Opset, inputs, precision, optimization of the exports."""
     validation: ValidationOptions = field(default_factory=ValidationOptions)
     """Tolerances, how many rows."""
-    inference_data: DataParameter = field(default="", metadata=role(is_data=True))
+    inference_data: DataParameter = field(default="", metadata=Role(is_data=True).metadata)
     """The rows to infer with the exports. Empty: those trained on."""
     predict: PredictParameter = ""
     """"package.module:function": a function of (data: DataConnector, model, context:

@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar
 
-from partwise.calls.call import WHERE, Call, CallKind, role
+from partwise.calls.call import WHERE, Call, CallKind, Role
 from partwise.calls.parameters import (
     ClusterParameter,
     CommandParameter,
@@ -54,7 +54,9 @@ class ScriptCall(Call):
     variables; mpi, which has Open MPI start them; or none."""
     environment_variables: TextsByNameParameter = field(default_factory=dict)
     """More variables of the processes. They are written down in the run."""
-    inputs: InputsByNameParameter = field(default_factory=dict, metadata=role(is_data=True))
+    inputs: InputsByNameParameter = field(
+        default_factory=dict, metadata=Role(is_data=True).metadata
+    )
     """By name: a path or URL of a file or folder, a dataset, dataset://sales@3, artifacts of a run,
     run://RUN/0/outputs/model.pt, or rows, as train_models takes them. The processes find each as a
     path, in the variable PARTWISE_INPUT_<NAME>."""
