@@ -7,7 +7,7 @@ SHELL := /bin/sh
 .PHONY: help demo up down docs test test-slow test-alone test-architectures chaos lint format constraints clean
 
 # Containers often set it. Each of the hundreds of processes that runs and tests start would compile
-# the package anew.
+# the package again.
 unexport PYTHONDONTWRITEBYTECODE
 
 VENV := .venv
@@ -70,7 +70,7 @@ help:
 	@echo 'make chaos        break things at random for MINUTES=5 with SEED=7, and print what was lost'
 	@echo 'make lint         ruff, import contracts, mypy'
 	@echo 'make format       let ruff rewrite the code'
-	@echo 'make constraints  write constraints.txt anew from what pip finds today'
+	@echo 'make constraints  write constraints.txt again from what pip finds today'
 	@echo 'make clean        remove .venv, caches and what the demo and make up wrote'
 
 demo: $(VENV)/base.stamp

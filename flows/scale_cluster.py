@@ -55,7 +55,7 @@ def scale_cluster(
     opened = cluster if isinstance(cluster, DaskCluster) else open_cluster(cluster)
     if not isinstance(opened, RemoteCluster | DaskCluster):
         raise InputError(
-            f"A {type(opened).__name__} is started anew for each run, with as many workers as its "
+            f"A {type(opened).__name__} is started for each run, with as many workers as its "
             "settings say: name a cluster that runs already."
         )
     scaled = set_cluster_size(opened, n, timeout_s=timeout_s, command=command)

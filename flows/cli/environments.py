@@ -49,7 +49,7 @@ def collect(
 ) -> int:
     """Remove environments that nobody has used for some days, and what killed builders left.
 
-    What a process uses stays. A run that needs one later builds it anew.
+    What a process uses stays. A run that needs one later builds it again.
 
     Args:
         older_than: What was used within so many days stays.

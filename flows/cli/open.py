@@ -12,8 +12,8 @@ from partwise.runs.run import Run
 def open_report(run: Run) -> None:
     """Open the report of a run in a browser, and print its path.
 
-    It is written anew to a temporary file, which stays for the browser. The one in the store is not
-    opened: whoever can write there could have put any page with scripts in its place.
+    It is written again to a temporary file, which stays for the browser. The one in the store is
+    not opened: whoever can write there could have put any page with scripts in its place.
     """
     # Of the newest generation, as the reports in the store are.
     open_page("report", f"{run.run_id}.html", render_report(run.newest))

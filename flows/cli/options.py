@@ -109,7 +109,7 @@ class FollowingRunOptions:
     store: StoreUrl = "artifacts"
     """The artifact store: a folder, or a URL such as s3://bucket/folder."""
     on_existing_artifacts: Literal["error", "overwrite", "resume"] = "error"
-    """When the run exists: refuse, begin anew, or run only what changed or is not done."""
+    """When the run exists: refuse, begin again, or run only what changed or is not done."""
     version: str | None = None
     """Your own word for the version of your code, compared by a resume in place of the code."""
 

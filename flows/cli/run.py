@@ -100,7 +100,7 @@ class ScriptRunOptions:
     store: StoreUrl = "artifacts"
     """The artifact store: a folder, or a URL such as s3://bucket/folder."""
     on_existing_artifacts: OnExisting = "error"
-    """When the run exists: refuse, begin anew, or go on unless it is done."""
+    """When the run exists: refuse, begin again, or go on unless it is done."""
 
 
 _SCRIPT = ScriptOptions()

@@ -219,7 +219,7 @@ def verify_run(
 
     Args:
         run_id: The run's ID.
-        set_aside: Move damaged files that a resume can make anew to the run's folder "damaged":
+        set_aside: Move damaged files that a resume can make again to the run's folder "damaged":
             the next resume runs their partitions again.
         store: A folder, or a URL such as s3://bucket/folder.
         as_json: Print a JSON object per damage.

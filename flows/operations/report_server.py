@@ -1,7 +1,7 @@
 """The reports of runs, for the links in Prefect's UI: a server that `partwise up` starts.
 
 It answers to signed links only, each of which opens one report (`partwise.reports.links`). The
-report is made anew from the run, never taken from the store: whoever can write there could have
+report is made again from the run, never taken from the store: whoever can write there could have
 put any page in its place. It comes with headers by which a browser runs nothing in it, loads
 nothing for it, and shows it within no other page.
 """

@@ -99,7 +99,7 @@ def _fingerprint_code(
     elif isinstance(trainer, Best):
         deciding["trainer"] = trainer.map_functions(_name_of)
     if "validation" in deciding:
-        # A newer one is proved anew.
+        # A newer one is proved again.
         libraries = EXPORT_LIBRARIES
     if version is not None:
         # The user's word stands for code, but not for settings, which can be compared.

@@ -466,7 +466,7 @@ class DataConnector:
         return self._rows.table
 
     def _select(self, columns: Sequence[str] | None) -> PortableTable:
-        # A table makes its list of names anew each time, of thousands where it is wide.
+        # A table makes its list of names again each time, of thousands where it is wide.
         names = set(self._table.column_names)
         for name in columns or ():
             if name not in names:

@@ -28,7 +28,7 @@ def in_row_order(outcome: Any, rows: pa.Table, *, is_joined: bool) -> Any:
 
     An index that is named for columns of the rows, as after `set_index("date")`, stands for their
     values; any other for the places of the rows, as `to_pandas()` counts them. One that counts in
-    steps of 1 from another start, or anew from 0, is in order.
+    steps of 1 from another start, or again from 0, is in order.
 
     Args:
         outcome: A pandas frame or Series; a mapping, of which each Series is put in order; all else
@@ -234,7 +234,7 @@ def _indexes_of(rows: pa.Table, index: "pd.Index") -> "list[pd.Index]":
 
     owns: list[pd.Index] = []
     names = list(index.names)
-    # A table makes its list of names anew each time.
+    # A table makes its list of names again each time.
     if names != [None] and set(names) <= set(rows.column_names):
         frame = rows.select(names).to_pandas(ignore_metadata=True)
         owns.append(
@@ -261,7 +261,7 @@ def _order(index: "pd.Index", own: "pd.Index") -> slice | np.ndarray | None:
 
 
 def _counts(index: "pd.Index") -> bool:
-    """Tell an index that only counts, from anywhere: of a forecast, or of a frame made anew."""
+    """Tell an index that only counts, from anywhere: of a forecast, or of a frame made again."""
     import pandas as pd
 
     return isinstance(index, pd.RangeIndex) and index.step == 1

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def tf_dataset(reader: BatchReader) -> "tf.data.Dataset":
-    """Make a dataset of a reader's batches, shuffled anew in each pass.
+    """Make a dataset of a reader's batches, shuffled again in each pass.
 
     Args:
         reader: Reads the batches.

@@ -256,7 +256,7 @@ def borrow_child(
     packages: BuiltEnvironment | None = None,
     work_name: str = "",
 ) -> ChildProcess:
-    """Return this thread's child, started anew when there is none or it has ended.
+    """Return this thread's child, started again when there is none or it has ended.
 
     Args:
         owner: Names the execution; `end_marked(owner)` finds what its children left behind.
@@ -265,7 +265,7 @@ def borrow_child(
         isolation: Whether it runs partitions itself or forks a process for each; of one execution
             always the same.
         threads: How many its context names; of one execution always the same.
-        environment: Variables besides those of this process: with other ones it is started anew.
+        environment: Variables besides those of this process: with other ones it is started again.
         packages: Come before those of this process; of one execution always the same.
         work_name: Of the execution's work, as `Execution` has it.
     """

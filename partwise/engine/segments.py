@@ -106,7 +106,7 @@ class SegmentWriter:
         if generations.begun < self._execution.generation:
             raise StoreError(
                 f"The run {run_id!r} is not in {store.url} any more: it was deleted, or the store "
-                "was moved away, unmounted or made anew in the middle of the run. Put it back and "
+                "was moved away, unmounted or made again in the middle of the run. Put it back and "
                 "resume the run, or begin it again."
             )
         # The order is the commit: bundle, output rows, and the ledger last. A crash before the

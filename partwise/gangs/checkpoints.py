@@ -115,7 +115,7 @@ class StoreCheckpoints:
         """See that the run is still this attempt's.
 
         Raises:
-            RunBusyError: It has ended, was removed, or is begun anew, be it by another attempt.
+            RunBusyError: It has ended, was removed, or is begun again, be it by another attempt.
             StoreError: The store cannot be read.
         """
         # With the first checkpoint, and not with the module: it takes a third of a rank's start.

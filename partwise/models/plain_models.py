@@ -87,7 +87,7 @@ class ForecastModel(PlainModel):
     values: np.ndarray
     """For the steps after the last row, shape (steps,)."""
     repeats: bool
-    """Whether they start anew at their end, and stand before their start as well."""
+    """Whether they start again at their end, and stand before their start as well."""
 
     @property
     def format_version(self) -> int:

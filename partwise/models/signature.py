@@ -141,7 +141,7 @@ class Signature(BaseModel):
                 wanted = " x ".join("any" if size is None else str(size) for size in tensor.shape)
                 raise InputError(
                     f"The input {tensor.name!r} has the shape {shape}, and this model takes "
-                    f"{wanted} only: pad or cut it to that, or export the model anew for other "
+                    f"{wanted} only: pad or cut it to that, or export the model again for other "
                     "sizes."
                 )
 

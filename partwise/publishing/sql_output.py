@@ -162,7 +162,7 @@ def files(run: Run, current: pa.Table) -> Iterator[tuple[pa.Table, list[tuple[st
             content = read_output(run.store, run.run_id, name)
         except FileNotFoundError as error:
             raise IntegrityError(
-                f"{name} of the run {run.run_id!r} is gone; resume the run to make it anew."
+                f"{name} of the run {run.run_id!r} is gone; resume the run to make it again."
             ) from error
         there = current.filter(pc.equal(current["rows_file"], name))
         expected = there["rows_sha256"][0].as_py(), there["rows_in_file"][0].as_py()

@@ -88,7 +88,7 @@ class Target:
     def find_schema(self) -> pa.Schema | None:
         """Return the columns of the table, of SQLite by their affinity; None: there is none."""
         if self._kind == "postgresql":
-            # From pg_class: a table that it once found missing, PostgreSQL looks up anew only in a
+            # From pg_class: a table that it once found missing, PostgreSQL looks up again only in a
             # statement that locks some relation, and another publisher may have made it since.
             name = f"to_regclass({self._text(self._table)})"
             if not self._execute(f"SELECT 1 FROM pg_class WHERE oid = {name}"):

@@ -191,7 +191,7 @@ def _damaged(artifact: StoredArtifact, where: str) -> IntegrityError:
     return IntegrityError(
         f"The artifact {artifact.filename!r} of {where} differs from its checksum in "
         f"{artifact.bundle}, which was changed or damaged; restore that object, or delete it and "
-        "resume the run to make its partitions anew."
+        "resume the run to make its partitions again."
     )
 
 

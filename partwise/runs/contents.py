@@ -1,6 +1,6 @@
 """What the store holds of runs: which runs, their generations, ledger segments and files.
 
-All of it is asked of the store anew: a run may be written by other processes meanwhile.
+All of it is asked of the store again: a run may be written by other processes meanwhile.
 """
 
 from collections.abc import Iterable
@@ -329,7 +329,7 @@ def output_rows(content: bytes, where: str, sha256: str | None, rows: int) -> pa
     """
     remedy = (
         "`partwise runs verify --set-aside` takes it out of the run, and a resume makes its "
-        "partitions anew."
+        "partitions again."
     )
     if sha256 is not None and sha256_of(content) != sha256:
         raise IntegrityError(f"{where} differs from its checksum in the ledger; {remedy}")

@@ -59,13 +59,13 @@ def _read_schema(run: Run, name: str) -> pa.Schema:
 
 
 def _gone(run_id: str, name: str) -> str:
-    return f"{name} of the run {run_id!r} is gone or damaged; resume the run to make it anew."
+    return f"{name} of the run {run_id!r} is gone or damaged; resume the run to make it again."
 
 
 def rewrite_partial_files(
     store: Store, run_id: str, ledger: pa.Table, rename: Callable[[str], str]
 ) -> pa.Table:
-    """Write anew each output file that holds more than the rows of a ledger.
+    """Write again each output file that holds more than the rows of a ledger.
 
     A file can hold rows of partitions that another execution of the shard, or a later generation,
     did again.

@@ -3,8 +3,8 @@
 What stays is `run.json`, `lease/` and `generations/000N.removed`, some hundred bytes each, which
 say that nothing up to generation N counts. Numbers of generations go on behind N. So no name that
 is deleted is ever given again, and a process that was stopped in the middle of a removal, and goes
-on when others have begun the run anew, deletes nothing of theirs. Each part is announced like those
-of a garbage collection (`partwise.runs.steps`), that the run is removed first of all.
+on when others have begun the run again, deletes nothing of theirs. Each part is announced like
+those of a garbage collection (`partwise.runs.steps`), that the run is removed first of all.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

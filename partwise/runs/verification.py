@@ -39,7 +39,7 @@ from partwise.store.store import Store
 _THREADS = 4
 """Files looked at at once: each is in memory, and a bundle may have 256 MB."""
 _BACKUP = "restore it from a backup"
-_RESUME = "set it aside with --set-aside and resume the run, which makes its partitions anew"
+_RESUME = "set it aside with --set-aside and resume the run, which makes its partitions again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class Damage:
     what: str
     remedy: str
     can_be_made_anew: bool = False
-    """Whether a resume makes what it holds anew, once it is set aside."""
+    """Whether a resume makes what it holds again, once it is set aside."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.what.rstrip('.')}; {self.remedy}."
@@ -172,7 +172,7 @@ def _check_ledgers(
 
 
 def _ledger_remedy() -> str:
-    return "restore it from a backup, or resume the run, which writes it anew from its segments"
+    return "restore it from a backup, or resume the run, which writes it again from its segments"
 
 
 def _check_bundles(run: Run, ledger: pa.Table, found: Verification) -> None:
@@ -251,7 +251,7 @@ def _check_segments(run: Run, found: Verification) -> None:
             Damage(
                 path=path.removeprefix(root),
                 what=reason,
-                remedy="the next resume sets it aside, and makes its partitions anew if need be",
+                remedy="the next resume sets it aside, and makes its partitions again if need be",
                 can_be_made_anew=True,
             )
         )
@@ -262,7 +262,7 @@ def _said(error: Exception) -> str:
 
 
 def set_aside(found: Verification, store: Store) -> list[str]:
-    """Move what a resume can make anew to the folder `damaged` of the run.
+    """Move what a resume can make again to the folder `damaged` of the run.
 
     A resume then finds it gone, and runs its partitions again. `partwise runs gc` removes it when
     that is done.

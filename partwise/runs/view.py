@@ -308,7 +308,7 @@ class View:
                 "again."
             )
         return IntegrityError(
-            f"{name} of the run {self._run_id!r} {why}; resume the run to make it anew."
+            f"{name} of the run {self._run_id!r} {why}; resume the run to make it again."
         )
 
 

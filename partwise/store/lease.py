@@ -182,7 +182,7 @@ class Lease:
             raise StoreError(
                 f"{self._store.url} does not hold any more what this process wrote for "
                 f"{self._run_path}: it was deleted, or the store was moved away, unmounted or made "
-                f"anew in the middle of the work. Put it back and resume, or begin again."
+                f"again in the middle of the work. Put it back and resume, or begin again."
             )
 
     @property
@@ -315,7 +315,7 @@ class Lease:
     def _beat(self) -> None:
         for counter in itertools.count():
             # A store that fails now may answer the next time; check() tells what came of it. In one
-            # without our claim there is nothing to keep alive, and a write would make it anew.
+            # without our claim there is nothing to keep alive, and a write would make it again.
             with contextlib.suppress(StoreError):
                 if not self._is_there():
                     return

@@ -22,7 +22,7 @@ TEMPORARY_PREFIX = ".tmp-"
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 _ATTEMPTS = 200
 """Against somebody who writes without a pause: on a disk that answers at once, 20 were too few."""
-_MOVED = "its directory was moved away, unmounted or made anew in the middle of the work"
+_MOVED = "its directory was moved away, unmounted or made again in the middle of the work"
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
 
@@ -271,7 +271,7 @@ class LocalObjects:
 
     def _make_folders(self, folder: str) -> None:
         # Folders are made up to the root only where a run has none: also where the root was made
-        # anew since the path was looked up.
+        # again since the path was looked up.
         if folder == self._root:
             self._check_held()
         if os.path.isdir(folder):

@@ -24,7 +24,7 @@ class Seen:
     """What was verified of a run or dataset."""
 
     since: str = ""
-    """When it was created, in ISO format and UTC: one that was made anew under its name is later
+    """When it was created, in ISO format and UTC: one that was made again under its name is later
     than the one before."""
     number: int = 0
     """Of the newest generation that has ended, or the newest version."""

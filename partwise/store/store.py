@@ -222,7 +222,7 @@ class Store:
     def held(self) -> contextlib.AbstractContextManager[None]:
         """Have the directory of a local store be this very one for as long as a block lasts.
 
-        Where it is moved away, unmounted or made anew meanwhile, each operation of this process is
+        Where it is moved away, unmounted or made again meanwhile, each operation of this process is
         a StoreError, and nothing is written in its place.
         """
         objects = self._objects()

@@ -269,7 +269,7 @@ class DistributedXGBoost(DistributedBoosting):
                 raise InputError(
                     f"The column {name!r} has the value {new[0]!r}, which the model "
                     f"{self.continue_from!r} has not met: XGBoost adds no categories to a model. "
-                    "Leave such rows out, or train anew."
+                    "Leave such rows out, or train again."
                 )
         return {name: earlier_lists[name] for name in lists}
 

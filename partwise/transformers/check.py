@@ -232,7 +232,7 @@ def _read_signature(file: Path) -> Signature:
         raise InputError(
             f"The file {file} has no signature of partwise, and .pt and .pt2 files run code when "
             "they are read: it is not opened. Check an ONNX file, which runs none, or export the "
-            "model anew."
+            "model again."
         )
     return Signature.from_metadata({METADATA_KEY: texts[0]})
 

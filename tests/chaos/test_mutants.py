@@ -100,7 +100,7 @@ MUTANTS = (
         "tests/runs/test_names_in_ledgers.py -k names_of_an_artifact_are_checked",
     ),
     Mutant(
-        "a temporary file is made anew",
+        "a temporary file is made again",
         "partwise/runs/bundle.py",
         "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW",
         "os.O_WRONLY | os.O_CREAT",

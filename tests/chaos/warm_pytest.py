@@ -1,7 +1,7 @@
 """A process that has imported other people's modules, and forks one run of pytest after the other.
 
 To import them takes a run three times as long as its test. `partwise` and the tests are imported by
-each run anew, so that a run sees the code as it stands on the disk. Forks are safe since nothing
+each run again, so that a run sees the code as it stands on the disk. Forks are safe since nothing
 here has started a thread of Python.
 
 A line of standard input has the words for a run as JSON, and the answer the code that it returned

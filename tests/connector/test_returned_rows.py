@@ -72,7 +72,7 @@ def test_a_named_index_of_the_source_is_that_of_the_rows():
 
 
 FORECASTS = {
-    "made anew": pd.RangeIndex(6),
+    "made again": pd.RangeIndex(6),
     "of a forecast": pd.RangeIndex(3, 9),
 }
 

@@ -107,7 +107,7 @@ def test_what_a_process_of_a_neighbour_prints_is_in_nobody_elses_log(run_shard, 
 
 
 def test_a_helper_that_partwise_keeps_is_no_leftover(run_shard) -> None:
-    """As the judge of exports, which was started anew for each partition."""
+    """As the judge of exports, which was started for each partition."""
 
     def function(data, context):
         time.sleep(0.002)  # so long that processes are looked at

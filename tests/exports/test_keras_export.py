@@ -49,7 +49,7 @@ class OfKeras(ExporterContract):
                 keras.layers.Dense(1),
             ]
         )
-        # As training leaves it: statistics of batches that inference does not compute anew.
+        # As training leaves it: statistics of batches that inference does not compute again.
         model.layers[1].moving_mean.assign(np.linspace(-1, 1, 8))
         model.feature_names_in_ = ["x", "z"]
         return model

@@ -119,7 +119,7 @@ def test_a_resume_compares_packages_and_keeps_versions_that_fit(call, wheels) ->
     assert re.fullmatch(r"shop is 3\.0 \(\w+\) and was 2\.0 \(\w+\)", change)
     without = call(see, on_existing_artifacts="resume", environment=Environment())
     assert (without.kept, versions(without)) == (0, {"none"})
-    # A new run, and one that is begun anew, have the newest.
+    # A new run, and one that is begun again, have the newest.
     assert versions(call(see, "shop", on_existing_artifacts="overwrite")) == {"3.0"}
 
 

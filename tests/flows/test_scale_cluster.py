@@ -145,7 +145,7 @@ def test_the_flow_takes_an_address_and_the_command_line_too(prefect_server, sche
 
 
 def test_what_cannot_be_scaled_is_said(prefect_server, monkeypatch, dask_client):
-    with pytest.raises(InputError, match="A LocalCluster is started anew for each run"):
+    with pytest.raises(InputError, match="A LocalCluster is started for each run"):
         scale_cluster(2, cluster=LocalCluster())
     monkeypatch.setattr("partwise.flows.running.cluster_size._is_here", lambda _: False)
     block = RemoteCluster(address=dask_client.scheduler.address)

@@ -167,7 +167,7 @@ def test_a_driver_that_was_given_up_does_not_bring_a_removed_run_back(tmp_path) 
     numbers = itertools.count()
 
     def gone(store: Store) -> None:
-        # Who is stopped before he has looked comes after the removal, and begins the run anew.
+        # Who is stopped before he has looked comes after the removal, and begins the run again.
         if list_runs(store):
             assert Run.open(RUN_ID, store).generation == 2
             check(Run.open(RUN_ID, store), SECOND)

@@ -83,7 +83,7 @@ def test_an_edited_call_is_refused_or_not_made_here(tmp_path: Path) -> None:
     path.write_bytes(content.replace(b'"source_fingerprint": "s"', b'"source_fingerprint": "t"'))
     with pytest.raises(RunFormatError, match="differs from the checksum at its end"):
         run.refresh().read_generation_document()
-    # Sealed anew by somebody without our key, who also takes the summary away.
+    # Sealed again by somebody without our key, who also takes the summary away.
     body = signing.unseal(content)
     assert body is not None
     path.write_bytes(signing.seal(body.replace(b'"s"', b'"t"')))
@@ -143,7 +143,7 @@ def test_with_a_key_an_older_state_of_a_run_is_refused_until_it_is_wanted(
     for file in (state / "seen").iterdir():
         file.unlink()
     assert Run.open("run", store).generation == 1
-    # A run that was made anew under its name is no older one.
+    # A run that was made again under its name is no older one.
     shutil.rmtree(store)
     assert made(store).refresh().generation == 1
 

@@ -1,4 +1,4 @@
-"""A store that is moved away, or unmounted, in the middle of a run: noticed, and not made anew."""
+"""A store that is moved away, or unmounted, in the middle of a run: noticed, and not made again."""
 
 import shutil
 from pathlib import Path

@@ -148,7 +148,7 @@ def targets(run: Run, folder: Path) -> dict[str, Target]:
 
 
 def environment(patch: pytest.MonkeyPatch) -> Target:
-    """Build an environment, and return how it is opened: one that does not count is built anew."""
+    """Build an environment, and return how it is opened: one that does not count is built again."""
     resolved = ResolvedEnvironment(
         name="mine", pins=("shop==1.0",), python=python_version(), platform=get_platform()
     )

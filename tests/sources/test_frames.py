@@ -1,4 +1,4 @@
-"""Frames that are computed as they are read: anew each time, in pieces, without a copy."""
+"""Frames that are computed as they are read: again each time, in pieces, without a copy."""
 
 import datetime as dt
 import threading

@@ -344,7 +344,7 @@ with Lease.acquire(store, "runs/nightly") as lease:
 
 
 class TestWhatItWroteIsGone:
-    """The store is another one: its folder was deleted, unmounted, or made anew."""
+    """The store is another one: its folder was deleted, unmounted, or made again."""
 
     @pytest.fixture
     def lease(self, store, monkeypatch):

@@ -83,7 +83,7 @@ def test_a_resumed_search_knows_the_trials_and_draws_no_double() -> None:
     more = run(resumed, range(12, 20))
     tried = [trial.settings["x"] for trial in (*known, *more)]
     assert len(set(tried)) == 20
-    # It has learned: a search that begins anew draws its first ten by chance.
+    # It has learned: a search that begins again draws its first ten by chance.
     assert min(t.record.loss for t in more) < sorted(t.record.loss for t in known)[3]
 
 

@@ -124,7 +124,7 @@ def _table(proofs: list[Proof]) -> str:
 
 
 def main() -> int:
-    """Prove all pairs, or those of some model types, and write the table of all anew."""
+    """Prove all pairs, or those of some model types, and write the table of all again."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model_types", nargs="*", help="Of the table. None: all.")
     parser.add_argument("--processes", type=int, default=os.cpu_count())

@@ -1,7 +1,7 @@
 """Keras models as ONNX, by tf2onnx from the graph that TensorFlow traces of them.
 
 Keras' own `model.export(path, format="onnx")` goes the same way, and names inputs and outputs after
-layers, whose names Keras numbers anew in each process.
+layers, whose names Keras numbers again in each process.
 """
 
 from collections.abc import Sequence

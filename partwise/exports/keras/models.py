@@ -123,7 +123,7 @@ def named_outputs(found: Any) -> dict[str, Any]:
     """Return what a model gave as tensors by name.
 
     One tensor is "output"; a tuple or list has "output_0" and so on, as Keras numbers the names of
-    layers anew in each process; a mapping has the names that it gives. What is None is no output.
+    layers again in each process; a mapping has the names that it gives. What is None is no output.
 
     Raises:
         ExportRefused: There is something else in it than tensors.

@@ -112,7 +112,7 @@ class Comparison:
                     check="vacuous",
                     message="The comparison proves nothing: the model itself gives the same for "
                     f"all rows of all cases ({n_rows} rows): {values}. Compare it on rows that "
-                    "differ, or train it anew.",
+                    "differ, or train it again.",
                     count=n_rows,
                 )
             )

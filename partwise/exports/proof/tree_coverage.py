@@ -158,7 +158,7 @@ class _Chunk:
         self._dtype = real.dtype
         self._levels = list(_levels(trees, roots))
         self._nodes = np.concatenate(self._levels)
-        # Nodes are numbered anew, parents first.
+        # Nodes are numbered again, parents first.
         self._places = np.full(len(trees.features), -1)
         self._places[self._nodes] = np.arange(len(self._nodes))
         self._features = trees.features[self._nodes]

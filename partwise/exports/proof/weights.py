@@ -354,7 +354,7 @@ def _altered(
 ) -> str:
     """Return which tensor an initializer is that was altered, in words; "": it is none.
 
-    A converter computes all numbers of what it folds anew, and leaves none as it was. In half
+    A converter computes all numbers of what it folds again, and leaves none as it was. In half
     precision many of them may round to what they were: there, one unit in the last place is taken
     for that if other tensors are `elsewhere`, as those of a BatchNorm are.
     """

@@ -34,7 +34,7 @@ class TorchScriptExporter:
     """Any `torch.nn.Module` that computes the same for all rows, by torch.jit.trace.
 
     Equal models give equal weights and code, but not equal bytes: torch numbers the classes in the
-    code in the order in which a process traces them, and draws the file's ID anew.
+    code in the order in which a process traces them, and draws the file's ID again.
     """
 
     def check(self, options: ExportOptions) -> None:

@@ -89,7 +89,7 @@ class FoundFile:
 
     def check_unchanged(self) -> None:
         """Raise `SourceError` when the file was replaced since it was found."""
-        # Not the inode: some network file systems number a file anew on each machine.
+        # Not the inode: some network file systems number a file again on each machine.
         now = _stamp(self.filesystem(), self.bare_path(), self.path)
         if (now.size_bytes, now.version) != (self.size_bytes, self.version):
             raise SourceError(

@@ -37,7 +37,7 @@ bits and big numbers as they are stored. An integer of 39 digits is refused by t
 
 
 class StreamRows(OpaqueRows):
-    """Rows that are computed anew at each reading, in this process.
+    """Rows that are computed again at each reading, in this process.
 
     Args:
         schema: Of the rows.

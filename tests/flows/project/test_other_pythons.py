@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.mark.slow  # downloads and installs all that partwise needs: half a minute
 def test_a_wheel_is_installed_and_a_project_trains(other_python: str, tmp_path: Path) -> None:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "PARTWISE_"))}
-    # With the second, each process would compile all packages anew.
+    # With the second, each process would compile all packages again.
     for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE"):
         kept.pop(name, None)
     kept["UV_HTTP_RETRIES"] = "3"
