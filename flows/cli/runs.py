@@ -151,7 +151,8 @@ def _read_call(run: Run, cluster: ClusterOptions, *, trust: bool) -> "Call":
     """
     from partwise.calls.call import VersionedCall
     from partwise.calls.exports import ComparedCall
-    from partwise.calls.reading import read_arguments
+    from partwise.calls.reading import read_call
+    from partwise.calls.script import ScriptCall
     from partwise.flows.running.trust import check_trusted, is_made_here
 
     if not run.generation:
@@ -166,13 +167,13 @@ def _read_call(run: Run, cluster: ClusterOptions, *, trust: bool) -> "Call":
             f"Repeat the call itself: {_python_call(run)}"
         )
     check_trusted(run, document.call, trust=trust)
-    kind, arguments = read_arguments(document.call, is_own=is_made_here(run))
-    if issubclass(kind, ComparedCall):
+    call = read_call(document.call, is_own=is_made_here(run))
+    if isinstance(call, ComparedCall):
         # Of the run whose models are used nothing is asked again.
-        arguments["trust"] = trust
-    where = "cluster" if issubclass(kind, VersionedCall) else "compute_target"
-    arguments[where] = cluster.checked()
-    return kind(**arguments)
+        call = replace(call, trust=trust)
+    if isinstance(call, ScriptCall):
+        return replace(call, compute_target=cluster.checked())
+    return replace(call, cluster=cluster.checked()) if isinstance(call, VersionedCall) else call
 
 
 @runs.command(name="gc")

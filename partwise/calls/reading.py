@@ -61,12 +61,23 @@ def read_arguments(
     except PartwiseError:
         raise
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise RunFormatError(
-            f"The call that is written down cannot be read ({type(error).__name__}: {reason}); "
-            "repeat the call itself."
-        ) from error
+        raise _unreadable(error) from error
     return kind, read
+
+
+def read_call(call: Mapping[str, Any], *, is_own: bool = False) -> Call:
+    """Return a call that was written down whole, as `read_arguments` reads it.
+
+    Raises:
+        RunFormatError: It is no call that partwise writes down, or lacks an argument.
+        InputError: A class of the call's is not there any more.
+        FunctionError: It names a module that it must not.
+    """
+    kind, arguments = read_arguments(call, is_own=is_own)
+    try:
+        return kind(**arguments)
+    except TypeError as error:
+        raise _unreadable(error) from error
 
 
 def function_names(call: Mapping[str, Any]) -> list[str]:
@@ -84,11 +95,16 @@ def function_names(call: Mapping[str, Any]) -> list[str]:
 def _kind_of(call: Mapping[str, Any]) -> type[Call]:
     flow = str(call.get("flow"))
     if flow not in CALLS:
-        raise RunFormatError(
-            f"The call that is written down cannot be read (there is no flow {flow[:80]!r}); "
-            "repeat the call itself."
-        )
+        raise _unreadable(ValueError(f"there is no flow {flow[:80]!r}"))
     return CALLS[flow]
+
+
+def _unreadable(error: Exception) -> RunFormatError:
+    reason = " ".join(str(error).split())[:300]
+    return RunFormatError(
+        f"The call that is written down cannot be read ({type(error).__name__}: {reason}); repeat "
+        "the call itself."
+    )
 
 
 def _function_texts(value: Any) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from partwise.calls.reading import read_arguments
+from partwise.calls.reading import read_arguments, read_call
 from partwise.errors import FunctionError, InputError, RunFormatError, SerdeError, TrustError
 from partwise.flows.cli.main import main
 from partwise.flows.running.earlier_call import EarlierCall
@@ -200,6 +200,17 @@ def test_modules_of_the_project_only_and_those_that_are_configured(monkeypatch, 
 def test_a_call_that_is_none_is_refused_in_a_sentence(damage):
     with pytest.raises(RunFormatError, match="cannot be read"):
         read_arguments(call_of() | damage)
+
+
+def test_a_call_that_lacks_an_argument_or_has_another_is_refused_in_a_sentence(tmp_path):
+    recipe = {"paths": [str(tmp_path)], "columns": None, "filter": None}
+    whole = call_of(partition_by=["k"]) | {"data": recipe}
+    assert read_call(whole).flow() == "train_models"
+    for damage in (call_of() | {"data": recipe}, call_of(partition_by=["k"])):
+        with pytest.raises(RunFormatError, match=r"cannot be read .*missing 1 required"):
+            read_call(damage)
+    with pytest.raises(RunFormatError, match=r"cannot be read .*surprise"):
+        read_call(call_of(surprise=1) | {"data": recipe})
 
 
 def test_a_run_that_was_made_here_is_resumed_without_a_word(make_run):
