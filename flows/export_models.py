@@ -5,7 +5,7 @@ from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.earlier_call import EarlierCall
 from partwise.flows.running.execute_shards import execute
-from partwise.flows.running.prepare_exports import prepare_export
+from partwise.planning.exports import prepare_export
 from partwise.runs.exports import check_has_models
 from partwise.runs.run import Run
 

@@ -3,7 +3,7 @@
 from partwise.calls.exports import TransformersCall
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.execute_shards import execute
-from partwise.flows.running.prepare_exports import prepare_collection
+from partwise.planning.exports import prepare_collection
 from partwise.runs.run import Run
 from partwise.transformers.collection import read_exports
 

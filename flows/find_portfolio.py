@@ -5,7 +5,7 @@ from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_rows_of
 from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.execute_shards import execute
-from partwise.flows.running.prepare_portfolio import (
+from partwise.planning.portfolio import (
     pick_portfolio,
     prepare_portfolio,
     settings_to_score,

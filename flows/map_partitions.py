@@ -6,7 +6,7 @@ from partwise.flows.running.connections import open_output, open_rows_of
 from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_shards import execute
-from partwise.flows.running.prepare import prepare_mapping
+from partwise.planning.partitions import prepare_mapping
 from partwise.runs.run import Run
 from partwise.tasks.publish_rows import with_output
 

@@ -10,9 +10,9 @@ from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.run_inference import run_inference
 from partwise.flows.running.connections import open_data
 from partwise.flows.running.earlier_call import earlier_keys
-from partwise.flows.running.refusals import check_inference, check_stages
 from partwise.flows.train_models import train_models
 from partwise.flows.validate_exports import validate_exports
+from partwise.planning.refusals import check_inference, check_stages
 from partwise.runs.pipeline import Pipeline
 from partwise.tasks.publish_pipeline import publish_pipeline
 from partwise.tasks.steps import try_step

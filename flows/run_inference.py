@@ -7,7 +7,7 @@ from partwise.flows.running.connections import open_output, open_rows_of, open_s
 from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_shards import execute
-from partwise.flows.running.prepare import prepare_inference
+from partwise.planning.partitions import prepare_inference
 from partwise.runs.exports import find_exports
 from partwise.runs.run import Run
 from partwise.tasks.publish_rows import with_output

@@ -6,9 +6,9 @@ from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.environments import resolve_script_packages
 from partwise.flows.running.execute_gang import execute_gang
-from partwise.flows.running.prepare_script import prepare_script
 from partwise.flows.running.script_inputs import open_inputs
 from partwise.flows.running.send_script import send_script
+from partwise.planning.script import prepare_script
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import is_work_pool
 

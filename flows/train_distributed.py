@@ -5,7 +5,7 @@ from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_eval_rows, open_rows_of
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_gang import execute_gang
-from partwise.flows.running.prepare_gang import prepare_gang
+from partwise.planning.gang import prepare_gang
 from partwise.runs.run import Run
 
 

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from partwise.calls.partitions import TrainCall
 from partwise.flows.orchestration.run_flow import run_flow
-from partwise.flows.running.connections import open_rows_of
+from partwise.flows.running.connections import open_rows_of, open_store
 from partwise.flows.running.earlier_call import earlier_keys
 from partwise.flows.running.environments import resolve_packages
 from partwise.flows.running.execute_shards import execute
-from partwise.flows.running.prepare import prepare_training
-from partwise.flows.running.prepare_portfolio import with_portfolio
+from partwise.planning.partitions import prepare_training
+from partwise.planning.portfolio import with_portfolio
 from partwise.runs.run import Run
 
 
@@ -33,7 +33,7 @@ def train_models(call: TrainCall) -> Run:
         RunCancelled: The run was cancelled; what was committed is kept.
     """
     plan = prepare_training(
-        replace(call, trainer=with_portfolio(call.trainer, call.store)),
+        replace(call, trainer=with_portfolio(call.trainer, lambda: open_store(call.store))),
         open_rows_of(call),
         earlier_keys=earlier_keys(call),
         packages=resolve_packages(call),

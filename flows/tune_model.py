@@ -4,7 +4,7 @@ from partwise.calls.one_model import TuneCall
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_eval_rows, open_rows_of
 from partwise.flows.running.execute_study import execute_study
-from partwise.flows.running.prepare_study import prepare_study
+from partwise.planning.study import prepare_study
 from partwise.runs.run import Run
 
 

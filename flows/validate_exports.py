@@ -7,7 +7,7 @@ from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.earlier_call import EarlierCall
 from partwise.flows.running.execute_shards import execute
-from partwise.flows.running.prepare_exports import check_exports, prepare_validation
+from partwise.planning.exports import check_exports, prepare_validation
 from partwise.runs.run import Run
 
 

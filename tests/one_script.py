@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from partwise.calls.script import ScriptCall
-from partwise.flows.running.prepare_script import prepare_script, store_source, take_code
 from partwise.gangs.ledger import commit_ranks
+from partwise.planning.script import prepare_script, store_source, take_code
 from partwise.reports.report import write_report
 from partwise.runs.claim import Claim
 from partwise.runs.completion import settle_unchanged

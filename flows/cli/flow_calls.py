@@ -10,9 +10,9 @@ from partwise.flows.cli.exit_codes import PARTIAL_FAILURE, SUCCESS
 from partwise.flows.cli.news import shown
 from partwise.flows.cli.options import ClusterOptions
 from partwise.flows.cli.run_output import print_run
-from partwise.flows.running.refusals import check_call
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
+from partwise.planning.refusals import check_call
 from partwise.runs.pipeline import Pipeline
 from partwise.worker_server import begin_worker_server
 

@@ -153,7 +153,7 @@ def _read_call(run: Run, cluster: ClusterOptions, *, trust: bool) -> "Call":
     from partwise.calls.exports import ComparedCall
     from partwise.calls.reading import read_call
     from partwise.calls.script import ScriptCall
-    from partwise.flows.running.trust import check_trusted, is_made_here
+    from partwise.planning.trust import check_trusted, is_made_here
 
     if not run.generation:
         raise InputError(

@@ -1,7 +1,7 @@
 """What a run was begun with, for the runs that follow it: its rows, its trainer, its settings.
 
 Of a run that was made elsewhere nothing is called and nothing connected to, unless the caller says
-that he trusts it (`partwise.flows.running.trust`).
+that he trusts it (`partwise.planning.trust`).
 """
 
 from collections.abc import Mapping
@@ -14,8 +14,8 @@ from partwise.calls.reading import function_names, read_arguments
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
 from partwise.flows.running.connections import open_rows, open_store
-from partwise.flows.running.earlier_rows import keys_of_run
-from partwise.flows.running.trust import check_trusted, is_made_here
+from partwise.planning.earlier_rows import keys_of_run
+from partwise.planning.trust import check_trusted, is_made_here
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
 from partwise.shuffle.write import NullKeys

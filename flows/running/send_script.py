@@ -12,15 +12,15 @@ from typing import Any
 from partwise.calls.script import ScriptCall
 from partwise.environments.requirement_files import without_files
 from partwise.errors import InputError
-from partwise.flows.running.prepare_script import (
+from partwise.flows.running.script_inputs import is_path
+from partwise.flows.running.work_pool import call_in_work_pool
+from partwise.planning.script import (
     check_call,
     check_script,
     store_source,
     take_code,
     warnings_of_paths,
 )
-from partwise.flows.running.script_inputs import is_path
-from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.runs.run import Run
 from partwise.scripts.inputs import SharedPath, find_path, send_input
 from partwise.store.store import Store

@@ -122,17 +122,17 @@ MUTANTS = (
     ),
     Mutant(
         "a call of somebody else's wants trust",
-        "partwise/flows/running/trust.py",
+        "partwise/partwise/planning/trust.py",
         "if trust or is_made_here(run):",
         "if True:",
-        "tests/flows/running/test_trust.py -k exports_use_nothing_of_such_a_call",
+        "tests/planning/test_trust.py -k exports_use_nothing_of_such_a_call",
     ),
     Mutant(
         "modules that a document may name",
         "partwise/trainers/allowed_modules.py",
         "if not _is_of_project(module):",
         "if False:",
-        "tests/flows/running/test_trust.py -k modules_of_the_project_only",
+        "tests/planning/test_trust.py -k modules_of_the_project_only",
     ),
     Mutant(
         "weights_only",

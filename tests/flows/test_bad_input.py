@@ -29,7 +29,7 @@ from partwise.errors import (
 )
 from partwise.flows import map_partitions, run_inference, train_models
 from partwise.flows.running.connections import open_rows_of
-from partwise.flows.running.prepare import prepare_training
+from partwise.planning.partitions import prepare_training
 from partwise.runs.run import Run
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
 

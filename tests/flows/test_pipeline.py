@@ -21,8 +21,8 @@ from partwise.errors import (
 )
 from partwise.flows import export_models, model_pipeline
 from partwise.flows.running.earlier_call import EarlierCall
-from partwise.flows.running.refusals import check_stages
 from partwise.outcomes import RunStatus
+from partwise.planning.refusals import check_stages
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.trainers import Best, LightGBMTrainer, Tuned

@@ -20,9 +20,9 @@ from partwise.flows.cli.main import main
 from partwise.flows.cli.output import STYLES
 from partwise.flows.orchestration import announcement
 from partwise.flows.orchestration.states import result_of, state_of
-from partwise.flows.running.prepare import prepare_inference
-from partwise.flows.running.prepare_exports import prepare_export
 from partwise.outcomes import CANCELLED, PartitionStatus, RunStatus
+from partwise.planning.exports import prepare_export
+from partwise.planning.partitions import prepare_inference
 from partwise.reports.next_command import next_command
 from partwise.reports.report import render_report
 from partwise.runs.completion import run_status

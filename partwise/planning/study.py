@@ -16,8 +16,8 @@ from partwise.errors import InputError
 from partwise.evaluation import Backtest, CrossValidation, Evaluation, HoldoutFraction
 from partwise.evaluation.metrics import MAXIMIZED
 from partwise.evaluation.scores import check_metric, find_metric
-from partwise.flows.running.prepare_gang import eval_fingerprint, gang_sources
 from partwise.models.serdes import resolve_serde
+from partwise.planning.gang import eval_fingerprint, gang_sources
 from partwise.runs.claim import Identity
 from partwise.runs.trials import TRIAL_KEY
 from partwise.sources.descriptions import Source

@@ -25,8 +25,8 @@ from partwise.engine.params import shard_params
 from partwise.engine.payload import name_of, pack_work
 from partwise.engine.plan import Plan
 from partwise.engine.shard_run import run_on
-from partwise.flows.running.prepare import prepare_training
 from partwise.models.serdes import PickleSerde
+from partwise.planning.partitions import prepare_training
 from partwise.runs.claim import Claim
 from partwise.runs.completion import complete_run
 from partwise.runs.run import Run
@@ -35,7 +35,7 @@ from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 from tests.engine.shards import TestHost
-from tests.flows.running.history_functions import trainer
+from tests.planning.history_functions import trainer
 from tests.run_maker import ending
 from tests.thoroughness import THOROUGH
 

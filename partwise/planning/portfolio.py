@@ -1,6 +1,6 @@
 """What `find_portfolio` decides before a row is touched, and what it makes of the scores."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from partwise.calls.parameters import StoreParameter
 from partwise.calls.partitions import PortfolioCall
 from partwise.engine.params import given_params
 from partwise.engine.plan import Plan
 from partwise.engine.sample import chosen_by_hash
 from partwise.engine.works import MapWork
 from partwise.errors import InputError
-from partwise.flows.running.connections import open_store
-from partwise.flows.running.prepare import check_libraries, keys_of, plan_of
+from partwise.planning.partitions import check_libraries, keys_of, plan_of
 from partwise.runs.portfolio import Portfolio, write_portfolio
 from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
+from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import KeyColumn
 from partwise.trainers.best import Best
 from partwise.trainers.scored_settings import ScoredSettings
@@ -121,8 +120,12 @@ def pick_portfolio(run: Run, tuned: Tuned, size: int) -> Portfolio | None:
     return portfolio
 
 
-def with_portfolio(trainer: Any, store: StoreParameter) -> Any:
+def with_portfolio(trainer: Any, store: Callable[[], Store]) -> Any:
     """Return a trainer with the settings of the portfolio that it names; others as they are.
+
+    Args:
+        trainer: As the caller gives it.
+        store: Opens the store of the portfolio, where one is named.
 
     Raises:
         RunNotFoundError: There is no such run.
@@ -133,7 +136,7 @@ def with_portfolio(trainer: Any, store: StoreParameter) -> Any:
         return trainer.model_copy(update={"candidates": candidates})
     if not isinstance(trainer, Tuned) or not trainer.portfolio or trainer.settings:
         return trainer
-    portfolio = Run.open(trainer.portfolio, open_store(store)).portfolio
+    portfolio = Run.open(trainer.portfolio, store()).portfolio
     if portfolio.trainer != kind_of(trainer.trainer):
         raise InputError(
             f"The portfolio {trainer.portfolio!r} has settings of {portfolio.trainer}, and "

@@ -12,12 +12,12 @@ from partwise.engine.payload import name_of
 from partwise.engine.scaling import ALL, ClusterWorker, ScalingConfig
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError
-from partwise.flows.running.caller_paths import hyperparameters_left_behind
 from partwise.gangs.placement import Placement, place_ranks
 from partwise.gangs.plan import GangPlan
 from partwise.gangs.spec import RANK_KEY
 from partwise.gangs.work import TrainRankWork
 from partwise.models.serdes import resolve_serde
+from partwise.planning.caller_paths import hyperparameters_left_behind
 from partwise.runs.claim import Identity
 from partwise.sources.descriptions import Source, SourceDescription
 from partwise.trainers import resolve_trainer

@@ -14,8 +14,8 @@ from partwise.calls.one_model import DistributedCall, TuneCall
 from partwise.calls.partitions import InferCall, MapCall, PortfolioCall, TrainCall
 from partwise.calls.pipeline import PipelineCall
 from partwise.datasets.dataset import resolve_references
-from partwise.flows.running.earlier_rows import keys_of_run, recipe_of
-from partwise.flows.running.prepare import (
+from partwise.planning.earlier_rows import keys_of_run, recipe_of
+from partwise.planning.partitions import (
     check_kept,
     check_trained_keys,
     checked_trainer,

@@ -17,11 +17,11 @@ from partwise.engine.scaling import ClusterWorker
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import InputError, RunNotFoundError
 from partwise.fingerprints.functions import arguments_fingerprint
-from partwise.flows.running.caller_paths import paths_left_behind
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement, place_nodes
 from partwise.gangs.plan import GangPlan
 from partwise.gangs.spec import RANK_KEY
+from partwise.planning.caller_paths import paths_left_behind
 from partwise.redaction import MASK, masked, names_secret
 from partwise.runs.claim import Identity, Intent
 from partwise.runs.documents import SNAPSHOTS, run_path, to_json

@@ -20,9 +20,9 @@ from partwise.engine.trained_models import (
 from partwise.engine.works import InferWork, MapWork, TrainWork, Work
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError, ModelNotFound
-from partwise.flows.running.earlier_rows import recipe_of
 from partwise.models.serdes import PROGRAMS, SERDES, ModelSerde, resolve_serde, serde_by_name
 from partwise.outcomes import RunStatus
+from partwise.planning.earlier_rows import recipe_of
 from partwise.publishing.output import Output, check_output
 from partwise.runs.claim import Identity
 from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models

@@ -23,17 +23,17 @@ from partwise.errors import (
     RunIdError,
     SerdeError,
 )
-from partwise.flows.running import prepare
 from partwise.flows.running.earlier_call import earlier_keys
-from partwise.flows.running.prepare import prepare_inference, prepare_mapping, prepare_training
-from partwise.flows.running.prepare_exports import (
+from partwise.models.serdes import PickleSerde
+from partwise.planning import partitions
+from partwise.planning.exports import (
     check_coverage,
     check_exports,
     prepare_collection,
     prepare_export,
     prepare_validation,
 )
-from partwise.models.serdes import PickleSerde
+from partwise.planning.partitions import prepare_inference, prepare_mapping, prepare_training
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
@@ -66,7 +66,7 @@ def inference(run: Run, partition_by="key", rows=ROWS, **changes) -> Plan:
 
 def test_a_candidate_without_its_library_is_refused(monkeypatch):
     """It would lose on each partition, and nobody would hear of it."""
-    monkeypatch.setattr(prepare, "find_spec", lambda name: None if name == "sklearn" else name)
+    monkeypatch.setattr(partitions, "find_spec", lambda name: None if name == "sklearn" else name)
     trainer = Best([LightGBMTrainer(label="sales"), Linear()])
     with pytest.raises(InputError, match=r"needs sklearn, .* install partwise\[sklearn\]"):
         training(trainer)
@@ -107,7 +107,7 @@ def test_a_module_within_a_library_is_looked_for_by_the_library():
 def test_nothing_of_prefect_is_needed():
     code = (
         "import sys\n"
-        "import partwise.flows.running.prepare, partwise.flows.running.prepare_exports\n"
+        "import partwise.planning.partitions, partwise.planning.exports\n"
         "heavy = {'prefect', 'partwise.blocks', 'torch', 'lightgbm', 'xgboost', 'onnx'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )

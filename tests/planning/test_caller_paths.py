@@ -9,9 +9,9 @@ import pytest
 
 from partwise.calls.one_model import DistributedCall
 from partwise.calls.script import ScriptCall
-from partwise.flows.running.caller_paths import hyperparameters_left_behind, paths_left_behind
-from partwise.flows.running.prepare_gang import prepare_gang
-from partwise.flows.running.prepare_script import prepare_script
+from partwise.planning.caller_paths import hyperparameters_left_behind, paths_left_behind
+from partwise.planning.gang import prepare_gang
+from partwise.planning.script import prepare_script
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 

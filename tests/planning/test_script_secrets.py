@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from partwise.errors import InputError
-from partwise.flows.running.prepare_script import prepare_script
+from partwise.planning.script import prepare_script
 from partwise.runs.documents import to_json
 from partwise.scripts.spec import ScriptSpec
 from partwise.store.store import Store

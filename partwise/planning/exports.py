@@ -12,14 +12,14 @@ from partwise.engine.trained_models import models_by_shard
 from partwise.errors import InputError, ModelNotFound
 from partwise.exports.choice import check_formats, resolve_exporter
 from partwise.exports.works import ComparedRows, ExportWork, Proof, ValidateWork
-from partwise.flows.running.prepare import (
+from partwise.models.serdes import refuse_program, resolve_serde
+from partwise.planning.partitions import (
     check_serdes,
     keys_of,
     plan_of,
     serdes_of,
     trained_models,
 )
-from partwise.models.serdes import refuse_program, resolve_serde
 from partwise.runs.exports import check_has_models, has_one_model, ledger_of_models
 from partwise.runs.kinds import RANK
 from partwise.runs.run import Run

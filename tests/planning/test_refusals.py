@@ -11,11 +11,11 @@ from partwise.calls.partitions import InferCall, TrainCall
 from partwise.calls.pipeline import PipelineCall
 from partwise.engine.params import given_params
 from partwise.errors import KeyClassError, ModelNotFound, PartwiseError
-from partwise.flows.running import prepare, refusals
-from partwise.flows.running.prepare import prepare_inference, prepare_training
-from partwise.flows.running.prepare_exports import prepare_export
-from partwise.flows.running.refusals import check_call
 from partwise.models.serdes import PickleSerde
+from partwise.planning import partitions, refusals
+from partwise.planning.exports import prepare_export
+from partwise.planning.partitions import prepare_inference, prepare_training
+from partwise.planning.refusals import check_call
 from partwise.runs.claim import Identity
 from partwise.runs.run import Run
 from partwise.sources.opening import open_source
@@ -81,7 +81,7 @@ def test_an_inference_is_checked_with_keys_and_values_of_its_training(
 ):
     path = csv_of(tmp_path, texts)
     run = begin(make_run, "trained", trained)
-    for module in (prepare, refusals):
+    for module in (partitions, refusals):
         monkeypatch.setattr(module, "recipe_of", lambda _run: {"csv": {"null_words": null_words}})
         monkeypatch.setattr(module, "check_has_models", lambda *_args, **_options: None)
     with pytest.raises((ModelNotFound, KeyClassError)) as refused:
