@@ -37,17 +37,22 @@ class OnlyInstalled(PathFinder):
             return None
         return PathFinder.find_spec(fullname, path, target)
 
-    @classmethod
-    def find_distributions(cls, context=metadata.DistributionFinder.Context()):
-        for each in PathFinder.find_distributions(context):
-            if each.metadata["Name"] not in DISTRIBUTIONS:
-                yield each
-
 
 def is_hidden(name):
     return name.partition(".")[0] in MODULES
 
 
+def discovered(discover):
+    def those_installed(*args, **kwargs):
+        for each in discover(*args, **kwargs):
+            if each.metadata["Name"] not in DISTRIBUTIONS:
+                yield each
+
+    return staticmethod(those_installed)
+
+
+# By whichever finder: `importlib_metadata` brings one of its own.
+metadata.Distribution.discover = discovered(metadata.Distribution.discover)
 # Files ending in .pth may have imported some of them already.
 sys.meta_path[:] = [each for each in sys.meta_path if not is_hidden(type(each).__module__)]
 sys.meta_path[sys.meta_path.index(PathFinder)] = OnlyInstalled

@@ -181,7 +181,7 @@ def test_the_words_of_its_readme_where_only_a_wheel_and_what_it_tells_is_install
     port = str(free_port())
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PREFECT_", "PARTWISE_"))}
     told = told_by((TEMPLATE / "README.md.template").read_text())
-    assert told == ["partwise", "pytest>=9"]
+    assert set(told) == {"partwise", "pytest>=9"}
     environment = {
         **kept,
         "PYTHONPATH": os.pathsep.join([str(hide_others(tmp_path / "only", told)), str(installed)]),
