@@ -122,7 +122,7 @@ MUTANTS = (
     ),
     Mutant(
         "a call of somebody else's wants trust",
-        "partwise/partwise/planning/trust.py",
+        "partwise/planning/trust.py",
         "if trust or is_made_here(run):",
         "if True:",
         "tests/planning/test_trust.py -k exports_use_nothing_of_such_a_call",
