@@ -29,6 +29,7 @@ from partwise.outcomes import PartitionStatus
 from partwise.runs.documents import execution_token
 from partwise.runs.trials import TRIAL, TRIAL_KEY, TrialRecord
 from partwise.shuffle.shared_folder import fetch, table_bytes
+from partwise.store.signing import keys_of_blocks
 from partwise.studies.assignment import TrialAssignment, TrialReceipt
 from partwise.tables.keys.partition_keys import partition_ids, partition_seed
 
@@ -148,5 +149,6 @@ class TrialRun:
         execution, number = self.assignment.execution, self.assignment.number
         if run_id is None or run_id == execution.run_id:
             raise ArtifactNotFoundError(f"The trial {number} has no artifact {filename!r} yet.")
-        run = open_run(execution.store, run_id, execution.token)
-        return run.read_artifact(run.partition_id(number), filename)
+        with keys_of_blocks(count=execution.is_signed):
+            run = open_run(execution.store, run_id, execution.token)
+            return run.read_artifact(run.partition_id(number), filename)

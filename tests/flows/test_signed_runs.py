@@ -6,7 +6,9 @@ import pyarrow as pa
 import pytest
 
 from partwise.blocks import ArtifactStore
-from partwise.flows import map_partitions
+from partwise.flows import map_partitions, tune_model
+from partwise.models.serdes import PickleSerde
+from partwise.outcomes import Result
 from partwise.runs.contents import ledger_segments
 from partwise.runs.ledger import read_ledger, write_table
 from partwise.runs.own_checksums import SIGNATURE
@@ -24,6 +26,16 @@ def count(data, context):
 
 def read_of_plain(data, context):
     assert context.download("note.txt", run_id="plain") == "counted"
+
+
+def keep_note(data, context):
+    context.upload("kept", "note.txt")
+    return Result(context.params["x"], metrics={"loss": 1.0})
+
+
+def read_note(data, context):
+    assert context.download("note.txt", run_id="first") == "kept"
+    return Result(context.params["x"], metrics={"loss": 1.0})
 
 
 def table(last: int) -> pa.Table:
@@ -65,3 +77,8 @@ def test_workers_sign_what_they_commit_and_believe_what_they_signed(
     # Nor are what others signed, and what nobody signed, refused for it.
     given = {"run_id": "reads", "store": tmp_path / "other", "cluster": cluster}
     assert map_partitions(table(1), "key", read_of_plain, **given).counts == {"DONE": 4}
+    # A trial reads what it asks for of a rank or trial of its number.
+    study = {"store": tmp_path / "other", "cluster": cluster, "metric": "loss", "trials": 1}
+    study |= {"serde": PickleSerde(), "space": {"x": [0.5]}}
+    assert tune_model(table(1), keep_note, run_id="first", **study).counts == {"DONE": 1}
+    assert tune_model(table(1), read_note, run_id="second", **study).counts == {"DONE": 1}
