@@ -81,7 +81,7 @@ def measure(
     for turn in range(args.turns):
         for form, model_run in (("native", kind), ("onnx", f"{kind}-onnx")):
             run = run_inference(
-                source, "key", model_run, predict_timed, model_format=form, version="1",
+                source, "key", model_run, predict_timed, format=form, version="1",
                 run_id=f"{kind}-{form}-{turn}", **settings,
             )  # fmt: skip
             predicted = (

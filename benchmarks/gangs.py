@@ -171,7 +171,7 @@ def by_gang(work: Work, workers: int, threads: int, trainer: Any) -> tuple[float
             eval_data={"validation": work.validation} if work.validation else {},
             run_id="bench",
             store=store,
-            scaling=ScalingConfig(num_workers=workers, cpus_per_worker=threads),
+            scaling=ScalingConfig(ranks=workers, cpus=threads),
             cluster=RemoteCluster(address=client.scheduler.address, shares_filesystem=True),
         )
         seconds = time.monotonic() - began

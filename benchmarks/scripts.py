@@ -43,10 +43,10 @@ def by_partwise(folder: Path, params: dict[str, int], address: str) -> dict[str,
         SCRIPT,
         source_directory=str(EXAMPLES),
         params=params,
-        process_count_per_node=2,
+        ranks_per_node=2,
         backend="gloo",
         store=str(folder / "store"),
-        compute_target=RemoteCluster(address=address, shares_filesystem=True),
+        cluster=RemoteCluster(address=address, shares_filesystem=True),
     )
     stages = {} if run.summary is None else run.summary.stages
     return {"whole": time.perf_counter() - began, "gang": stages["gang"]}

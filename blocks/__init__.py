@@ -1,17 +1,17 @@
 """What exists outside partwise and how to reach it: saved, typed Prefect blocks."""
 
-from partwise.blocks.artifact_store import ArtifactStore
 from partwise.blocks.clusters import CudaCluster, LocalCluster, RemoteCluster
 from partwise.blocks.custom_cluster import CustomCluster
-from partwise.blocks.sources import FileSource, SqlSource, SqlTable
+from partwise.blocks.sources import FilesBlock, QueryBlock, TableBlock
+from partwise.blocks.store import StoreBlock
 
 __all__ = [
-    "ArtifactStore",
-    "FileSource",
+    "StoreBlock",
+    "FilesBlock",
     "LocalCluster",
     "CudaCluster",
     "RemoteCluster",
     "CustomCluster",
-    "SqlSource",
-    "SqlTable",
+    "QueryBlock",
+    "TableBlock",
 ]

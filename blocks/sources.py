@@ -14,7 +14,7 @@ _LOGO = (
 _DOCUMENTATION = "https://arrow.apache.org/adbc/current/driver/status.html"
 
 
-class FileSource(NamedFields):
+class FilesBlock(NamedFields):
     """Files of rows: in folders of this machine, or in buckets.
 
     Leave the secrets empty to use what the environment of the workers offers (environment
@@ -26,15 +26,15 @@ class FileSource(NamedFields):
     Example:
         Load a saved source and list its paths:
         ```python
-        from partwise import FileSource
+        from partwise import FilesBlock
 
-        source = FileSource.load("BLOCK_NAME")
+        source = FilesBlock.load("BLOCK_NAME")
         print(source.paths)
         ```
     """
 
-    _block_type_name = "File Source"
-    _block_type_slug = "file-source"
+    _block_type_name = "Files Block"
+    _block_type_slug = "files-block"
     _documentation_url = HttpUrl("https://filesystem-spec.readthedocs.io/en/latest/")
     _logo_url = HttpUrl(
         "https://raw.githubusercontent.com/PrefectHQ/prefect/420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/filesystem.png"
@@ -99,8 +99,8 @@ class FileSource(NamedFields):
     )
 
     @model_validator(mode="after")
-    def _keys_come_in_pairs(self) -> "FileSource":
-        check_key_pair(self.access_key_id, self.secret_access_key, "file-source/sales")
+    def _keys_come_in_pairs(self) -> "FilesBlock":
+        check_key_pair(self.access_key_id, self.secret_access_key, "files-block/sales")
         return self
 
 
@@ -137,12 +137,12 @@ class _Database(NamedFields):
             raise ValueError(
                 "password is empty or a row of asterisks, which Prefect puts in place of secrets "
                 "where a block itself is passed to run_deployment; pass the block's name instead, "
-                "such as 'sql-source/prod'."
+                "such as 'query-block/prod'."
             )
         return password
 
 
-class SqlSource(_Database):
+class QueryBlock(_Database):
     """Rows of a database: a query or a table.
 
     Raises:
@@ -151,16 +151,16 @@ class SqlSource(_Database):
     Example:
         Load a saved source and train on it by its name:
         ```python
-        from partwise import SqlSource
+        from partwise import QueryBlock
         from partwise.flows import train_models
 
-        source = SqlSource.load("BLOCK_NAME")
-        train_models("sql-source/BLOCK_NAME", "store", "mine:fit")
+        source = QueryBlock.load("BLOCK_NAME")
+        train_models("query-block/BLOCK_NAME", "store", "mine:fit")
         ```
     """
 
-    _block_type_name = "SQL Source"
-    _block_type_slug = "sql-source"
+    _block_type_name = "Query Block"
+    _block_type_slug = "query-block"
     _documentation_url = HttpUrl(_DOCUMENTATION)
     _logo_url = HttpUrl(_LOGO)
 
@@ -172,7 +172,7 @@ class SqlSource(_Database):
     )
 
 
-class SqlTable(_Database):
+class TableBlock(_Database):
     """A table of a database to which predictions are appended.
 
     Raises:
@@ -181,16 +181,16 @@ class SqlTable(_Database):
     Example:
         Load a saved table and append the predictions of a run to it, by its name:
         ```python
-        from partwise import SqlTable
+        from partwise import TableBlock
         from partwise.flows import run_inference
 
-        table = SqlTable.load("BLOCK_NAME")
-        run_inference("new.parquet", "store", "sales-1", output="sql-table/BLOCK_NAME")
+        table = TableBlock.load("BLOCK_NAME")
+        run_inference("new.parquet", "store", "sales-1", output="table-block/BLOCK_NAME")
         ```
     """
 
-    _block_type_name = "SQL Table"
-    _block_type_slug = "sql-table"
+    _block_type_name = "Table Block"
+    _block_type_slug = "table-block"
     _documentation_url = HttpUrl(_DOCUMENTATION)
     _logo_url = HttpUrl(_LOGO)
 

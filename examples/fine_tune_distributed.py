@@ -92,7 +92,7 @@ def fine_tune(context: RankContext) -> Result:
     from transformers.utils import logging
 
     logging.disable_progress_bar()
-    given = context.hyperparameters
+    given = context.params
     tokenizer = AutoTokenizer.from_pretrained(given["checkpoint"])
     model = AutoModelForSequenceClassification.from_pretrained(given["checkpoint"])
     model.to(context.device).train()
@@ -160,9 +160,9 @@ def main(folder: Path, kill_at: int) -> str:
         run_id=f"tickets-killed-at-{kill_at}" if kill_at else "tickets",
         store=folder / "runs",
         serde=serde,
-        scaling=ScalingConfig(num_workers=2),
-        hyperparameters={"checkpoint": str(checkpoint), "lr": 2e-3, "kill_at": kill_at},
-        gang=GangOptions(max_restarts=1),
+        scaling=ScalingConfig(ranks=2),
+        params={"checkpoint": str(checkpoint), "lr": 2e-3, "kill_at": kill_at},
+        gang=GangOptions(max_retries=1),
         cluster=LocalCluster(workers=2),
     )
     print(run.partitions.select(["rank", "status", "attempts", "loss", "step"]).to_pandas())

@@ -16,8 +16,8 @@ def export_models(call: ExportCall) -> Run:
 
     A file is compared with its model on the partition's held-out rows and on rows made to go wrong:
     on every threshold and beside it, missing, infinite, unseen. A partition whose file gives
-    anything else is FAILED with ExportMismatch, and one whose model would not come out right with
-    ExportRefused; of neither is a file kept.
+    anything else is FAILED with ExportMismatchError, and one whose model would not come out right
+    with ExportRefusedError; of neither is a file kept.
 
     Example:
         >>> run = export_models("sales-1", "onnx", run_id="sales-1-onnx")  # doctest: +SKIP
@@ -29,11 +29,11 @@ def export_models(call: ExportCall) -> Run:
     Raises:
         InputError: An argument cannot be used; nothing was written.
         TrustError: The training run was made elsewhere, and `trust` is not said.
-        ExportRefused: None of its models could be exported so; nothing was written.
+        ExportRefusedError: None of its models could be exported so; nothing was written.
         RunNotFoundError: There is no such training run.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
-        RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
-        RunCancelled: The run was cancelled; what was committed is kept.
+        RunFailedError: No partition was done, or the failure budget was exceeded; carries the run.
+        RunCancelledError: The run was cancelled; what was committed is kept.
     """
     training = Run.open(call.training_run_id, open_store(call.store))
     # Before the question whether it is trusted: a wrong name is the commoner mistake.

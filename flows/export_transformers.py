@@ -14,9 +14,9 @@ def export_transformers(call: TransformersCall) -> Run:
 
     A file is compared with its model at sizes that it was not captured with, unless it is fixed to
     its own, as all for neuron and some of torchscript are: to the batch_size and sequence_length of
-    the options. A model whose file gives anything else is FAILED with TransformersMismatch, one
-    that cannot be captured with ExportRefused; of neither is a file kept, and the others go on. A
-    process has one model at a time, and a worker as many as it has slots.
+    the options. A model whose file gives anything else is FAILED with TransformersMismatchError,
+    one that cannot be captured with ExportRefusedError; of neither is a file kept, and the others
+    go on. A process has one model at a time, and a worker as many as it has slots.
 
     Example:
         >>> models = [("models/bert", "masked-lm"), ("models/gpt2", "causal-lm")]
@@ -29,8 +29,8 @@ def export_transformers(call: TransformersCall) -> Run:
     Raises:
         InputError: An argument cannot be used, or a model has no such feature; nothing was written.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
-        RunFailed: No model was done, or the failure budget was exceeded; carries the run.
-        RunCancelled: The run was cancelled; what was committed is kept.
+        RunFailedError: No model was done, or the failure budget was exceeded; carries the run.
+        RunCancelledError: The run was cancelled; what was committed is kept.
     """
     plan = prepare_collection(call, read_exports(call.models))
     return execute(plan, call.store, call.cluster)

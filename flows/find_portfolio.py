@@ -32,8 +32,8 @@ def find_portfolio(call: PortfolioCall) -> Run:
     Raises:
         InputError: An argument cannot be used; nothing was written.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
-        RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
-        RunCancelled: The run was cancelled; what was committed is kept.
+        RunFailedError: No partition was done, or the failure budget was exceeded; carries the run.
+        RunCancelledError: The run was cancelled; what was committed is kept.
     """
     tuned = settings_to_score(call)
     plan = prepare_portfolio(call, open_rows_of(call), tuned, earlier_keys=earlier_keys(call))

@@ -27,8 +27,8 @@ def map_partitions(call: MapCall) -> Run:
         PackageError: The environment cannot be resolved; has the resolver's own words.
         EnvironmentBuildError: It cannot be built on a worker.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
-        RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
-        RunCancelled: The run was cancelled; what was committed is kept.
+        RunFailedError: No partition was done, or the failure budget was exceeded; carries the run.
+        RunCancelledError: The run was cancelled; what was committed is kept.
         OutputError: The run is complete, but its rows are not all in the table.
     """
     output = open_output(call.output)

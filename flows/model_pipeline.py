@@ -37,11 +37,11 @@ def model_pipeline(call: PipelineCall) -> Pipeline:
 
     Raises:
         InputError: An argument cannot be used.
-        ExportRefused: The models of this trainer cannot be exported so.
+        ExportRefusedError: The models of this trainer cannot be exported so.
         RunExistsError: A run of the pipeline exists, and on_existing_artifacts is "error".
-        RunFailed: A stage did none of its partitions, or exceeded the failure budget; carries its
-            run.
-        RunCancelled: The pipeline was cancelled; what was committed is kept.
+        RunFailedError: A stage did none of its partitions, or exceeded the failure budget; carries
+            its run.
+        RunCancelledError: The pipeline was cancelled; what was committed is kept.
     """
     check_stages(call)
     # All stages read the version of a dataset that is the newest now.

@@ -17,8 +17,8 @@ from partwise.tasks.publish_rows import with_output
 def run_inference(call: InferCall) -> Run:
     """Infer every partition with its own model of a training run, and keep the predictions.
 
-    A partition without a model is FAILED with ModelNotFound, alone. Predictions are Parquet files
-    in the run's folder `predictions`, the key columns first.
+    A partition without a model is FAILED with ModelNotFoundError, alone. Predictions are Parquet
+    files in the run's folder `predictions`, the key columns first.
 
     Example:
         >>> run = run_inference("new.parquet", "store", training_run_id="sales-1")  # doctest: +SKIP
@@ -33,19 +33,19 @@ def run_inference(call: InferCall) -> Run:
         EnvironmentBuildError: It cannot be built on a worker.
         RunNotFoundError: There is no such training run, or no export of it.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
-        RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
-        RunCancelled: The run was cancelled; what was committed is kept.
+        RunFailedError: No partition was done, or the failure budget was exceeded; carries the run.
+        RunCancelledError: The run was cancelled; what was committed is kept.
         OutputError: The run is complete, but its rows are not all in the table.
     """
     if not call.training_run_id:
         raise InputError("training_run_id is missing: name the run whose models are used.")
     output = open_output(call.output)
     named = Run.open(call.training_run_id, open_store(call.store))
-    has_models = call.model_format == "native"
+    has_models = call.format == "native"
     plan = prepare_inference(
         call,
         open_rows_of(call),
-        named if has_models else find_exports(named, call.model_format),
+        named if has_models else find_exports(named, call.format),
         output=output,
         earlier_keys=earlier_keys(call),
         packages=resolve_packages(call),

@@ -15,7 +15,7 @@ from partwise.scripts.infrastructure import is_work_pool
 
 @run_flow(ScriptCall, name="run-script")
 def run_script(call: ScriptCall) -> Run:
-    """Run a training script, or any command, as node_count x process_count_per_node processes.
+    """Run a training script, or any command, as nodes x ranks_per_node processes.
 
     The script knows nothing of partwise: it finds torchrun's, Open MPI's and AzureML's environment
     variables, its inputs as paths, and a folder for what is to be kept. The run has a partition for
@@ -26,7 +26,7 @@ def run_script(call: ScriptCall) -> Run:
         ...     "train.py",
         ...     source_directory="project",
         ...     params={"epochs": 3},
-        ...     process_count_per_node=2,
+        ...     ranks_per_node=2,
         ... )  # doctest: +SKIP
         >>> run.artifact(0, "outputs/model.pt", torch.load)  # doctest: +SKIP
 
@@ -38,18 +38,17 @@ def run_script(call: ScriptCall) -> Run:
         InputError: An argument cannot be used, a script or an input is not there, or the cluster
             has no room for the processes; nothing was run.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
-        RunFailed: A process failed, or its time ran out; carries the run.
-        RunCancelled: The run was cancelled.
+        RunFailedError: A process failed, or its time ran out; carries the run.
+        RunCancelledError: The run was cancelled.
         ClusterError: Workers stayed busy for too long, or the cluster is gone.
     """
     store = open_store(call.store)
-    if is_work_pool(call.compute_target):
+    if is_work_pool(call.cluster):
         return send_script(call, store)
     if call.infrastructure != DEFAULT_INFRASTRUCTURE:
         raise InputError(
-            "infrastructure= is for a work pool: give compute_target='work-pool/NAME', or leave it "
-            "out."
+            "infrastructure= is for a work pool: give cluster='work-pool/NAME', or leave it out."
         )
     found, shown = open_inputs(call.inputs, store)
     plan = prepare_script(call, found, store, shown, resolve_script_packages(call))
-    return execute_gang(plan, call.store, call.compute_target)
+    return execute_gang(plan, call.store, call.cluster)

@@ -31,8 +31,8 @@ def train_distributed(call: DistributedCall) -> Run:
         InputError: An argument cannot be used, or the cluster has no room for the ranks; nothing
             was written.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
-        RunFailed: A rank failed, or its time ran out; carries the run.
-        RunCancelled: The run was cancelled.
+        RunFailedError: A rank failed, or its time ran out; carries the run.
+        RunCancelledError: The run was cancelled.
         ClusterError: Workers stayed busy for too long, or the cluster is gone.
     """
     plan = prepare_gang(

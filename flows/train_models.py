@@ -29,8 +29,8 @@ def train_models(call: TrainCall) -> Run:
         PackageError: The environment cannot be resolved; has the resolver's own words.
         EnvironmentBuildError: It cannot be built on a worker.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
-        RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
-        RunCancelled: The run was cancelled; what was committed is kept.
+        RunFailedError: No partition was done, or the failure budget was exceeded; carries the run.
+        RunCancelledError: The run was cancelled; what was committed is kept.
     """
     plan = prepare_training(
         replace(call, trainer=with_portfolio(call.trainer, lambda: open_store(call.store))),

@@ -30,8 +30,8 @@ def tune_model(call: TuneCall) -> Run:
         InputError: An argument cannot be used, or the cluster has no room for the ranks of a trial;
             nothing was written.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
-        RunFailed: All trials failed, or the failure budget was exceeded; carries the run.
-        RunCancelled: The run was cancelled; what was committed is kept.
+        RunFailedError: All trials failed, or the failure budget was exceeded; carries the run.
+        RunCancelledError: The run was cancelled; what was committed is kept.
         ClusterError: The cluster is gone.
     """
     plan = prepare_study(call, open_rows_of(call), open_eval_rows(call))

@@ -31,8 +31,8 @@ def validate_exports(call: ValidateCall) -> Run:
         RunNotFoundError: There is no such export run, or its training run is gone.
         SerdeError: The trained models need a serde that was not given.
         RunExistsError: The run exists, and on_existing_artifacts is "error".
-        RunFailed: No partition was done, or the failure budget was exceeded; carries the run.
-        RunCancelled: The run was cancelled; what was committed is kept.
+        RunFailedError: No partition was done, or the failure budget was exceeded; carries the run.
+        RunCancelledError: The run was cancelled; what was committed is kept.
     """
     exports = Run.open(call.export_run_id, open_store(call.store))
     training = Run.open(check_exports(exports), exports.store)
@@ -40,7 +40,7 @@ def validate_exports(call: ValidateCall) -> Run:
     source = earlier.open_rows(call.data, call.columns, call.filter)
     call = replace(
         call,
-        inputs=call.inputs or earlier.named("inputs"),
+        example_inputs=call.example_inputs or earlier.named("example_inputs"),
         exporter=call.exporter or earlier.named("exporter"),
     )
     null_keys = EarlierCall.of(training).null_keys

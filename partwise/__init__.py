@@ -14,6 +14,7 @@ Example:
 import importlib
 from typing import Any
 
+from partwise.renamed import is_called_now
 from partwise.stand_ins import load
 
 _MODULES = {
@@ -62,8 +63,8 @@ _MODULES = {
     "partwise.gangs.options": ("GangOptions",),
     "partwise.scripts.infrastructure": ("Infrastructure",),
     "partwise.blocks": (
-        *("ArtifactStore", "CudaCluster", "CustomCluster", "FileSource", "LocalCluster"),
-        *("RemoteCluster", "SqlSource", "SqlTable"),
+        *("StoreBlock", "CudaCluster", "CustomCluster", "FilesBlock", "LocalCluster"),
+        *("RemoteCluster", "QueryBlock", "TableBlock"),
     ),
     "partwise.sources.files.file_set": ("Files",),
     "partwise.sources.files.reading_options": ("CsvOptions", "ExcelOptions"),
@@ -89,17 +90,23 @@ _MODULES = {
             "NewerFormatError",
             "PartitionNotFoundError",
             "ArtifactNotFoundError",
-            "ModelNotFound",
+            "ModelNotFoundError",
         ),
-        *("TrialsFailed",),
-        *("ExportRefused", "ExportMismatch", "IntegrityError", "ClusterError", "OutputError"),
+        *("TrialsFailedError",),
+        *(
+            "ExportRefusedError",
+            "ExportMismatchError",
+            "IntegrityError",
+            "ClusterError",
+            "OutputError",
+        ),
         *(
             "ServiceError",
             "SignatureError",
             "PeerLostError",
             "MpiError",
-            "RunFailed",
-            "RunCancelled",
+            "RunFailedError",
+            "RunCancelledError",
         ),
         *("PackageError", "EnvironmentBuildError", "TrialPruned"),
     ),
@@ -112,6 +119,9 @@ __all__ = list(_MODULE_OF)
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULE_OF:
+        if sentence := is_called_now(__name__, name):
+            # Of an AttributeError `from partwise import ...` would not show the words.
+            raise ImportError(f"{sentence}.", name=__name__)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _MODULE_OF[name]
     value: Any

@@ -25,9 +25,9 @@
     │   └── NewerFormatError               a document that a newer release wrote
     ├── PartitionNotFoundError (KeyError)  the run has no such partition
     ├── ArtifactNotFoundError (LookupError)  the partition has no such artifact
-    ├── ModelNotFound (LookupError)        a partition of an inference run has no trained model
-    ├── ExportRefused                      a model that would not be exported rightly, by name
-    ├── ExportMismatch                     an export that does not give what its model gives
+    ├── ModelNotFoundError (LookupError)   a partition of an inference run has no trained model
+    ├── ExportRefusedError                 a model that would not be exported rightly, by name
+    ├── ExportMismatchError                an export that does not give what its model gives
     ├── IntegrityError                     bytes differ from their checksum
     ├── SignatureError                     a document that no key of ours signed, or an older one
     ├── PeerLostError                      a rank of a gang failed because another one had ended
@@ -37,8 +37,8 @@
     ├── EnvironmentBuildError              an environment cannot be built on a worker's machine
     ├── OutputError                        the rows of a run were not appended to a table
     ├── ServiceError                       a Prefect server or worker does not start, or refuses
-    ├── RunFailed                          none done, or the failure budget was exceeded
-    └── RunCancelled                       the run was cancelled; what was committed is kept
+    ├── RunFailedError                     none done, or the failure budget was exceeded
+    └── RunCancelledError                  the run was cancelled; what was committed is kept
 
 A message is one sentence or two: what failed, which run or partition, the value seen, what to do.
 """
@@ -171,23 +171,23 @@ class ArtifactNotFoundError(PartwiseError, LookupError):
     """The partition has no artifact of this name."""
 
 
-class ModelNotFound(PartwiseError, LookupError):  # noqa: N818 (the name users see in the ledger)
+class ModelNotFoundError(PartwiseError, LookupError):
     """A partition of an inference run for which the training run has no model."""
 
     final = True
 
 
-class TrialsFailed(PartwiseError):  # noqa: N818 (the name users see in the ledger)
+class TrialsFailedError(PartwiseError):
     """No settings that were tried on a partition have a score; carries the first one's error."""
 
 
-class ExportRefused(PartwiseError):  # noqa: N818 (the name users see in the ledger)
+class ExportRefusedError(PartwiseError):
     """A model, or an option for it, that this release cannot export rightly."""
 
     final = True
 
 
-class ExportMismatch(PartwiseError):  # noqa: N818 (the name users see in the ledger)
+class ExportMismatchError(PartwiseError):
     """An export that does not take or give what its model does; nothing of it is published.
 
     Args:
@@ -260,9 +260,9 @@ class _RunEndedError(PartwiseError):
         return self.message
 
 
-class RunFailed(_RunEndedError):  # noqa: N818 (a status, not a mistake)
+class RunFailedError(_RunEndedError):
     """No partition was done, or the failure budget was exceeded."""
 
 
-class RunCancelled(_RunEndedError):  # noqa: N818 (a status, not a mistake)
+class RunCancelledError(_RunEndedError):
     """The run was cancelled; what was committed is kept, and a resume goes on from there."""

@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, model_validator
 
 from partwise.errors import InputError
+from partwise.renamed import is_called_now
 
 
 class Settings(BaseModel):
@@ -20,6 +21,15 @@ class Settings(BaseModel):
         if values:
             named = _by_name(type(self), values, named)
         super().__init__(**named)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_names_of_today(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            for name in values:
+                if sentence := is_called_now(cls.__name__, name):
+                    raise ValueError(sentence)
+        return values
 
     # So that pydantic validates documents and forms as it does for classes without an `__init__`:
     # there all values have names.

@@ -8,7 +8,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Completed, Failed
 
 from partwise.gangs.driver import GangDriver
-from partwise.gangs.errors import GangFailed
+from partwise.gangs.errors import GangFailedError
 
 
 @task(
@@ -29,7 +29,7 @@ def run_gang_step(driver: GangDriver, ranks: int) -> State[Any]:  # noqa: ARG001
     """
     try:
         return Completed(data=driver.run())
-    except GangFailed as error:
+    except GangFailedError as error:
         # As values: the ends of the ranks go into the ledger, also where the gang failed.
         failed = error.with_traceback(None)
         state = Failed if error.stopped is None else Cancelled

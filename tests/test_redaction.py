@@ -130,7 +130,7 @@ def test_a_source_that_is_not_read_is_named_by_its_protocol_alone(protocol) -> N
     with pytest.raises(SourceError, match=f"protocol '{shown}' are not read: use a local") as told:
         open_source(f"{protocol}://u:hunter2@h/db")
     assert "hunter2" not in str(told.value)
-    assert "Query(...) or sql-source/NAME" in str(told.value)
+    assert "Query(...) or query-block/NAME" in str(told.value)
 
 
 def test_canaries_leak_by_no_way(tmp_path) -> None:

@@ -35,7 +35,7 @@ def test_what_is_obvious_is_given_by_its_place() -> None:
     assert Backtest("day", "7D") == Backtest(time="day", horizon="7D")
     assert CrossValidation(3) == CrossValidation(folds=3)
     assert Environment(["polars"]) == Environment(packages=["polars"])
-    assert ScalingConfig(4) == ScalingConfig(num_workers=4)
+    assert ScalingConfig(4) == ScalingConfig(ranks=4)
     assert LightGBMTrainer("sales", rounds=3) == LightGBMTrainer(label="sales", rounds=3)
     assert XGBoostTrainer("sales").label == LastValue("sales", time="day").label == "sales"
     assert PickleSerde("m.pkl") == PickleSerde(filename="m.pkl")

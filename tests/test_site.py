@@ -121,7 +121,7 @@ def test_a_reader_without_a_server_finds_a_word(site, browser, width, scheme) ->
     page.goto(f"file://{site}/index.html")
     if width < 1000:
         page.locator("label[for=__search]").first.click()
-    page.locator("input.md-search__input").press_sequentially("partition_timeout_s")
+    page.locator("input.md-search__input").press_sequentially("timeout_s")
     found = page.locator(".md-search-result__link").first
     found.wait_for()
     assert "How a run is executed" in found.inner_text()

@@ -57,7 +57,7 @@ def register_dataset(
 
     Args:
         name: The dataset's name: letters, digits, "-" and "_".
-        source: Files, globs, folders or URLs; a block, sql-source/NAME; or dataset://NAME@VERSION.
+        source: Files, globs, folders or URLs; a block, query-block/NAME; or dataset://NAME@VERSION.
         exclude: Columns that are read only when they are named.
         label: Columns to be predicted, which are never features by themselves.
         where: Rows to keep, such as "price > 0". Given several times, all must hold.

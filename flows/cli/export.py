@@ -15,11 +15,8 @@ EXPORT = Group("Export", sort_key=0)
 
 
 def _option_name(field: str) -> str:
-    """Return the option of a field: `--inputs` is a function here, as it is in the flows.
-
-    And `--features` are those of a trainer.
-    """
-    return default_name_transform(f"model_{field}" if field in ("inputs", "features") else field)
+    """Return the option of a field: `--features` are those of a trainer."""
+    return default_name_transform(f"model_{field}" if field == "features" else field)
 
 
 Export = Annotated[ExportOptions, Parameter(name="*", group=EXPORT, name_transform=_option_name)]
@@ -27,7 +24,7 @@ Validation = Annotated[ValidationOptions, Parameter(name="*", group=EXPORT)]
 Format = Annotated[
     ModelFormat, Parameter(name="--format", group=EXPORT, help="What models become.")
 ]
-Inputs = Annotated[
+ExampleInputs = Annotated[
     str,
     Parameter(
         group=EXPORT,
@@ -129,7 +126,7 @@ def export(
     *,
     form: Format = "onnx",
     to: Target = "",
-    inputs: Inputs = "",
+    example_inputs: ExampleInputs = "",
     exporter: ExporterName = "",
     options: Export = _EXPORT,
     validation: Validation = _VALIDATION,
@@ -147,7 +144,7 @@ def export(
     asked = ExportCall(
         training_run_id=training_run_id,
         format=form,
-        inputs=inputs,
+        example_inputs=example_inputs,
         exporter=exporter,
         options=_with_names(options),
         validation=validation,
@@ -170,7 +167,7 @@ def validate(
     /,
     *,
     form: ValidatedFormat = "",
-    inputs: Inputs = "",
+    example_inputs: ExampleInputs = "",
     exporter: ExporterName = "",
     validation: Validation = _VALIDATION,
     rows: ComparedRowOptions = _ROWS,
@@ -184,11 +181,11 @@ def validate(
 
     asked = ValidateCall(
         export_run_id=export_run_id,
-        inputs=inputs,
+        example_inputs=example_inputs,
         exporter=exporter,
         validation=validation,
         serde=pickle_serde(pickle),
-        model_format=form,
+        format=form,
         trust=trust,
         **rows.arguments(),
         **call.arguments("validate", data),
@@ -202,10 +199,10 @@ def pipeline(
     *,
     trainer: TrainerOptions,
     rows: RowOptions,
-    input_files: InputFiles = (),
+    files: InputFiles = (),
     infer_on: InferOn = (),
     form: Format = "onnx",
-    inputs: Inputs = "",
+    example_inputs: ExampleInputs = "",
     exporter: ExporterName = "",
     predict: Predict = "",
     keep_columns: KeepColumns = (),
@@ -223,7 +220,7 @@ def pipeline(
         trainer=built,
         inference_data=call.files.of(infer_on) or "",
         format=form,
-        inputs=inputs,
+        example_inputs=example_inputs,
         exporter=exporter,
         predict=predict,
         serde=pickle_serde(pickle),
@@ -231,7 +228,7 @@ def pipeline(
         options=_with_names(options),
         validation=validation,
         **rows.arguments(),
-        input_files=list(input_files),
+        files=list(files),
         **call.arguments("pipeline", data),
     )
     return call_and_print(asked)

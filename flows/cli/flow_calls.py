@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from partwise.calls.call import Call, VersionedCall
 from partwise.calls.pipeline import PipelineCall
 from partwise.calls.script import ScriptCall
-from partwise.errors import RunCancelled, RunFailed
+from partwise.errors import RunCancelledError, RunFailedError
 from partwise.flows.cli.exit_codes import PARTIAL_FAILURE, SUCCESS
 from partwise.flows.cli.news import shown
 from partwise.flows.cli.options import ClusterOptions
@@ -24,8 +24,8 @@ def call_and_print(call: Call) -> int:
     """Carry out a call, print how its run ended, and return the exit code.
 
     Raises:
-        RunFailed: The run ended with FAILURE; it is printed all the same.
-        RunCancelled: It was cancelled; it is printed all the same.
+        RunFailedError: The run ended with FAILURE; it is printed all the same.
+        RunCancelledError: It was cancelled; it is printed all the same.
         InputError: The call cannot be carried out; no server was started.
     """
     with shown("partwise"):
@@ -44,7 +44,7 @@ def call_and_print(call: Call) -> int:
             run = call_flow(call)
             for part in run.runs if isinstance(run, Pipeline) else [run]:
                 print_run(part)
-        except (RunFailed, RunCancelled) as error:
+        except (RunFailedError, RunCancelledError) as error:
             if error.run is not None:
                 print_run(error.run)
             raise
@@ -63,7 +63,7 @@ def _will_start_workers(call: Call) -> bool:
     """Whether a call, as far as can be seen, starts workers here; a resume may have none to do."""
     where = call.cluster if isinstance(call, VersionedCall) else None
     if isinstance(call, ScriptCall):
-        where = call.compute_target
+        where = call.cluster
     is_here = isinstance(where, ClusterOptions) and where.is_local
     return is_here and call.on_existing_artifacts != "resume"
 
@@ -78,8 +78,8 @@ def call_flow(call: Call) -> "Run | Pipeline":
 
     Raises:
         InputError: The address of the cluster is refused.
-        RunFailed: It ended with FAILURE.
-        RunCancelled: It was cancelled.
+        RunFailedError: It ended with FAILURE.
+        RunCancelledError: It was cancelled.
     """
     from partwise.flows.cli.prefect_log import prefect_server
 

@@ -88,4 +88,4 @@ def _with_names(options: CsvOptions | ExcelOptions) -> Any:
 
 def is_block_name(data: Any) -> bool:
     """Whether a source is the name of a saved block, which only Prefect's server knows."""
-    return isinstance(data, str) and data.startswith(("file-source/", "sql-source/"))
+    return isinstance(data, str) and data.startswith(("files-block/", "query-block/"))

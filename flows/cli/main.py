@@ -27,13 +27,13 @@ from cyclopts import App, CycloptsError
 from partwise.errors import (
     ArtifactNotFoundError,
     DatasetNotFoundError,
-    ExportRefused,
+    ExportRefusedError,
     InputError,
     PartitionNotFoundError,
     PartwiseError,
-    RunCancelled,
+    RunCancelledError,
     RunExistsError,
-    RunFailed,
+    RunFailedError,
     RunNotFoundError,
 )
 from partwise.flows.cli.exit_codes import (
@@ -55,7 +55,7 @@ _USAGE_ERRORS = (
     PartitionNotFoundError,
     ArtifactNotFoundError,
     DatasetNotFoundError,
-    ExportRefused,
+    ExportRefusedError,
 )
 
 _DEBUG = "PARTWISE_DEBUG"
@@ -248,13 +248,13 @@ def _print_error(error: BaseException, words: Sequence[str]) -> int:
             command = " ".join(["partwise", *(error.command_chain or ())])
             reason = describe_wrong_option(error) or str(error)
             message, code = f"{reason} See {command} --help.", USAGE
-        case RunCancelled(run=None) | KeyboardInterrupt():
+        case RunCancelledError(run=None) | KeyboardInterrupt():
             message = in_words_of_the_shell(str(error)) or _interrupted(words)
             code = INTERRUPTED
-        case RunCancelled() | RunFailed():
+        case RunCancelledError() | RunFailedError():
             # It quotes what functions of the user's own raised, word by word.
             message = str(error)
-            code = INTERRUPTED if isinstance(error, RunCancelled) else FAILURE
+            code = INTERRUPTED if isinstance(error, RunCancelledError) else FAILURE
         case PartwiseError():
             message = in_words_of_the_shell(str(error))
             code = USAGE if isinstance(error, _USAGE_ERRORS) else FAILURE

@@ -146,7 +146,7 @@ class ClusterOptions:
     workers: Annotated[int | None, Parameter(validator=Number(gte=0))] = None
     """Worker processes on this machine. Default: one for each core. With --cluster-class: so many
     of its workers."""
-    gpus: str | None = None
+    devices: str | None = None
     """One worker for each of these GPUs of this machine: 0,1 or "all". Needs the extra cuda."""
     cluster_class: str | None = None
     """A cluster of this class, started for the run, such as dask_jobqueue.SLURMCluster."""
@@ -174,7 +174,7 @@ class ClusterOptions:
     @property
     def is_local(self) -> bool:
         """Whether they name worker processes of this machine, of partwise's own."""
-        return not (self.gpus or self.cluster_class or self.address)
+        return not (self.devices or self.cluster_class or self.address)
 
     def checked(self) -> "Self":
         """Return these very options, which do not contradict each other.
@@ -183,7 +183,7 @@ class ClusterOptions:
             InputError: They do.
         """
         options = given_options(vars(self))
-        naming = ("gpus", "address", "cluster_class")
+        naming = ("devices", "address", "cluster_class")
         chosen = [name for name in naming if name in options]
         if chosen != ["cluster_class"]:
             local = [name for name in ("workers", "max_workers") if name in options]
@@ -210,8 +210,10 @@ class ClusterOptions:
         options = given_options(vars(self.checked()))
         if self.address is not None:
             return build_settings(RemoteCluster, **options)
-        if self.gpus is not None:
-            return build_settings(CudaCluster, devices="" if self.gpus == "all" else self.gpus)
+        if self.devices is not None:
+            return build_settings(
+                CudaCluster, devices="" if self.devices == "all" else self.devices
+            )
         if self.cluster_class is not None:
             options.pop("cluster_argument", None)
             return build_settings(CustomCluster, arguments=self._arguments(), **options)
@@ -258,7 +260,7 @@ class TrainerOptions(EvaluationOptions):
     min_rows: int | None = None
     """A partition with fewer rows to train on is skipped. Default: 10."""
     threads: int | None = None
-    """Threads for one model, or more where --partition-cpus is more. Default: 1."""
+    """Threads for one model, or more where --cpus is more. Default: 1."""
     predicts: Literal["regression", "binary", "multiclass"] | None = None
     """What linear models, random forests and means predict. Default: regression."""
     time: str | None = None
@@ -370,7 +372,7 @@ class InferenceOptions:
 
     training_run_id: str
     """The run, in the same store, whose models are used."""
-    model_format: Literal["native", "onnx", "torchscript", "pt2", "neuron"] = "native"
+    format: Literal["native", "onnx", "torchscript", "pt2", "neuron"] = "native"
     """The trained models, or their exports to a format."""
     predict: str | None = None
     """Your own function of (data, model, context): package.module:function. Default: the model's

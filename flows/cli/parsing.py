@@ -21,7 +21,6 @@ _FLAGS = {
     "column": "--holdout-by-time",
     "start": "--holdout-start",
     "params": "--param",
-    "devices": "--gpus",
     "space": "--tune",
     "time": "--backtest-time",
     "horizon": "--backtest-horizon",
@@ -46,8 +45,8 @@ _OPTIONS = (
         "partition_by",
         "keep_columns",
     ),
-    *("null_keys", "on_missing_model", "max_retries", "partition_timeout_s"),
-    *("partition_memory_bytes", "n_shards", "model_format"),
+    *("null_keys", "on_missing_model", "max_retries", "timeout_s"),
+    *("memory_bytes", "n_shards", r"format(?==)"),
 )
 """Arguments of flows that are options of commands by the same name; a run_id that is talked about
 may be an argument of the command."""

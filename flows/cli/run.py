@@ -53,7 +53,6 @@ class ScriptOptions:
         return {
             "source_directory": self.source_directory,
             "command": self.command,
-            "params": dict(parse_parameter(text) for text in self.param),
             "inputs": _pairs("--input", self.input),
             "outputs": self.output or ("outputs/**",),
             "environment_variables": _pairs("--env", self.env),
@@ -67,25 +66,25 @@ class ScriptOptions:
 class ProcessOptions:
     """How many processes there are, what each may use, and when they are ended."""
 
-    node_count: Annotated[int, Parameter(alias="-n")] = 1
+    nodes: Annotated[int, Parameter(alias="-n")] = 1
     """Dask workers with processes."""
-    process_count_per_node: Annotated[int, Parameter(alias="-k")] = 1
+    ranks_per_node: Annotated[int, Parameter(alias="-k")] = 1
     """Processes on each of them."""
-    cpus_per_process: int = -1
+    cpus: int = -1
     """CPUs of each process. -1: all there are, in equal parts."""
-    gpus_per_process: int = -1
+    gpus: int = -1
     """GPUs of each process. -1: those there are, in equal parts."""
     backend: ScriptBackend = "none"
     """What the processes exchange data by; mpi: Open MPI starts them."""
-    max_run_duration_s: float = MONTH_S
+    timeout_s: float = MONTH_S
     """Seconds after which an attempt is ended."""
     grace_s: float = 30.0
     """Seconds that processes have to end by themselves."""
     join_timeout_s: float = 300.0
     """Seconds to wait for workers that are busy with something else."""
-    max_restarts: int = 0
+    max_retries: int = 0
     """How often all processes are started again after one has failed."""
-    compute_target: str = ""
+    cluster: str = ""
     """A saved cluster such as cuda-cluster/big, a scheduler's address, or work-pool/NAME, where the
     whole call is carried out. Default: what the options of the cluster say."""
 
@@ -137,6 +136,7 @@ def run(
     from partwise.calls.script import ScriptCall
     from partwise.flows.cli.flow_calls import call_and_print
     from partwise.flows.orchestration.run_ids import new_run_id
+    from partwise.scripts.spec import argument_words
 
     given = {
         **options.arguments(),
@@ -144,15 +144,17 @@ def run(
         **vars(run),
         "environment": environment.build(),
         "run_id": run.run_id or new_run_id("run-script"),
-        "compute_target": _target(processes.compute_target, cluster),
+        "cluster": _target(processes.cluster, cluster),
         "infrastructure": infrastructure,
     }
-    return call_and_print(ScriptCall(script, arguments=list(arguments), **given))
+    by_name = dict(parse_parameter(text) for text in options.param)
+    words = [*argument_words(by_name), *arguments]
+    return call_and_print(ScriptCall(script, arguments=words, **given))
 
 
 def _target(name: str, cluster: ClusterOptions) -> ClusterOptions | str:
     if name and cluster != _CLUSTER:
-        raise InputError("--compute-target and the options of a cluster: give one of them.")
+        raise InputError("--cluster and the options of a cluster: give one of them.")
     return name or cluster.checked()
 
 

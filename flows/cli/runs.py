@@ -172,7 +172,7 @@ def _read_call(run: Run, cluster: ClusterOptions, *, trust: bool) -> "Call":
         # Of the run whose models are used nothing is asked again.
         call = replace(call, trust=trust)
     if isinstance(call, ScriptCall):
-        return replace(call, compute_target=cluster.checked())
+        return replace(call, cluster=cluster.checked())
     return replace(call, cluster=cluster.checked()) if isinstance(call, VersionedCall) else call
 
 

@@ -20,14 +20,14 @@ Data = Annotated[
     tuple[str, ...],
     Parameter(
         help="Parquet, CSV, JSON lines, ORC, Arrow or Excel files, globs, folders, URLs; "
-        "dataset://NAME@VERSION; or a block, file-source/NAME or sql-source/NAME."
+        "dataset://NAME@VERSION; or a block, files-block/NAME or query-block/NAME."
     ),
 ]
 Output = Annotated[
     str,
     Parameter(
         group=RUN,
-        help="Where the rows go as well: a table by its block, sql-table/NAME; or dataset://NAME.",
+        help="Where the rows go as well: a table by its block, table-block/NAME; or dataset://NAME.",
     ),
 ]
 Pickle = Annotated[
@@ -50,7 +50,7 @@ def train(
     trainer: TrainerOptions,
     rows: RowOptions,
     tuning: TuningOptions = _TUNING,
-    inputs: InputFiles = (),
+    files: InputFiles = (),
     environment: EnvironmentOptions = _ENVIRONMENT,
     call: CallOptions = _CALL,
     pickle: Pickle = False,
@@ -63,7 +63,7 @@ def train(
         trainer=tuning.apply(trainer),
         serde=pickle_serde(pickle),
         **rows.arguments(),
-        inputs=list(inputs),
+        files=list(files),
         environment=environment.build(),
         **call.arguments("train", data),
     )
@@ -76,7 +76,7 @@ def infer(
     *,
     inference: InferenceOptions,
     rows: InferredRowOptions = _INFERRED,
-    inputs: InputFiles = (),
+    files: InputFiles = (),
     environment: EnvironmentOptions = _ENVIRONMENT,
     call: CallOptions = _CALL,
     pickle: Pickle = False,
@@ -94,7 +94,7 @@ def infer(
         **inference.arguments(),
         serde=pickle_serde(pickle),
         **rows.arguments(),
-        inputs=list(inputs),
+        files=list(files),
         environment=environment.build(),
         **call.arguments("infer", data),
         output=output,
@@ -111,7 +111,7 @@ def map_(
         Parameter(help="A function of (data, context): package.module:function."),
     ],
     rows: RowOptions,
-    inputs: InputFiles = (),
+    files: InputFiles = (),
     environment: EnvironmentOptions = _ENVIRONMENT,
     call: CallOptions = _CALL,
     output: Output = "",
@@ -123,7 +123,7 @@ def map_(
     asked = MapCall(
         function=function,
         **rows.arguments(),
-        inputs=list(inputs),
+        files=list(files),
         environment=environment.build(),
         **call.arguments("map", data),
         output=output,

@@ -146,12 +146,12 @@ def export_model(
         print_start(model, feature, options)
 
         from partwise.transformers.checkpoint_export import export_checkpoint
-        from partwise.transformers.export import TransformersMismatch
+        from partwise.transformers.export import TransformersMismatchError
 
         try:
             with redirect_stdout(sys.stderr):
                 done = export_checkpoint(model, feature, output, options, own)
-        except TransformersMismatch as error:
+        except TransformersMismatchError as error:
             print_log(error.report, options)
             if as_json:
                 _print_error(error)

@@ -41,7 +41,7 @@ class StudyOptions:
     """Which values are better. Default: as the name says, and else lower ones."""
     trials: int = 50
     """How many settings are tried."""
-    timeout_s: float | None = None
+    max_duration_s: float | None = None
     """Seconds after which no other trial begins."""
     patience: int | None = None
     """No other trial begins when so many in a row were no better than the best."""

@@ -62,7 +62,7 @@ class TuningOptions:
     """How they are drawn; gp needs torch and scipy."""
     pruner: Literal["none", "median", "percentile", "halving", "hyperband"] = "none"
     """Which trials are given up between windows and boosting rounds."""
-    tune_timeout_s: float | None = None
+    tune_max_duration_s: float | None = None
     """Seconds after which a partition begins no other trial."""
     total_trials: int | None = None
     """A budget of all partitions together, divided by their rows."""
@@ -101,7 +101,7 @@ class TuningOptions:
             trials=self.trials,
             sampler=self.sampler,
             pruner=self.pruner,
-            timeout_s=self.tune_timeout_s,
+            max_duration_s=self.tune_max_duration_s,
             budget=build_settings(Budget, **budget) if budget else None,
         )
 

@@ -7,12 +7,12 @@ from pydantic import WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
 from partwise.blocks import (
-    ArtifactStore,
     CudaCluster,
     CustomCluster,
     LocalCluster,
     RemoteCluster,
-    SqlTable,
+    StoreBlock,
+    TableBlock,
 )
 from partwise.calls import parameters
 from partwise.calls.parameters import TEXT, Nothing
@@ -20,12 +20,12 @@ from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
 
 StoreParameter = (
-    ArtifactStore
+    StoreBlock
     | Annotated[str, WithJsonSchema(TEXT | {"title": "Folder or URL"})]
     | SkipJsonSchema[Path]
 )
 OutputParameter = (
-    SqlTable
+    TableBlock
     | Annotated[str, WithJsonSchema(TEXT | {"title": "Name of a table's block, or dataset"})]
     | SkipJsonSchema[Table]
     | SkipJsonSchema[DatasetOutput]

@@ -5,7 +5,7 @@ import inspect
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -29,7 +29,7 @@ from pydantic_core import PydanticSerializationError
 
 from partwise.calls.call import Call, CallKind, roles
 from partwise.calls.descriptions import with_parameters
-from partwise.errors import InputError, PartwiseError, RunCancelled, RunFailed
+from partwise.errors import InputError, PartwiseError, RunCancelledError, RunFailedError
 from partwise.flows.orchestration.announcement import announce
 from partwise.flows.orchestration.direct import direct_call, runs_directly, say_so
 from partwise.flows.orchestration.embedded_server import forget_unsent, start_embedded_server
@@ -48,6 +48,7 @@ from partwise.flows.orchestration.states import (
 )
 from partwise.flows.orchestration.suspension import suspension
 from partwise.redaction import masked
+from partwise.renamed import is_called_now
 from partwise.runs.pipeline import Pipeline
 from partwise.runs.run import Run
 from partwise.scripts.infrastructure import is_work_pool
@@ -122,9 +123,10 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
             The run, when it ended with SUCCESS, PARTIAL_FAILURE or SKIPPED.
 
         Raises:
-            RunFailed: It ended with FAILURE; carries the run.
-            RunCancelled: It was cancelled; carries the run.
+            RunFailedError: It ended with FAILURE; carries the run.
+            RunCancelledError: It was cancelled; carries the run.
         """
+        self._refuse_old_names(kwargs)
         bound = inspect.signature(self.fn).bind(*args, **kwargs)
         for key in self._opaque:
             if not _is_plain(bound.arguments.get(key)):
@@ -177,7 +179,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         """Run the flow within a flow run of Prefect, and return the state that this ends in."""
         try:
             run = self._carry_out(arguments)
-        except (RunFailed, RunCancelled) as error:
+        except (RunFailedError, RunCancelledError) as error:
             # It was interrupted; or it is that of a stage of a pipeline.
             return ended_early(error)
         except PartwiseError as error:
@@ -187,7 +189,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         ended = _ended.get()
         if ended is not None:
             ended.append(run)
-        if not is_work_pool(arguments.get("compute_target")):
+        if not is_work_pool(arguments.get("cluster")):
             # There, the flow run that did the work has told of it.
             announce(run)
         return state_of(run)
@@ -221,6 +223,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         """
         # Where a worker of Prefect's runs the flow, this is the first that is called of it.
         mask_logs()
+        self._refuse_old_names(parameters)
         kept = {key: value for key, value in parameters.items() if isinstance(value, _Opaque)}
         blank = {key: None if key in kept else value for key, value in parameters.items()}
         try:
@@ -230,6 +233,12 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         if valid.get("run_id"):
             fill_in(valid["run_id"], datetime.now(UTC))
         return valid
+
+    def _refuse_old_names(self, names: Iterable[str]) -> None:
+        flow = self._call.flow()
+        for name in names:
+            if sentence := is_called_now(flow, name):
+                raise InputError(f"{flow}: the argument {sentence}.")
 
     def serialize_parameters(self, parameters: dict[str, Any]) -> dict[str, Any]:
         """Return the parameters as Prefect may store them: small plain values, or a type's name."""

@@ -10,7 +10,7 @@ from prefect.logging import get_run_logger
 from prefect.states import Cancelled, Completed, Failed
 
 from partwise.engine.failures import describe_error
-from partwise.errors import PartwiseError, RunCancelled, RunFailed
+from partwise.errors import PartwiseError, RunCancelledError, RunFailedError
 from partwise.outcomes import PartitionStatus, RunStatus
 from partwise.redaction import without_secrets
 from partwise.runs.pipeline import Pipeline
@@ -31,7 +31,7 @@ def state_of(run: Run | Pipeline) -> State[Any]:
             case RunStatus.FAILURE:
                 return ended_early(_failed(run))
             case RunStatus.CANCELLED:
-                return Cancelled(message=message, data=RunCancelled(_explain(run), run))
+                return Cancelled(message=message, data=RunCancelledError(_explain(run), run))
     match run.status:
         case RunStatus.SUCCESS:
             return Completed(message=message, data=run)
@@ -39,10 +39,10 @@ def state_of(run: Run | Pipeline) -> State[Any]:
             return Completed(name=status.value, message=message, data=run)
 
 
-def ended_early(error: RunFailed | RunCancelled) -> State[Any]:
+def ended_early(error: RunFailedError | RunCancelledError) -> State[Any]:
     """Return the state of a flow run whose run, or a stage of it, ended without success."""
     error = error.with_traceback(None)
-    if isinstance(error, RunCancelled):
+    if isinstance(error, RunCancelledError):
         return Cancelled(message=str(error), data=error)
     return Failed(name="FAILURE", message=str(error), data=error)
 
@@ -51,19 +51,19 @@ def result_of(run: R) -> R:
     """Return a run, or raise what calling a flow raises for it.
 
     Raises:
-        RunFailed: It ended with FAILURE.
-        RunCancelled: It was cancelled.
+        RunFailedError: It ended with FAILURE.
+        RunCancelledError: It was cancelled.
     """
     if isinstance(run, Run):
         match run.status:
             case RunStatus.FAILURE:
                 _raise(_failed(run))
             case RunStatus.CANCELLED:
-                _raise(RunCancelled(_explain(run), run))
+                _raise(RunCancelledError(_explain(run), run))
     return run
 
 
-def cancelled(run_id: str, *, has_begun: bool) -> RunCancelled:
+def cancelled(run_id: str, *, has_begun: bool) -> RunCancelledError:
     """Return the error of a call that was cancelled before or after its partitions ran.
 
     Args:
@@ -77,7 +77,7 @@ def cancelled(run_id: str, *, has_begun: bool) -> RunCancelled:
             f"{run} was interrupted. What is committed is kept; the same call with "
             "on_existing_artifacts='resume' goes on with it."
         )
-    return RunCancelled(message, None)
+    return RunCancelledError(message, None)
 
 
 def refused(error: PartwiseError) -> State[Any]:
@@ -133,8 +133,8 @@ def _raise(error: Exception) -> NoReturn:
     raise error from error.__cause__
 
 
-def _failed(run: Run) -> RunFailed:
-    error = RunFailed(_explain(run), run)
+def _failed(run: Run) -> RunFailedError:
+    error = RunFailedError(_explain(run), run)
     error.__cause__ = run.cause
     return error
 

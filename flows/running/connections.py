@@ -12,14 +12,14 @@ from prefect.exceptions import PrefectHTTPStatusError
 from pydantic import ValidationError
 
 from partwise.blocks import (
-    ArtifactStore,
     CudaCluster,
     CustomCluster,
-    FileSource,
+    FilesBlock,
     LocalCluster,
+    QueryBlock,
     RemoteCluster,
-    SqlSource,
-    SqlTable,
+    StoreBlock,
+    TableBlock,
 )
 from partwise.calls.call import RowsCall
 from partwise.calls.one_model import DistributedCall, TuneCall
@@ -39,6 +39,7 @@ from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.output import Output
 from partwise.publishing.sql_output import Table
 from partwise.redaction import remember
+from partwise.renamed import first_names
 from partwise.sources.descriptions import Source
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.remote_files import bucket_of
@@ -59,9 +60,9 @@ def open_store(store: StoreParameter) -> Store:
     Raises:
         InputError: The URL is not allowed, or no block has this name.
     """
-    if isinstance(store, str) and store.startswith(f"{ArtifactStore.get_block_type_slug()}/"):
-        store = _load(ArtifactStore, store)
-    if not isinstance(store, ArtifactStore):
+    if names_block(store, StoreBlock):
+        store = _load(StoreBlock, store)
+    if not isinstance(store, StoreBlock):
         return Store.parse(store)
     opened = Store.parse(
         store.url, endpoint_url=store.endpoint_url, region=store.region, profile=store.profile
@@ -73,7 +74,7 @@ def open_store(store: StoreParameter) -> Store:
     return opened
 
 
-def _keys(block: ArtifactStore | FileSource) -> dict[str, str]:
+def _keys(block: StoreBlock | FilesBlock) -> dict[str, str]:
     """Return the access keys that a block holds; none where it has none."""
     if block.access_key_id is None or block.secret_access_key is None:
         return {}
@@ -119,8 +120,8 @@ def open_rows(data: Any) -> Any:
     """Return what `open_source` takes for the rows that a caller names: a block's plain value.
 
     Args:
-        data: A `FileSource` or `SqlSource` block, or the name of one that is saved
-            ("file-source/sales", "sql-source/shop"); a mapping as a form sends it for files; or a
+        data: A `FilesBlock` or `QueryBlock`, or the name of one that is saved
+            ("files-block/sales", "query-block/shop"); a mapping as a form sends it for files; or a
             list of these. Anything else is returned as it is.
 
     Raises:
@@ -128,18 +129,18 @@ def open_rows(data: Any) -> Any:
     """
     if isinstance(data, list | tuple) and len(data) == 1:
         # As the command line has it.
-        return open_rows(data[0]) if names_block(data[0], SqlSource) else [open_rows(data[0])]
+        return open_rows(data[0]) if names_block(data[0], QueryBlock) else [open_rows(data[0])]
     if isinstance(data, list | tuple):
         return [open_rows(item) for item in data]
     if isinstance(data, Mapping):
         return Files.from_recipe(data)
-    if names_block(data, FileSource):
-        data = _load(FileSource, data)
-    if isinstance(data, FileSource):
+    if names_block(data, FilesBlock):
+        data = _load(FilesBlock, data)
+    if isinstance(data, FilesBlock):
         return _files(data)
-    if names_block(data, SqlSource):
-        data = _load(SqlSource, data)
-    if not isinstance(data, SqlSource):
+    if names_block(data, QueryBlock):
+        data = _load(QueryBlock, data)
+    if not isinstance(data, QueryBlock):
         return data
     return Query(
         data.query,
@@ -155,8 +156,8 @@ def open_output(output: OutputParameter) -> Output | None:
     """Return where a caller wants rows besides the run; none: nowhere.
 
     Args:
-        output: A `SqlTable` block, the name of one that is saved ("sql-table/prod"), a `Table`, or
-            the name of a dataset, "dataset://forecasts".
+        output: A `TableBlock`, the name of one that is saved ("table-block/prod"), a `Table`,
+            or the name of a dataset, "dataset://forecasts".
 
     Raises:
         InputError: It is none of these, or no block has this name.
@@ -167,13 +168,13 @@ def open_output(output: OutputParameter) -> Output | None:
         return None
     if isinstance(output, str) and is_reference(output):
         return DatasetOutput.of(output)
-    if names_block(output, SqlTable):
-        output = _load(SqlTable, output)
-    if not isinstance(output, SqlTable):
+    if names_block(output, TableBlock):
+        output = _load(TableBlock, output)
+    if not isinstance(output, TableBlock):
         # Not repeated: it may be a URI with a password.
         raise InputError(
-            f"The output is no block's name ({SqlTable.get_block_type_slug()}/<name>), no dataset "
-            "(dataset://<name>), no SqlTable block and no partwise.Table."
+            f"The output is no block's name ({TableBlock.get_block_type_slug()}/<name>), no "
+            "dataset (dataset://<name>), no TableBlock and no partwise.Table."
         )
     return Table(
         output.table,
@@ -184,7 +185,7 @@ def open_output(output: OutputParameter) -> Output | None:
     )
 
 
-def _password(block: SqlSource | SqlTable) -> str | None:
+def _password(block: QueryBlock | TableBlock) -> str | None:
     if block.password is None:
         return None
     password = block.password.get_secret_value()
@@ -193,8 +194,20 @@ def _password(block: SqlSource | SqlTable) -> str | None:
 
 
 def names_block(value: Any, kind: type[Block]) -> TypeGuard[str]:
-    """Whether a value is the name of a saved block of a kind, such as "sql-source/shop"."""
-    return isinstance(value, str) and value.startswith(f"{kind.get_block_type_slug()}/")
+    """Whether a value is the name of a saved block of a kind, such as "query-block/shop".
+
+    Raises:
+        InputError: It is the name that such a block had once.
+    """
+    if not isinstance(value, str):
+        return False
+    slug = kind.get_block_type_slug()
+    if value.startswith(f"{(old := first_names('blocks').get(slug))}/"):
+        raise InputError(
+            f"{value!r}: blocks of the kind {old} are of the kind {slug} now; save this one again "
+            f"and write {slug}/{value.partition('/')[2]}."
+        )
+    return value.startswith(f"{slug}/")
 
 
 def _saved_name(block: Block) -> str:
@@ -202,7 +215,7 @@ def _saved_name(block: Block) -> str:
     return f"{block.get_block_type_slug()}/{name}" if name else ""
 
 
-def _files(block: FileSource) -> Files:
+def _files(block: FilesBlock) -> Files:
     files = Files(
         block.paths,
         format=block.format or None,

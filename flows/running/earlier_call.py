@@ -124,7 +124,7 @@ class EarlierCall:
         trainer = read_arguments(plain, is_own=is_made_here(self.run))[1]["trainer"]
         return trainer if isinstance(trainer, HoldoutTrainer) else None
 
-    def named(self, argument: Literal["inputs", "exporter"]) -> str:
+    def named(self, argument: Literal["example_inputs", "exporter"]) -> str:
         """Return what an export run was given by name; empty: nothing, or what has no name.
 
         Raises:

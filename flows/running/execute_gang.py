@@ -18,7 +18,7 @@ from partwise.flows.orchestration.progress import told_every
 from partwise.flows.running.connections import open_cluster, open_store
 from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
 from partwise.gangs.driver import GangDriver
-from partwise.gangs.errors import GangFailed
+from partwise.gangs.errors import GangFailedError
 from partwise.gangs.ledger import commit_ranks
 from partwise.gangs.placement import Placement
 from partwise.gangs.plan import GangPlan
@@ -104,7 +104,7 @@ def _stage_payload(
             name: rank_source(source, folder, client, name, watch.look)
             for name, source in plan.sources.items()
         },
-        hyperparameters=plan.hyperparameters,
+        params=plan.params,
     )
     content = pack_work(payload, plan.name)
     staged = folder.write(work_file(token), content)
@@ -126,10 +126,10 @@ def _specify(
         threads=placement.threads,
         gpus=placement.gpus,
         seed=plan.seed,
-        time_limit_s=options.time_limit_s,
+        timeout_s=options.timeout_s,
         grace_s=options.grace_s,
         join_timeout_s=options.join_timeout_s,
-        max_restarts=options.max_restarts,
+        max_retries=options.max_retries,
         silence_s=options.silence_s,
         resumable=claim.resumable_generations(plan.intent),
         resume_from=plan.resume_from,
@@ -159,6 +159,6 @@ def _drive(
     try:
         ends: Any = step.result()
         return ends, None, None
-    except GangFailed as failed:
+    except GangFailedError as failed:
         stopped = failed.stopped or Stop(RunStatus.FAILURE, str(failed).rstrip("."))
         return failed.ends, stopped, failed.__cause__

@@ -63,9 +63,7 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
         clock, claim = frame.clock, frame.claim
         client, watch = frame.connect(plan.source, silence_s=options.silence_s)
         folder = frame.open_folder(client, watch)
-        slots = partition_slots(
-            workers_at_most(frame.cluster, client), options.partition_cpus, options.partition_gpus
-        )
+        slots = partition_slots(workers_at_most(frame.cluster, client), options.cpus, options.gpus)
         n_shards = plan.choose_n_shards(claim, len(slots))
         with clock.stage("load"):
             sharded = _load(plan, n_shards, client, folder, frame.stack, watch)

@@ -119,7 +119,7 @@ def _find_places(plan: StudyPlan, chosen: Cluster, client: Client) -> _Places:
     if plan.gang is not None:
         workers = cluster_workers(client)
         return _Places(gangs=place_gangs(workers, plan.gang.scaling, plan.max_concurrent))
-    cpus, gpus = plan.options.partition_cpus, plan.options.partition_gpus
+    cpus, gpus = plan.options.cpus, plan.options.gpus
     return _Places(slots=partition_slots(workers_at_most(chosen, client), cpus, gpus))
 
 

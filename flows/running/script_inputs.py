@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Any
 
-from partwise.blocks import FileSource, SqlSource
+from partwise.blocks import FilesBlock, QueryBlock
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
 from partwise.flows.running.connections import names_block, open_rows
@@ -57,4 +57,4 @@ def is_path(given: Any) -> bool:
 def _are_rows(given: str | PurePath) -> bool:
     """Whether a text names rows, and no files to be handed over as they are."""
     text = str(given)
-    return is_reference(text) or any(names_block(text, kind) for kind in (FileSource, SqlSource))
+    return is_reference(text) or any(names_block(text, kind) for kind in (FilesBlock, QueryBlock))

@@ -56,7 +56,7 @@ def send_script(call: ScriptCall, store: Store) -> Run:
         )
     stays = {name: given for name, given in call.inputs.items() if name not in paths}
     arguments = replace(call, inputs=stays, environment=packages).parameters()
-    target, infrastructure = arguments.pop("compute_target"), arguments.pop("infrastructure")
+    target, infrastructure = arguments.pop("cluster"), arguments.pop("infrastructure")
 
     def stage() -> dict[str, Any]:
         brought = {name: send_input(found, store, call.run_id) for name, found in paths.items()}

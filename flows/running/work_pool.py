@@ -28,7 +28,13 @@ from prefect.settings import PREFECT_API_URL
 from pydantic import JsonValue
 
 from partwise import errors
-from partwise.errors import InputError, PartwiseError, RunCancelled, RunNotFoundError, ServiceError
+from partwise.errors import (
+    InputError,
+    PartwiseError,
+    RunCancelledError,
+    RunNotFoundError,
+    ServiceError,
+)
 from partwise.flows.orchestration.flow_run_lines import FlowRunLines
 from partwise.flows.running.connections import open_store
 from partwise.flows.running.sent_parameters import sent_parameters
@@ -58,7 +64,7 @@ CANCEL_S = 120.0
 def call_in_work_pool(
     flow: str,
     arguments: Mapping[str, Any],
-    compute_target: str,
+    cluster: str,
     infrastructure: Infrastructure,
     stage: Callable[[], Mapping[str, Any]] = dict,
 ) -> Run:
@@ -71,7 +77,7 @@ def call_in_work_pool(
         flow: The flow's name in Prefect, such as "run-script".
         arguments: The call's arguments: a run_id that is filled in, a store that the work pool and
             this process both see, and none of the flow's words for where it works.
-        compute_target: "work-pool/NAME".
+        cluster: "work-pool/NAME".
         infrastructure: The machine and container that it needs there.
         stage: Writes what the call needs of this machine to the store, and returns the arguments
             that name it there; called when nothing is left to be refused here.
@@ -83,14 +89,14 @@ def call_in_work_pool(
         InputError: The call cannot be sent there; no flow run was made.
         ServiceError: The flow run ended without a run, crashed, or cannot be followed any more.
         PartwiseError: Whatever the call raises there before it has a run.
-        RunCancelled: It was cancelled before it had a run.
+        RunCancelledError: It was cancelled before it had a run.
     """
     if PREFECT_API_URL.value() is None:
         raise InputError(
-            f"{compute_target} needs the Prefect server that its workers ask for work: set "
+            f"{cluster} needs the Prefect server that its workers ask for work: set "
             "PREFECT_API_URL to its address."
         )
-    name = compute_target.removeprefix(WORK_POOL)
+    name = cluster.removeprefix(WORK_POOL)
     parameters = sent_parameters({key: arguments[key] for key in arguments if key != "store"})
     store = open_store(arguments["store"])
     with get_client(sync_client=True) as client:
@@ -276,7 +282,7 @@ def _send(
     return sent
 
 
-_HERE: Mapping[str, JsonValue] = {"compute_target": "", "infrastructure": {}}
+_HERE: Mapping[str, JsonValue] = {"cluster": "", "infrastructure": {}}
 
 
 @dataclass
@@ -382,7 +388,7 @@ class _Sent:
             return Run.open(self.run_id, self.store)
         except RunNotFoundError as error:
             if state.type is StateType.CANCELLED:
-                raise RunCancelled(
+                raise RunCancelledError(
                     f"The run {self.run_id!r} was cancelled before it began.", None
                 ) from None
             raise ServiceError(

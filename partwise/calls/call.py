@@ -74,8 +74,8 @@ class Call:
     time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for that of a time
     zone. Empty: a name is made up."""
     store: StoreParameter = field(default="artifacts", metadata=WHERE)
-    """The artifact store: a folder, a URL such as s3://bucket/folder, an ArtifactStore block, or
-    the name of one that is saved, such as artifact-store/prod."""
+    """The artifact store: a folder, a URL such as s3://bucket/folder, a StoreBlock, or
+    the name of one that is saved, such as store-block/prod."""
     on_existing_artifacts: OnExisting = field(default="error", metadata=WHERE)
     """When the run exists: "error", "overwrite" all of it, or "resume": keep the partitions whose
     rows, models, code, settings and params are those of a finished one."""
@@ -133,9 +133,9 @@ class RowsCall(Call):
 
     data: DataParameter = field(metadata=Role(is_written=False, is_data=True).metadata)
     """Where the rows come from: a file, glob, folder or URL of Parquet, CSV, Excel, JSON lines, ORC
-    or Arrow; a dataset, dataset://sales@3; Files; the name of a FileSource or SqlSource block, such
-    as sql-source/shop; or a list of these. From Python also a Query, a block, and a table, frame or
-    stream of pyarrow, pandas, polars, DuckDB or Dask."""
+    or Arrow; a dataset, dataset://sales@3; Files; the name of a FilesBlock or QueryBlock, such
+    as query-block/shop; or a list of these. From Python also a Query, a block, and a table, frame
+    or stream of pyarrow, pandas, polars, DuckDB or Dask."""
     _: KW_ONLY
     filter: FilterParameter = field(default=(), metadata=WHERE)
     """Rows to keep: (column, op, value) tuples that must all hold, or lists of them."""

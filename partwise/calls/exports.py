@@ -10,9 +10,9 @@ from partwise.calls.call import FUNCTION, HOW, WHERE, CallKind, ExecutedCall, Ro
 from partwise.calls.parameters import (
     ColumnsParameter,
     DataParameter,
+    ExampleInputsParameter,
     ExporterParameter,
     FilterParameter,
-    InputsParameter,
     SerdeParameter,
 )
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
@@ -34,7 +34,7 @@ class ComparedCall(ExecutedCall):
     nor data: as in that run."""
     columns: ColumnsParameter = field(default=(), metadata=WHERE)
     """Columns to read. None given: all."""
-    inputs: InputsParameter = field(default="", metadata=FUNCTION)
+    example_inputs: ExampleInputsParameter = field(default="", metadata=FUNCTION)
     """For PyTorch modules: "package.module:function", a function of (data, model, context) that
     returns the module's inputs of rows, a mapping of names to arrays. Empty: the columns that the
     module's `feature_names_in_` lists, as one matrix. From Python also the function itself."""
@@ -67,7 +67,7 @@ class ExportCall(ComparedCall):
     AWS Neuron, where its SDK is installed."""
     _: KW_ONLY
     options: ExportOptions = field(default_factory=ExportOptions)
-    """Opset, inputs, precision, optimization."""
+    """Opset, layout of the inputs, precision, optimization."""
 
 
 @dataclass(frozen=True)
@@ -80,13 +80,11 @@ class ValidateCall(ComparedCall):
     """The run of export_models, in the same store. The scheduled time can stand in it as in
     run_id."""
     _: KW_ONLY
-    inputs: InputsParameter = field(default="", metadata=FUNCTION)
+    example_inputs: ExampleInputsParameter = field(default="", metadata=FUNCTION)
     """As export_models was given it. Empty: the function that it was given by name."""
     exporter: ExporterParameter = field(default="", metadata=FUNCTION)
     """As export_models was given it. Empty: that which it was given by name."""
-    model_format: ModelFormat | Literal[""] = field(
-        default="", metadata=Role(is_newer=True).metadata
-    )
+    format: ModelFormat | Literal[""] = field(default="", metadata=Role(is_newer=True).metadata)
     """The format of the exports; needed for "torchscript", "pt2" and "neuron", whose files run code
     when they are read."""
 

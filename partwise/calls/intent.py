@@ -15,6 +15,7 @@ from partwise.fingerprints.functions import (
 )
 from partwise.fingerprints.libraries import library_version
 from partwise.models.serdes import serde_name
+from partwise.renamed import first_names
 from partwise.runs.claim import Intent
 from partwise.runs.documents import to_json
 from partwise.sources.descriptions import SourceDescription
@@ -42,7 +43,10 @@ def describe_intent(
     packages = packages or {}
     arguments, known = call.written_arguments(), roles(type(call))
     version = call.version or None
-    code = _fingerprint_code(arguments, known, version, packages)
+    first = first_names(call.flow())
+    compared = {first.get(name, name): value for name, value in arguments.items()}
+    their = {first.get(name, name): role for name, role in known.items()}
+    code = _fingerprint_code(compared, their, version, packages)
     obstacle = None
     if source.recipe is None:
         obstacle = "the rows are a frame or table in memory, or a query with a password"
@@ -60,7 +64,7 @@ def describe_intent(
     }
     return Intent(
         source_fingerprint=source.fingerprint,
-        inputs_fingerprint=_fingerprint_inputs(source, arguments, uses),
+        inputs_fingerprint=_fingerprint_inputs(source, compared, uses),
         code_fingerprint=code.digest,
         code_unknown=code.unknown,
         code_parts=code.parts,

@@ -17,10 +17,10 @@ from partwise.calls.call import (
 from partwise.calls.parameters import (
     DistributedTrainerParameter,
     EvalDataParameter,
-    HyperparametersParameter,
-    InputFilesParameter,
+    FilesParameter,
     MetricParameter,
     Nothing,
+    OneParamsParameter,
     SerdeParameter,
     SpaceParameter,
     StudyTrainerParameter,
@@ -56,8 +56,8 @@ class DistributedCall(RowsCall, VersionedCall):
     native format of the model's library. From Python also a serde."""
     scaling: ScalingConfig = field(default_factory=ScalingConfig, metadata=HOW)
     """How many ranks work on the model, and what each may use."""
-    hyperparameters: HyperparametersParameter = field(default_factory=dict)
-    """Values by name, which a function finds as `context.hyperparameters`."""
+    params: OneParamsParameter = field(default_factory=dict)
+    """Values by name, which a function finds as `context.params`."""
     seed: int = 0
     """All ranks have it as `context.seed`."""
     resume_from: str = ""
@@ -87,7 +87,7 @@ class TuneCall(RowsCall, ExecutedCall):
     function of (data: DataConnector, context: PartitionContext), which finds the settings in
     context.params, returns a Result with the metric, and may call context.report(step=, metric=).
     Or DistributedXGBoost or DistributedLightGBM, or with `scaling` a function of a rank's context,
-    which finds the settings in context.hyperparameters: then a gang of ranks trains each trial.
+    which finds the settings in context.params: then a gang of ranks trains each trial.
     From Python also the function itself, and a TorchDistributor."""
     space: SpaceParameter = field(metadata=Role(function="maybe").metadata)
     """Parameters by name: uniform, loguniform, randint, choice, grid, or a constant each; or a
@@ -101,7 +101,7 @@ class TuneCall(RowsCall, ExecutedCall):
     """Which values are better; empty: as the name says, and else lower ones."""
     trials: int = field(default=50, metadata=HOW)
     """How many settings are tried."""
-    timeout_s: float | Nothing = field(default=None, metadata=HOW)
+    max_duration_s: float | Nothing = field(default=None, metadata=HOW)
     """Seconds after which no other trial begins."""
     patience: int | Nothing = field(default=None, metadata=HOW)
     """No other trial begins when so many in a row were no better than the best."""
@@ -118,7 +118,7 @@ class TuneCall(RowsCall, ExecutedCall):
     fit_on: FitOn = "auto"
     """The rows that the kept model of a built-in trainer is trained on."""
     scaling: ScalingConfig = field(default_factory=ScalingConfig, metadata=HOW)
-    """How many ranks train a trial together, and what each may use. Where num_workers is given,
+    """How many ranks train a trial together, and what each may use. Where ranks is given,
     trials run side by side as far as the cluster has room."""
     eval_data: EvalDataParameter = field(
         default_factory=dict, metadata=Role(decides=False, is_data=True).metadata
@@ -128,7 +128,7 @@ class TuneCall(RowsCall, ExecutedCall):
     serde: SerdeParameter = ""
     """How models become files: the name of a built-in serde such as "pickle". Empty: the native
     format of the model's library. From Python also a serde."""
-    inputs: InputFilesParameter = field(default=(), metadata=FILES)
+    files: FilesParameter = field(default=(), metadata=FILES)
     """Paths or URLs of files that the function reads besides the rows: a resume begins a new study
     when one of them has changed."""
     seed: int = 0

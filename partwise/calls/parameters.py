@@ -100,10 +100,13 @@ DistributedTrainerParameter = (
     | Function
 )
 EvalDataParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
-HyperparametersParameter = Annotated[Mapping[str, Any], WithJsonSchema({"type": "object"})]
+OneParamsParameter = Annotated[Mapping[str, Any], WithJsonSchema({"type": "object"})]
 TextsParameter = Annotated[Sequence[str], WithJsonSchema(TEXTS)]
 TextsByNameParameter = Annotated[Mapping[str, str], WithJsonSchema({"type": "object"})]
-ParamsByNameParameter = Annotated[Mapping[str, Any], WithJsonSchema({"type": "object"})]
+ArgumentsParameter = Annotated[
+    Mapping[str, Any] | Sequence[str],
+    WithJsonSchema({"anyOf": [TEXTS | {"title": "Words"}, {"type": "object", "title": "By name"}]}),
+]
 InputsByNameParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
 CommandParameter = Annotated[
     str | Sequence[str],
@@ -111,8 +114,8 @@ CommandParameter = Annotated[
 ]
 FunctionParameter = str | Function
 PredictParameter = str | Function | Nothing
-InputsParameter = str | Function | Nothing
-InputFilesParameter = Annotated[Sequence[str | Path] | None, WithJsonSchema(TEXTS)]
+ExampleInputsParameter = str | Function | Nothing
+FilesParameter = Annotated[Sequence[str | Path] | None, WithJsonSchema(TEXTS)]
 ExporterParameter = Annotated[Exporter | str, WithJsonSchema(TEXT)]
 StoreParameter = Annotated[Any, "a store"]
 OutputParameter = Annotated[Any, "an output"]

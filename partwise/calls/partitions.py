@@ -8,8 +8,8 @@ from pydantic import Field, WithJsonSchema
 from partwise.calls.call import FILES, FUNCTION, HOW, CallKind, KeyedCall, Role
 from partwise.calls.parameters import (
     ColumnsParameter,
+    FilesParameter,
     FunctionParameter,
-    InputFilesParameter,
     MetricParameter,
     OutputParameter,
     PartitionBy,
@@ -32,7 +32,7 @@ Several = Annotated[int, Field(ge=2)]
 class FunctionCall(KeyedCall):
     """A call that may run a function of the user's, with files and packages of its own."""
 
-    inputs: InputFilesParameter = field(default=(), metadata=FILES)
+    files: FilesParameter = field(default=(), metadata=FILES)
     """Files that the function reads besides its rows: paths, folders, globs or URLs. A resume runs
     all again when the checksum of one has changed; of files that are not named here it knows
     nothing."""
@@ -66,9 +66,9 @@ class PublishingCall(FunctionCall):
 
     output: OutputParameter = field(default="", metadata=Role(decides=False, is_data=True).metadata)
     """Where the rows go as well when the run is complete, each partition exactly once. A table to
-    which they are appended with their run_id and partition_id, made where there is none: a SqlTable
-    block, or the name of one that is saved, such as sql-table/prod. Or a dataset of the store, of
-    which they become a version: dataset://forecasts."""
+    which they are appended with their run_id and partition_id, made where there is none: a
+    TableBlock, or the name of one that is saved, such as table-block/prod. Or a dataset of
+    the store, of which they become a version: dataset://forecasts."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class InferCall(PublishingCall):
     partitions, and the column "block" tells them apart."""
     training_run_id: str = ""
     """The run of train_models or train_distributed, in the same store, whose models are used; with
-    a model_format, the run of export_models, or the training run where it was exported once in that
+    a format, the run of export_models, or the training run where it was exported once in that
     format. The scheduled time can stand in it as in run_id."""
     predict: PredictParameter = field(default="", metadata=FUNCTION)
     """"package.module:function": a function of (data: DataConnector, model, context:
@@ -91,13 +91,13 @@ class InferCall(PublishingCall):
     these, or a Skip. Empty: the model's own prediction, as "prediction". From Python also the
     function itself."""
     _: KW_ONLY
-    model_format: ModelFormat = "native"
+    format: ModelFormat = "native"
     """"native": the models of the run that is named, as they are. "onnx": exports of them, by
     onnxruntime in place of the training library; "torchscript" and "pt2" likewise, by PyTorch."""
     serde: SerdeParameter = ""
     """Reads models that no native serde wrote: the name of a built-in one. "pickle", "pt2",
     "torchscript" and "neuron" run code, so they are read only if they are named here or as
-    `model_format`. From Python also a serde."""
+    `format`. From Python also a serde."""
     keep_columns: ColumnsParameter = ()
     """Columns of the rows to keep beside the predictions, such as a date."""
     on_missing_model: Literal["fail", "skip"] = field(default="fail", metadata=HOW)

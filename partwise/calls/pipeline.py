@@ -8,10 +8,10 @@ from partwise.calls.exports import ExportCall, ValidateCall
 from partwise.calls.parameters import (
     ColumnsParameter,
     DataParameter,
+    ExampleInputsParameter,
     ExporterParameter,
+    FilesParameter,
     FilterParameter,
-    InputFilesParameter,
-    InputsParameter,
     PredictParameter,
     SerdeParameter,
     TrainerParameter,
@@ -40,12 +40,12 @@ class PipelineCall(KeyedCall):
     """Rows to train on: (column, op, value) tuples that must all hold, or lists of them."""
     format: ModelFormat = "onnx"
     """What models are exported to: "onnx", "torchscript", "pt2", "native" or "neuron"."""
-    inputs: InputsParameter = ""
+    example_inputs: ExampleInputsParameter = ""
     """For PyTorch modules: what makes their inputs of rows; see export_models."""
     exporter: ExporterParameter = ""
     """What writes models of your own kind; see export_models."""
     options: ExportOptions = field(default_factory=ExportOptions)
-    """Opset, inputs, precision, optimization of the exports."""
+    """Opset, layout of the inputs, precision, optimization of the exports."""
     validation: ValidationOptions = field(default_factory=ValidationOptions)
     """Tolerances, how many rows."""
     inference_data: DataParameter = field(default="", metadata=Role(is_data=True).metadata)
@@ -59,7 +59,7 @@ class PipelineCall(KeyedCall):
     serde: SerdeParameter = ""
     """How models are written: the name of a built-in serde. Empty: the native one of the model's
     type. From Python also a serde."""
-    input_files: InputFilesParameter = ()
+    files: FilesParameter = ()
     """Files that `trainer` or `predict` reads besides its rows: paths, folders, globs or URLs. A
     resume trains and infers again when the checksum of one has changed."""
     on_existing_artifacts: OnExisting = field(default="error", metadata=WHERE)
@@ -81,7 +81,7 @@ class PipelineCall(KeyedCall):
             params=self.params,
             null_keys=self.null_keys,
             seed=self.seed,
-            inputs=self.input_files,
+            files=self.files,
             **self._of_stage("train"),
         )
 
@@ -99,7 +99,7 @@ class PipelineCall(KeyedCall):
         """Return the call that proves the exports."""
         return ValidateCall(
             export_run_id,
-            model_format=self.format,
+            format=self.format,
             **self._compared(),
             **self._of_stage("validate"),
         )
@@ -113,10 +113,10 @@ class PipelineCall(KeyedCall):
             export_run_id,
             self.predict,
             filter=() if others else self.filter,
-            model_format=self.format,
+            format=self.format,
             keep_columns=self.keep_columns,
             null_keys=self.null_keys,
-            inputs=self.input_files,
+            files=self.files,
             on_missing_model="skip",
             **self._of_stage("infer"),
         )
@@ -125,7 +125,7 @@ class PipelineCall(KeyedCall):
         return {
             "data": self.data,
             "filter": self.filter,
-            "inputs": self.inputs,
+            "example_inputs": self.example_inputs,
             "exporter": self.exporter,
             "validation": self.validation,
         }

@@ -14,6 +14,8 @@ from partwise.calls.written import TORCH, names_function
 from partwise.errors import InputError, PartwiseError, RunFormatError, SerdeError
 from partwise.models.serdes import SERDES, ModelSerde
 from partwise.publishing.sql_output import Table
+from partwise.renamed import with_new_names
+from partwise.scripts.spec import argument_words
 from partwise.sources.opening import data_of_recipe
 from partwise.trainers import TrainerSettings
 from partwise.trainers.allowed_modules import check_allowed
@@ -43,8 +45,8 @@ def read_arguments(
         FunctionError: It names a module that it must not.
     """
     try:
-        arguments = dict(call["arguments"])
         kind = _kind_of(call)
+        arguments = _of_today(kind, call["arguments"])
         if not is_own:
             for name in function_names(call):
                 check_allowed(name)
@@ -82,9 +84,11 @@ def read_call(call: Mapping[str, Any], *, is_own: bool = False) -> Call:
 
 def function_names(call: Mapping[str, Any]) -> list[str]:
     """Return what a call that is written down would have imported: "package.module:name"."""
-    known = roles(_kind_of(call))
+    kind = _kind_of(call)
+    known = roles(kind)
     names: list[str] = []
-    for name, value in call["arguments"].items():
+    # By the names of today, as they are read: an old name is no way around.
+    for name, value in _of_today(kind, call["arguments"]).items():
         if name in known and known[name].function:
             names += _function_texts(value)
         if name == "serde" and value is not None and value["name"] not in SERDES:
@@ -97,6 +101,17 @@ def _kind_of(call: Mapping[str, Any]) -> type[Call]:
     if flow not in CALLS:
         raise _unreadable(ValueError(f"there is no flow {flow[:80]!r}"))
     return CALLS[flow]
+
+
+def _of_today(kind: type[Call], arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by their names of today."""
+    if issubclass(kind, ScriptCall) and "params" in arguments:
+        # Two arguments of earlier versions, of which one stood before the other.
+        by_name, words = arguments["params"], arguments["arguments"]
+        both = [*argument_words(by_name), *words] if by_name and words else by_name or words
+        arguments = {**arguments, "params": both}
+        del arguments["arguments"]
+    return with_new_names(kind.flow(), arguments)
 
 
 def _unreadable(error: Exception) -> RunFormatError:
@@ -130,14 +145,26 @@ def _from_plain(argument: "dataclasses.Field[Any]", value: Any, is_own: bool) ->
     if name == "eval_data":
         return {key: data_of_recipe(recipe) for key, recipe in value.items()}
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        return kind.model_validate(value)
+        return kind.model_validate(with_new_names(kind.__name__, value))
     if role_of(argument).function == "always" and isinstance(value, dict):
-        settings = {key: each for key, each in value.items() if key != "kind"}
         if value["kind"] == TORCH:
-            return TorchDistributor(**settings)
+            settings = {key: each for key, each in value.items() if key != "kind"}
+            return TorchDistributor(**with_new_names("TorchDistributor", settings))
+        value = _trainer_of_today(value)
         adapter: TypeAdapter[Any] = TypeAdapter(TrainerSettings | DistributedSettings)
         return adapter.validate_python(value)
     return value
+
+
+def _trainer_of_today(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a trainer by their names of today, those of candidates as well."""
+    if settings["kind"] == "tuned":
+        return with_new_names("Tuned", settings)
+    inner = [
+        _trainer_of_today(each) if isinstance(each, Mapping) else each
+        for each in settings.get("candidates", ())
+    ]
+    return {**settings, "candidates": inner} if inner else dict(settings)
 
 
 def _serde_from_json(name: str, settings: Mapping[str, Any], is_own: bool) -> ModelSerde:

@@ -5,10 +5,10 @@ from typing import ClassVar
 
 from partwise.calls.call import WHERE, Call, CallKind, Role
 from partwise.calls.parameters import (
+    ArgumentsParameter,
     ClusterParameter,
     CommandParameter,
     InputsByNameParameter,
-    ParamsByNameParameter,
     TextsByNameParameter,
     TextsParameter,
 )
@@ -32,22 +32,20 @@ class ScriptCall(Call):
     source_directory: str = "."
     """The folder that the processes get a copy of, but for what .gitignore and .partwiseignore
     name; run://RUN is the one that a run was begun with."""
-    params: ParamsByNameParameter = field(default_factory=dict)
-    """Arguments of the script by name: {"epochs": 3} becomes --epochs 3, True the name alone, and a
-    list several values."""
-    arguments: TextsParameter = ()
-    """More arguments. {inputs.NAME}, {outputs}, {checkpoints} and {resume_from} in them stand for
-    paths, $RANK, $LOCAL_RANK, $NODE_RANK, $WORLD_SIZE, $MASTER_ADDR and $MASTER_PORT for their
-    values."""
+    arguments: ArgumentsParameter = ()
+    """Arguments of the script: a list of words, or by name: {"epochs": 3} becomes --epochs 3, True
+    the name alone, and a list several values. {inputs.NAME}, {outputs}, {checkpoints} and
+    {resume_from} in them stand for paths, $RANK, $LOCAL_RANK, $NODE_RANK, $WORLD_SIZE, $MASTER_ADDR
+    and $MASTER_PORT for their values."""
     command: CommandParameter = ""
     """In place of a script: a command line for the shell, or a list of words."""
-    node_count: int = 1
+    nodes: int = 1
     """Dask workers with processes, 1 or more."""
-    process_count_per_node: int = 1
+    ranks_per_node: int = 1
     """Processes on each of them, 1 or more."""
-    cpus_per_process: int = -1
+    cpus: int = -1
     """CPUs of each process, as OMP_NUM_THREADS says them. -1: all there are, in equal parts."""
-    gpus_per_process: int = -1
+    gpus: int = -1
     """GPUs of each process. -1: those there are, in equal parts."""
     backend: ScriptBackend = "none"
     """What the processes exchange data by: gloo or nccl, which find each other by the environment
@@ -68,14 +66,14 @@ class ScriptCall(Call):
     resume_argument: str = "--resume-from"
     """How the script is told the path of what it resumes from, besides the variable
     PARTWISE_RESUME_FROM. Empty: not at all."""
-    max_run_duration_s: float = MONTH_S
+    timeout_s: float = MONTH_S
     """Seconds after which an attempt is ended: SIGTERM, and after the grace SIGKILL, to all that it
     has started."""
     grace_s: float = 30.0
     """Seconds that processes have to end by themselves, once they are told to."""
     join_timeout_s: float = 300.0
     """Seconds to wait for workers that are busy with something else."""
-    max_restarts: int = 0
+    max_retries: int = 0
     """How often all processes are started again after one has failed, from the last checkpoint
     where there is one."""
     on_existing_artifacts: OnExisting = field(default="error", metadata=WHERE)
@@ -85,7 +83,7 @@ class ScriptCall(Call):
     environment: Environment = DEFAULT_ENVIRONMENT
     """Packages of the script's own, in place of those of the workers: resolved with uv on this
     machine, built once on each worker's. Empty: the workers' own Python."""
-    compute_target: ClusterParameter = field(default="", metadata=WHERE)
+    cluster: ClusterParameter = field(default="", metadata=WHERE)
     """The Dask cluster: a LocalCluster (the default), CudaCluster, RemoteCluster or CustomCluster
     block, the name of one that is saved, such as cuda-cluster/big, or a scheduler's address; or a
     work pool, work-pool/NAME, in which the whole call is then carried out, on the machine that a

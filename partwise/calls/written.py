@@ -39,7 +39,7 @@ def to_plain(name: str, value: Any, role: Role) -> JsonValue:
         return None
     if name == "eval_data" and None in value.values():
         raise CannotRepeatError("eval_data= is held in memory, or is a query with a password")
-    if name == "params":
+    if name == "params" and role.is_data:
         raise CannotRepeatError("params= is held in memory")
     if role.function == "always" or callable(value):
         return _function_to_json(name, value)
@@ -72,7 +72,7 @@ def _function_to_json(name: str, value: Any) -> JsonValue:
     if isinstance(value, TorchDistributor):
         settings = {each.name: getattr(value, each.name) for each in dataclasses.fields(value)}
         settings["train_func"] = _function_to_json(name, value.train_func)
-        return to_json({"kind": TORCH, **settings, "hyperparameters": {**value.hyperparameters}})
+        return to_json({"kind": TORCH, **settings, "params": {**value.params}})
     module, qualname = getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
     found = getattr(sys.modules.get(module), qualname, None)
     if module == "__main__" or found is not value:

@@ -97,7 +97,7 @@ class PartitionContext:
         attempt: 1 at first, 2 at the first retry.
         seed: Derived from the run's seed and the key, in [0, 2**31): the same whatever the number
             of workers. `random`, `numpy.random` and torch (if imported) are seeded with it.
-        threads: How many threads the partition may use: the run's `partition_cpus`. OpenMP, BLAS,
+        threads: How many threads the partition may use: the run's `cpus`. OpenMP, BLAS,
             Arrow, polars and torch are told so in any case.
         params: This partition's share of the flow's `params`; empty without one.
         logger: Writes to this partition's log, as print() and warnings do.

@@ -40,7 +40,7 @@ class RankContext:
     run_id: str = ""
     seed: int = 0
     """The run's; the same on every rank."""
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
     model_directory: Path = Path()
     """A folder on this machine; what rank 0 leaves there is kept with the run."""
     scratch_directory: Path | None = None

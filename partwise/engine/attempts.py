@@ -50,8 +50,8 @@ def supervise(
         on_report: Hears of numbers that a function reports while it is at work.
     """
     options = execution.options
-    environment = thread_variables(options.partition_cpus)
-    if options.partition_gpus is not None:
+    environment = thread_variables(options.cpus)
+    if options.gpus is not None:
         environment |= gpu_variables(gpus)
     return Supervisor(
         owner=execution.token,
@@ -63,7 +63,7 @@ def supervise(
         download=download,
         is_stopped=is_stopped,
         isolation=options.isolation,
-        threads=options.partition_cpus,
+        threads=options.cpus,
         environment=environment,
         packages=packages,
         work_name=execution.work_name,

@@ -184,7 +184,7 @@ class Driver:
                 break
             for future in done:
                 number = pending.pop(future)
-                is_last = starts[number] >= self._execution.options.worker_attempts
+                is_last = starts[number] >= self._execution.options.max_shard_starts
                 receipt = self._receive(future, number, log, is_last=is_last)
                 future.release()
                 if receipt is not None:

@@ -32,25 +32,25 @@ class ExecutionOptions(FormSettings):
         ge=0,
         description="Seconds between a failure and its first retry; doubled for each further one.",
     )
-    partition_timeout_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
+    timeout_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
         title="Time limit of a partition (s)",
         default=None,
         description="Seconds after which a partition is stopped from outside. Default: no limit.",
     )
-    partition_memory_bytes: Annotated[int, Field(gt=0)] | SkipJsonSchema[None] = Field(
+    memory_bytes: Annotated[int, Field(gt=0)] | SkipJsonSchema[None] = Field(
         title="Memory limit of a partition (bytes)",
         default=None,
         description="Anonymous memory at which a partition is stopped from outside. "
         "Default: its share of four fifths of the machine.",
     )
-    partition_cpus: int = Field(
+    cpus: int = Field(
         title="CPUs of a partition",
         default=1,
         ge=1,
         description="Threads that the libraries of a partition use. As many partitions run at once "
         "as the cluster has threads for.",
     )
-    partition_gpus: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = Field(
+    gpus: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = Field(
         title="GPUs of a partition",
         default=None,
         description="GPUs that a partition has to itself; 0 hides them. "
@@ -96,7 +96,7 @@ class ExecutionOptions(FormSettings):
         description="Seconds of work on a shard after which the first segment is committed; "
         "the interval doubles up to ten minutes.",
     )
-    worker_attempts: int = Field(
+    max_shard_starts: int = Field(
         title="Starts of a shard",
         default=3,
         ge=1,
@@ -123,8 +123,8 @@ class ExecutionOptions(FormSettings):
     ) -> Limits:
         """Return what one partition may use, where so many run at once on one machine."""
         return Limits(
-            timeout_s=self.partition_timeout_s,
-            memory_bytes=self.partition_memory_bytes,
+            timeout_s=self.timeout_s,
+            memory_bytes=self.memory_bytes,
             slots_per_host=slots_per_host,
             slots=slots or {},
         )
@@ -136,7 +136,7 @@ class ExecutionOptions(FormSettings):
             by_host[slot.host] = (*by_host.get(slot.host, ()), slot.gpus)
         most = max(map(len, by_host.values()), default=1)
         # With one CPU each, the threads of the workers are the limit already.
-        counted = self.partition_cpus > 1 or self.partition_gpus is not None
+        counted = self.cpus > 1 or self.gpus is not None
         return self.limits(most, by_host if counted else None)
 
     def failure_budget(self, partitions: int) -> int | None:

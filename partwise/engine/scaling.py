@@ -30,13 +30,13 @@ class ScalingConfig(FormSettings):
     """How many ranks work on one model, and what each may use.
 
     Example:
-        >>> ScalingConfig(num_workers=2, cpus_per_worker=4).num_workers
+        >>> ScalingConfig(ranks=2, cpus=4).ranks
         2
     """
 
     model_config = ConfigDict(title="Scaling")
 
-    num_workers: int = Field(
+    ranks: int = Field(
         kw_only=False,
         title="Ranks",
         default=ALL,
@@ -45,13 +45,13 @@ class ScalingConfig(FormSettings):
         "there is none, for each worker of the cluster; with CPUs of a rank, as many as there "
         "are CPUs for.",
     )
-    cpus_per_worker: int = Field(
+    cpus: int = Field(
         title="CPUs of a rank",
         default=ALL,
         ge=ALL,
         description="Threads that each of them uses. -1: all there are, in equal parts.",
     )
-    gpus_per_worker: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = Field(
+    gpus: Annotated[int, Field(ge=0)] | SkipJsonSchema[None] = Field(
         title="GPUs of a rank",
         default=None,
         description="GPUs that each of them uses. Default: those there are, in equal parts.",
@@ -59,7 +59,7 @@ class ScalingConfig(FormSettings):
 
     @model_validator(mode="after")
     def _is_not_zero(self) -> "ScalingConfig":
-        for name in ("num_workers", "cpus_per_worker"):
+        for name in ("ranks", "cpus"):
             if getattr(self, name) == 0:
                 raise ValueError(f"{name} is 0: give a number from 1, or -1 for all there is")
         return self
@@ -150,7 +150,7 @@ def partition_slots(
     """
     slots = slots_of(workers, cpus, gpus or 0)
     if not slots and workers:
-        _refuse(workers, "A partition", cpus, gpus or 0, "partition_cpus", "partition_gpus")
+        _refuse(workers, "A partition", cpus, gpus or 0, "cpus", "gpus")
     return slots
 
 
@@ -170,10 +170,10 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
     """
     if not workers:
         raise ClusterError("The Dask cluster has no worker; start some, or wait until they come.")
-    asked = config.num_workers
+    asked = config.ranks
     gpus = _gpus_of_each(workers, config)
-    if config.cpus_per_worker != ALL:
-        cpus = config.cpus_per_worker
+    if config.cpus != ALL:
+        cpus = config.cpus
         slots = slots_of(workers, cpus, gpus)
     else:
         by_worker = len(slots_of(workers, 1, gpus)) if gpus else len(workers)
@@ -188,12 +188,12 @@ def rank_slots(workers: Sequence[ClusterWorker], config: ScalingConfig) -> list[
         )
         slots = _by_turns(slots_of(workers, cpus, gpus), wanted)
     if not slots:
-        _refuse(workers, "A rank", cpus, gpus, "cpus_per_worker", "gpus_per_worker")
+        _refuse(workers, "A rank", cpus, gpus, "cpus", "gpus")
     if asked == ALL:
         return slots
     if len(slots) < asked:
         raise InputError(
-            f"{asked} ranks with {_amount(cpus, gpus)} each are asked for (num_workers), and the "
+            f"{asked} ranks with {_amount(cpus, gpus)} each are asked for (ranks), and the "
             f"cluster has room for {len(slots)}: ask for fewer or smaller ones, or start more "
             "workers."
         )
@@ -318,18 +318,18 @@ def _take(host: str, workers: Sequence[_Left], cpus: int, gpus: int) -> Slot:
 
 def _gpus_of_each(workers: Sequence[ClusterWorker], config: ScalingConfig) -> int:
     """Return how many GPUs each rank gets."""
-    if config.gpus_per_worker is not None:
-        return config.gpus_per_worker
+    if config.gpus is not None:
+        return config.gpus
     there = sum(len(worker.gpus) for worker in workers)
-    if not there or config.num_workers == ALL:
+    if not there or config.ranks == ALL:
         return min(1, there)
-    cpus = max(1, config.cpus_per_worker)
-    for gpus in range(there // config.num_workers, 0, -1):
-        if len(slots_of(workers, cpus, gpus)) >= config.num_workers:
+    cpus = max(1, config.cpus)
+    for gpus in range(there // config.ranks, 0, -1):
+        if len(slots_of(workers, cpus, gpus)) >= config.ranks:
             return gpus
     raise InputError(
-        f"{config.num_workers} ranks are asked for (num_workers), and the cluster has "
-        f"{_count(there, 'GPU')}: ask for fewer ranks, or for gpus_per_worker=0."
+        f"{config.ranks} ranks are asked for (ranks), and the cluster has "
+        f"{_count(there, 'GPU')}: ask for fewer ranks, or for gpus=0."
     )
 
 

@@ -257,7 +257,7 @@ class Supervisor:
         if memory > self.memory_bytes:
             return _Verdict(
                 "MemoryLimitExceeded",
-                f"It used {memory >> 20} MiB of memory; the limit (partition_memory_bytes) is "
+                f"It used {memory >> 20} MiB of memory; the limit (memory_bytes) is "
                 f"{self.memory_bytes >> 20} MiB.",
                 "memory limit",
                 final=True,
@@ -274,7 +274,7 @@ class Supervisor:
         if self.timeout_s is not None and seconds > self.timeout_s:
             return _Verdict(
                 "PartitionTimeout",
-                f"It was stopped after the {self.timeout_s:g} s that partition_timeout_s allows.",
+                f"It was stopped after the {self.timeout_s:g} s that timeout_s allows.",
                 "timed out",
                 final=True,
             )

@@ -98,7 +98,7 @@ def _slots_of(host: str, execution: Execution) -> tuple[tuple[str, ...], ...]:
         # It joined the cluster after the driver had counted.
         options = execution.options
         members = [worker for worker in cluster_workers(get_client()) if worker.host == host]
-        slots = partition_slots(members, options.partition_cpus, options.partition_gpus)
+        slots = partition_slots(members, options.cpus, options.gpus)
         known = _late[execution.token, host] = tuple(slot.gpus for slot in slots)
     return known
 

@@ -18,7 +18,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.connector.returned_rows import in_row_order, returned_table
 from partwise.engine.failures import printable
 from partwise.engine.outcome import Produced
-from partwise.errors import ColumnError, ModelNotFound, SerdeError
+from partwise.errors import ColumnError, ModelNotFoundError, SerdeError
 from partwise.models.serdes import ModelSerde, serde_by_name, serde_for, serde_name
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.runs.bundle import (
@@ -158,13 +158,13 @@ class InferWork:
         """Infer one partition.
 
         Raises:
-            ModelNotFound: The training run has no model for it.
+            ModelNotFoundError: The training run has no model for it.
         """
         if model is None:
             sentence = f"The run {self.training_run_id!r} has no model for this partition."
             if self.on_missing_model == "skip":
                 return Produced(status=PartitionStatus.SKIPPED, reason=sentence)
-            raise ModelNotFound(sentence)
+            raise ModelNotFoundError(sentence)
         trained = self._read(model, context)
         categories = model.trained_categories()
         data = with_trained_categories(data, categories)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from partwise.errors import ExportRefused, FunctionError
+from partwise.errors import ExportRefusedError, FunctionError
 from partwise.exports.keras.exporter import KerasNativeExporter, KerasOnnxExporter
 from partwise.exports.keras.models import INSTEAD_OF_KERAS_2
 from partwise.exports.lightgbm.exporter import LightGBMOnnxExporter
@@ -38,7 +38,7 @@ def exporter_for(form: ModelFormat, model: Any) -> Exporter:
     """Return the exporter of a model to a format.
 
     Raises:
-        ExportRefused: There is none for its type.
+        ExportRefusedError: There is none for its type.
 
     Example:
         >>> exporter_for("onnx", booster)  # doctest: +SKIP
@@ -51,7 +51,7 @@ def exporter_for(form: ModelFormat, model: Any) -> Exporter:
     instead = f"choose {' or '.join(formats)}" if formats else "pass exporter=, one of your own"
     if type_name(model).split(".")[0] in ("tf_keras", "tensorflow"):
         instead = INSTEAD_OF_KERAS_2
-    raise ExportRefused(f"A {type_name(model)} cannot be exported to {form}: {instead}.")
+    raise ExportRefusedError(f"A {type_name(model)} cannot be exported to {form}: {instead}.")
 
 
 def resolve_exporter(exporter: Exporter | str) -> Exporter | None:
@@ -83,7 +83,7 @@ def check_formats(form: ModelFormat, libraries: Iterable[str], options: ExportOp
         options: How to export.
 
     Raises:
-        ExportRefused: There is no exporter for any of them, or each refuses the options.
+        ExportRefusedError: There is no exporter for any of them, or each refuses the options.
     """
     known = {library for _, library in EXPORTERS}
     refusals = []
@@ -92,7 +92,7 @@ def check_formats(form: ModelFormat, libraries: Iterable[str], options: ExportOp
         if found is None and library in known:
             formats = sorted(name for name, of in EXPORTERS if of == library)
             refusals.append(
-                ExportRefused(
+                ExportRefusedError(
                     f"Models of {library} cannot be exported to {form}: choose "
                     f"{' or '.join(formats)}."
                 )
@@ -103,7 +103,7 @@ def check_formats(form: ModelFormat, libraries: Iterable[str], options: ExportOp
             return
         try:
             exporter.check(options)
-        except ExportRefused as error:
+        except ExportRefusedError as error:
             refusals.append(error)
         else:
             return

@@ -5,7 +5,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.keras.models import predict_with
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.models.export_options import ExportOptions
@@ -37,7 +37,7 @@ class NativeExporter:
         """Refuse options that no model could be exported with."""
         given = options.model_dump(exclude_defaults=True, exclude={"features"})
         if given:
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"The format native writes the library's own file, so the options {sorted(given)} "
                 "mean nothing there: leave them out, or choose onnx."
             )
@@ -52,18 +52,18 @@ class NativeExporter:
         """Return the features of a Booster, and its prediction as the library gives it.
 
         Raises:
-            ExportRefused: It is no Booster, an option asks for another file than the library's, or
-                a function makes its inputs.
+            ExportRefusedError: It is no Booster, an option asks for another file than the
+                library's, or a function makes its inputs.
             ColumnError: The rows lack a feature of the model.
         """
         self.check(options)
         if feeds is not None:
-            raise ExportRefused(
-                "The format native takes rows by the model's own feature names: leave inputs= out, "
-                "or choose onnx."
+            raise ExportRefusedError(
+                "The format native takes rows by the model's own feature names: leave "
+                "example_inputs= out, or choose onnx."
             )
         if not self._is_booster(model):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"The format native is for Boosters of LightGBM and XGBoost, and this is a "
                 f"{type_name(model)}: choose onnx, or train its Booster."
             )

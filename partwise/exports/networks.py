@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.proof.comparison import absolute_difference
 from partwise.exports.proof.scale import Scale
 from partwise.exports.proof.variety import same
@@ -49,11 +49,11 @@ def signature_of_feeds(model: Any, inputs: Sequence[Tensor], feeds: Feeds) -> Si
         feeds: What the function made.
 
     Raises:
-        ExportRefused: They have different numbers of rows, or none at all.
+        ExportRefusedError: They have different numbers of rows, or none at all.
     """
     counts = {name: len(values) for name, values in feeds.items() if values.ndim}
     if len(set(counts.values())) != 1 or len(counts) != len(feeds):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"Inputs of a model have one row for each row of the data; these have {counts}."
         )
     return _draft(model, tuple(inputs), "custom", ())
@@ -65,14 +65,14 @@ def signature_of_features(
     """Return a signature without outputs for the columns that `feature_names_in_` lists.
 
     Raises:
-        ExportRefused: The network has no such attribute.
+        ExportRefusedError: The network has no such attribute.
     """
     names = getattr(model, "feature_names_in_", None)
     if names is None or not len(names):
-        raise ExportRefused(
-            f"Nothing says which columns {type_name(model)} takes: pass inputs=, a function that "
-            "makes its inputs of rows, or set the attribute feature_names_in_ of the model to a "
-            "list of columns when it is trained."
+        raise ExportRefusedError(
+            f"Nothing says which columns {type_name(model)} takes: pass example_inputs=, a "
+            "function that makes its inputs of rows, or set the attribute feature_names_in_ of the "
+            "model to a list of columns when it is trained."
         )
     features = tuple(Feature(name=str(name)) for name in names)
     return _draft(model, feature_tensors(features, dtype, layout), layout, features)
@@ -127,7 +127,7 @@ def common_shape(where: str, found: Sequence[Any]) -> tuple[int | None, ...]:
         found: The array or tensor that it was on 1, 2 and 3 rows; None: there was none.
 
     Raises:
-        ExportRefused: Its first axis is not that of rows.
+        ExportRefusedError: Its first axis is not that of rows.
     """
     shapes = [None if values is None else tuple(values.shape) for values in found]
     known = [shape for shape in shapes if shape is not None]
@@ -136,7 +136,7 @@ def common_shape(where: str, found: Sequence[Any]) -> tuple[int | None, ...]:
         or len(known) < len(shapes)
         or len({len(shape) for shape in known}) > 1
     ):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{where} has the shapes {shapes} for 1, 2 and 3 rows; the first axis has to be that "
             "of rows. If rows were squeezed away, name the axis: squeeze(-1)."
         )
@@ -144,9 +144,9 @@ def common_shape(where: str, found: Sequence[Any]) -> tuple[int | None, ...]:
     return None, *tuple(axes)[1:]
 
 
-def does_not_run(model: Any, feeds: Feeds, error: Exception) -> ExportRefused:
+def does_not_run(model: Any, feeds: Feeds, error: Exception) -> ExportRefusedError:
     """Return the error of a network that fails on some number of rows."""
-    return ExportRefused(
+    return ExportRefusedError(
         f"{type_name(model)} does not run on {len(next(iter(feeds.values())))} rows of its "
         f"inputs, and has to on any number of them: {reason(error)}"
     )
@@ -156,12 +156,12 @@ def refuse_onnx_options(options: ExportOptions, name: str) -> None:
     """Refuse options that say nothing of a format without ONNX' operators.
 
     Raises:
-        ExportRefused: One of them is given.
+        ExportRefusedError: One of them is given.
     """
     defaults = ExportOptions()
     for option in ("opset", "precision", "optimization"):
         if getattr(options, option) != getattr(defaults, option):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"{option}={getattr(options, option)!r} is an option of ONNX files; leave it out "
                 f"for {name}, or export as ONNX."
             )

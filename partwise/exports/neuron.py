@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.networks import refuse_onnx_options
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.exports.torch.capture import capturing
@@ -49,7 +49,7 @@ class NeuronExporter:
         """See `describe_module`; raises what it raises.
 
         Raises:
-            ExportRefused: The SDK is not installed.
+            ExportRefusedError: The SDK is not installed.
         """
         self.check(options)
         neuron_tracer()
@@ -77,7 +77,7 @@ class NeuronExporter:
         """Compile the module for `batch_size` rows, and write it.
 
         Raises:
-            ExportRefused: The compiler does not take it; its reason is in the message.
+            ExportRefusedError: The compiler does not take it; its reason is in the message.
         """
         signature = description.signature
         trace = neuron_tracer()
@@ -88,7 +88,7 @@ class NeuronExporter:
                     tensors_of(take_rows(sample, self.batch_size)),
                 )
         except Exception as error:  # whatever the compiler raises
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"Neuron's compiler does not take {signature.model_type}: {reason(error)}"
             ) from error
         NeuronModel(program, signature).save(file_path)

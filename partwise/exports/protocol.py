@@ -102,7 +102,7 @@ class Exporter(Protocol):
             options: How to export.
 
         Raises:
-            ExportRefused: This model, or this option for it, cannot be exported rightly; the
+            ExportRefusedError: This model, or this option for it, cannot be exported rightly; the
                 sentence says which property and what to do.
             ColumnError: The rows lack a feature of the model.
         """

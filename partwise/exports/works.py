@@ -16,7 +16,7 @@ from partwise.connector.data_connector import DataConnector
 from partwise.engine.outcome import Produced
 from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
 from partwise.engine.works import StoredModel, with_trained_categories
-from partwise.errors import ColumnError, ExportMismatch, ExportRefused, InputError
+from partwise.errors import ColumnError, ExportMismatchError, ExportRefusedError, InputError
 from partwise.evaluation.metrics import Task
 from partwise.exports.choice import exporter_for
 from partwise.exports.onnx.quantization import as_float16
@@ -124,15 +124,15 @@ class Proof:
         """Return a model with what its export has to be.
 
         Raises:
-            ExportRefused: The model cannot be exported rightly in this format.
+            ExportRefusedError: The model cannot be exported rightly in this format.
         """
         exporter = self.exporter or exporter_for(form, model)
         is_booster = self.exporter is None and library_of(model) in ("lightgbm", "xgboost")
         if options.features is not None and (self.inputs is not None or not is_booster):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 "features= names the columns of Boosters of LightGBM and XGBoost that have no "
-                "names, where no inputs= makes their matrix: leave it out. A module has the "
-                "attribute feature_names_in_ for it."
+                "names, where no example_inputs= makes their matrix: leave it out. A module has "
+                "the attribute feature_names_in_ for it."
             )
         rows = data.to_arrow()
         feeds = None
@@ -163,7 +163,7 @@ class Proof:
         A new file gets guards where it differs on inputs that were made to go wrong only.
 
         Raises:
-            ExportMismatch: It does not give what the model gives.
+            ExportMismatchError: It does not give what the model gives.
         """
         signature, description = subject.signature, subject.description
         rows, labels = self.rows.take(data.to_arrow(), context.seed)
@@ -181,7 +181,7 @@ class Proof:
             opset=description.opset,
             is_constant=description.is_constant,
             trees=description.trees if subject.format == "onnx" else None,
-            time_limit_s=given.judge_timeout_s,
+            timeout_s=given.judge_timeout_s,
             serde="" if signature.origin is None else signature.origin.model_serde,
             gate=None
             if options is None or options.precision == "full"
@@ -232,8 +232,8 @@ class ExportWork:
         """Export one partition.
 
         Raises:
-            ExportRefused: The model cannot be exported rightly in this format.
-            ExportMismatch: The file does not give what the model gives.
+            ExportRefusedError: The model cannot be exported rightly in this format.
+            ExportMismatchError: The file does not give what the model gives.
         """
         if model is None:
             reason = f"The training run {self.training_run_id!r} has no model for this partition."
@@ -290,7 +290,7 @@ class ValidateWork:
     proof: Proof
     serde: ModelSerde | None
     export_run_id: str
-    model_format: str = ""
+    format: str = ""
     """The format of the exports, where the caller named it: programs are read only then."""
 
     def __call__(
@@ -303,12 +303,12 @@ class ValidateWork:
         """Validate one partition.
 
         Raises:
-            ExportMismatch: The file does not give what the model gives, or the training run has
-                another model now.
+            ExportMismatchError: The file does not give what the model gives, or the training run
+                has another model now.
         """
         if model is not None:
             # As before any work, on the driver: this process trusts no table that reached it.
-            refuse_program(model.artifact.serde, self.model_format)
+            refuse_program(model.artifact.serde, self.format)
         if model is None:
             reason = f"The export run {self.export_run_id!r} has no file for this partition."
             return Produced(status=PartitionStatus.SKIPPED, reason=reason)
@@ -317,7 +317,7 @@ class ValidateWork:
         content = context.download(origin.model_file, read=_content, run_id=origin.training_run_id)
         # Before it is read: what would be compared is another model than the one exported.
         if hashlib.sha256(content).hexdigest() != origin.model_sha256:
-            raise ExportMismatch(
+            raise ExportMismatchError(
                 f"The training run {origin.training_run_id!r} has another model now than the one "
                 "that was exported: export it again.",
                 "signature",
@@ -345,8 +345,8 @@ def _made(inputs: Inputs, rows: pa.Table, model: Any, context: PartitionContext)
     named = isinstance(made, Mapping) and len(made) > 0
     if not named or not all(isinstance(value, np.ndarray) for value in made.values()):
         raise InputError(
-            f"inputs= returned a {type(made).__name__}: return a mapping of the model's input "
-            'names to numpy arrays, such as {"input": matrix}.'
+            f"example_inputs= returned a {type(made).__name__}: return a mapping of the "
+            'model\'s input names to numpy arrays, such as {"input": matrix}.'
         )
     feeds: Feeds = made
     return feeds

@@ -24,6 +24,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from partwise.renamed import first_names
+
 _ABSENT = object()
 _HEAP_TYPE = 1 << 9
 
@@ -130,6 +132,7 @@ class CanonicalEncoder:
         if dataclasses.is_dataclass(value):
             names = [field.name for field in dataclasses.fields(value)]
             values = {name: getattr(value, name, _ABSENT) for name in names}
+            values = _by_first_names(kind, values)
             return frame("dataclass", self.encode(kind), *self._members(values))
         if isinstance(value, BaseModel):
             fields = {name: value.__dict__.get(name, _ABSENT) for name in kind.model_fields}
@@ -137,6 +140,7 @@ class CanonicalEncoder:
             for name, default in getattr(kind, "ADDED_SETTINGS", {}).items():
                 if fields.get(name) == default:
                     del fields[name]
+            fields = _by_first_names(kind, fields)
             fields |= (value.__pydantic_extra__ or {}) | (value.__pydantic_private__ or {})
             return frame("model", self.encode(kind), *self._members(fields))
         if isinstance(value, BaseException):
@@ -336,6 +340,12 @@ def _column_digests(column: Any) -> Iterable[bytes]:
         clean = chunk.take(pa.array(np.arange(len(chunk)))) if chunk.null_count else chunk
         batch = pa.RecordBatch.from_arrays([clean], names=[""])
         yield hashlib.sha256(batch.serialize()).digest()
+
+
+def _by_first_names(kind: type, values: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of an object of partwise's own by the names that its fields had first."""
+    first = first_names(kind.__name__) if kind.__module__.startswith("partwise.") else {}
+    return {first.get(name, name): value for name, value in values.items()}
 
 
 def _has_hidden_state(kind: type) -> bool:

@@ -36,7 +36,7 @@ def _phrase(name: str, old: str | None, new: str | None) -> str:
             return f"{shown} {old or new} is {'new' if old is None else 'no longer used'}"
         return f"{shown} is {new} and was {old}"
     if kind == "file":
-        what = f"the file {rest} of inputs="
+        what = f"the file {rest} of files="
     elif kind == "import":
         what = f"what {rest.removeprefix('of ')} does on import"
     else:

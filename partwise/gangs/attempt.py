@@ -186,7 +186,7 @@ class Attempt:
             exchange=self._joined[0].exchange,
             key=secrets.token_hex(16),
         )
-        limit = spec.time_limit_s
+        limit = spec.timeout_s
         deadline = None if limit is None else time.monotonic() + limit
         while pending := [
             number

@@ -12,7 +12,7 @@ from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.scaling import cluster_workers
 from partwise.errors import ClusterError, StoreError
 from partwise.gangs.attempt import LOOK_S, Attempt, AttemptEnd
-from partwise.gangs.errors import GangFailed
+from partwise.gangs.errors import GangFailedError
 from partwise.gangs.events import GangEvent, GangListener
 from partwise.gangs.placement import replace_lost
 from partwise.gangs.resume_point import begin_attempt
@@ -72,8 +72,8 @@ class GangDriver:
             How each rank ended, in their order: all are DONE or SKIPPED.
 
         Raises:
-            GangFailed: A rank failed, or the gang was stopped; nothing of it counts. Its cause is
-                what the rank that is to blame raised.
+            GangFailedError: A rank failed, or the gang was stopped; nothing of it counts. Its cause
+                is what the rank that is to blame raised.
             ClusterError: A slot stayed busy for too long, or the cluster is gone.
             InputError: What the gang is to go on from is not there.
         """
@@ -88,7 +88,7 @@ class GangDriver:
             if ended.is_success:
                 return ended.ends
             failed = self._fail(ended, number)
-            if self.stopped or number > spec.max_restarts or _is_final(failed):
+            if self.stopped or number > spec.max_retries or _is_final(failed):
                 raise failed from failed.__cause__
             self._discard(ended.ends)
             number += 1
@@ -103,7 +103,7 @@ class GangDriver:
         if self._listener is not None:
             self._listener.update(event)
 
-    def _fail(self, ended: AttemptEnd, number: int) -> GangFailed:
+    def _fail(self, ended: AttemptEnd, number: int) -> GangFailedError:
         """Return the error that says how the gang failed."""
         guilty = choose_guilty(ended.ends, ended.order)
         ends = [replace(end, artifacts=_logs(end)) for end in ended.ends]
@@ -111,11 +111,13 @@ class GangDriver:
         name = f"The gang of the run {self._spec.run_id!r}"
         if ended.reason or guilty is None or guilty.failure is None:
             reason = ended.reason or "it did not come together"
-            return GangFailed(f"{name} was ended{attempts}: {reason}.", ends, None, self.stopped)
+            return GangFailedError(
+                f"{name} was ended{attempts}: {reason}.", ends, None, self.stopped
+            )
         # Of more lines, often a piece of its log, the rest stands in the failure of the rank.
         first, *more = guilty.failure.message.splitlines() or [""]
         message = f"{first} ... {more[-1]}" if more else first
-        failed = GangFailed(
+        failed = GangFailedError(
             f"{name} failed on rank {guilty.rank} of {len(ends)}{attempts}: "
             f"{guilty.failure.error_type}: {message}",
             [_without_consequence(end, guilty.rank) for end in ends],
@@ -167,7 +169,7 @@ def _without_consequence(end: RankEnd, guilty: int) -> RankEnd:
     return replace(end, status=PartitionStatus.CANCELLED, failure=None, reason=reason)
 
 
-def _is_final(failed: GangFailed) -> bool:
+def _is_final(failed: GangFailedError) -> bool:
     """Whether another attempt would come to the same."""
     failures = [end.failure for end in failed.ends if end.rank == failed.rank]
     return any(failure is not None and failure.final for failure in failures)

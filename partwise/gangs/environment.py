@@ -58,7 +58,7 @@ def rank_environment(
         "MASTER_PORT": str(master[1]),
         "TORCHELASTIC_RUN_ID": spec.token,
         "TORCHELASTIC_RESTART_COUNT": str(attempt - 1),
-        "TORCHELASTIC_MAX_RESTARTS": str(spec.max_restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(spec.max_retries),
         "OMPI_COMM_WORLD_RANK": str(place.rank),
         "OMPI_COMM_WORLD_SIZE": str(world_size),
         "OMPI_COMM_WORLD_LOCAL_RANK": str(place.local_rank),

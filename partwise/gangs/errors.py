@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from partwise.gangs.spec import RankEnd
 
 
-class GangFailed(PartwiseError):  # noqa: N818 (a status, not a mistake)
+class GangFailedError(PartwiseError):
     """A gang came to no good end; nothing of it counts.
 
     Its `__cause__` is what the user's function raised on the rank that is to blame, unchanged,
@@ -41,4 +41,4 @@ class GangFailed(PartwiseError):  # noqa: N818 (a status, not a mistake)
 
     def __repr__(self) -> str:
         # Prefect logs it: the ends of all ranks, with their tracebacks, would fill the screen.
-        return f"GangFailed({self.message!r})"
+        return f"GangFailedError({self.message!r})"

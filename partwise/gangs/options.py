@@ -14,7 +14,7 @@ class GangOptions(FormSettings):
 
     model_config = ConfigDict(title="Gang options")
 
-    time_limit_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
+    timeout_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
         title="Time limit (s)",
         default=None,
         description="Seconds after which an attempt is ended from outside. Default: no limit.",
@@ -44,7 +44,7 @@ class GangOptions(FormSettings):
         gt=0,
         description="Seconds between two lines of the log that say how long the ranks have run.",
     )
-    max_restarts: int = Field(
+    max_retries: int = Field(
         title="Restarts",
         default=0,
         ge=0,

@@ -44,9 +44,7 @@ def place_ranks(
         ClusterError: The cluster has no worker.
         InputError: It does not have room for so many.
     """
-    config = ScalingConfig(
-        num_workers=ranks, cpus_per_worker=threads, gpus_per_worker=None if gpus == ALL else gpus
-    )
+    config = ScalingConfig(ranks=ranks, cpus=threads, gpus=None if gpus == ALL else gpus)
     return _placement(rank_slots(workers, config))
 
 
@@ -65,20 +63,20 @@ def place_gangs(
         ClusterError: The cluster has no worker.
         InputError: It does not have room for one.
     """
-    if config.num_workers == ALL:
+    if config.ranks == ALL:
         return [_placement(rank_slots(workers, config))]
     threads = {worker.address: worker.threads for worker in workers}
-    room = max(1, sum(threads.values()) // config.num_workers)
+    room = max(1, sum(threads.values()) // config.ranks)
     for count in range(min(room, at_most or room), 1, -1):
-        asked = config.model_copy(update={"num_workers": count * config.num_workers})
+        asked = config.model_copy(update={"ranks": count * config.ranks})
         try:
             slots = rank_slots(workers, asked)
         except InputError:
             continue
         # Those of a worker side by side, so that a gang is on few of them.
         slots = sorted(slots, key=lambda slot: (slot.host, slot.worker))
-        parts = range(0, len(slots), config.num_workers)
-        placements = [_placement(slots[part : part + config.num_workers]) for part in parts]
+        parts = range(0, len(slots), config.ranks)
+        placements = [_placement(slots[part : part + config.ranks]) for part in parts]
         held = Counter(node.worker for placed in placements for node in placed.nodes)
         # A node holds a thread of its worker: two gangs that share one would wait for each other.
         if all(held[worker] <= threads[worker] for worker in held):
@@ -109,7 +107,7 @@ def _placement(slots: Sequence[Slot]) -> Placement:
 
 def place_nodes(
     workers: Sequence[ClusterWorker],
-    node_count: int,
+    nodes: int,
     process_count: int,
     threads: int = ALL,
     gpus: int = ALL,
@@ -118,7 +116,7 @@ def place_nodes(
 
     Args:
         workers: Those of the cluster.
-        node_count: How many nodes.
+        nodes: How many nodes.
         process_count: Ranks of each node.
         threads: Of each rank; ALL: as many as so many ranks can have.
         gpus: Of each rank; ALL: as many as so many ranks can have, also none.
@@ -129,7 +127,7 @@ def place_nodes(
     """
     if not workers:
         raise ClusterError("The Dask cluster has no worker; start some, or wait until they come.")
-    ranks = node_count * process_count
+    ranks = nodes * process_count
 
     def room(cpus: int, devices: int) -> list[Slot]:
         slots = slots_of(workers, process_count * cpus, process_count * devices)
@@ -139,22 +137,22 @@ def place_nodes(
     least = max(1, threads)
     if gpus == ALL:
         numbers = range(there // ranks, 0, -1)
-        gpus = next((n for n in numbers if len(room(least, n)) >= node_count), 0)
+        gpus = next((n for n in numbers if len(room(least, n)) >= nodes), 0)
     if threads == ALL:
         most = sum(max(worker.threads, worker.cores) for worker in workers) // ranks
         numbers = range(most, 1, -1)
-        threads = next((n for n in numbers if len(room(n, gpus)) >= node_count), 1)
-    slots = room(threads, gpus)[:node_count]
-    if len(slots) < node_count:
+        threads = next((n for n in numbers if len(room(n, gpus)) >= nodes), 1)
+    slots = room(threads, gpus)[:nodes]
+    if len(slots) < nodes:
         needs = f"{threads} CPUs" + (f" and {gpus} GPUs" if gpus else "")
         has = f"{sum(worker.threads for worker in workers)} CPUs and {there} GPUs"
         raise InputError(
-            f"{ranks} processes with {needs} each are asked for: node_count={node_count}, "
-            f"process_count_per_node={process_count}. The cluster has {len(workers)} workers with "
+            f"{ranks} processes with {needs} each are asked for: nodes={nodes}, "
+            f"ranks_per_node={process_count}. The cluster has {len(workers)} workers with "
             f"{has}, which is room for {len(slots)} such nodes, one on a worker: ask for fewer "
             "or smaller ones, or start more workers."
         )
-    nodes = [
+    placed = [
         Node(
             worker=slot.worker,
             first_rank=place * process_count,
@@ -163,7 +161,7 @@ def place_nodes(
         )
         for place, slot in enumerate(slots)
     ]
-    return Placement(nodes=(*nodes, *_lent(slots, ranks)), threads=threads, gpus=gpus)
+    return Placement(nodes=(*placed, *_lent(slots, ranks)), threads=threads, gpus=gpus)
 
 
 def _lent(slots: Sequence[Slot], first_rank: int) -> list[Node]:

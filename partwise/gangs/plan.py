@@ -36,7 +36,7 @@ class GangPlan:
     need; raises InputError where one has not. None: they need nothing special."""
     warnings: tuple[str, ...] = ()
     """To be logged before a rank is started."""
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
     resume_from: str = ""
     """A run, or a folder, with a checkpoint to begin with; empty: none."""
     buckets: tuple[str, ...] = ()

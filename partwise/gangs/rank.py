@@ -52,13 +52,13 @@ def run(settings: RankSettings) -> None:
     reserved = socket.socket(fileno=settings.port_fd)
     code = 0
     metrics: dict[str, float] = {}
-    hyperparameters: Mapping[str, Any] = {}
+    params: Mapping[str, Any] = {}
     try:
         exchange = _open_exchange(settings)
         payload: GangPayload = pickle.loads(  # noqa: S301 (the caller's own code)
             Path(settings.payload).read_bytes()
         )
-        hyperparameters = payload.hyperparameters
+        params = payload.params
         Seeding().seed_all(settings.seed)
         context = _make_context(settings, payload, exchange, reserved, metrics)
         set_context(context)
@@ -71,7 +71,7 @@ def run(settings: RankSettings) -> None:
         outcome = RankOutcome(status=PartitionStatus.FAILED.value, metrics=metrics)
     except BaseException as error:
         code = _exit_code(error)
-        failure = describe_error(error, hyperparameters)
+        failure = describe_error(error, params)
         log.write(failure.traceback)
         if isinstance(error, PartwiseError):
             metrics |= error.metrics
@@ -145,7 +145,7 @@ def _make_context(
         gpus=tuple(settings.gpus),
         run_id=settings.run_id,
         seed=settings.seed,
-        hyperparameters=payload.hyperparameters,
+        params=payload.params,
         model_directory=model_directory,
         scratch_directory=scratch,
         node_directory=Path(settings.node_directory),

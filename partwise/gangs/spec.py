@@ -69,13 +69,13 @@ class GangSpec:
     seed: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables of each rank, besides torchrun's."""
-    time_limit_s: float | None = None
+    timeout_s: float | None = None
     """Of one attempt; None: no limit."""
     grace_s: float = 30.0
     """Between SIGTERM and SIGKILL."""
     join_timeout_s: float = 300.0
     """For so long the gang waits for busy slots."""
-    max_restarts: int = 0
+    max_retries: int = 0
     silence_s: float = SILENCE_S
     """After it a worker that is not heard of counts as lost, and a rank that is stopped as well."""
     keeps_checkpoints: bool = True

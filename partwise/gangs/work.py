@@ -58,7 +58,7 @@ class GangPayload:
 
     work: RankWork
     sources: Mapping[str, RankSource] = field(default_factory=dict)
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    params: Mapping[str, Any] = field(default_factory=dict)
     watched: str = ""
     """The metric that the driver wants to hear of at each step of rank 0; empty: none."""
 

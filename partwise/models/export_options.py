@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.form_schema import FormSettings
 
 ModelFormat = Literal["onnx", "torchscript", "pt2", "native", "neuron"]
@@ -37,8 +37,8 @@ class ExportOptions(FormSettings):
         default=None,
         description="The version of ONNX' operators. Default: what the writer was tested with.",
     )
-    inputs: Literal["tensor", "columns"] = Field(
-        title="Inputs",
+    input_layout: Literal["tensor", "columns"] = Field(
+        title="Layout of the inputs",
         default="tensor",
         description='"tensor": one matrix of all features, categories as their codes. "columns": '
         "an input for each column, categories of text as text.",
@@ -112,10 +112,10 @@ def refuse_optimization(options: ExportOptions) -> None:
     """Refuse to optimize a model of trees, which is one operator: there is nothing to rewrite.
 
     Raises:
-        ExportRefused: The options ask for it.
+        ExportRefusedError: The options ask for it.
     """
     if options.optimization != "none":
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"optimization={options.optimization!r} is for PyTorch modules: a model of trees is "
             "one operator, which onnxruntime does not rewrite. Leave it out."
         )

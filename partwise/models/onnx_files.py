@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from partwise.errors import ExportRefused, IntegrityError
+from partwise.errors import ExportRefusedError, IntegrityError
 from partwise.models.export_options import EMBEDDED_BYTES
 from partwise.models.signature import METADATA_KEY, Signature
 
@@ -57,7 +57,7 @@ def save_onnx(
         embedded_bytes: Weights of more bytes than this in all go into `<file name>.data`.
 
     Raises:
-        ExportRefused: The model is too large for protobuf even so.
+        ExportRefusedError: The model is too large for protobuf even so.
     """
     model.producer_name = PRODUCER
     model.producer_version = ""
@@ -72,7 +72,7 @@ def save_onnx(
             for tensor in weights:
                 _move_out(tensor, file)
     if (size := model.ByteSize()) > _PROTOBUF_BYTES:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The model has {size:,} bytes apart from external data; ONNX files "
             f"end at {_PROTOBUF_BYTES:,}. Train a smaller one, or export it in another format."
         )

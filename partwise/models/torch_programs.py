@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ExportRefused, IntegrityError
+from partwise.errors import ExportRefusedError, IntegrityError
 from partwise.formatting import reason
 from partwise.models.signature import (
     METADATA_KEY,
@@ -151,7 +151,7 @@ class NeuronModel(TorchScriptModel):
         """Load what export_models wrote.
 
         Raises:
-            ExportRefused: The SDK is not installed.
+            ExportRefusedError: The SDK is not installed.
             IntegrityError: It is not a TorchScript, or has no signature that this release knows.
         """
         neuron_tracer()  # importing the SDK makes its operators known to torch
@@ -184,7 +184,7 @@ def neuron_tracer() -> Callable[..., Any]:
     """Return the SDK's function that compiles a module for example inputs.
 
     Raises:
-        ExportRefused: Neither SDK can be imported.
+        ExportRefusedError: Neither SDK can be imported.
     """
     try:
         return importlib.import_module("torch_neuronx").trace  # type: ignore[no-any-return]
@@ -194,7 +194,7 @@ def neuron_tracer() -> Callable[..., Any]:
     try:
         importlib.import_module("torch_neuron")
     except ModuleNotFoundError as error:
-        raise ExportRefused(
+        raise ExportRefusedError(
             "The AWS Neuron SDK is not installed: on an instance with Inferentia or Trainium "
             "install torch-neuronx and neuronx-cc from AWS' own package index (torch-neuron for "
             "Inf1), as the Neuron documentation says; the common index has placeholders only."
@@ -222,7 +222,7 @@ def run_program(program: Any, signature: Signature, feeds: Feeds) -> Outputs:
     with torch.no_grad():
         outputs = program(*tensors_of(ordered))
     if len(outputs) != len(signature.outputs):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{signature.model_type} gives {len(outputs)} outputs for some rows and "
             f"{len(signature.outputs)} for others: return the same for all."
         )

@@ -36,14 +36,14 @@ def paths_left_behind(
     )
 
 
-def hyperparameters_left_behind(hyperparameters: Mapping[str, Any]) -> tuple[str, ...]:
+def params_left_behind(params: Mapping[str, Any]) -> tuple[str, ...]:
     """Return a sentence about relative paths that ranks will look for in vain; else none.
 
     Each rank has a folder of its own.
     """
     found = [
-        f"the hyperparameter {name} {str(value)!r}"
-        for name, value in hyperparameters.items()
+        f"the parameter {name} {str(value)!r}"
+        for name, value in params.items()
         if isinstance(value, str | PurePath) and _is_here(str(value))
     ]
     return _said(

@@ -9,7 +9,7 @@ import pyarrow as pa
 from partwise.calls.exports import ComparedCall, ExportCall, TransformersCall, ValidateCall
 from partwise.engine.plan import Plan
 from partwise.engine.trained_models import models_by_shard
-from partwise.errors import InputError, ModelNotFound
+from partwise.errors import InputError, ModelNotFoundError
 from partwise.exports.choice import check_formats, resolve_exporter
 from partwise.exports.works import ComparedRows, ExportWork, Proof, ValidateWork
 from partwise.models.serdes import refuse_program, resolve_serde
@@ -66,8 +66,8 @@ def prepare_export(
         InputError: The run is no training run.
         KeyClassError: A key column of the rows has another class than in training.
         SerdeError: The models need a serde that was not given.
-        ModelNotFound: The training run has no model at all.
-        ExportRefused: None of its models could be exported so.
+        ModelNotFoundError: The training run has no model at all.
+        ExportRefusedError: None of its models could be exported so.
     """
     source, keys = _keyed_as(training, training, source)
     serde = resolve_serde(call.serde)
@@ -119,7 +119,7 @@ def _proof(call: ComparedCall, trainer: HoldoutTrainer | None = None) -> Proof:
     return Proof(
         validation=call.validation,
         rows=ComparedRows(trainer=trainer, most=call.validation.most_rows),
-        inputs=resolve_trainer(call.inputs) if call.inputs else None,
+        inputs=resolve_trainer(call.example_inputs) if call.example_inputs else None,
         exporter=resolve_exporter(call.exporter or ""),
     )
 
@@ -163,7 +163,7 @@ def prepare_validation(
 
     Raises:
         KeyClassError: A key column of the rows has another class than in the export run.
-        ModelNotFound: The export run has published nothing.
+        ModelNotFoundError: The export run has published nothing.
         SerdeError: The trained models need a serde that was not given, or the exports are programs
             and the caller has not named their format.
     """
@@ -173,16 +173,14 @@ def prepare_validation(
     check_key_classes(exports.key_columns, keys, f"the export run {exports.run_id!r}")
     models = models_by_shard(exports.ledger)
     if not models:
-        raise ModelNotFound(
+        raise ModelNotFoundError(
             f"The export run {exports.run_id!r} ({exports.status.value}) has published nothing; "
             f"partwise runs show {exports.run_id} --failures says why."
         )
     for name in serdes_of(models):
-        refuse_program(name, call.model_format)
+        refuse_program(name, call.format)
     check_serdes(models_by_shard(ledger_of_models(training)), serde)
-    work = ValidateWork(
-        proof=proof, serde=serde, export_run_id=exports.run_id, model_format=call.model_format
-    )
+    work = ValidateWork(proof=proof, serde=serde, export_run_id=exports.run_id, format=call.format)
     return plan_of(
         replace(call, export_run_id=exports.run_id, serde=serde),
         source,

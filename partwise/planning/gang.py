@@ -17,7 +17,7 @@ from partwise.gangs.plan import GangPlan
 from partwise.gangs.spec import RANK_KEY
 from partwise.gangs.work import TrainRankWork
 from partwise.models.serdes import resolve_serde
-from partwise.planning.caller_paths import hyperparameters_left_behind
+from partwise.planning.caller_paths import params_left_behind
 from partwise.runs.claim import Identity
 from partwise.sources.descriptions import Source, SourceDescription
 from partwise.trainers import resolve_trainer
@@ -53,12 +53,12 @@ def prepare_gang(
     check_takes(function, "context")
     sources = gang_sources(source, eval_sources, function)
     about = {name: each.description() for name, each in eval_sources.items()}
-    hyperparameters = dict(call.hyperparameters)
+    params = dict(call.params)
     call = replace(
         call,
         eval_data={name: each.recipe for name, each in about.items()},
         serde=serde,
-        hyperparameters=hyperparameters,
+        params=params,
     )
     return GangPlan(
         identity=Identity(run_id=call.run_id, kind=call.run_kind(), key_columns=RANK_KEY),
@@ -75,10 +75,10 @@ def prepare_gang(
         on_existing=call.on_existing_artifacts,
         place=partial(_place, call.scaling),
         options=call.gang,
-        hyperparameters=hyperparameters,
+        params=params,
         resume_from=call.resume_from,
         environment=packages,
-        warnings=hyperparameters_left_behind(hyperparameters),
+        warnings=params_left_behind(params),
     )
 
 
@@ -111,8 +111,8 @@ def eval_fingerprint(about: Mapping[str, SourceDescription]) -> str | None:
 
 
 def _place(scaling: ScalingConfig, workers: Sequence[ClusterWorker]) -> Placement:
-    gpus = ALL if scaling.gpus_per_worker is None else scaling.gpus_per_worker
-    return place_ranks(workers, scaling.num_workers, scaling.cpus_per_worker, gpus)
+    gpus = ALL if scaling.gpus is None else scaling.gpus
+    return place_ranks(workers, scaling.ranks, scaling.cpus, gpus)
 
 
 def narrowed_for(source: Source, function: Any, name: str) -> Source:

@@ -19,7 +19,7 @@ from partwise.engine.trained_models import (
 )
 from partwise.engine.works import InferWork, MapWork, TrainWork, Work
 from partwise.environments.resolved_environment import ResolvedEnvironment
-from partwise.errors import ColumnError, InputError, ModelNotFound
+from partwise.errors import ColumnError, InputError, ModelNotFoundError
 from partwise.models.serdes import PROGRAMS, SERDES, ModelSerde, resolve_serde, serde_by_name
 from partwise.outcomes import RunStatus
 from partwise.planning.earlier_rows import recipe_of
@@ -125,7 +125,7 @@ def prepare_training(
         FunctionError: The name of a function leads nowhere.
         ColumnError: The trainer needs a column that the source lacks, or a key column is missing.
         SerdeError: There is no serde of this name.
-        InputError: A file of `inputs` cannot be read.
+        InputError: A file of `files` cannot be read.
     """
     source, names, keys = keys_of(source, call.partition_by, earlier_keys)
     has_packages = packages is not None
@@ -160,7 +160,7 @@ def prepared(call: F, names: list[str], keys: tuple[KeyColumn, ...]) -> F:
         call,
         partition_by=names,
         params=given_params(call.params, keys),
-        inputs=[str(path) for path in call.inputs or ()],
+        files=[str(path) for path in call.files or ()],
     )
 
 
@@ -230,7 +230,7 @@ def prepare_mapping(
 
     Raises:
         FunctionError: The name of a function leads nowhere.
-        InputError: The output's table cannot take the key columns, or a file of `inputs` cannot be
+        InputError: The output's table cannot take the key columns, or a file of `files` cannot be
             read.
     """
     source, names, keys = keys_of(source, call.partition_by, earlier_keys)
@@ -273,10 +273,10 @@ def prepare_inference(
 
     Raises:
         InputError: The run is no training run, or is partitioned by other columns; or a file of
-            `inputs` cannot be read.
+            `files` cannot be read.
         KeyClassError: A key column has another class than in training.
         SerdeError: The models need a serde that was not given.
-        ModelNotFound: The training run has no model at all.
+        ModelNotFoundError: The training run has no model at all.
         ColumnError: A column to keep is missing.
     """
     serde = resolve_serde(call.serde)
@@ -302,8 +302,8 @@ def prepare_inference(
     )
     # A format that runs code when it is read is named by the call: by `serde`, or so.
     reader = serde
-    if reader is None and call.model_format in PROGRAMS:
-        reader = SERDES[call.model_format]()
+    if reader is None and call.format in PROGRAMS:
+        reader = SERDES[call.format]()
     if not one:
         check_trained_keys(training, names, keys)
     work = InferWork(
@@ -336,7 +336,7 @@ def trained_models(training: Run, serde: ModelSerde | None) -> dict[int, pa.Tabl
     """Return where the models of a run stand, a table for each shard; all of them can be read.
 
     Raises:
-        ModelNotFound: The run has no model at all.
+        ModelNotFoundError: The run has no model at all.
         SerdeError: The models need a serde that was not given.
     """
     models = models_by_shard(ledger_of_models(training))
@@ -353,7 +353,7 @@ def trained_model(training: Run, serde: ModelSerde | None) -> pa.Table:
     """Return where the one model of a run stands, for all partitions; it can be read.
 
     Raises:
-        ModelNotFound: The run has no model.
+        ModelNotFoundError: The run has no model.
         SerdeError: The model needs a serde that was not given.
     """
     model = model_of_every_partition(ledger_of_models(training))
@@ -363,12 +363,12 @@ def trained_model(training: Run, serde: ModelSerde | None) -> pa.Table:
     return model
 
 
-def _no_model(training: Run) -> ModelNotFound:
+def _no_model(training: Run) -> ModelNotFoundError:
     why = " yet; train it first"
     if training.status is RunStatus.SKIPPED:
         count, reasons = sum(training.counts.values()), skip_reasons(training.ledger)
         why = f": all {count:,} partitions were skipped ({reasons}); train it on other rows"
-    return ModelNotFound(
+    return ModelNotFoundError(
         f"The training run {training.run_id!r} ({training.status.value}) has no model{why}, or "
         "pass the ID of another run."
     )

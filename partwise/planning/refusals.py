@@ -33,7 +33,7 @@ from partwise.trainers import Best, Tuned, libraries_of, resolve_trainer
 from partwise.trainers.resolving import check_takes
 
 _OF_MODEL = ("data", "model", "context")
-_BLOCKS = ("artifact-store/", "file-source/", "sql-source/")
+_BLOCKS = ("store-block/", "files-block/", "query-block/")
 """Names of what only a Prefect server knows begin so."""
 
 
@@ -80,7 +80,7 @@ def check_functions(call: Call) -> None:
     if isinstance(call, InferCall | PipelineCall | PortfolioCall):
         _check_function(call.predict, *_OF_MODEL)
     if isinstance(call, ComparedCall | PipelineCall):
-        _check_function(call.inputs, *_OF_MODEL)
+        _check_function(call.example_inputs, *_OF_MODEL)
         if call.exporter:
             from partwise.exports.choice import resolve_exporter
 
@@ -97,7 +97,7 @@ def check_stages(call: PipelineCall) -> None:
 
     Raises:
         FunctionError: The name of a function leads nowhere.
-        ExportRefused: Models of a built-in trainer cannot be exported so.
+        ExportRefusedError: Models of a built-in trainer cannot be exported so.
     """
     check_functions(call)
     kind: Any = call.trainer.trainer if isinstance(call.trainer, Tuned) else call.trainer

@@ -37,7 +37,13 @@ from partwise.scripts.snapshot import (
     snapshot_name,
     take_snapshot,
 )
-from partwise.scripts.spec import ENV, ScriptSpec, check_placeholders, input_variable
+from partwise.scripts.spec import (
+    ENV,
+    ScriptSpec,
+    argument_words,
+    check_placeholders,
+    input_variable,
+)
 from partwise.sources.descriptions import Source
 from partwise.store.store import Store
 
@@ -130,20 +136,17 @@ def prepare_script(
 
 
 def _options(call: ScriptCall) -> GangOptions:
-    names = {"time_limit_s": "max_run_duration_s"}
     try:
         return GangOptions(
-            time_limit_s=call.max_run_duration_s,
+            timeout_s=call.timeout_s,
             grace_s=call.grace_s,
             join_timeout_s=call.join_timeout_s,
-            max_restarts=call.max_restarts,
+            max_retries=call.max_retries,
         )
     except ValidationError as error:
         first = error.errors()[0]
-        name = str(first["loc"][0])
         raise InputError(
-            f"{names.get(name, name)} is {first['input']}: {first['msg'][0].lower()}"
-            f"{first['msg'][1:]}."
+            f"{first['loc'][0]} is {first['input']}: {first['msg'][0].lower()}{first['msg'][1:]}."
         ) from error
 
 
@@ -156,12 +159,12 @@ def check_call(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
     if bool(call.entry_script) == bool(call.command):
         both = "both are" if call.command else "neither is"
         raise InputError(f"entry_script and command: give one of them; {both} given.")
-    for what in ("node_count", "process_count_per_node"):
+    for what in ("nodes", "ranks_per_node"):
         if (number := getattr(call, what)) < 1:
             raise InputError(f"{what} is {number}: give a number from 1.")
     _options(call)
-    if call.command and (call.params or call.arguments):
-        raise InputError("params and arguments go with entry_script: a command has its own words.")
+    if call.command and call.arguments:
+        raise InputError("arguments go with entry_script: a command has its own words.")
     check_globs(call.outputs)
     for name in inputs:
         if not _NAME.fullmatch(name):
@@ -258,14 +261,7 @@ def _words(call: ScriptCall) -> tuple[str, ...]:
     """Return the script or command, and its arguments."""
     if call.command:
         return () if isinstance(call.command, str) else tuple(map(str, call.command))
-    words = [PurePosixPath(call.entry_script).as_posix()]
-    for name, value in call.params.items():
-        option = name if name.startswith("-") else f"--{name}"
-        if value is None or value is False:
-            continue
-        values = value if isinstance(value, list | tuple) else [value]
-        words += [option] if value is True else [option, *map(str, values)]
-    return (*words, *map(str, call.arguments))
+    return (PurePosixPath(call.entry_script).as_posix(), *argument_words(call.arguments))
 
 
 def warnings_of_paths(call: ScriptCall, code: Code) -> tuple[str, ...]:
@@ -277,10 +273,10 @@ def warnings_of_paths(call: ScriptCall, code: Code) -> tuple[str, ...]:
 def _place(call: ScriptCall, workers: Sequence[ClusterWorker]) -> Placement:
     placement = place_nodes(
         workers,
-        call.node_count,
-        call.process_count_per_node,
-        call.cpus_per_process,
-        call.gpus_per_process,
+        call.nodes,
+        call.ranks_per_node,
+        call.cpus,
+        call.gpus,
     )
     if call.backend == "nccl" and not placement.gpus:
         raise InputError(
@@ -329,12 +325,15 @@ def _describe_intent(
     """Return what the call is about to do; a repeat of it takes the snapshot that the run has."""
     packages = {} if resolved is None else resolved.versions
     digest = hashlib.sha256(repr(sorted(identities.items())).encode()).hexdigest()
+    passed = call.arguments
+    by_name, words = (passed, ()) if isinstance(passed, Mapping) else ({}, passed)
     deciding = {
         "entry_script=": call.entry_script,
         "command=": call.command,
-        "params=": dict(call.params),
-        "arguments=": list(call.arguments),
-        "processes=": [call.node_count, call.process_count_per_node],
+        # Two arguments of earlier versions, whose runs are known by this.
+        "params=": dict(by_name),
+        "arguments=": list(words),
+        "processes=": [call.nodes, call.ranks_per_node],
         "backend=": call.backend,
         "environment_variables=": dict(call.environment_variables),
         "outputs=": list(call.outputs),

@@ -88,7 +88,7 @@ def prepare_study(
         call,
         space=call.space if named else _plain(space),
         serde=serde,
-        inputs=[str(path) for path in call.inputs or ()],
+        files=[str(path) for path in call.files or ()],
         eval_data={name: each.recipe for name, each in about.items()},
     )
     return StudyPlan(
@@ -103,7 +103,9 @@ def prepare_study(
         on_existing=call.on_existing_artifacts,
         options=call.execution,
         search=search,
-        stopping=Stopping(trials=call.trials, timeout_s=call.timeout_s, patience=call.patience),
+        stopping=Stopping(
+            trials=call.trials, max_duration_s=call.max_duration_s, patience=call.patience
+        ),
         max_concurrent=call.max_concurrent,
         gang=gang,
     )
@@ -137,7 +139,7 @@ def _is_for_gangs(
     if eval_sources and not is_asked_for:
         raise InputError(
             "eval_data= is for trials that several ranks train: give scaling= too, such as "
-            "ScalingConfig(num_workers=2)."
+            "ScalingConfig(ranks=2)."
         )
     return is_asked_for
 
@@ -179,8 +181,10 @@ def _check_numbers(call: TuneCall) -> None:
     for name in ("trials", "patience", "max_concurrent"):
         if (count := getattr(call, name)) is not None and count < 1:
             raise InputError(f"{name}={count} leaves nothing to do: give 1 or more.")
-    if call.timeout_s is not None and not call.timeout_s > 0:
-        raise InputError(f"timeout_s={call.timeout_s:g} leaves no time: give seconds above 0.")
+    if call.max_duration_s is not None and not call.max_duration_s > 0:
+        raise InputError(
+            f"max_duration_s={call.max_duration_s:g} leaves no time: give seconds above 0."
+        )
 
 
 def _space_of(space: Mapping[str, Any] | str | Callable[..., Any]) -> Space | SpaceFunction:

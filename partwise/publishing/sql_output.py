@@ -37,7 +37,7 @@ class Table:
         uri: `postgresql://user@host:5432/name`, or the path of an SQLite file.
         driver: "postgresql" or "sqlite", where the URI does not say.
         password: The password, where it does not stand in the URI.
-        block: The saved block that this was made of, such as "sql-table/prod".
+        block: The saved block that this was made of, such as "table-block/prod".
 
     Raises:
         InputError: The name is none, or the database is of another kind.

@@ -44,7 +44,7 @@ def _next(run: Run, name: str, where: str) -> tuple[str, str]:
                 keys = "" if has_one_model(run) else keys
                 trained = Run.open(run.document.training_run_id or "", run.store)
             form = next(iter(exported_as(run)), "native")
-            return _infer(run, trained, keys, "use the exports", f" --model-format {form}")
+            return _infer(run, trained, keys, "use the exports", f" --format {form}")
         case RunStatus.SUCCESS if run.kind == "infer":
             export = f"runs export {name} --what predictions --to {name}.parquet{where}"
             return export, "the predictions as a file; run.predictions() reads them"

@@ -24,6 +24,7 @@ from partwise.errors import (
 )
 from partwise.fingerprints.changes import describe_changes
 from partwise.outcomes import PartitionStatus
+from partwise.renamed import RENAMED
 from partwise.runs.documents import (
     RUN_DOCUMENT,
     GenerationDocument,
@@ -242,9 +243,15 @@ class Claim:
                 f"all {units} run again, since an older release of partwise wrote the run, and "
                 "its fingerprints of code are of another kind."
             )
-        changes = describe_changes(before.code_parts, intent.code_parts)
+        parts = map(self._by_names_of_today, (before.code_parts, intent.code_parts))
+        changes = describe_changes(*parts)
         more = f" and {len(changes) - _SHOWN:,} more" if len(changes) > _SHOWN else ""
         return f"all {units} run again: {', '.join(changes[:_SHOWN])}{more}."
+
+    def _by_names_of_today(self, parts: Mapping[str, str]) -> dict[str, str]:
+        now = RENAMED.get(KINDS[self.identity.kind].flow, {})
+        names = {f"{old}=": f"{new}=" for old, new in now.items()}
+        return {names.get(name, name): part for name, part in parts.items()}
 
     def begin(self, *, n_shards: int, intent: Intent, partitions: int | None = None) -> None:
         """Claim the run if it is new, and write down the generation that begins.

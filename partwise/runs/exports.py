@@ -70,7 +70,7 @@ def find_exports(run: Run, form: ModelFormat) -> Run:
         if form not in exported_as(run):
             raise InputError(
                 f"The run {run.run_id!r} exported to {', '.join(exported_as(run)) or 'nothing'}, "
-                f"and model_format is {form!r}."
+                f"and format is {form!r}."
             )
         return run
     check_has_models(run, takes_exports=True)

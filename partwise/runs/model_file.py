@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from partwise.errors import ModelNotFound
+from partwise.errors import ModelNotFoundError
 from partwise.runs.bundle import StoredArtifact
 from partwise.runs.local_file import check_free, new_file
 from partwise.runs.run import Run
@@ -35,7 +35,7 @@ def write_model_file(run: Run, name: str, to: Path, *, overwrite: bool = False) 
 
     Raises:
         PartitionNotFoundError: The run has no such partition.
-        ModelNotFound: The partition has no model.
+        ModelNotFoundError: The partition has no model.
         InputError: The file is there, or cannot be written.
         IntegrityError: The bytes differ from their checksum.
     """
@@ -43,7 +43,7 @@ def write_model_file(run: Run, name: str, to: Path, *, overwrite: bool = False) 
     model = next((artifact for artifact in stored if artifact.serde), None)
     if model is None:
         has = ", ".join(artifact.filename for artifact in stored) or "none"
-        raise ModelNotFound(
+        raise ModelNotFoundError(
             f"The partition {name} of the run {run.run_id!r} has no model; its artifacts: {has}."
         )
     path = to / _own_name(model) if to.is_dir() else to

@@ -15,7 +15,7 @@ from partwise.errors import (
     ColumnError,
     InputError,
     IntegrityError,
-    ModelNotFound,
+    ModelNotFoundError,
     PartitionNotFoundError,
     PartwiseError,
     RunFormatError,
@@ -479,7 +479,7 @@ class Run:
         Raises:
             PartitionNotFoundError: The run has no partition of this key.
             InputError: No key was given, and the run has several models.
-            ModelNotFound: The partition has no model: it was skipped, or failed.
+            ModelNotFoundError: The partition has no model: it was skipped, or failed.
             SerdeError: The model needs a serde that was not given.
             IntegrityError: The bytes differ from their checksum.
         """
@@ -498,7 +498,7 @@ class Run:
                             write_new_file(Path(path).with_name(Path(other.filename).name), content)
                     return reader.read(path)
         why = row["error_message"] or row["reason"] or "it wrote none"
-        raise ModelNotFound(
+        raise ModelNotFoundError(
             f"The partition {key!r} of the run {self.run_id!r} is {row['status']} and has no "
             f"model: {why}"
         )
@@ -510,7 +510,7 @@ class Run:
 
         Raises:
             InputError: Several have one.
-            ModelNotFound: The run has no partition.
+            ModelNotFoundError: The run has no partition.
         """
         names = [f"{KEY_PREFIX}{column.name}" for column in self.key_columns]
         ledger = self.ledger if self.best is None else best_row(self.ledger)
@@ -522,7 +522,9 @@ class Run:
                 "model it is to be, by its key."
             )
         if not rows:
-            raise ModelNotFound(f"The run {self.run_id!r} ({self.status.value}) has no model yet.")
+            raise ModelNotFoundError(
+                f"The run {self.run_id!r} ({self.status.value}) has no model yet."
+            )
         values = tuple((having or rows)[0][name] for name in names)
         return values[0] if len(values) == 1 else values
 

@@ -192,9 +192,9 @@ class Infrastructure(FormSettings):
         }
 
 
-def is_work_pool(compute_target: object) -> TypeGuard[str]:
+def is_work_pool(cluster: object) -> TypeGuard[str]:
     """Whether a compute target, a cluster or the name of one, is a work pool: "work-pool/NAME"."""
-    return isinstance(compute_target, str) and compute_target.startswith(WORK_POOL)
+    return isinstance(cluster, str) and cluster.startswith(WORK_POOL)
 
 
 def job_variables(

@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -23,6 +23,24 @@ ENV = "env."
 """Begins placeholders that stand for variables which a worker has, such as {env.API_KEY}."""
 _PLACEHOLDER = re.compile(r"\{(inputs\.[^{}]+|env\.[A-Za-z_]\w*|outputs|checkpoints|resume_from)\}")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+def argument_words(arguments: Mapping[str, Any] | Sequence[object]) -> tuple[str, ...]:
+    """Return the arguments of a script as words: those by name as options.
+
+    Example:
+        >>> argument_words({"epochs": 3, "sizes": [8, 4], "quick": True, "seed": None})
+        ('--epochs', '3', '--sizes', '8', '4', '--quick')
+    """
+    if not isinstance(arguments, Mapping):
+        return tuple(map(str, arguments))
+    words: list[str] = []
+    for name, value in arguments.items():
+        if value is None or value is False:
+            continue
+        values = () if value is True else value if isinstance(value, list | tuple) else [value]
+        words += [name if name.startswith("-") else f"--{name}", *map(str, values)]
+    return tuple(words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,7 +32,7 @@ def checksums(paths: Sequence[str]) -> dict[str, str]:
                 inner = file.path[len(file.base) :].lstrip("/")
                 found[text if file.path == whole else f"{text}: {inner}"] = _checksum(file)
         except (SourceError, OSError) as error:
-            raise InputError(f"inputs= names {text!r}, which cannot be read: {error}") from error
+            raise InputError(f"files= names {text!r}, which cannot be read: {error}") from error
     return found
 
 

@@ -35,7 +35,7 @@ class Stopping:
 
     trials: int
     """How many there are to be, those of earlier generations included."""
-    timeout_s: float | None = None
+    max_duration_s: float | None = None
     """No trial begins after so many seconds."""
     patience: int | None = None
     """No trial begins when so many have ended since the best one."""
@@ -192,8 +192,11 @@ class StudyDriver:
             if wanted < stopping.trials and not self._end.reason:
                 self._end.reason = f"all {wanted:,} settings of the grid were tried"
             return False
-        if stopping.timeout_s is not None and time.monotonic() - began >= stopping.timeout_s:
-            self._end.reason = f"the {stopping.timeout_s:g} s of timeout_s were over"
+        if (
+            stopping.max_duration_s is not None
+            and time.monotonic() - began >= stopping.max_duration_s
+        ):
+            self._end.reason = f"the {stopping.max_duration_s:g} s of max_duration_s were over"
             return False
         if stopping.patience is not None and self._since_best >= stopping.patience:
             self._end.reason = f"{self._since_best} trials in a row were no better than the best"
@@ -241,7 +244,7 @@ class StudyDriver:
             receipt = future.result(timeout=ANSWER_S)
         except Exception as error:
             reason = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
-            if self._starts[number] < options.worker_attempts and not self.stopped:
+            if self._starts[number] < options.max_shard_starts and not self.stopped:
                 self._log.info("trial %d is begun again: %s", number, reason)
                 self._submit(number)
                 return

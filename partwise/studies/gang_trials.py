@@ -24,7 +24,7 @@ from partwise.engine.scaling import ScalingConfig, cluster_workers
 from partwise.engine.segments import SegmentWriter
 from partwise.errors import ClusterError, InputError, PartwiseError
 from partwise.gangs.driver import GangDriver
-from partwise.gangs.errors import GangFailed
+from partwise.gangs.errors import GangFailedError
 from partwise.gangs.events import GangEvent
 from partwise.gangs.placement import Placement, replace_lost
 from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
@@ -211,11 +211,11 @@ class GangTrials:
             stop = gang.stop or self._stopped
         if stop is not None:
             return None
-        failed: GangFailed | None = None
+        failed: GangFailedError | None = None
         try:
             ends: Sequence[RankEnd] = driver.run()
             self._settle(gang, ends[0].steps)
-        except GangFailed as error:
+        except GangFailedError as error:
             ends, failed = error.ends, error
         if self._stopped is not None or (failed and failed.stopped and not gang.given_up):
             return None
@@ -228,7 +228,7 @@ class GangTrials:
         payload = GangPayload(
             work=TrainRankWork(function=function, serde=self._plan.serde),
             sources=self._sources,
-            hyperparameters=record.settings,
+            params=record.settings,
             watched=record.metric if assignment.asks else "",
         )
         content = pack_work(payload, f"The trial {assignment.number}")
@@ -243,9 +243,9 @@ class GangTrials:
             threads=placement.threads,
             gpus=placement.gpus,
             seed=execution.seed,
-            time_limit_s=options.partition_timeout_s,
+            timeout_s=options.timeout_s,
             grace_s=GRACE_S,
-            max_restarts=options.max_retries,
+            max_retries=options.max_retries,
             # They stand in the run by its generation alone: another trial would go on from them.
             keeps_checkpoints=False,
         )
@@ -351,7 +351,7 @@ def _verdict(
     if given_up:
         return PartitionStatus.SKIPPED, None, _GIVEN_UP
     if failed is not None:
-        rank = failed.rank if isinstance(failed, GangFailed) else None
+        rank = failed.rank if isinstance(failed, GangFailedError) else None
         failures = [end.failure for end in ends if end.rank == rank]
         return PartitionStatus.FAILED, next(iter(failures), None) or describe_error(failed), ""
     if ends[0].status is PartitionStatus.SKIPPED:

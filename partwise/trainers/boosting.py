@@ -196,7 +196,7 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
         ge=1,
         title="Threads",
         description="Threads for one model, or more where the run gives a partition more CPUs "
-        "(partition_cpus). Partitions are trained side by side, so 1 is fastest for small ones.",
+        "(cpus). Partitions are trained side by side, so 1 is fastest for small ones.",
     )
 
     @model_validator(mode="after")

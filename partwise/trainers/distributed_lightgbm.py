@@ -106,7 +106,7 @@ class DistributedLightGBM(DistributedBoosting):
     RANKING: ClassVar[frozenset[str]] = frozenset({"lambdarank"})
     RESERVED: ClassVar[Mapping[str, str]] = {
         **LightGBMTrainer.RESERVED,
-        "num_threads": "cpus_per_worker of the scaling",
+        "num_threads": "cpus of the scaling",
     }
 
     @model_validator(mode="after")

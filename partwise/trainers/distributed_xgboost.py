@@ -100,8 +100,8 @@ class DistributedXGBoost(DistributedBoosting):
     RANKING: ClassVar[frozenset[str]] = frozenset({"rank:ndcg", "rank:map", "rank:pairwise"})
     RESERVED: ClassVar[Mapping[str, str]] = {
         **XGBoostTrainer.RESERVED,
-        "nthread": "cpus_per_worker of the scaling",
-        "n_jobs": "cpus_per_worker of the scaling",
+        "nthread": "cpus of the scaling",
+        "n_jobs": "cpus of the scaling",
     }
 
     @model_validator(mode="after")

@@ -105,7 +105,7 @@ def categories_of_features(
     if not found:
         raise InputError(
             "The categories that this LightGBM model keeps of a pandas frame do not fit its "
-            "features: pass predict=, or inputs= to an export."
+            "features: pass predict=, or example_inputs= to an export."
         )
     return {names[place]: list(lists[number]) for place, number in found[0].places}
 
@@ -127,7 +127,7 @@ def _unclear(
         f"of this LightGBM model can be those of {' or of '.join(map(repr, among))}, which the "
         "model does not say and these rows do not tell: give the columns of categories a "
         "dictionary type (a category type of pandas), train with LightGBMTrainer, or pass "
-        "predict=, or inputs= to an export."
+        "predict=, or example_inputs= to an export."
     )
 
 

@@ -42,15 +42,15 @@ class TorchDistributor:
         ...     rows = context.data().to_torch_dataset(batch_size=64, shuffle=True)
         ...     ...
         ...     return model
-        >>> distributor = TorchDistributor(train, hyperparameters={"lr": 1e-3})  # doctest: +SKIP
+        >>> distributor = TorchDistributor(train, params={"lr": 1e-3})  # doctest: +SKIP
     """
 
     train_func: Callable[..., Any] | str
     """A function of the context, or of nothing, or its name as "package.module:function"."""
     backend: Literal["auto", "gloo", "nccl"] = "auto"
     """"auto" is nccl where ranks have GPUs, and gloo on CPUs."""
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    """What `context.hyperparameters` holds; those of the call come first."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """What `context.params` holds; those of the call come first."""
     timeout_s: float | None = None
     """How long ranks wait for each other in a collective; None: as long as torch has it."""
 
@@ -77,9 +77,9 @@ class TorchDistributor:
             InputError: PyTorch is not installed, the backend does not fit the rank's devices, or
                 a process group is open already.
         """
-        given = {**self.hyperparameters, **context.hyperparameters}
+        given = {**self.params, **context.params}
         with _process_group(context, self._backend(context), self.timeout_s) as opened:
-            joined = replace(opened, hyperparameters=given)
+            joined = replace(opened, params=given)
             set_context(joined)
             try:
                 outcome = self._call(joined)
@@ -132,7 +132,7 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     if needed != [first]:
         raise FunctionError(
             f"{function!r} needs the arguments {', '.join(needed)}: a function for "
-            "TorchDistributor takes the context, or nothing; others go into hyperparameters=."
+            "TorchDistributor takes the context, or nothing; others go into params=."
         )
     return True
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, Literal
 
-from partwise.errors import TrialsFailed
+from partwise.errors import TrialsFailedError
 from partwise.outcomes import Skip
 from partwise.trainers.candidate import PreparedRows, Score, Watch, score
 from partwise.tuning.search import PrunedError, Search, Trial, settings_key
@@ -165,13 +165,13 @@ class Study:
             The Skip of the trainer's own settings, where all were skipped.
 
         Raises:
-            TrialsFailed: Some failed.
+            TrialsFailedError: Some failed.
         """
         first = next((each for each in self.tried if each.state == "failed"), None)
         if first is None:
             return Skip(self.tried[0].reason)
         which = "with the trainer's own settings" if first.number == 0 else f"{first.settings}"
-        error = TrialsFailed(
+        error = TrialsFailedError(
             f"None of {len(self.tried)} trials has a score; the first that failed, {which}: "
             f"{first.reason}"
         )

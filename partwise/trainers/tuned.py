@@ -115,7 +115,7 @@ class Tuned(HoldoutTrainer):
         description="How many settings a partition tries at most, the trainer's own included. "
         f"Default: {DEFAULT_TRIALS}, or with a budget as many as its share allows.",
     )
-    timeout_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
+    max_duration_s: Annotated[float, Field(gt=0)] | SkipJsonSchema[None] = Field(
         default=None,
         title="Time limit",
         description="Seconds after which a partition begins no other trial. What is tried depends "
@@ -312,7 +312,7 @@ class Tuned(HoldoutTrainer):
             are too few rows.
 
         Raises:
-            TrialsFailed: No settings have a score.
+            TrialsFailedError: No settings have a score.
         """
         rows = self._prepare(data, context)
         question = self._question(rows, context)
@@ -434,7 +434,7 @@ class Tuned(HoldoutTrainer):
         return int(getattr(self.trainer, "rounds", 1))
 
     def _limits(self, context: PartitionContext, allowed: float | None) -> Limits:
-        seconds = inf if self.timeout_s is None else self.timeout_s
+        seconds = inf if self.max_duration_s is None else self.max_duration_s
         if self.budget is None:
             most = self.trials or DEFAULT_TRIALS
             return Limits(trials=most, seconds=seconds, patience=most)

@@ -348,8 +348,8 @@ def booster_features(
             f"The {booster.num_features()} features of this XGBoost model have no names, since it "
             "was trained on a matrix: name them in training (xgboost.DMatrix(..., "
             "feature_names=[...]), or a data frame), or pass predict= to an inference, and to an "
-            "export features=, which names the columns in order, or inputs=, a function that makes "
-            "the matrix."
+            "export features=, which names the columns in order, or example_inputs=, a function "
+            "that makes the matrix."
         )
     spelling = partial(feature_names, refused=REFUSED_BY_XGBOOST)
     names = find_columns(features, rows.schema, [spelling])

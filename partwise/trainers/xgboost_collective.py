@@ -70,7 +70,7 @@ def connected(context: RankContext) -> Iterator[None]:
                 f"Rank {context.rank} was not connected with the others by XGBoost{late}. Another "
                 "rank has ended, or somebody else has connected to the ports that XGBoost opened "
                 f"at {context.addresses[context.rank][0]}, which let in everybody: keep others "
-                "away from the gang's network. With max_restarts= the gang begins again by itself."
+                "away from the gang's network. With max_retries= the gang begins again by itself."
             ) from error
         has_ended = False
         try:

@@ -7,7 +7,7 @@ compare with, and the proof.
 
 from partwise.transformers.architectures import ARCHITECTURES, Architecture
 from partwise.transformers.checkpoint_export import export_checkpoint
-from partwise.transformers.export import TransformersMismatch, export
+from partwise.transformers.export import TransformersMismatchError, export
 from partwise.transformers.feature_choice import architecture_of, config_for
 from partwise.transformers.features import FEATURES, Feature, feature_of
 from partwise.transformers.onnx_config import (
@@ -36,6 +36,6 @@ __all__ = [
     "export",
     "export_checkpoint",
     "ExportReport",
-    "TransformersMismatch",
+    "TransformersMismatchError",
     "validate_model_outputs",
 ]

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 
 _SPARSE, _FULL = "block_sparse", "original_full"
 
@@ -14,11 +14,11 @@ def check_attention(model_config: Any) -> None:
         model_config: A `transformers.PreTrainedConfig`.
 
     Raises:
-        ExportRefused: It looks at blocks of them.
+        ExportRefusedError: It looks at blocks of them.
     """
     if getattr(model_config, "attention_type", None) != _SPARSE:
         return
-    raise ExportRefused(
+    raise ExportRefusedError(
         f"The {model_config.model_type} has attention_type={_SPARSE!r}, which cannot be exported. "
         f"For texts of up to {_longest_full(model_config):,} tokens the model itself looks at all "
         "of them: to export it so for texts of any length, pass full_attention=True "

@@ -7,7 +7,7 @@ extra "transformers".
 from pathlib import Path
 from typing import Any
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.onnx.quantization import lower_precision
 from partwise.exports.torch.capture import capturing
 from partwise.exports.torch.graph import move_weights, name_axes, strip
@@ -41,7 +41,7 @@ def write_onnx(
         file_path: Where to. Large weights stand beside it in `<file name>.data`.
 
     Raises:
-        ExportRefused: The library's exporter does not take it; its reason is in the message.
+        ExportRefusedError: The library's exporter does not take it; its reason is in the message.
     """
     import onnx_ir
 
@@ -61,7 +61,7 @@ def capture_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
     """Return a model's graph as an `onnx_ir.Model`, with the names that the configuration says.
 
     Raises:
-        ExportRefused: The library's exporter does not take it; its reason is in the message.
+        ExportRefusedError: The library's exporter does not take it; its reason is in the message.
     """
     import torch
     from transformers.exporters import OnnxConfig as GraphOptions
@@ -79,7 +79,7 @@ def capture_onnx(model: Any, config: OnnxConfig, opset: int) -> Any:
                 flat_model(model, config), nested(tensors), options
             )
     except Exception as error:  # of torch there are dozens without a common base
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"transformers does not export {type(model).__name__} for {config.task!r}: "
             f"{reason(error)}"
         ) from error

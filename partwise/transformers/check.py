@@ -94,7 +94,7 @@ def check_export(
         InputError: The file is not there, is of no known format, or of one that runs code and has
             no signature of ours.
         IntegrityError: Its signature is none that this release knows.
-        ExportRefused: It is compiled for Neuron, whose SDK is not installed.
+        ExportRefusedError: It is compiled for Neuron, whose SDK is not installed.
         CheckpointError: The model cannot be read.
         UnknownModelTypeError: Its architecture is not in the table.
         UnknownFeatureError: Its architecture has no such feature.

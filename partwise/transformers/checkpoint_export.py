@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from partwise.transformers.checkpoints import Checkpoint, OwnConfig, open_checkpoint
-from partwise.transformers.export import TransformersMismatch, existing, export, place, writing
+from partwise.transformers.export import TransformersMismatchError, existing, export, place, writing
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.report import ExportReport
 
@@ -34,8 +34,8 @@ def export_checkpoint(
         UnknownModelTypeError: Its architecture is not in the table.
         UnknownFeatureError: Its architecture has no such feature.
         OpsetError: The opset does not suffice.
-        ExportRefused: The model cannot be captured.
-        TransformersMismatch: A file is not right; nothing of it is kept.
+        ExportRefusedError: The model cannot be captured.
+        TransformersMismatchError: A file is not right; nothing of it is kept.
         StoreError: The disk is full, or may not be written to.
 
     Example:
@@ -58,7 +58,7 @@ def export_checkpoint(
 def _export(checkpoint: Checkpoint, output: Path, options: TransformersOptions) -> ExportReport:
     try:
         report = export(checkpoint.model, checkpoint.config, output, options, checkpoint.real)
-    except TransformersMismatch as error:
+    except TransformersMismatchError as error:
         error.report = checkpoint.noted(error.report)
         raise
     return checkpoint.noted(report)

@@ -78,7 +78,8 @@ def open_checkpoint(
         UnknownModelTypeError: Its architecture is not in the table.
         UnknownFeatureError: Its architecture has no such feature.
         OpsetError: The opset of the options does not suffice.
-        ExportRefused: It has block-sparse attention, and the options do not ask for full attention.
+        ExportRefusedError: It has block-sparse attention, and the options do not ask for full
+            attention.
     """
     check_installed()
     feature_of(feature)

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from partwise.errors import ExportMismatch, InputError, StoreError
+from partwise.errors import ExportMismatchError, InputError, StoreError
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.serdes import SERDES
 from partwise.transformers.attention import check_attention
@@ -41,7 +41,7 @@ RealInputs = Mapping[str, Mapping[str, np.ndarray]]
 """Inputs that a preprocessor made, by the name of the case."""
 
 
-class TransformersMismatch(ExportMismatch):
+class TransformersMismatchError(ExportMismatchError):
     """An export of transformers that is not right; its report says all that was found."""
 
     def __init__(self, report: ExportReport, verdict: Verdict) -> None:
@@ -69,9 +69,9 @@ def export(
 
     Raises:
         OpsetError: The opset does not suffice.
-        ExportRefused: The model cannot be captured, is not of single precision, or an option says
-            nothing of the format; or it has block-sparse attention.
-        TransformersMismatch: A file is not right; nothing of it is kept.
+        ExportRefusedError: The model cannot be captured, is not of single precision, or an option
+            says nothing of the format; or it has block-sparse attention.
+        TransformersMismatchError: A file is not right; nothing of it is kept.
         StoreError: The disk is full, or may not be written to.
 
     Example:
@@ -123,7 +123,7 @@ def export(
         # All files are judged before one is moved: a pair of which one is wrong is not published.
         for verdict in verdicts:
             if verdict.findings:
-                raise TransformersMismatch(report, verdict)
+                raise TransformersMismatchError(report, verdict)
         _publish(Path(draft), folder, file_name)
     return report
 

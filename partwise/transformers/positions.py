@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.proof.verdict import Case
 from partwise.formatting import reason
 from partwise.transformers.flat_model import run_model
@@ -64,7 +64,7 @@ def long_texts(model: Any, config: OnnxConfig, options: TransformersOptions) -> 
         options: The longest text that is wanted.
 
     Raises:
-        ExportRefused: The model itself fails on as many tokens as its configuration says.
+        ExportRefusedError: The model itself fails on as many tokens as its configuration says.
     """
     if not any("sequence" in axis for axis in parts_of_axes(config)):
         return LongTexts()
@@ -141,7 +141,7 @@ def _longest(model: Any, config: OnnxConfig, tokens: int, most: int | None) -> t
             expected = run_model(model, config, feeds)
         except Exception as error:  # an index out of range, or sizes that do not fit
             if length <= least:
-                raise ExportRefused(
+                raise ExportRefusedError(
                     f"{type(model).__name__} does not run on {tokens:,} tokens, as many as its "
                     f"configuration says that it takes: {reason(error)} Correct "
                     "max_position_embeddings, or name a shorter longest_text (--longest-text)."

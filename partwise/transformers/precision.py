@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.transformers.flat_model import run_model
 from partwise.transformers.onnx_config import OnnxConfig
 from partwise.transformers.proof import Expected
@@ -18,13 +18,13 @@ def check_precision(model: Any) -> None:
     """Return when a model has single precision.
 
     Raises:
-        ExportRefused: It has another.
+        ExportRefusedError: It has another.
     """
     import torch
 
     dtypes = {weights.dtype for weights in model.parameters() if weights.is_floating_point()}
     if others := sorted(str(dtype) for dtype in dtypes - {torch.float32}):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{type(model).__name__} has weights of {', '.join(others)}: export model.float()."
         )
 

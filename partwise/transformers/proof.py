@@ -88,7 +88,7 @@ def validate_model_outputs(
         opset: The version of ONNX' operators that it is to declare; None: any.
 
     Raises:
-        ExportMismatch: The file does not take or give what the model does.
+        ExportMismatchError: The file does not take or give what the model does.
     """
     expected = expect(model, config, options or TransformersOptions(), opset)
     verdict = judge_file(file_path, model, expected)

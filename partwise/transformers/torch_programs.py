@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from partwise.errors import ExportRefused, IntegrityError
+from partwise.errors import ExportRefusedError, IntegrityError
 from partwise.exports.neuron import NEURON_TOLERANCE
 from partwise.exports.proof.comparison import Comparison
 from partwise.exports.proof.verdict import Case, Expectation
@@ -48,27 +48,27 @@ def check_format(config: OnnxConfig, options: TransformersOptions) -> None:
     """Refuse what a format cannot have, before any work.
 
     Raises:
-        ExportRefused: An option says nothing of the format; Neuron's SDK is not installed, or the
-            model's sizes cannot be fixed, as Neuron wants them.
+        ExportRefusedError: An option says nothing of the format; Neuron's SDK is not installed, or
+            the model's sizes cannot be fixed, as Neuron wants them.
     """
     defaults = TransformersOptions()
     for option, formats in _FORMATS_OF_OPTIONS.items():
         value = getattr(options, option)
         if options.format not in formats and value != getattr(defaults, option):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"{option}={value!r} is an option of {' and '.join(formats)}: leave it out for "
                 f"{options.format}."
             )
     if options.format != "neuron":
         return
     if is_with_past(config.task):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{config.task!r} cannot be compiled for neuron: its sizes are fixed, and the past "
             f"grows with each token. Choose {config.task.removesuffix('-with-past')!r}."
         )
     for name, axes in config.outputs.items():
         if [place for place, axis in axes.items() if axis == "batch"] != [0]:
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"{config.config.model_type} cannot be compiled for neuron: its output {name!r} "
                 "compares the rows of a call, and neuron's calls have a fixed number of them."
             )
@@ -98,8 +98,8 @@ def write_torchscript(
         on longer ones too, or fixed to those of the trace where it is wrong on others.
 
     Raises:
-        ExportRefused: torch cannot trace it or write the trace; or it takes the past, and the trace
-            holds for one size only.
+        ExportRefusedError: torch cannot trace it or write the trace; or it takes the past, and the
+            trace holds for one size only.
     """
     found = _traced_free(model, config, expected, options)
     if isinstance(found, str):
@@ -108,7 +108,7 @@ def write_torchscript(
     try:
         TorchScriptModel(program, proved.expectation.signature).save(str(file_path))
     except RuntimeError as error:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The trace of {type(model).__name__} cannot be written as TorchScript: "
             f'{reason(error)} Export as "onnx" or "pt2".'
         ) from error
@@ -142,10 +142,10 @@ def _traced_fixed(
     """Return a trace that holds for its own sizes only, for the reason given.
 
     Raises:
-        ExportRefused: The model takes the past, whose size grows.
+        ExportRefusedError: The model takes the past, whose size grows.
     """
     if is_with_past(config.task):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"A trace of {type(model).__name__} holds for its own sizes only, and with past they "
             f'grow: export as "onnx" or "pt2". {problem}'
         )
@@ -178,7 +178,7 @@ def write_pt2(model: Any, config: OnnxConfig, signature: Signature, file_path: P
         file_path: Where to.
 
     Raises:
-        ExportRefused: torch.export does not take it, or does not read again what it wrote; its
+        ExportRefusedError: torch.export does not take it, or does not read again what it wrote; its
             reason is in the message.
     """
     import torch
@@ -207,7 +207,7 @@ def write_pt2(model: Any, config: OnnxConfig, signature: Signature, file_path: P
         try:
             Pt2Model.from_file(str(file_path))
         except IntegrityError as error:
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"{type(model).__name__} has sizes that depend on values, and torch does not read "
                 f"such a .pt2 file of {config.task!r} again: {reason(error)} Export as "
                 '"onnx" or "torchscript".'
@@ -235,7 +235,7 @@ def write_neuron(
         options say none.
 
     Raises:
-        ExportRefused: The SDK is not installed, or its compiler does not take the model.
+        ExportRefusedError: The SDK is not installed, or its compiler does not take the model.
     """
     sizes, most = traced_sizes(model, config, options)
     trace = neuron_tracer()
@@ -262,14 +262,14 @@ def _program(
     """Return what a function makes of a module of positional tensors and such tensors.
 
     Raises:
-        ExportRefused: It fails; its reason is in the message.
+        ExportRefusedError: It fails; its reason is in the message.
     """
     inputs = tensors_of(config.generate_dummy_inputs(sizes))
     try:
         with prepared(model, config), capturing(model), patched():
             return capture(positional_model(model, config), inputs)
     except Exception as error:  # of torch there are dozens without a common base
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{refusal} {type(model).__name__} for {config.task!r}: {reason(error)}"
         ) from error
 

@@ -12,7 +12,7 @@ from partwise.engine.works import StoredModel
 from partwise.models.serdes import SERDES
 from partwise.outcomes import PartitionStatus
 from partwise.transformers.checkpoint_export import export_checkpoint
-from partwise.transformers.export import TransformersMismatch
+from partwise.transformers.export import TransformersMismatchError
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.report import ExportReport
 
@@ -35,15 +35,16 @@ class TransformersWork:
 
         Raises:
             CheckpointError: It cannot be read.
-            ExportRefused: It cannot be captured.
-            TransformersMismatch: A file does not give what the model gives; the report is kept.
+            ExportRefusedError: It cannot be captured.
+            TransformersMismatchError: A file does not give what the model gives; the report is
+                kept.
         """
         row = data.to_arrow().to_pylist()[0]
         options = TransformersOptions.model_validate_json(row["options"])
         with TemporaryDirectory(dir=directory) as folder:
             try:
                 report = export_checkpoint(row["model"], row["feature"], Path(folder), options)
-            except TransformersMismatch as error:
+            except TransformersMismatchError as error:
                 _keep_report(error.report, context)
                 raise
             finally:

@@ -11,19 +11,19 @@ from prefect.blocks.core import Block
 from pydantic import SecretStr, ValidationError
 
 from partwise.blocks import (
-    ArtifactStore,
     CudaCluster,
     CustomCluster,
-    FileSource,
+    FilesBlock,
     LocalCluster,
+    QueryBlock,
     RemoteCluster,
-    SqlSource,
-    SqlTable,
+    StoreBlock,
+    TableBlock,
 )
 from partwise.flows.running.connections import open_store
 from partwise.store import signing
 
-EVERY = [ArtifactStore, CudaCluster, FileSource, LocalCluster, RemoteCluster, SqlSource, SqlTable]
+EVERY = [StoreBlock, CudaCluster, FilesBlock, LocalCluster, RemoteCluster, QueryBlock, TableBlock]
 
 
 def _suite_of_prefect() -> type:
@@ -49,14 +49,14 @@ class TestEveryBlock(_suite_of_prefect()):
 
 
 def test_secrets_of_a_store_are_saved_but_never_shown(prefect_server):
-    store = ArtifactStore(
+    store = StoreBlock(
         url="s3://bucket/runs",
         access_key_id=SecretStr("canary-id"),
         secret_access_key=SecretStr("canary-secret"),
     )
     store.save("secrets", overwrite=True)
 
-    loaded = ArtifactStore.load("secrets")
+    loaded = StoreBlock.load("secrets")
 
     assert loaded.url == "s3://bucket/runs"
     assert loaded.secret_access_key.get_secret_value() == "canary-secret"
@@ -66,7 +66,7 @@ def test_secrets_of_a_store_are_saved_but_never_shown(prefect_server):
 @pytest.mark.parametrize("given", ["access_key_id", "secret_access_key"])
 def test_half_a_pair_of_keys_is_refused(given):
     with pytest.raises(ValidationError, match=f"{given} was given without .*; give both"):
-        ArtifactStore(url="s3://bucket", **{given: "AKIA"})
+        StoreBlock(url="s3://bucket", **{given: "AKIA"})
 
 
 def test_blocks_load_as_what_was_saved(prefect_server):
@@ -84,7 +84,7 @@ def test_signing_keys_of_a_block_stay_in_the_process_that_opens_it(
 ) -> None:
     monkeypatch.setattr(signing, "_of_blocks", [])
     keys = f"2026:{'a1' * 32}"
-    block = ArtifactStore(url=str(tmp_path), signing_keys=SecretStr(keys))
+    block = StoreBlock(url=str(tmp_path), signing_keys=SecretStr(keys))
     assert "a1a1" not in repr(block)
     before = dict(os.environ)
     open_store(block)
@@ -95,7 +95,7 @@ def test_signing_keys_of_a_block_stay_in_the_process_that_opens_it(
 @pytest.mark.parametrize(
     ("kind", "first"),
     [
-        *((ArtifactStore, "url"), (FileSource, "paths"), (SqlSource, "uri"), (SqlTable, "uri")),
+        *((StoreBlock, "url"), (FilesBlock, "paths"), (QueryBlock, "uri"), (TableBlock, "uri")),
         *((LocalCluster, "workers"), (CudaCluster, "devices"), (RemoteCluster, "address")),
         (CustomCluster, "cluster_class"),
     ],

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import partwise
-from partwise.calls.call import Call, VersionedCall, role_of
+from partwise.calls.call import Call, KeyedCall, VersionedCall, role_of
 from partwise.calls.descriptions import descriptions, with_parameters
 from partwise.calls.every import CALLS
 from partwise.calls.exports import ExportCall, ValidateCall
@@ -54,8 +54,8 @@ def test_a_flow_takes_the_fields_of_its_call_and_says_what_each_is(kind: type[Ca
 
 def test_words_are_those_of_the_class_that_is_nearest() -> None:
     assert "One model on all rows" in descriptions(ExportCall)["data"]
-    assert descriptions(ValidateCall)["inputs"].startswith("As export_models")
-    assert descriptions(ExportCall)["inputs"].startswith("For PyTorch modules")
+    assert descriptions(ValidateCall)["example_inputs"].startswith("As export_models")
+    assert descriptions(ExportCall)["example_inputs"].startswith("For PyTorch modules")
 
 
 def test_the_section_stands_before_what_is_returned() -> None:
@@ -68,7 +68,7 @@ def test_the_section_stands_before_what_is_returned() -> None:
 SERDES = st.sampled_from([None, PickleSerde(), PickleSerde(filename="x.pkl")])
 FUNCTIONS = st.sampled_from([f"{MODULE}:fit_shifted", f"{MODULE}:fit_median"])
 OPTIONS = st.builds(ExecutionOptions, max_retries=st.integers(0, 9))
-SCALINGS = st.builds(ScalingConfig, num_workers=st.integers(1, 9))
+SCALINGS = st.builds(ScalingConfig, ranks=st.integers(1, 9))
 TRAINERS = st.builds(LightGBMTrainer, label=st.just("y"), rounds=st.integers(1, 99))
 ENVIRONMENTS = st.sampled_from([Environment(), Environment(packages=("shop<2",))])
 HOLDOUTS = st.sampled_from([HoldoutFraction(), Backtest(time="day", horizon=3)])
@@ -78,13 +78,13 @@ VALUES: dict[str, Any] = {
     "serde": SERDES,
     "function": FUNCTIONS,
     "predict": FUNCTIONS | st.just(""),
-    "inputs": st.just([]),
+    "files": st.just([]),
     "exporter": st.just(""),
     "partition_by": st.just(["k"]),
     "params": st.none(),
     "execution": OPTIONS,
     "scaling": SCALINGS,
-    "gang": st.builds(GangOptions, max_restarts=st.integers(0, 9)),
+    "gang": st.builds(GangOptions, max_retries=st.integers(0, 9)),
     "environment": ENVIRONMENTS,
     "holdout": HOLDOUTS,
     "keep_columns": NAMES,
@@ -95,7 +95,7 @@ VALUES: dict[str, Any] = {
     "options": st.builds(ExportOptions, opset=st.integers(13, 17)),
     "validation": st.builds(ValidationOptions, most_rows=st.integers(1, 99)),
     "models": st.just([]),
-    "hyperparameters": st.dictionaries(st.sampled_from("ab"), st.integers(), max_size=2),
+    "example_inputs": FUNCTIONS | st.just(""),
 }
 """What `prepare_*` puts in the place of a caller's words, by the name of the field."""
 
@@ -111,8 +111,8 @@ def strategy(each: "dataclasses.Field[Any]") -> st.SearchStrategy[Any]:
 
 def written_calls(kind: type[Call]) -> st.SearchStrategy[Call]:
     fields = {each.name: strategy(each) for each in dataclasses.fields(kind) if each.init}
-    if issubclass(kind, ExportCall | ValidateCall):
-        fields["inputs"] = FUNCTIONS | st.just("")
+    if not issubclass(kind, KeyedCall) and "params" in fields:
+        fields["params"] = st.dictionaries(st.sampled_from("ab"), st.integers(), max_size=2)
     return st.builds(kind, **fields | {"version": st.sampled_from(["", "2"])})
 
 
@@ -149,16 +149,16 @@ def test_what_was_not_there_before_is_left_out_where_it_says_nothing() -> None:
     named = dataclasses.replace(call, label="y").written_arguments()
     assert named["label"] == "y"
     assert "environment" not in TrainCall(ROWS, "k", Mean(label="y")).written_arguments()
-    assert "model_format" not in ValidateCall("e").written_arguments()
+    assert "format" not in ValidateCall("e").written_arguments()
 
 
 DECIDES = {
-    TrainCall: "partition_by trainer serde seed inputs",
-    InferCall: "partition_by training_run_id predict model_format serde keep_columns seed inputs",
-    MapCall: "partition_by function seed inputs",
-    DistributedCall: "trainer serde hyperparameters seed resume_from",
-    TuneCall: "trainer space metric direction holdout fit_on serde inputs seed",
-    ExportCall: "training_run_id format inputs exporter options validation serde",
+    TrainCall: "partition_by trainer serde seed files",
+    InferCall: "partition_by training_run_id predict format serde keep_columns seed files",
+    MapCall: "partition_by function seed files",
+    DistributedCall: "trainer serde params seed resume_from",
+    TuneCall: "trainer space metric direction holdout fit_on serde files seed",
+    ExportCall: "training_run_id format example_inputs exporter options validation serde",
 }
 
 
@@ -176,19 +176,20 @@ def test_what_decides_is_what_a_resume_compares(kind: type[Call]) -> None:
 def test_a_pipeline_makes_the_calls_of_its_stages() -> None:
     trainer = DistributedLightGBM(label="y")
     call = PipelineCall(
-        "rows.parquet", "k", trainer, run_id="p", store="s", format="pt2", inputs="m:inputs",
-        input_files=["a.txt"], seed=3, filter=[("day", ">", date(2026, 1, 1))], keep_columns=["y"],
+        "rows.parquet", "k", trainer, run_id="p", store="s", format="pt2",
+        example_inputs="m:inputs", files=["a.txt"], seed=3, keep_columns=["y"],
+        filter=[("day", ">", date(2026, 1, 1))],
         serde="pickle", on_existing_artifacts="resume", cluster="tcp://a:1",
     )  # fmt: skip
     training = call.training()
-    assert (training.run_id, training.seed, training.inputs) == ("p-train", 3, ["a.txt"])
+    assert (training.run_id, training.seed, training.files) == ("p-train", 3, ["a.txt"])
     exporting = call.exporting("p-train")
     assert (exporting.run_id, exporting.training_run_id) == ("p-export", "p-train")
-    assert (exporting.format, exporting.inputs, exporting.data) == (
+    assert (exporting.format, exporting.example_inputs, exporting.data) == (
         "pt2", "m:inputs", "rows.parquet",
     )  # fmt: skip
     validating = call.validating("p-export")
-    assert (validating.export_run_id, validating.model_format) == ("p-export", "pt2")
+    assert (validating.export_run_id, validating.format) == ("p-export", "pt2")
     inferring = call.inferring("p-export")
     assert (inferring.data, inferring.filter) == ("rows.parquet", call.filter)
     assert (inferring.on_missing_model, inferring.keep_columns) == ("skip", ["y"])
@@ -203,10 +204,10 @@ def test_a_pipeline_makes_the_calls_of_its_stages() -> None:
 def test_the_call_of_a_script_is_read_as_plain_values() -> None:
     call = {
         "flow": "run_script", "data": None, "version": None,
-        "arguments": {"entry_script": "a.py", "node_count": 2, "environment": {"packages": ["x"]}},
+        "arguments": {"entry_script": "a.py", "nodes": 2, "environment": {"packages": ["x"]}},
     }  # fmt: skip
     kind, arguments = read_arguments(call)
     assert ScriptCall(**arguments) == ScriptCall(
-        "a.py", node_count=2, environment=Environment(packages=("x",))
+        "a.py", nodes=2, environment=Environment(packages=("x",))
     )
     assert kind is ScriptCall

@@ -204,7 +204,7 @@ def test_another_release_of_a_trainers_library_is_other_code(monkeypatch) -> Non
         (DistributedLightGBM, {"label": "y", "params": {"num_leaves": 7}}),
         (
             partial(TorchDistributor, sleep_while_told),
-            {"backend": "gloo", "hyperparameters": {"lr": 0.1}},
+            {"backend": "gloo", "params": {"lr": 0.1}},
         ),
     ],
     ids=["xgboost", "lightgbm", "torch"],
@@ -218,9 +218,9 @@ def test_a_call_of_one_model_can_be_repeated(kind, settings, tmp_path) -> None:
         trainer,
         serde=None,
         eval_data={"late": about.recipe},
-        scaling=ScalingConfig(num_workers=2),
-        gang=GangOptions(max_restarts=3),
-        hyperparameters={"depth": 3},
+        scaling=ScalingConfig(ranks=2),
+        gang=GangOptions(max_retries=3),
+        params={"depth": 3},
         seed=1,
     )
     made = describe_intent(call, about, "eval sets")

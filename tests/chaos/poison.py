@@ -180,8 +180,8 @@ def run_poison(seed: int, partitions: int, folder: Path, isolation: str) -> Pois
             function,
             table,
             max_retries=0,
-            partition_timeout_s=TIMEOUT_S,
-            partition_memory_bytes=MEMORY_BYTES,
+            timeout_s=TIMEOUT_S,
+            memory_bytes=MEMORY_BYTES,
             isolation=isolation,
         )
     finally:

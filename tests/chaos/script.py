@@ -42,7 +42,7 @@ if __name__ == "__main__":
             first_segment_s=0.2,
             silence_s=float(os.environ.get("CHAOS_SILENCE_S", "60")),
             max_retries=int(os.environ.get("CHAOS_RETRIES", "1")),
-            worker_attempts=3 + int(os.environ.get("CHAOS_RETRIES", "0")),
+            max_shard_starts=3 + int(os.environ.get("CHAOS_RETRIES", "0")),
         ),
         cluster=cluster,
     )

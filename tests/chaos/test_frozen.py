@@ -207,7 +207,7 @@ def test_a_run_is_cancelled_in_time_beside_what_hangs(
     began = time.monotonic()
     output, _ = stage.process.communicate(timeout=120)
     seconds = time.monotonic() - began
-    assert "partwise.errors.RunCancelled: The run 'chaos-cancel" in output, output
+    assert "partwise.errors.RunCancelledError: The run 'chaos-cancel" in output, output
     assert stage.process.returncode == 1
     assert wait_for(lambda: not stage.training.processes(), 5), stage.training.processes()
     (stage.training.folder / "hangs").unlink(missing_ok=True)

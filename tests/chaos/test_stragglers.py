@@ -43,7 +43,7 @@ def test_stragglers_end_with_the_limit(experiment: Experiment, tmp_path: Path) -
         table = pa.table({"key": keys, "value": keys.astype(float)})
         began = time.monotonic()
         try:
-            _, run = shard.run(function, table, max_retries=1, partition_timeout_s=TIMEOUT_S)
+            _, run = shard.run(function, table, max_retries=1, timeout_s=TIMEOUT_S)
         finally:
             shard.host.close()
         tails.append(time.monotonic() - began)

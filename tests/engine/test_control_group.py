@@ -245,7 +245,7 @@ def test_a_file_in_memory_that_nobody_has_open_counts(shard, tmp_path, isolation
             function,
             table_of(a=1, b=2),
             max_retries=0,
-            partition_memory_bytes=400 * MIB,
+            memory_bytes=400 * MIB,
             isolation=isolation,
         )
     finally:
@@ -271,7 +271,7 @@ def test_nobody_is_blamed_for_what_others_left_in_memory(shard, isolation) -> No
         receipt, run = shard.run(
             function,
             table_of(**dict.fromkeys(keys, 1)),
-            partition_memory_bytes=600 * MIB,
+            memory_bytes=600 * MIB,
             isolation=isolation,
         )
     finally:
@@ -291,7 +291,7 @@ def test_what_leaves_its_group_counts_all_the_same(shard) -> None:
         map_anonymous(600 * MIB)
 
     try:
-        _, run = shard.run(function, table_of(a=1), max_retries=0, partition_memory_bytes=400 * MIB)
+        _, run = shard.run(function, table_of(a=1), max_retries=0, memory_bytes=400 * MIB)
     finally:
         ControlGroup(f"{folder}/partwise-test").end()
     assert run.failures()["error_type"].to_pylist() == ["MemoryLimitExceeded"]

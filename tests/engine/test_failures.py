@@ -6,7 +6,7 @@ import pytest
 
 from partwise import errors
 from partwise.engine.failures import Failure, describe_error
-from partwise.errors import ExportMismatch
+from partwise.errors import ExportMismatchError
 
 
 def raise_and_describe(error: BaseException) -> Failure:
@@ -48,7 +48,8 @@ def test_a_cause_is_in_the_traceback() -> None:
 
 def test_what_did_not_hold_tells_errors_of_one_line_apart() -> None:
     shape, values, again = (
-        raise_and_describe(ExportMismatch("m", check, {})) for check in ("shape", "values", "shape")
+        raise_and_describe(ExportMismatchError("m", check, {}))
+        for check in ("shape", "values", "shape")
     )
     assert shape.fingerprint == again.fingerprint != values.fingerprint
 
@@ -60,7 +61,13 @@ def test_which_errors_a_second_attempt_cannot_change() -> None:
         if isinstance(error, type) and issubclass(error, errors.PartwiseError) and error.final
     }
     assert final == {
-        *("ModelNotFound", "ExportRefused", "ExportMismatch", "CheckpointError", "OpsetError"),
+        *(
+            "ModelNotFoundError",
+            "ExportRefusedError",
+            "ExportMismatchError",
+            "CheckpointError",
+            "OpsetError",
+        ),
         *("InputError", "ColumnError", "NullKeyError", "KeyClassError", "RunIdError"),
         *("FunctionError", "TrustError", "SerdeError", "UnknownFeatureError"),
         *("UnknownModelTypeError", "TrialPruned"),

@@ -50,8 +50,8 @@ def run(directory, isolation):
         function,
         table,
         max_retries=0,
-        partition_timeout_s=5.0,
-        partition_memory_bytes=300 * MIB,
+        timeout_s=5.0,
+        memory_bytes=300 * MIB,
         isolation=isolation,
     )
     shard.host.close()

@@ -166,8 +166,8 @@ def test_a_fork_that_dies_takes_only_its_partition_along(run_shard, how, reason)
         table_of(a=1, b=2, c=3),
         isolation="partition",
         max_retries=0,
-        partition_timeout_s=3.0,
-        partition_memory_bytes=400 << 20,
+        timeout_s=3.0,
+        memory_bytes=400 << 20,
     )
     rows = {row["key.key"]: row for row in run.ledger.to_pylist()}
     assert {key: row["status"] for key, row in rows.items()} == {

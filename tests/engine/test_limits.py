@@ -62,5 +62,5 @@ def test_without_workers_no_partition_is_too_large(monkeypatch) -> None:
 
 
 def test_options_name_the_limits() -> None:
-    options = ExecutionOptions(partition_timeout_s=2.5, partition_memory_bytes=9)
+    options = ExecutionOptions(timeout_s=2.5, memory_bytes=9)
     assert options.limits(3) == Limits(timeout_s=2.5, memory_bytes=9, slots_per_host=3)

@@ -66,7 +66,7 @@ def test_a_killed_partition_leaves_no_semaphores(shard, tmp_path, use, end) -> N
             time.sleep(60)
 
     limit = 4.0 if end == "too late" else None
-    receipt, _ = shard.run(function, table_of(a=1, b=2), max_retries=0, partition_timeout_s=limit)
+    receipt, _ = shard.run(function, table_of(a=1, b=2), max_retries=0, timeout_s=limit)
     assert receipt.counts == {"DONE": 1, "FAILED": 1}
     held = listed.read_text().splitlines()
     assert len(held) >= 3, "the test has to see what it is about"
@@ -124,7 +124,7 @@ def test_a_daemon_without_session_and_environment_is_ended(shard, tmp_path) -> N
                 subprocess.run([sys.executable, "-c", DAEMON], env={}, stdout=file, check=True)
             time.sleep(60)
 
-    shard.run(function, table_of(a=1), max_retries=0, partition_timeout_s=3.0)
+    shard.run(function, table_of(a=1), max_retries=0, timeout_s=3.0)
     assert not is_running(int(noted.read_text()))
 
 

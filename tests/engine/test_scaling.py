@@ -108,7 +108,7 @@ def test_one_cpu_each_is_what_dask_does_by_itself(workers):
 
 @given(clusters(), st.integers(1, 6))
 def test_ranks_are_as_many_as_asked_for_and_alike(workers, asked):
-    config = ScalingConfig(num_workers=asked, gpus_per_worker=0)
+    config = ScalingConfig(ranks=asked, gpus=0)
     room = len(slots_of(workers, 1))
     if asked > room:
         with pytest.raises(InputError, match=rf"^{asked} ranks .* has room for {room}: "):
@@ -129,16 +129,16 @@ def test_by_default_there_is_a_rank_for_each_worker():
 
 
 def test_a_rank_of_two_cpus_holds_two_workers_of_one_thread():
-    (slot,) = rank_slots(workers_of(1, 1), ScalingConfig(cpus_per_worker=2))
+    (slot,) = rank_slots(workers_of(1, 1), ScalingConfig(cpus=2))
     assert (slot.worker, slot.threads, slot.others) == ("tcp://a:0", 2, ("tcp://a:1",))
 
 
 def test_fewer_ranks_share_all_cpus_of_a_machine_and_are_spread():
-    slots = rank_slots(workers_of(1, 1, 1, 1), ScalingConfig(num_workers=2))
+    slots = rank_slots(workers_of(1, 1, 1, 1), ScalingConfig(ranks=2))
     assert [slot.threads for slot in slots] == [2, 2]
 
     cluster = [*workers_of(4), *workers_of(4, host="b")]
-    slots = rank_slots(cluster, ScalingConfig(num_workers=3, cpus_per_worker=1))
+    slots = rank_slots(cluster, ScalingConfig(ranks=3, cpus=1))
     assert [slot.host for slot in slots] == ["a", "a", "b"]
 
 
@@ -150,13 +150,13 @@ def test_gpus_are_used_where_they_are():
     slots = rank_slots([*cuda_workers(1, cores=4), *workers_of(1, host="b")], ScalingConfig())
     assert [(slot.host, slot.gpus) for slot in slots] == [("a", ("0",))]
 
-    slots = rank_slots(cuda_workers(4, cores=8), ScalingConfig(num_workers=2))
+    slots = rank_slots(cuda_workers(4, cores=8), ScalingConfig(ranks=2))
     assert [(set(slot.gpus), len(slot.others)) for slot in slots] == [
         ({"0", "1"}, 1),
         ({"2", "3"}, 1),
     ]
 
-    slots = rank_slots(cuda_workers(2, cores=4), ScalingConfig(gpus_per_worker=0))
+    slots = rank_slots(cuda_workers(2, cores=4), ScalingConfig(gpus=0))
     assert [slot.gpus for slot in slots] == [(), ()]
 
 
@@ -171,22 +171,22 @@ def test_workers_that_see_the_same_gpus_share_them():
 
 
 def test_what_no_machine_has_is_refused_with_both_numbers():
-    with pytest.raises(InputError, match=r"A rank is to have 3 CPUs \(cpus_per_worker\), .* has 2"):
-        rank_slots([*workers_of(1, 1), *workers_of(2, host="b")], ScalingConfig(cpus_per_worker=3))
+    with pytest.raises(InputError, match=r"A rank is to have 3 CPUs \(cpus\), .* has 2"):
+        rank_slots([*workers_of(1, 1), *workers_of(2, host="b")], ScalingConfig(cpus=3))
     with pytest.raises(InputError, match=r"A rank is to have 1 GPU \(gpus_per.*, .* has 0 GPUs"):
-        rank_slots(workers_of(2), ScalingConfig(gpus_per_worker=1))
-    with pytest.raises(InputError, match=r"3 ranks .* 2 GPUs: .* gpus_per_worker=0"):
-        rank_slots(cuda_workers(2, cores=8), ScalingConfig(num_workers=3))
+        rank_slots(workers_of(2), ScalingConfig(gpus=1))
+    with pytest.raises(InputError, match=r"3 ranks .* 2 GPUs: .* gpus=0"):
+        rank_slots(cuda_workers(2, cores=8), ScalingConfig(ranks=3))
     with pytest.raises(InputError, match=r"5 ranks with 2 CPUs each .* has room for 2"):
-        rank_slots(workers_of(4), ScalingConfig(num_workers=5, cpus_per_worker=2))
-    with pytest.raises(InputError, match=r"A partition is to have 4 CPUs \(partition_cpus\)"):
+        rank_slots(workers_of(4), ScalingConfig(ranks=5, cpus=2))
+    with pytest.raises(InputError, match=r"A partition is to have 4 CPUs \(cpus\)"):
         partition_slots(workers_of(2), 4)
     with pytest.raises(InputError, match=r"4 CPUs and 1 GPU .* the most are 8 CPUs and 1 GPU"):
         partition_slots([*cuda_workers(1, 2), *workers_of(8, host="b")], 4, 1)
     with pytest.raises(ClusterError, match="has no worker;"):
         rank_slots([], ScalingConfig())
-    with pytest.raises(ValidationError, match="num_workers is 0"):
-        ScalingConfig(num_workers=0)
+    with pytest.raises(ValidationError, match="ranks is 0"):
+        ScalingConfig(ranks=0)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from partwise.errors import ColumnError, ModelNotFound, SourceError
+from partwise.errors import ColumnError, ModelNotFoundError, SourceError
 from partwise.outcomes import Skip
 from tests.engine.shards import ShardOfRun, table_of
 
@@ -84,7 +84,7 @@ def test_a_failure_is_tried_again_after_the_others(shard, tmp_path) -> None:
 
 def test_a_failure_for_good_has_its_error_in_the_ledger(shard) -> None:
     def function(data, context):
-        raise KeyError("where") if context.key == "a" else ModelNotFound("none of it")
+        raise KeyError("where") if context.key == "a" else ModelNotFoundError("none of it")
 
     receipt, run = shard.run(function, table_of(a=1, b=2), max_retries=1)
     assert receipt.counts == {"FAILED": 2}
@@ -94,7 +94,7 @@ def test_a_failure_for_good_has_its_error_in_the_ledger(shard) -> None:
     assert row_of(run, "b")["attempts"] == 1, "a second attempt would come to the same"
     assert {group.error_type for group in shard.host.events[-1].failures} <= {
         "KeyError",
-        "partwise.errors.ModelNotFound",
+        "partwise.errors.ModelNotFoundError",
     }
 
 
@@ -102,7 +102,7 @@ def test_a_partition_that_takes_too_long_is_stopped_and_the_rest_goes_on(shard) 
     def function(data, context):
         time.sleep(6000 if context.key == "b" else 0)
 
-    _, run = shard.run(function, table_of(a=1, b=2, c=3), partition_timeout_s=0.3)
+    _, run = shard.run(function, table_of(a=1, b=2, c=3), timeout_s=0.3)
     assert statuses(run) == {"a": "DONE", "b": "FAILED", "c": "DONE"}
     row = row_of(run, "b")
     assert (row["reason"], row["error_type"]) == ("timed out", "PartitionTimeout")
@@ -145,12 +145,12 @@ def test_a_function_that_needs_too_much_memory_is_stopped(shard) -> None:
             time.sleep(30)
             del block
 
-    _, run = shard.run(function, table_of(a=1, b=2), partition_memory_bytes=300 << 20)
+    _, run = shard.run(function, table_of(a=1, b=2), memory_bytes=300 << 20)
     assert statuses(run) == {"a": "FAILED", "b": "DONE"}
     row = row_of(run, "a")
     assert row["reason"] == "memory limit"
     assert row["peak_memory_bytes"] > 300 << 20
-    assert "the limit (partition_memory_bytes) is 300 MiB" in row["error_message"]
+    assert "the limit (memory_bytes) is 300 MiB" in row["error_message"]
 
 
 class Unloadable:

@@ -120,14 +120,14 @@ def test_shared_memory_counts(shard, isolation, take) -> None:
         function,
         table_of(a=1, b=2),
         max_retries=0,
-        partition_memory_bytes=200 * MIB,
-        partition_timeout_s=20.0,
+        memory_bytes=200 * MIB,
+        timeout_s=20.0,
         isolation=isolation,
     )
     assert receipt.counts == {"DONE": 1, "FAILED": 1}
     row = run.ledger.to_pylist()[0]
     assert row["error_type"] == "MemoryLimitExceeded"
-    assert "the limit (partition_memory_bytes) is 200 MiB" in row["error_message"]
+    assert "the limit (memory_bytes) is 200 MiB" in row["error_message"]
     assert row["peak_memory_bytes"] > 200 * MIB
 
 
@@ -151,9 +151,7 @@ def test_what_processes_share_counts_once(shard) -> None:
     def function(data, context):
         share_among_forks(150 * MIB)
 
-    receipt, run = shard.run(
-        function, table_of(a=1), max_retries=0, partition_memory_bytes=350 * MIB
-    )
+    receipt, run = shard.run(function, table_of(a=1), max_retries=0, memory_bytes=350 * MIB)
     assert receipt.counts == {"DONE": 1}
     assert 150 * MIB < run.ledger["peak_memory_bytes"][0].as_py() < 350 * MIB
 
@@ -201,7 +199,7 @@ def test_a_daemon_ends_with_its_partition_however_that_ends(shard, tmp_path, iso
         function,
         table_of(a=1, b=2),
         max_retries=0,
-        partition_timeout_s=4.0 if end == "late" else None,
+        timeout_s=4.0 if end == "late" else None,
         isolation=isolation,
     )
     assert receipt.counts == {"DONE": 1, "FAILED": 1}
@@ -326,7 +324,7 @@ def test_files_in_shared_memory_go_with_a_partition_that_is_killed_and_others_st
                 function,
                 table_of(a=1),
                 max_retries=0,
-                partition_timeout_s=4.0,
+                timeout_s=4.0,
                 isolation=isolation,
             )
             assert (tmp_path / "ready").exists()

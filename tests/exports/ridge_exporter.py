@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_files import save_onnx
@@ -29,7 +29,7 @@ class RidgeExporter:
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
     ) -> ModelDescription:
         if type(model).__name__ != "Ridge":
-            raise ExportRefused(f"A {type(model).__name__} is no Ridge.")
+            raise ExportRefusedError(f"A {type(model).__name__} is no Ridge.")
         features = [Feature(name=str(name)) for name in model.feature_names_in_]
         signature = Signature(
             inputs=feature_tensors(features, "float64", "tensor"),

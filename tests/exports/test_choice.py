@@ -2,7 +2,7 @@
 
 import pytest
 
-from partwise.errors import ExportRefused, FunctionError
+from partwise.errors import ExportRefusedError, FunctionError
 from partwise.exports.choice import EXPORTERS, check_formats, resolve_exporter
 from partwise.models.export_options import ExportOptions
 from tests.exports.ridge_exporter import RidgeExporter
@@ -19,13 +19,13 @@ PLAIN = ExportOptions()
         ("onnx", ["lightgbm", "xgboost"], {"opset": 99}, "opset 99"),
         ("onnx", ["xgboost"], {"optimization": "all"}, "is for PyTorch modules"),
         ("pt2", ["torch"], {"opset": 20}, "option of ONNX files"),
-        ("native", ["xgboost"], {"inputs": "columns"}, "mean nothing there"),
+        ("native", ["xgboost"], {"input_layout": "columns"}, "mean nothing there"),
     ],
 )
 def test_what_would_be_refused_for_every_model_is_refused_at_once(
     form, libraries, options, message
 ):
-    with pytest.raises(ExportRefused, match=message):
+    with pytest.raises(ExportRefusedError, match=message):
         check_formats(form, libraries, ExportOptions(**options))
 
 

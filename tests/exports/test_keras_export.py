@@ -14,7 +14,7 @@ import onnx
 import pyarrow as pa
 import pytest
 
-from partwise.errors import ColumnError, ExportRefused
+from partwise.errors import ColumnError, ExportRefusedError
 from partwise.exports.choice import exporter_for
 from partwise.exports.keras.exporter import KerasNativeExporter, KerasOnnxExporter
 from partwise.exports.proof.judge import close_judges, judge
@@ -254,17 +254,21 @@ def test_nothing_is_said_and_nothing_of_the_process_changed(tmp_path, capfd, cap
         (models.make_untranslatable, {"x": np.ones((2, 3), np.float32)}, r"TensorFlow's Digamma\."),
         (models.make_table, {"x": np.ones((2, 1), np.int64)}, "LookupTableFindV2"),
         (models.make_halved, {"x": np.ones((2, 4), np.float32)}, "does not run on 1 rows of its"),
-        (models.make_halved, {"x": np.array([["a"] * 3])}, "Look text up before, in inputs="),
+        (
+            models.make_halved,
+            {"x": np.array([["a"] * 3])},
+            "Look text up before, in example_inputs=",
+        ),
         (
             models.make_joined,
             {"x": np.ones((2, 3), np.float32)},
             r"inputs \['shop', 'day'\]",
         ),
-        (models.make_conv, None, "pass inputs=, a function"),
+        (models.make_conv, None, "pass example_inputs=, a function"),
     ],
 )
 def test_what_would_come_out_wrong_is_refused(make, feeds, told, tmp_path):
-    with pytest.raises(ExportRefused, match=told) as caught:
+    with pytest.raises(ExportRefusedError, match=told) as caught:
         export(make(), feeds, tmp_path / "model.onnx")
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
@@ -273,23 +277,23 @@ def test_what_would_come_out_wrong_is_refused(make, feeds, told, tmp_path):
 def test_models_of_half_the_bits_and_of_other_libraries_are_refused(tmp_path):
     feeds = {"x": models.numbers(2, 3)}
     short = keras.layers.Dense(1, dtype="mixed_bfloat16")
-    with pytest.raises(ExportRefused, match="computes in bfloat16"):
+    with pytest.raises(ExportRefusedError, match="computes in bfloat16"):
         export(keras.Sequential([keras.Input((3,)), short]), feeds, tmp_path / "model.onnx")
     old = type("Sequential", (), {"__module__": "tf_keras.src.engine.sequential"})()
     for ask in (
         lambda: export(old, feeds, tmp_path / "model.onnx"),
         lambda: exporter_for("onnx", old),
     ):
-        with pytest.raises(ExportRefused, match=r"as .keras or .h5 .* keras.layers.TFSMLayer"):
+        with pytest.raises(ExportRefusedError, match=r"as .keras or .h5 .* keras.layers.TFSMLayer"):
             ask()
 
 
 def test_options_that_are_not_had_are_refused(tmp_path):
-    with pytest.raises(ExportRefused, match=r"opset=21 .* from 14 to 18"):
+    with pytest.raises(ExportRefusedError, match=r"opset=21 .* from 14 to 18"):
         export_named("double", tmp_path / "model.onnx", ExportOptions(opset=21))
-    with pytest.raises(ExportRefused, match="Choose one of them"):
+    with pytest.raises(ExportRefusedError, match="Choose one of them"):
         EXPORTER.check(ExportOptions(precision="float16", optimization="all"))
-    with pytest.raises(ExportRefused, match="opset"):
+    with pytest.raises(ExportRefusedError, match="opset"):
         KerasNativeExporter().check(ExportOptions(opset=17))
     model = models.make_halved()
     model.feature_names_in_ = ["price"]
@@ -299,7 +303,7 @@ def test_options_that_are_not_had_are_refused(tmp_path):
 
 def test_without_tf2onnx_the_command_that_installs_it_is_told(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tf2onnx", None)
-    with pytest.raises(ExportRefused, match=r"pip install 'partwise\[tensorflow\]'"):
+    with pytest.raises(ExportRefusedError, match=r"pip install 'partwise\[tensorflow\]'"):
         export_named("double", tmp_path / "model.onnx")
 
 

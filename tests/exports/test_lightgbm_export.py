@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.errors import ColumnError, ExportRefused
+from partwise.errors import ColumnError, ExportRefusedError
 from partwise.exports.lightgbm.exporter import LightGBMOnnxExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.serdes.lightgbm import LightGBMSerde
@@ -409,7 +409,7 @@ REFUSED = {
 def test_what_would_come_out_wrong_is_refused_by_name(name):
     make, message = REFUSED[name]
     model = make()
-    with pytest.raises(ExportRefused, match=message):
+    with pytest.raises(ExportRefusedError, match=message):
         EXPORTER.describe(model, TABLE, None, ExportOptions())
 
 
@@ -425,7 +425,7 @@ def test_what_would_come_out_wrong_is_refused_by_name(name):
 )
 def test_options_that_do_not_fit_are_refused(options, message):
     model = train(2)
-    with pytest.raises(ExportRefused, match=message):
+    with pytest.raises(ExportRefusedError, match=message):
         EXPORTER.describe(model, TABLE, None, ExportOptions(**options))
 
 
@@ -495,7 +495,7 @@ def test_columns_and_categories_are_taken_by_name(layout, tmp_path):
     trained = trainer(DataConnector(FRAME), PartitionContext()).model
     LightGBMSerde().write(trained, str(tmp_path / "model.txt"))
     model = LightGBMSerde().read(str(tmp_path / "model.txt"))
-    exported = Exported(model, tmp_path / "model.onnx", FRAME, inputs=layout)
+    exported = Exported(model, tmp_path / "model.onnx", FRAME, input_layout=layout)
     for rows in (FRAME, UNSEEN, FRAME.slice(0, 1)):
         outputs = exported.run(feeds_of_rows(exported.signature, rows))
         native = predict_lightgbm(DataConnector(rows), model)
@@ -530,7 +530,7 @@ def test_a_frame_of_pandas_with_categories(layout, tmp_path):
     model = lightgbm.LGBMClassifier(n_estimators=20, n_jobs=1, min_data_per_group=5, verbosity=-1)
     model.fit(frame, np.array(["low", "high"])[TARGETS["binary"].astype(int)])
     rows = pa.table({"unit price": MATRIX[:, 0], "zone é": zones, "shelf": shelves})
-    exported = Exported(model, tmp_path / "model.onnx", rows, inputs=layout)
+    exported = Exported(model, tmp_path / "model.onnx", rows, input_layout=layout)
     found = exported.run(feeds_of_rows(exported.signature, rows))
     np.testing.assert_array_equal(found["label"], model.predict(frame))
     np.testing.assert_allclose(found["probabilities"], model.predict_proba(frame), atol=LIMIT)
@@ -545,11 +545,13 @@ def test_a_column_named_like_an_output_is_refused_as_an_input_of_its_own(tmp_pat
         return lightgbm.train(QUIET, data, 3), pa.table({name: [1.0] for name in names})
 
     model, rows = trained(["prediction", "constant"])
-    with pytest.raises(ExportRefused, match=r"'prediction' has the name of an output: rename it"):
-        EXPORTER.describe(model, rows, None, ExportOptions(inputs="columns"))
+    with pytest.raises(
+        ExportRefusedError, match=r"'prediction' has the name of an output: rename it"
+    ):
+        EXPORTER.describe(model, rows, None, ExportOptions(input_layout="columns"))
     Exported(model, tmp_path / "model.onnx", rows).check(MATRIX[:, :2])
     model, rows = trained(["scores", "constant"])
-    Exported(model, tmp_path / "model.onnx", rows, inputs="columns").check(MATRIX[:, :2])
+    Exported(model, tmp_path / "model.onnx", rows, input_layout="columns").check(MATRIX[:, :2])
 
 
 def test_missing_columns_are_named():
@@ -567,7 +569,7 @@ def test_inputs_of_the_users_own(dtype, tmp_path):
     native = EXPORTER.predict(model, exported.signature, feeds)["prediction"]
     np.testing.assert_array_equal(exported.run(feeds)["prediction"], native)
     np.testing.assert_array_equal(native, model.predict(feeds["x"]))
-    with pytest.raises(ExportRefused, match=r"5 features takes one input .* \(600, 4\)"):
+    with pytest.raises(ExportRefusedError, match=r"5 features takes one input .* \(600, 4\)"):
         EXPORTER.describe(model, TABLE, {"x": MATRIX[:, 1:]}, ExportOptions())
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.neuron import NeuronExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import take_rows
@@ -101,7 +101,7 @@ def test_what_the_compiler_says_is_passed_on(sdk, monkeypatch, tmp_path):
     description = exporter.describe(models.make_mlp(), models.ROWS, None, FULL)
 
     with pytest.raises(
-        ExportRefused, match=r"compiler does not take .*bessel_j0 is not supported\.$"
+        ExportRefusedError, match=r"compiler does not take .*bessel_j0 is not supported\.$"
     ):
         exporter.write(
             models.make_mlp(),
@@ -117,12 +117,14 @@ def test_without_the_sdk_the_refusal_says_what_to_install(monkeypatch, tmp_path)
     monkeypatch.setitem(sys.modules, "torch_neuronx", None)
     monkeypatch.setitem(sys.modules, "torch_neuron", None)
 
-    with pytest.raises(ExportRefused, match=r"install torch-neuronx .* AWS' own package index"):
+    with pytest.raises(
+        ExportRefusedError, match=r"install torch-neuronx .* AWS' own package index"
+    ):
         NeuronExporter().describe(models.make_mlp(), models.ROWS, None, FULL)
-    with pytest.raises(ExportRefused, match="SDK is not installed"):
+    with pytest.raises(ExportRefusedError, match="SDK is not installed"):
         NeuronModel.from_file(str(tmp_path / "m"))
 
 
 def test_options_of_onnx_are_refused(sdk):
-    with pytest.raises(ExportRefused, match="is an option of ONNX files"):
+    with pytest.raises(ExportRefusedError, match="is an option of ONNX files"):
         NeuronExporter().describe(models.make_mlp(), models.ROWS, None, ExportOptions(opset=20))

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.onnx.quantization import lower_precision, optimize
 from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.models.export_options import ExportOptions
@@ -144,7 +144,9 @@ def test_nothing_asked_for_is_nothing_done():
 
 @pytest.mark.parametrize("precision", ["float16", "int8"])
 def test_double_weights_are_refused(precision):
-    with pytest.raises(ExportRefused, match=f"no weights of single precision that {precision}"):
+    with pytest.raises(
+        ExportRefusedError, match=f"no weights of single precision that {precision}"
+    ):
         lower_precision(make_model(DOUBLE), precision)
 
 
@@ -154,12 +156,12 @@ def test_a_model_without_products_is_refused_for_int8():
         node.op_type = "Add"
         del node.input[2:]
 
-    with pytest.raises(ExportRefused, match="finds no matrix product"):
+    with pytest.raises(ExportRefusedError, match="finds no matrix product"):
         lower_precision(model, "int8")
 
 
 def test_float16_with_optimization_is_refused():
     options = ExportOptions(precision="float16", optimization="basic")
 
-    with pytest.raises(ExportRefused, match='undoes precision="float16"'):
+    with pytest.raises(ExportRefusedError, match='undoes precision="float16"'):
         TorchOnnxExporter().describe(None, None, None, options)

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 
-from partwise.errors import ColumnError, ExportRefused
+from partwise.errors import ColumnError, ExportRefusedError
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.models.export_options import ExportOptions
@@ -129,7 +129,7 @@ def test_equal_models_give_equal_bytes(mlp, tmp_path):
 
 def test_double_columns_in_another_opset_with_weights_beside_it(tmp_path):
     """One export for four things that have nothing to do with each other: each takes a second."""
-    options = ExportOptions(inputs="columns", opset=21, embedded_bytes=0)
+    options = ExportOptions(input_layout="columns", opset=21, embedded_bytes=0)
     exported = export(models.make_mlp(2).double(), None, tmp_path / "model.onnx", options)
 
     exported.check(atol=1e-12)
@@ -159,7 +159,7 @@ def test_modules_are_left_as_they_were(mlp):
 
     description = EXPORTER.describe(model, models.ROWS, None, FULL)
     EXPORTER.predict(model, description.signature, mlp.feeds)
-    with pytest.raises(ExportRefused, match="does not run on 1 rows"):
+    with pytest.raises(ExportRefusedError, match="does not run on 1 rows"):
         EXPORTER.describe(model, models.ROWS, {"x": np.ones((3, 5), np.float32)}, FULL)
 
     assert [part.training for part in model] == [True, False, True, True, True]
@@ -183,7 +183,7 @@ def test_what_torch_does_not_translate_is_refused_with_its_reason(
     description = EXPORTER.describe(model, models.ROWS, models.FEEDS, FULL)
     disabled = logging.root.manager.disable
 
-    with pytest.raises(ExportRefused, match=said) as raised:
+    with pytest.raises(ExportRefusedError, match=said) as raised:
         EXPORTER.write(model, description, models.FEEDS, FULL, str(tmp_path / "model.onnx"))
 
     assert raised.value.__cause__ is not None
@@ -229,7 +229,7 @@ def test_exports_are_quiet(tmp_path, capfd, caplog):
     ],
 )
 def test_outputs_that_are_no_rows_of_tensors_are_refused(function, said):
-    with pytest.raises(ExportRefused, match=said):
+    with pytest.raises(ExportRefusedError, match=said):
         EXPORTER.describe(models.Function(function), models.ROWS, models.FEEDS, FULL)
 
 
@@ -253,7 +253,7 @@ def test_outputs_have_the_names_that_the_module_gives(function, names):
 @pytest.mark.parametrize(
     ("feeds", "said"),
     [
-        (None, "pass inputs=.* or set the attribute feature_names_in_"),
+        (None, "pass example_inputs=.* or set the attribute feature_names_in_"),
         ({"x": np.array(["a"], object)}, "'x' is object of shape"),
         ({"x": np.float32(1)}, r"'x' is float32 of shape \(\)"),
         ({"x": np.ones((2, 4), np.float32), "y": np.ones(3)}, "one row for each row of the data"),
@@ -261,7 +261,7 @@ def test_outputs_have_the_names_that_the_module_gives(function, names):
     ],
 )
 def test_inputs_that_do_not_fit_are_refused(feeds, said):
-    with pytest.raises(ExportRefused, match=said):
+    with pytest.raises(ExportRefusedError, match=said):
         EXPORTER.describe(models.Function(torch.exp), models.ROWS, feeds, FULL)
 
 
@@ -277,7 +277,7 @@ def test_no_rows_at_all_are_enough_to_describe():
 
 
 def test_a_type_that_numpy_lacks_is_refused():
-    with pytest.raises(ExportRefused, match=r"'0.weight' .* bfloat16"):
+    with pytest.raises(ExportRefusedError, match=r"'0.weight' .* bfloat16"):
         EXPORTER.describe(models.make_mlp().bfloat16(), models.ROWS, None, FULL)
 
 
@@ -285,5 +285,5 @@ def test_a_graph_for_some_numbers_of_rows_only_is_refused(tmp_path):
     model = models.Function(lambda x: x if x.shape[0] < 5 else x * 2)
     description = EXPORTER.describe(model, models.ROWS, models.FEEDS, FULL)
 
-    with pytest.raises(ExportRefused, match=r"another graph for another number of rows"):
+    with pytest.raises(ExportRefusedError, match=r"another graph for another number of rows"):
         EXPORTER.write(model, description, models.FEEDS, FULL, str(tmp_path / "model.onnx"))

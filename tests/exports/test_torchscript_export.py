@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from partwise.errors import ExportRefused, InputError, IntegrityError, SerdeError
+from partwise.errors import ExportRefusedError, InputError, IntegrityError, SerdeError
 from partwise.exports.protocol import Exporter
 from partwise.exports.torch.pt2 import Pt2Exporter
 from partwise.exports.torch.torchscript import TorchScriptExporter
@@ -61,7 +61,7 @@ def export(
 def test_rows_get_the_predictions_of_the_module(made, layout, tmp_path):
     model = models.make_mlp()
 
-    loaded = export(made, model, None, tmp_path / "m", ExportOptions(inputs=layout))
+    loaded = export(made, model, None, tmp_path / "m", ExportOptions(input_layout=layout))
 
     features = np.column_stack([models.ROWS[name].to_numpy() for name in models.COLUMNS])
     with torch.no_grad():
@@ -113,7 +113,7 @@ def test_double_precision_is_kept(made, tmp_path):
 def test_what_holds_for_some_rows_only_is_refused(made, function, tmp_path):
     model = models.Function(function)
 
-    with pytest.raises(ExportRefused, match=r"another|does not capture"):
+    with pytest.raises(ExportRefusedError, match=r"another|does not capture"):
         export(made, model, models.FEEDS, tmp_path / "m")
 
     assert list(tmp_path.iterdir()) == []
@@ -146,7 +146,7 @@ def test_layers_of_torch_that_check_shapes_are_no_branches(made, tmp_path):
 
 
 def test_a_branch_is_named_by_its_line(tmp_path):
-    with pytest.raises(ExportRefused, match=r"another path .*: torch_models\.py, line \d+\."):
+    with pytest.raises(ExportRefusedError, match=r"another path .*: torch_models\.py, line \d+\."):
         export(FORMATS["torchscript"], models.Function(models.branch), models.FEEDS, tmp_path / "m")
 
 
@@ -154,7 +154,7 @@ def test_a_branch_is_named_by_its_line(tmp_path):
     "option", [{"opset": 20}, {"precision": "int8"}, {"optimization": "basic"}]
 )
 def test_options_of_onnx_are_refused(made, option):
-    with pytest.raises(ExportRefused, match="is an option of ONNX files"):
+    with pytest.raises(ExportRefusedError, match="is an option of ONNX files"):
         made.exporter.describe(models.make_mlp(), models.ROWS, None, ExportOptions(**option))
 
 

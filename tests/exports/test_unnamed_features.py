@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise.errors import ColumnError, ExportRefused
+from partwise.errors import ColumnError, ExportRefusedError
 from partwise.exports.proof.judge import close_judges
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_model import OnnxModel
@@ -45,11 +45,13 @@ def test_features_name_the_columns_of_a_model_without_names(train, tmp_path):
     found = OnnxModel.from_file(str(path)).predict(ROWS)
     np.testing.assert_allclose(found, model.predict(matrix), rtol=1e-6)
     for wrong in (("a", "b"), ("a", "b", "b"), ("a", "b", "c", "key")):
-        with pytest.raises((ColumnError, ExportRefused), match="model has 3 features"):
+        with pytest.raises((ColumnError, ExportRefusedError), match="model has 3 features"):
             export(model, ROWS, path, ExportOptions(features=wrong))
-    with pytest.raises((ColumnError, ExportRefused), match="lacks features of the model: 'z'"):
+    with pytest.raises((ColumnError, ExportRefusedError), match="lacks features of the model: 'z'"):
         export(model, ROWS, path, ExportOptions(features=("a", "b", "z")))
-    with pytest.raises((ColumnError, ExportRefused), match=r"pass features=|an export features="):
+    with pytest.raises(
+        (ColumnError, ExportRefusedError), match=r"pass features=|an export features="
+    ):
         export(model, ROWS, path, ExportOptions())
 
 
@@ -62,7 +64,7 @@ def test_features_name_the_columns_of_a_model_without_names(train, tmp_path):
 )
 def test_a_model_with_names_takes_no_others(make, tmp_path):
     options = ExportOptions(features=("c", "b", "a"))
-    with pytest.raises((ColumnError, ExportRefused), match="has names for its features"):
+    with pytest.raises((ColumnError, ExportRefusedError), match="has names for its features"):
         export(make(), ROWS, tmp_path / "model.onnx", options)
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise.errors import ExportRefused, InputError
+from partwise.errors import ExportRefusedError, InputError
 from partwise.exports.native import NativeExporter
 from partwise.exports.works import ComparedRows, Proof
 from partwise.models.export_options import ExportOptions, ValidationOptions
@@ -22,11 +22,13 @@ def test_inputs_that_are_no_named_arrays_are_refused(made):
         exporter=None,
         inputs=lambda data, model, context: made,
     )
-    with pytest.raises(InputError, match=f"inputs= returned a {type(made).__name__}: return a map"):
+    with pytest.raises(
+        InputError, match=f"example_inputs= returned a {type(made).__name__}: return a map"
+    ):
         proof.feeds(ROWS, SimpleNamespace(model=None), None)
 
 
 def test_a_native_file_takes_rows_by_name_only():
     made = {"input": np.zeros((2, 1))}
-    with pytest.raises(ExportRefused, match="leave inputs= out"):
+    with pytest.raises(ExportRefusedError, match="leave example_inputs= out"):
         NativeExporter().describe(None, ROWS, made, ExportOptions())

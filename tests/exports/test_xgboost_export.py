@@ -10,7 +10,7 @@ import pytest
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.errors import ColumnError, ExportRefused
+from partwise.errors import ColumnError, ExportRefusedError
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
 from partwise.exports.xgboost.trees import read_trees
@@ -404,7 +404,7 @@ def test_categories(levels, max_cat_to_onehot, tmp_path):
 @pytest.mark.parametrize("as_text", [True, False])
 def test_columns(as_text, tmp_path):
     model, table = with_categories(25, as_text)
-    exported = export(model, tmp_path, table, inputs="columns")
+    exported = export(model, tmp_path, table, input_layout="columns")
     signature = exported.description.signature
     found = [(i.name, i.type, i.shape) for i in exported.session.get_inputs()]
     kind = "tensor(string)" if as_text else "tensor(float)"
@@ -464,7 +464,7 @@ def test_names_within_the_graph_are_no_column(tmp_path):
     rows = xgboost.DMatrix(FEATURES, SUM, feature_names=names, nthread=1)
     model = xgboost.train({"nthread": 1}, rows, 3)
     table = pa.table({name: FEATURES[:, place] for place, name in enumerate(names)})
-    assert_right(export(model, tmp_path, table, inputs="columns"))
+    assert_right(export(model, tmp_path, table, input_layout="columns"))
 
 
 def test_columns_of_a_frame_with_categories(tmp_path):
@@ -491,11 +491,13 @@ def test_a_slice_that_lost_its_categories(tmp_path):
     unused = xgboost.train({"nthread": 1, "interaction_constraints": [["f3"]]}, noise, 8)[:5]
     text = pa.Table.from_pandas(frame.astype({"size": str}), preserve_index=False)
     for inputs in ("tensor", "columns"):
-        exported = export(unused, tmp_path, text, inputs=inputs)
+        exported = export(unused, tmp_path, text, input_layout=inputs)
         found = exported.predictions(feeds_of_rows(exported.description.signature, text))
         np.testing.assert_array_equal(found, unused.predict(noise))
         np.testing.assert_array_equal(found, native(unused, text))
-    with pytest.raises(ExportRefused, match=r"splits 'size' by categories that it does not have"):
+    with pytest.raises(
+        ExportRefusedError, match=r"splits 'size' by categories that it does not have"
+    ):
         export(model[:5], tmp_path, table)
 
 
@@ -506,7 +508,9 @@ def test_a_matrix_that_the_user_makes(tmp_path):
     assert exported.description.signature.layout == "custom"
     atol = exported.description.tolerance.atol
     np.testing.assert_allclose(exported.predictions(feeds), model.predict(FEATURES), atol=atol)
-    with pytest.raises(ExportRefused, match=r"one float32 matrix \(n, 4\).*'float64', \(300, 4\)"):
+    with pytest.raises(
+        ExportRefusedError, match=r"one float32 matrix \(n, 4\).*'float64', \(300, 4\)"
+    ):
         EXPORTER.describe(model, table_of(), {"x": FEATURES.astype(float)}, ExportOptions())
 
 
@@ -541,7 +545,7 @@ def test_equal_models_give_equal_bytes(layout, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     for folder in (first, second):
         folder.mkdir()
-        export(model, folder, table, inputs=layout)
+        export(model, folder, table, input_layout=layout)
     assert (first / "model.onnx").read_bytes() == (second / "model.onnx").read_bytes()
 
 
@@ -602,7 +606,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_is_refused(case, tmp_path):
     make, match = REFUSED[case]
-    with pytest.raises(ExportRefused, match=match):
+    with pytest.raises(ExportRefusedError, match=match):
         export(make(), tmp_path)
 
 
@@ -617,7 +621,7 @@ def test_what_is_refused(case, tmp_path):
     ],
 )
 def test_options_that_are_refused(options, match, tmp_path):
-    with pytest.raises(ExportRefused, match=match):
+    with pytest.raises(ExportRefusedError, match=match):
         export(RIGHT["squarederror"](), tmp_path, **options)
 
 
@@ -626,8 +630,8 @@ def test_names_that_inputs_cannot_have(tmp_path):
     table = pa.Table.from_pandas(frame, preserve_index=False)
     model = wrapper(xgboost.XGBClassifier, BINARY, frame)
     assert_right(export(model, tmp_path, table))
-    with pytest.raises(ExportRefused, match=r"'label' cannot be the name of an input"):
-        export(model, tmp_path, table, inputs="columns")
+    with pytest.raises(ExportRefusedError, match=r"'label' cannot be the name of an input"):
+        export(model, tmp_path, table, input_layout="columns")
 
 
 def test_columns_that_are_missing_are_named(tmp_path):

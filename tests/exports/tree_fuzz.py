@@ -30,7 +30,13 @@ import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.errors import ColumnError, ExportMismatch, ExportRefused, InputError, SerdeError
+from partwise.errors import (
+    ColumnError,
+    ExportMismatchError,
+    ExportRefusedError,
+    InputError,
+    SerdeError,
+)
 from partwise.exports.proof.judge import close_judges
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_model import OnnxModel
@@ -147,13 +153,13 @@ def _outcome(trained: Trained, number: int, folder: Path, random: np.random.Gene
     if trained.inputs == "custom":
         inputs = partial(matrix_of_rows, np.float64 if library == "lightgbm" else np.float32)
     else:
-        options = ExportOptions(inputs=trained.inputs)
+        options = ExportOptions(input_layout=trained.inputs)
     try:
         exported = export(model, trained.table, path, options, inputs)
-    except ExportMismatch as error:
+    except ExportMismatchError as error:
         kind, reason = _refusal(error)
         return outcome("refused", reason) if kind == "refused" else outcome("mismatch", str(error))
-    except (ExportRefused, InputError, ColumnError) as error:
+    except (ExportRefusedError, InputError, ColumnError) as error:
         return outcome(*_refusal(error))
     except Exception as error:
         frame = traceback.extract_tb(error.__traceback__)[-1]
@@ -199,7 +205,7 @@ def _infer_natively(model: Any, trained: Trained, further: Any) -> tuple[str, st
     for rows, expected in further:
         try:
             found = default_predict(DataConnector(rows), model, PartitionContext())
-        except (ExportRefused, InputError, ColumnError) as error:
+        except (ExportRefusedError, InputError, ColumnError) as error:
             kind, detail = _refusal(error)
             return None if kind == "refused" else (kind, f"native inference: {detail}")
         except Exception:  # the wrapper itself refuses the frame: no prediction is no wrong one

@@ -20,7 +20,7 @@ def count_rows(context: RankContext) -> Result | None:
     if context.rank:
         return None
     (context.model_directory / "words.txt").write_text("word")
-    model = {"rows": total, "late": late, **context.hyperparameters}
+    model = {"rows": total, "late": late, **context.params}
     return Result(model, metrics={"total": total})
 
 
@@ -55,7 +55,7 @@ def decline(context: RankContext) -> Any:
 
 def sleep_while_told(context: RankContext) -> Any:
     """Say that it is there, and sleep until a file is gone."""
-    folder = Path(context.hyperparameters["folder"])
+    folder = Path(context.params["folder"])
     print("asleep", flush=True)
     (folder / f"here-{context.rank}").touch()
     while (folder / "sleep").exists():
@@ -78,7 +78,7 @@ def train_net(context: RankContext) -> Any:
         first = state["epoch"]
     parallel = DistributedDataParallel(net)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for epoch in range(first, context.hyperparameters["epochs"]):
+    for epoch in range(first, context.params["epochs"]):
         for batch in DataLoader(context.data().to_torch_dataset(batch_size=256), batch_size=None):
             x = torch.stack([batch["x"], batch["z"]], dim=1)
             loss = (parallel(x)[:, 0] - batch["y"]).square().mean()

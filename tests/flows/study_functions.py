@@ -42,9 +42,9 @@ def nothing(data: Any, context: Any) -> dict[str, float]:
 
 def gang_parabola(context: Any) -> Result | None:
     """Be as good as x is near 0.3, on all ranks together, and say so in five steps."""
-    x = float(context.hyperparameters["x"])
+    x = float(context.params["x"])
     rows = sum(int(each) for each in context.all_gather(b"%d" % context.share().rows))
-    if folder := context.hyperparameters.get("folder"):
+    if folder := context.params.get("folder"):
         with Path(folder, "begun").open("a") as file:
             file.write(f"{x}\n" if context.rank == 0 else "")
     for step in range(5):
@@ -58,7 +58,7 @@ def gang_parabola(context: Any) -> Result | None:
 
 def die_on_rank_1(context: Any) -> Result | None:
     """Lose rank 1 in the first attempt, always where x is above 0."""
-    x = float(context.hyperparameters["x"])
+    x = float(context.params["x"])
     if context.rank == 1 and (context.attempt == 1 or x > 0):
         os.kill(os.getpid(), signal.SIGKILL)
     context.barrier()
@@ -67,8 +67,8 @@ def die_on_rank_1(context: Any) -> Result | None:
 
 def wait_together(context: Any) -> Result | None:
     """Come to the end only when as many trials are at work as are told."""
-    folder = Path(context.hyperparameters["folder"])
-    (folder / f"trial-{context.hyperparameters['x']}").touch()
+    folder = Path(context.params["folder"])
+    (folder / f"trial-{context.params['x']}").touch()
     while len(list(folder.glob("trial-*"))) < 2:
         time.sleep(0.05)
     return Result({"x": 1}, {"loss": 1.0})

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.blocks import ArtifactStore, RemoteCluster
+from partwise.blocks import RemoteCluster, StoreBlock
 from partwise.calls.partitions import TrainCall
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import (
@@ -21,7 +21,7 @@ from partwise.errors import (
     NullKeyError,
     PartwiseError,
     RunExistsError,
-    RunFailed,
+    RunFailedError,
     RunIdError,
     RunNotFoundError,
     SourceError,
@@ -191,7 +191,7 @@ REFUSED: dict[str, Refused] = {
     ),
     "a store without a name": (lambda path: {"store": ""}, InputError, "store"),
     "a block with an unsupported URL": (
-        lambda path: {"store": ArtifactStore(url="ftp://host/x")}, InputError, "ftp"
+        lambda path: {"store": StoreBlock(url="ftp://host/x")}, InputError, "ftp"
     ),
     "a cluster that is away": (
         lambda path: {"cluster": RemoteCluster(address="tcp://127.0.0.1:9", connect_timeout_s=0.2)},
@@ -240,7 +240,7 @@ def test_a_call_that_cannot_work_is_refused_and_nothing_is_written(cluster, tmp_
     with pytest.raises(error, match=match) as caught:
         train_models(**arguments)
     check_message(caught.value)
-    assert not isinstance(caught.value, RunFailed)
+    assert not isinstance(caught.value, RunFailedError)
     assert sorted((tmp_path / "input").rglob("*")) == before
     assert [*tmp_path.glob("store/**/*")] == []
 
@@ -368,7 +368,7 @@ def test_a_run_of_another_kind_is_left_alone(existing, cluster) -> None:
 
 
 def test_a_model_without_serde_fails_with_the_two_ways_out(cluster, tmp_path) -> None:
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         train_models(
             TABLE,
             "key",

@@ -33,7 +33,7 @@ def export_and_infer(trips: Path, keys: list[str], kind: str, store: Path, clust
     assert exported.status is RunStatus.SUCCESS, exported.failures().to_pylist()
     kept = {"keep_columns": ["trip_id"], **settings}
     native = run_inference(trips, keys, kind, **kept).predictions().sort_by("trip_id")
-    onnx = run_inference(trips, keys, kind, model_format="onnx", **kept).predictions()
+    onnx = run_inference(trips, keys, kind, format="onnx", **kept).predictions()
     onnx = onnx.sort_by("trip_id")
     assert native.num_rows == onnx.num_rows == TRIPS
     expected, found = native["prediction"].to_numpy(), onnx["prediction"].to_numpy()

@@ -26,9 +26,9 @@ from partwise.engine.scaling import ScalingConfig
 from partwise.errors import (
     ColumnError,
     InputError,
-    RunCancelled,
+    RunCancelledError,
     RunExistsError,
-    RunFailed,
+    RunFailedError,
     RunIdError,
 )
 from partwise.flows import (
@@ -106,7 +106,7 @@ def test_a_run_succeeds_wholly_or_in_part(call, way, tmp_path) -> None:
 
 def test_a_run_that_fails_is_raised(call) -> None:
     with pytest.raises(
-        RunFailed, match=r"'r' ended with FAILURE: 8 partitions.*8 x ValueError"
+        RunFailedError, match=r"'r' ended with FAILURE: 8 partitions.*8 x ValueError"
     ) as caught:
         call(fail_for(set(range(8))))
     assert isinstance(caught.value.run, Run)
@@ -173,7 +173,7 @@ def test_an_interrupted_run_is_cancelled_and_resumed(call, tmp_path, how) -> Non
     thread = threading.Thread(target=interrupt)
     thread.start()
     # It works until it is told to end, so that only an interrupt has this return.
-    with pytest.raises(RunCancelled, match="'r' ended with CANCELLED") as caught:
+    with pytest.raises(RunCancelledError, match="'r' ended with CANCELLED") as caught:
         call(work, params=params)
     thread.join()
     assert caught.value.run.status is RunStatus.CANCELLED
@@ -187,10 +187,10 @@ def test_one_model_is_trained_by_a_gang(way, cluster, tmp_path) -> None:
     rows = tmp_path / "rows.parquet"
     pq.write_table(ROWS, rows, row_group_size=6)
     given: dict[str, Any] = {"store": tmp_path, "cluster": cluster, "serde": PickleSerde()}
-    given["scaling"] = ScalingConfig(num_workers=2)
+    given["scaling"] = ScalingConfig(ranks=2)
     run = train_distributed(rows, count_rows, run_id="gang", **given)
     assert run.model(serde=PickleSerde())["rows"] == 24
-    with pytest.raises(RunFailed, match="no such rows") as caught:
+    with pytest.raises(RunFailedError, match="no such rows") as caught:
         train_distributed(rows, fail_on_rank_1, run_id="failed", **given)
     assert isinstance(caught.value.__cause__, ValueError)
     assert caught.value.run.counts["FAILED"] >= 1
@@ -315,10 +315,10 @@ def test_a_block_that_a_server_keeps_needs_one() -> None:
     with (
         temporary_settings(updates={PREFECT_API_URL: None}),
         pytest.raises(
-            InputError, match=r"'artifact-store/prod' is kept by a Prefect server.*set PREF"
+            InputError, match=r"'store-block/prod' is kept by a Prefect server.*set PREF"
         ),
     ):
-        map_partitions(ROWS, "key", fail_for(set()), store="artifact-store/prod")
+        map_partitions(ROWS, "key", fail_for(set()), store="store-block/prod")
 
 
 def test_who_asks_for_prefect_by_its_variable_gets_it(monkeypatch) -> None:

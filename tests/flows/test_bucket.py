@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
-from partwise.blocks import ArtifactStore, RemoteCluster
+from partwise.blocks import RemoteCluster, StoreBlock
 from partwise.engine.options import ExecutionOptions
 from partwise.flows import run_inference, train_models
 from partwise.models.serdes import PickleSerde
@@ -80,7 +80,7 @@ def test_train_resume_and_infer_in_a_bucket(
     cluster, s3_store_url, s3_endpoint_url, bucket, workers_without_keys
 ) -> None:
     arguments = {
-        "store": ArtifactStore(
+        "store": StoreBlock(
             url=f"{s3_store_url}/models",
             endpoint_url=s3_endpoint_url,
             access_key_id=SecretStr("an-id"),

@@ -12,8 +12,8 @@ import pytest
 from prefect.client.orchestration import get_client
 from pydantic import SecretStr
 
-from partwise.blocks import ArtifactStore
-from partwise.errors import PartwiseError, RunFailed
+from partwise.blocks import StoreBlock
+from partwise.errors import PartwiseError, RunFailedError
 from partwise.flows import map_partitions
 from partwise.outcomes import Skip
 from partwise.runs.run import Run
@@ -89,10 +89,10 @@ def test_no_canary_is_in_anything_that_is_written(
     if "://" in store.url:
         # The key of the store is one as well.
         secret = {"access_key_id": "an-id", "secret_access_key": SecretStr(CANARY)}
-        kept = ArtifactStore(url=store.url, endpoint_url=store.endpoint_url, **secret)
+        kept = StoreBlock(url=store.url, endpoint_url=store.endpoint_url, **secret)
     dask_client.run(set_password, CANARY)
     try:
-        with pytest.raises(RunFailed) as raised:
+        with pytest.raises(RunFailedError) as raised:
             map_partitions(rows, "key", leak, run_id=run_id, store=kept, cluster=cluster)
     finally:
         dask_client.run(set_password, None)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.blocks import ArtifactStore, RemoteCluster
+from partwise.blocks import RemoteCluster, StoreBlock
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.registration import register_dataset
 from partwise.errors import ColumnError, DatasetNotFoundError, InputError
@@ -136,7 +136,7 @@ def test_register_train_resume_and_see_who_read_what(store, rows, cluster: Remot
 
 def test_a_flow_takes_a_dataset_and_columns_by_name(store, cluster) -> None:
     dataset = register_dataset("sales", sales(), store=store, exclude=["leak"], label=["y"])
-    arguments = {"store": ArtifactStore(url=store), "cluster": cluster}
+    arguments = {"store": StoreBlock(url=store), "cluster": cluster}
     for data, chosen, names in (
         ("dataset://sales@1", (), "store,x,y"),
         (dataset, ("store", "leak"), "store,leak"),

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 from pydantic import SecretStr
 
-from partwise.blocks import ArtifactStore, RemoteCluster
+from partwise.blocks import RemoteCluster, StoreBlock
 from partwise.engine.scaling import ScalingConfig
 from partwise.flows import run_inference, train_distributed
 from partwise.trainers.distributed_lightgbm import DistributedLightGBM
@@ -24,7 +24,7 @@ def table() -> pa.Table:
 @pytest.fixture
 def place(cluster, s3_store_url, s3_endpoint_url):
     """Where all is: a cluster that shares no disk with the driver, and a bucket."""
-    store = ArtifactStore(
+    store = StoreBlock(
         url=f"{s3_store_url}/models",
         endpoint_url=s3_endpoint_url,
         access_key_id=SecretStr("testing"),
@@ -38,7 +38,7 @@ def test_lightgbm_in_a_bucket(table, place) -> None:
     trainer = DistributedLightGBM(
         label="y", features=("x", "z"), rounds=200, early_stopping_rounds=5
     )
-    calls = {"scaling": ScalingConfig(num_workers=2), "eval_data": {"late": table.slice(3500)}}
+    calls = {"scaling": ScalingConfig(ranks=2), "eval_data": {"late": table.slice(3500)}}
     run = train_distributed(table.slice(0, 3500), trainer, run_id="trees", **calls, **place)
     [metrics, other] = run.partitions.select(["late_l2", "rounds", "train_rows"]).to_pylist()
     assert metrics["train_rows"] == 3500
@@ -63,9 +63,9 @@ def test_a_net_goes_on_from_the_checkpoint_of_another_run(table, place) -> None:
     def train(run_id: str, epochs: int, resume_from: str = ""):
         run = train_distributed(
             table,
-            TorchDistributor(train_net, hyperparameters={"epochs": epochs}),
+            TorchDistributor(train_net, params={"epochs": epochs}),
             run_id=run_id,
-            scaling=ScalingConfig(num_workers=2),
+            scaling=ScalingConfig(ranks=2),
             resume_from=resume_from,
             seed=3,
             **place,

@@ -103,7 +103,7 @@ def test_one_that_fails_leaves_the_others_alone(first):
         "gpt2-causal-lm": "FAILED",
         "resnet-image-classification": "DONE",
     }
-    assert rows["exact"]["error_type"].endswith("TransformersMismatch")
+    assert rows["exact"]["error_type"].endswith("TransformersMismatchError")
     assert rows["exact"]["export_max_abs_diff"] > 0
     assert first.artifacts("exact") == [REPORT_FILE, "log.txt"]
     assert "last_hidden_state" in first.logs("exact")
@@ -189,9 +189,7 @@ def test_it_is_not_taken_for_exports_of_a_training_run(first, store, cluster):
 def test_no_inference_takes_it_for_trained_models(first, store, cluster, model_format):
     rows = pa.table({"name": ["bert-sequence-classification"], "x": [1.0]})
     with pytest.raises(InputError, match="'hub' is of the kind 'export-transformers'; training_"):
-        run_inference(
-            rows, "name", first.run_id, model_format=model_format, store=store, cluster=cluster
-        )
+        run_inference(rows, "name", first.run_id, format=model_format, store=store, cluster=cluster)
 
 
 def test_a_refusal_comes_before_any_work(folder, store, cluster):

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import FunctionError, InputError, RunFailed, RunNotFoundError
+from partwise.errors import FunctionError, InputError, RunFailedError, RunNotFoundError
 from partwise.evaluation import HoldoutByTime
 from partwise.flows import export_models, run_inference, train_models, validate_exports
 from partwise.models.export_options import ExportOptions, ValidationOptions
@@ -165,7 +165,7 @@ def test_inference_with_exports_is_inference_with_models(kind, exports, data, st
     settings |= {"on_missing_model": "skip"}
     exported = exports(kind)
     native = run_inference(data, "store", kind, **settings)
-    onnx = run_inference(data, "store", kind, model_format="onnx", **settings)
+    onnx = run_inference(data, "store", kind, format="onnx", **settings)
     assert onnx.document.training_run_id == exported.run_id
     expected = native.predictions().sort_by("day")
     found = onnx.predictions().sort_by("day")
@@ -230,7 +230,7 @@ def test_a_model_that_was_trained_anew_is_no_longer_what_was_exported(
     train_models(
         data, "store", other, run_id="lightgbm", on_existing_artifacts="overwrite", **settings
     )
-    with pytest.raises(RunFailed, match="'lightgbm' has another model now"):
+    with pytest.raises(RunFailedError, match="'lightgbm' has another model now"):
         validate_exports(exported.run_id, **settings)
 
 
@@ -243,7 +243,7 @@ def test_models_without_rows_to_be_compared_on_are_refused(trained, data, store,
 def test_what_no_one_exported_is_not_inferred_with(trained, data, store, cluster):
     run_id, used = trained("lightgbm").run_id, {"store": store, "cluster": cluster}
     with pytest.raises(RunNotFoundError, match=r"export_models\('lightgbm', 'pt2'\)"):
-        run_inference(data, "store", run_id, model_format="pt2", **used)
+        run_inference(data, "store", run_id, format="pt2", **used)
 
 
 @pytest.mark.slow
@@ -261,7 +261,7 @@ def test_a_model_that_would_come_out_wrong_is_refused_by_name(store, data, clust
     failed = rows_of(run, "FAILED")
     assert len(failed) == 5
     assert all("takes zeros of the feature" in row["error_message"] for row in failed)
-    assert all(row["error_type"].endswith("ExportRefused") for row in failed)
+    assert all(row["error_type"].endswith("ExportRefusedError") for row in failed)
     assert {row["attempts"] for row in failed} == {1}
     assert run.artifacts("a") == ["log.txt"]
     native = export_models("two", "native", run_id="two-native", **settings)
@@ -273,7 +273,7 @@ def test_models_of_ones_own_kind_take_ones_own_exporter(store, data, cluster):
     settings = {"serde": PickleSerde(), "store": store, "cluster": cluster}
     few = {"run_id": "ridge", "filter": [("store", "in", ["a", "b"])], "execution": ONE}
     train_models(data, "store", fit_ridge, **few, **settings)
-    with pytest.raises(RunFailed, match="Ridge cannot be exported to onnx: pass exporter="):
+    with pytest.raises(RunFailedError, match="Ridge cannot be exported to onnx: pass exporter="):
         export_models("ridge", **settings)
     exporter = "tests.exports.ridge_exporter:make"
     run = export_models("ridge", exporter=exporter, run_id="ridge-onnx", **settings)
@@ -290,12 +290,12 @@ def test_a_mismatch_fails_its_partition_and_publishes_nothing(data, store, clust
         data, "store", POISSON, run_id="poisson", execution=ONE, store=store, cluster=cluster
     )
     exporter = "tests.exports.beside_exporter:make"
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         export_models("poisson", exporter=exporter, store=store, cluster=cluster)
     run = caught.value.run
     failed = rows_of(run, "FAILED")
     assert len(failed) == 5
-    assert all(row["error_type"].endswith("ExportMismatch") for row in failed)
+    assert all(row["error_type"].endswith("ExportMismatchError") for row in failed)
     assert all(0 < row["export_max_abs_diff"] < 1e-3 for row in failed)
     assert "prediction" in failed[0]["error_message"]
     assert run.artifacts("a") == ["log.txt"]
@@ -316,7 +316,7 @@ def of_net(net: Run, store: Path, cluster) -> pa.Table:
 
 
 def infer_with_nets(run_id: str, form: str, store: Path, cluster) -> pa.Table:
-    kept = {"model_format": form, "keep_columns": ["day"], "store": store, "cluster": cluster}
+    kept = {"format": form, "keep_columns": ["day"], "store": store, "cluster": cluster}
     run = run_inference(store / "few.parquet", "store", run_id, predict_net, **kept)
     return run.predictions().sort_by("day")
 
@@ -324,7 +324,7 @@ def infer_with_nets(run_id: str, form: str, store: Path, cluster) -> pa.Table:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", ["onnx", "torchscript", "pt2"])
 def test_torch_modules_are_exported_with_their_inputs(form, store, cluster, net, of_net):
-    settings = {"inputs": net_inputs, "store": store, "cluster": cluster}
+    settings = {"example_inputs": net_inputs, "store": store, "cluster": cluster}
     run = export_models(net.run_id, form, run_id=f"net-{form}", **settings)
     assert run.status is RunStatus.SUCCESS
     found = infer_with_nets(net.run_id, form, store, cluster)
@@ -335,11 +335,11 @@ def test_torch_modules_are_exported_with_their_inputs(form, store, cluster, net,
 
 @pytest.mark.slow
 def test_less_precision_is_judged_by_how_well_it_predicts(store, cluster, net):
-    settings = {"inputs": net_inputs, "store": store, "cluster": cluster}
+    settings = {"example_inputs": net_inputs, "store": store, "cluster": cluster}
     settings |= {"options": ExportOptions(precision="int8")}
     # int8 moves these nets by a hundredth of what they give, on some processors by a bit less.
     strict = ValidationOptions(max_metric_loss=0.001)
-    with pytest.raises(RunFailed, match="predicts the held-out rows worse than its model"):
+    with pytest.raises(RunFailedError, match="predicts the held-out rows worse than its model"):
         export_models(net.run_id, validation=strict, **settings)
     lenient = ValidationOptions(max_metric_loss=0.5)
     run = export_models(net.run_id, validation=lenient, **settings)
@@ -349,7 +349,7 @@ def test_less_precision_is_judged_by_how_well_it_predicts(store, cluster, net):
 
 @pytest.mark.slow
 def test_weights_may_stand_beside_the_model(store, cluster, net, of_net):
-    settings = {"inputs": net_inputs, "store": store, "cluster": cluster}
+    settings = {"example_inputs": net_inputs, "store": store, "cluster": cluster}
     options = ExportOptions(embedded_bytes=0)
     run = export_models(net.run_id, options=options, run_id="net-beside", **settings)
     assert "model.onnx.data" in run.artifacts("a")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from partwise import LocalCluster, map_partitions
-from partwise.errors import RunFailed
+from partwise.errors import RunFailedError
 from partwise.outcomes import RunStatus
 from tests.engine.test_scratch import small_disk
 
@@ -34,7 +34,9 @@ def test_a_run_on_a_full_disk_stops_with_one_sentence_and_is_resumed(
             "store": tmp_path / "store",
             "cluster": LocalCluster(workers=2),
         }
-        with pytest.raises(RunFailed, match=r"scratch folder .* cannot be used: .*resume") as e:
+        with pytest.raises(
+            RunFailedError, match=r"scratch folder .* cannot be used: .*resume"
+        ) as e:
             map_partitions(ROWS, "key", function, **arguments)
         run = e.value.run
         assert run.status is RunStatus.FAILURE

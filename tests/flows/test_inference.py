@@ -23,8 +23,8 @@ from partwise.errors import (
     ColumnError,
     InputError,
     KeyClassError,
-    ModelNotFound,
-    RunFailed,
+    ModelNotFoundError,
+    RunFailedError,
     RunIdError,
     RunNotFoundError,
     SerdeError,
@@ -138,7 +138,7 @@ def test_a_partition_without_model_fails_alone_and_at_once(inferred) -> None:
     [failed] = rows_of(inferred, "FAILED")
     assert failed["key"] == 5
     assert failed["attempts"] == 1
-    assert failed["error_type"].endswith("ModelNotFound")
+    assert failed["error_type"].endswith("ModelNotFoundError")
     assert "'trained' has no model" in failed["error_message"]
 
 
@@ -156,7 +156,7 @@ def test_an_inference_run_knows_its_training_run(inferred, store) -> None:
     opened = Run.open("inferred", store)
     assert opened.kind == "infer"
     assert opened.document.training_run_id == "trained"
-    with pytest.raises(ModelNotFound, match="'inferred' is DONE and has no model"):
+    with pytest.raises(ModelNotFoundError, match="'inferred' is DONE and has no model"):
         opened.model(1)
 
 
@@ -253,7 +253,7 @@ def test_types_that_do_not_go_together_are_told_when_the_run_ends(cluster, store
 def test_a_column_to_keep_that_is_also_predicted_loses_nothing(trained, cluster, store) -> None:
     data = sales(1)
     data = data.append_column("prediction", pa.array(np.zeros(ROWS)))
-    with pytest.raises(RunFailed, match=r"'prediction'.*keep_columns"):
+    with pytest.raises(RunFailedError, match=r"'prediction'.*keep_columns"):
         run_inference(
             data,
             "key",
@@ -368,7 +368,7 @@ def test_a_run_that_was_stopped_serves_what_it_has(cluster, store) -> None:
     data = sales(4).to_pandas()
     data.loc[data.key == 2, "value"] = np.nan
     options = {"store": store, "cluster": cluster}
-    with pytest.raises(RunFailed):
+    with pytest.raises(RunFailedError):
         train_models(
             data,
             "key",

@@ -44,7 +44,7 @@ def test_exports_predict_what_their_models_do(data, cluster):
     assert "Number of eligible GPUs" not in run.logs("a")
     kept = {"keep_columns": ["day"], "execution": ONE, **settings}
     native = run_inference(data, "store", "keras", predict_keras, **kept)
-    exported = run_inference(data, "store", "keras", model_format="onnx", **kept)
+    exported = run_inference(data, "store", "keras", format="onnx", **kept)
     expected = native.predictions().sort_by("day")["prediction"].to_numpy()
     found = exported.predictions().sort_by("day")["prediction"].to_numpy()
     assert len(np.unique(expected)) == len(expected) == 120

@@ -241,7 +241,7 @@ def test_an_interrupted_run_is_cancelled_in_good_order(scene: Scene, cluster, ho
     assert process.returncode != 0
     assert scene.is_left_alone()
     lines = errors.splitlines()
-    assert lines[-1].startswith("partwise.errors.RunCancelled: The run 'cancelled'")
+    assert lines[-1].startswith("partwise.errors.RunCancelledError: The run 'cancelled'")
     assert len(lines) < 40
     run = Run.open("cancelled", scene.store)
     assert run.status is RunStatus.CANCELLED
@@ -265,7 +265,7 @@ def test_an_interrupt_while_workers_start_reaches_only_the_driver(scene: Scene, 
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert process.returncode != 0
-    assert errors.splitlines()[-1].startswith("partwise.errors.RunCancelled: ")
+    assert errors.splitlines()[-1].startswith("partwise.errors.RunCancelledError: ")
     assert errors.splitlines()[-1].endswith(
         "'early' was interrupted before anything was begun: there is nothing to go on with."
     )

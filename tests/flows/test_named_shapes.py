@@ -217,7 +217,7 @@ def larger_than_memory(place: Place, row: NamedInput) -> str:
         "key",
         add_up,
         store=place.path,
-        execution=ExecutionOptions(n_shards=1, max_retries=0, partition_memory_bytes=limit),
+        execution=ExecutionOptions(n_shards=1, max_retries=0, memory_bytes=limit),
         cluster=place.cluster,
     )
     assert run.predictions()["sum"].to_pylist() == [count / 2]

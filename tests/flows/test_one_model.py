@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import ColumnError, InputError, ModelNotFound
+from partwise.errors import ColumnError, InputError, ModelNotFoundError
 from partwise.flows import export_models, run_inference, validate_exports
 from partwise.outcomes import RunStatus
 from partwise.reports.report import render_report
@@ -86,7 +86,7 @@ def check(run: Run, booster: "xgboost.Booster", count: int = ROWS) -> pa.Table:
 def test_the_model_of_a_run_needs_no_key(trained, booster) -> None:
     assert trained.model().get_dump() == booster.get_dump()
     assert trained.model(0).get_dump() == booster.get_dump()
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(ModelNotFoundError):
         trained.model(1)
     page = render_report(trained)
     assert "training run of one model" in page
@@ -146,7 +146,7 @@ def test_an_export_of_the_one_model(trained, booster, store, cluster, rows, tmp_
     assert lay_out(run, Store.parse(tmp_path / "served")) == 1
     again = validate_exports("onnx", run_id="proof", store=store, cluster=cluster)
     assert again.counts == {"DONE": 1}
-    onnx = {"model_format": "onnx", "execution": ONE}
+    onnx = {"format": "onnx", "execution": ONE}
     check(infer(store, cluster, rows, training_run_id="onnx", **onnx), booster)
     check(infer(store, cluster, rows, partition_by="shop", **onnx), booster)
 

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 import pytest
 
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import ModelNotFound, PartitionNotFoundError, RunFailed
+from partwise.errors import ModelNotFoundError, PartitionNotFoundError, RunFailedError
 from partwise.flows import map_partitions, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result, RunStatus, Skip
@@ -135,7 +135,7 @@ def test_models_are_there_for_the_done_and_explained_for_the_others(run) -> None
     assert run.model("a model", PickleSerde()) == {"mean": 1.0}
     assert run.model("a result", PickleSerde()) == {"mean": 2.0}
     for key, why in {"a skip": "SKIPPED.*too few rows", "bad 1": "FAILED.*'bad 1'"}.items():
-        with pytest.raises(ModelNotFound, match=why):
+        with pytest.raises(ModelNotFoundError, match=why):
             run.model(key, PickleSerde())
     with pytest.raises(PartitionNotFoundError, match="'outcomes' has no partition 'bad 4'"):
         run.model("bad 4")
@@ -305,7 +305,7 @@ def fail_from(first: int, seconds: float):
 def test_an_exceeded_budget_stops_the_run_and_keeps_what_is_done(
     cluster, tmp_path, options, budget
 ) -> None:
-    with pytest.raises(RunFailed, match="failure budget") as caught:
+    with pytest.raises(RunFailedError, match="failure budget") as caught:
         map_partitions(
             numbers(60),
             "key",
@@ -336,7 +336,7 @@ def test_fail_fast_does_not_wait_for_the_partition_at_work(cluster, tmp_path) ->
         if context.key == 2:
             time.sleep(6000)
 
-    with pytest.raises(RunFailed, match="1 CANCELLED, 1 DONE, 1 FAILED") as caught:
+    with pytest.raises(RunFailedError, match="1 CANCELLED, 1 DONE, 1 FAILED") as caught:
         map_partitions(
             numbers(3),
             "key",
@@ -362,7 +362,9 @@ def test_failures_within_the_budget_do_not_stop_the_run(cluster, tmp_path) -> No
 
 
 def test_a_run_of_which_nothing_is_done_has_failed(cluster, tmp_path) -> None:
-    with pytest.raises(RunFailed, match=r"4 FAILED.*4 x ValueError: too large by far") as caught:
+    with pytest.raises(
+        RunFailedError, match=r"4 FAILED.*4 x ValueError: too large by far"
+    ) as caught:
         map_partitions(
             numbers(4),
             "key",
@@ -381,7 +383,7 @@ def test_a_store_that_refuses_in_mid_run_is_named_as_the_cause(cluster, tmp_path
         Path(tmp_path, "runs", "refused", "ledger").write_text("")
 
     with pytest.raises(
-        RunFailed, match=r"2 x INTERNAL_ERROR: StoreError: Cannot.*ledger"
+        RunFailedError, match=r"2 x INTERNAL_ERROR: StoreError: Cannot.*ledger"
     ) as caught:
         map_partitions(
             numbers(2),

@@ -12,11 +12,11 @@ import pytest
 from partwise.calls.pipeline import PipelineCall
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import (
-    ExportRefused,
+    ExportRefusedError,
     FunctionError,
     InputError,
     RunExistsError,
-    RunFailed,
+    RunFailedError,
     RunNotFoundError,
 )
 from partwise.flows import export_models, model_pipeline
@@ -78,7 +78,7 @@ def test_a_pipeline_is_four_runs_and_a_resume_runs_what_changed(data, tmp_path, 
 def test_the_failure_budget_is_a_gate_between_stages(data, tmp_path, cluster):
     settings = {"run_id": "p", "store": tmp_path, "cluster": cluster}
     strict = ExecutionOptions(max_failed=0, max_retries=0, n_shards=1)
-    with pytest.raises(RunFailed, match="p-export") as caught:
+    with pytest.raises(RunFailedError, match="p-export") as caught:
         model_pipeline(data, "k", fit_some_wrong, execution=strict, **settings)
     assert caught.value.run.run_id == "p-export"
     with pytest.raises(RunNotFoundError):
@@ -111,7 +111,7 @@ def test_what_a_later_stage_would_refuse_is_refused_first(
 ):
     # Without a cluster, which training would start.
     for trainer in (TRAINER, Tuned(TRAINER, space={"num_leaves": randint(2, 8)}, trials=2)):
-        with pytest.raises((ExportRefused, FunctionError), match=message):
+        with pytest.raises((ExportRefusedError, FunctionError), match=message):
             model_pipeline(data, "k", trainer, run_id="p", store=tmp_path / "store", **arguments)
     assert not (tmp_path / "store").exists()
 
@@ -120,7 +120,7 @@ def test_a_candidate_whose_models_nobody_knows_yet_is_not_refused():
     best = Best((TRAINER, "tests.flows.export_functions:fit_some_wrong"), metric="rmse")
     call = PipelineCall("rows.parquet", "k", best, format="torchscript")
     check_stages(call)
-    with pytest.raises(ExportRefused):
+    with pytest.raises(ExportRefusedError):
         check_stages(replace(call, trainer=TRAINER))
 
 

@@ -11,7 +11,7 @@ from prefect.client.schemas.filters import (
 )
 
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import RunFailed
+from partwise.errors import RunFailedError
 from partwise.flows import map_partitions, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result
@@ -79,7 +79,7 @@ def test_a_failed_run_is_published_too(cluster, tmp_path) -> None:
     def fail(data, context):
         raise ValueError("none works")
 
-    with pytest.raises(RunFailed, match="none works"):
+    with pytest.raises(RunFailedError, match="none works"):
         map_partitions(
             pa.table({"key": range(3)}),
             "key",

@@ -14,7 +14,7 @@ import pytest
 
 from partwise.blocks import RemoteCluster
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import InputError, IntegrityError, RunExistsError, RunFailed
+from partwise.errors import InputError, IntegrityError, RunExistsError, RunFailedError
 from partwise.flows import map_partitions, run_inference, train_models
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result, RunStatus, Skip
@@ -221,16 +221,16 @@ def test_a_changed_file_of_inputs_runs_all_again_and_a_missing_one_is_refused(
     for name in ("a.txt", "b.txt"):
         (folder / name).write_text(name)
     missing = tmp_path / "missing.txt"
-    with pytest.raises(InputError, match=r"inputs= names '.*missing.txt', which cannot be read"):
-        train(data, inputs=[missing])
-    train(data, inputs=[folder / "a.txt", f"{folder}/*.txt"])
+    with pytest.raises(InputError, match=r"files= names '.*missing.txt', which cannot be read"):
+        train(data, files=[missing])
+    train(data, files=[folder / "a.txt", f"{folder}/*.txt"])
     calls.take()
-    assert train(data, inputs=[folder / "a.txt", f"{folder}/*.txt"], cluster=NOWHERE).executed == 0
+    assert train(data, files=[folder / "a.txt", f"{folder}/*.txt"], cluster=NOWHERE).executed == 0
     (folder / "b.txt").write_text("c.txt")
-    again = train(data, inputs=[folder / "a.txt", f"{folder}/*.txt"])
+    again = train(data, files=[folder / "a.txt", f"{folder}/*.txt"])
     assert (again.executed, calls.take()) == (8, "abcdefgh")
     [line] = [line for line in flow_log if "run again" in line]
-    assert f"the file {folder}/*.txt: b.txt of inputs= has changed." in line
+    assert f"the file {folder}/*.txt: b.txt of files= has changed." in line
     call = again.read_generation_document().call_known
     assert call["arguments"]["inputs"] == [str(folder / "a.txt"), f"{folder}/*.txt"]
 
@@ -298,7 +298,7 @@ def test_a_run_of_failures_only_can_be_resumed(train, calls, tmp_path) -> None:
             raise ValueError("not yet")
         return {"mean": 1.0}
 
-    with pytest.raises(RunFailed, match="not yet") as failed:
+    with pytest.raises(RunFailedError, match="not yet") as failed:
         train(table_of(VALUES), fit)
     assert failed.value.run.counts == {"FAILED": 8}
     Path(cure).touch()

@@ -11,7 +11,13 @@ import pytest
 
 from partwise.engine.process_family import find_marked
 from partwise.environments.environment import Environment
-from partwise.errors import InputError, PackageError, RunExistsError, RunFailed, RunNotFoundError
+from partwise.errors import (
+    InputError,
+    PackageError,
+    RunExistsError,
+    RunFailedError,
+    RunNotFoundError,
+)
 from partwise.flows import run_script
 from partwise.flows.cli.main import main
 from partwise.outcomes import RunStatus
@@ -39,7 +45,7 @@ def run(cluster, store, tmp_path):
             (tmp_path / "main.py").write_text(script)
             given = {"entry_script": "main.py", "source_directory": str(tmp_path)}
         return run_script(
-            **{**given, "store": store, "compute_target": cluster, "grace_s": 1.0, **arguments}
+            **{**given, "store": store, "cluster": cluster, "grace_s": 1.0, **arguments}
         )
 
     return call
@@ -79,7 +85,7 @@ def test_a_plain_script_is_given_rows_and_leaves_a_model(run, store, tmp_path):
         text,
         run_id="uses",
         inputs={"model": "run://plain/0/outputs/mean.json", "table": table},
-        process_count_per_node=2,
+        ranks_per_node=2,
     )
     row = again.partitions.to_pylist()[1]
     assert (row["rows"], row["mean"], row["sales"]) == (None, 3.0, 6.0)
@@ -88,15 +94,15 @@ def test_a_plain_script_is_given_rows_and_leaves_a_model(run, store, tmp_path):
 @pytest.mark.slow
 def test_scripts_of_torch_find_each_other_as_under_torchrun_and_open_mpi(run):
     pytest.importorskip("torch")
-    made = run("train_ddp.py", run_id="ddp", node_count=2, backend="gloo", params={"epochs": 2})
+    made = run("train_ddp.py", run_id="ddp", nodes=2, backend="gloo", params={"epochs": 2})
     assert made.counts == {"DONE": 2}
     assert made.partitions["epoch"].to_pylist() == [1, 1]
     assert "outputs/model.pt" in made.artifacts(0)
     assert "outputs/model.pt" not in made.artifacts(1)
-    shim = run("train_ompi_shim.py", run_id="shim", process_count_per_node=2)
+    shim = run("train_ompi_shim.py", run_id="shim", ranks_per_node=2)
     assert shim.partitions["sum"].to_pylist() == [3, 3]
     assert shim.partitions["node_rank"].to_pylist() == [0, 0]
-    shim = run("train_ompi_shim.py", run_id="shim-2", node_count=2)
+    shim = run("train_ompi_shim.py", run_id="shim-2", nodes=2)
     assert shim.partitions["node_rank"].to_pylist() == [0, 1]
 
 
@@ -108,7 +114,7 @@ def test_open_mpi_starts_the_processes_of_a_script(mpirun, run):
         world = MPI.COMM_WORLD
         print(json.dumps({"metrics": {"sum": world.allreduce(world.rank + 1)}}))
     """
-    made = run(textwrap.dedent(text), run_id="mpi", node_count=2, backend="mpi")
+    made = run(textwrap.dedent(text), run_id="mpi", nodes=2, backend="mpi")
     assert made.partitions["sum"].to_pylist() == [3, 3]
 
 
@@ -122,7 +128,7 @@ def test_a_script_has_packages_of_its_own(run, tmp_path):
         partwise = importlib.util.find_spec("partwise") is not None
         print(json.dumps({"metrics": {"value": tiny_one.VALUE, "partwise": partwise}}))
     """
-    made = run(textwrap.dedent(text), run_id="own", environment=wanted, process_count_per_node=2)
+    made = run(textwrap.dedent(text), run_id="own", environment=wanted, ranks_per_node=2)
     assert made.partitions["value"].to_pylist() == [9, 9]
     assert made.partitions["partwise"].to_pylist() == [0, 0]
     assert made.read_generation_document().environment["tiny-one"].startswith("1.5")
@@ -142,17 +148,17 @@ if os.environ["RANK"] == "1":
     socket.socket().bind(first.getsockname())
 time.sleep(6000)
 """,
-        {"process_count_per_node": 2},
+        {"ranks_per_node": 2},
         "Address already in use",
     ),
     (
         "import time; print('at work', flush=True); time.sleep(6000)",
-        {"max_run_duration_s": 1.0},
+        {"timeout_s": 1.0},
         "its time limit of 1 s was over",
     ),
     (
         "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(6000)",
-        {"max_run_duration_s": 1.0, "process_count_per_node": 2},
+        {"timeout_s": 1.0, "ranks_per_node": 2},
         "its time limit of 1 s was over",
     ),
     (
@@ -167,7 +173,7 @@ time.sleep(6000)
 def test_a_failure_is_told_and_leaves_nothing_behind(run, dask_client, place):
     text, arguments, message = FAILURES[place]
     name = f"fails-{place}"
-    with pytest.raises(RunFailed, match=re.escape(message)) as caught:
+    with pytest.raises(RunFailedError, match=re.escape(message)) as caught:
         run(text, run_id=name, **arguments)
     failed = caught.value.run
     assert (failed.status, failed.summary.counts.get("DONE")) == (RunStatus.FAILURE, None)
@@ -207,9 +213,9 @@ while not os.path.exists("started"):
 def test_a_daemon_ends_with_its_script(run, dask_client, then):
     name = f"daemon-{len(then)}"
     limit_s = 2.0 if "sleep" in then else 120.0
-    call = {"run_id": name, "process_count_per_node": 2, "max_run_duration_s": limit_s}
+    call = {"run_id": name, "ranks_per_node": 2, "timeout_s": limit_s}
     if then:
-        with pytest.raises(RunFailed, match=r"exit status 3|its time limit of 2 s was over"):
+        with pytest.raises(RunFailedError, match=r"exit status 3|its time limit of 2 s was over"):
             run(DAEMON + then, **call)
     else:
         assert run(DAEMON, **call).counts == {"DONE": 2}
@@ -231,7 +237,7 @@ if __name__ == "__main__":
 
 
 def test_what_multiprocessing_makes_in_a_script_that_is_killed_is_removed(run):
-    with pytest.raises(RunFailed, match="SIGKILL") as caught:
+    with pytest.raises(RunFailedError, match="SIGKILL") as caught:
         run(MULTIPROCESSING, run_id="multiprocessing")
     names = caught.value.run.logs(0).split()
     assert len(names) == 3
@@ -286,8 +292,8 @@ REFUSED = [
     ({"inputs": {"rows": "run://nobody/0/x"}}, "There is no run 'nobody'"),
     ({"arguments": ["{inputs.rows}"]}, "there is no input 'rows'; there are: none"),
     ({"outputs": ["../x"]}, "give globs relative to the script's working folder"),
-    ({"process_count_per_node": 64}, "64 processes with 1 CPUs each .* The cluster has 2 workers"),
-    ({"node_count": 3}, "room for 2 such nodes"),
+    ({"ranks_per_node": 64}, "64 processes with 1 CPUs each .* The cluster has 2 workers"),
+    ({"nodes": 3}, "room for 2 such nodes"),
     ({"backend": "nccl"}, "no process has one: give backend='gloo'"),
     ({"environment_variables": {"A-B": "x"}}, "no name of a variable"),
     (

@@ -14,7 +14,7 @@ import pytest
 
 from partwise.calls.exports import ExportCall
 from partwise.calls.partitions import InferCall
-from partwise.errors import ModelNotFound
+from partwise.errors import ModelNotFoundError
 from partwise.flows.cli import flow_calls
 from partwise.flows.cli.main import main
 from partwise.flows.cli.output import STYLES
@@ -166,7 +166,7 @@ class TestSkipped:
         why = (
             r"'SKIPPED' \(SKIPPED\) has no model: all 2 partitions were skipped \(2 x too few rows"
         )
-        with pytest.raises(ModelNotFound, match=why):
+        with pytest.raises(ModelNotFoundError, match=why):
             prepare_inference(InferCall(source, "key", "SKIPPED", run_id="r"), source, run)
-        with pytest.raises(ModelNotFound, match=why):
+        with pytest.raises(ModelNotFoundError, match=why):
             prepare_export(ExportCall("SKIPPED", run_id="r"), source, run)

@@ -62,10 +62,10 @@ def test_a_sample_tells_what_all_partitions_would_take(rows, cluster, tmp_path) 
 
 
 def test_a_sample_reads_the_models_back(rows, cluster, tmp_path) -> None:
-    from partwise.errors import RunFailed
+    from partwise.errors import RunFailedError
 
     execution = ExecutionOptions(sample=2, max_retries=0)
-    with pytest.raises(RunFailed) as caught:
+    with pytest.raises(RunFailedError) as caught:
         train(rows, cluster, tmp_path, serde=Unreadable(), execution=execution)
     run = caught.value.run
     assert run.counts == {"FAILED": 2}

@@ -78,7 +78,7 @@ def four_threads(prefect_server):
 @pytest.mark.slow
 def test_partitions_of_two_cpus_run_half_as_many_at_once(four_threads, tmp_path):
     def run(cpus: int) -> pa.Table:
-        options = ExecutionOptions(partition_cpus=cpus, n_shards=12)
+        options = ExecutionOptions(cpus=cpus, n_shards=12)
         return observed(
             map_partitions(
                 TABLE,
@@ -119,7 +119,7 @@ def test_each_partition_has_a_gpu_to_itself(four_threads, tmp_path):
             observe,
             run_id="gpus",
             store=tmp_path,
-            execution=ExecutionOptions(partition_gpus=1, n_shards=12),
+            execution=ExecutionOptions(gpus=1, n_shards=12),
             cluster=four_threads,
         )
     )
@@ -135,31 +135,31 @@ def test_each_partition_has_a_gpu_to_itself(four_threads, tmp_path):
         observe,
         run_id="hidden",
         store=tmp_path,
-        execution=ExecutionOptions(partition_gpus=0, n_shards=2),
+        execution=ExecutionOptions(gpus=0, n_shards=2),
         cluster=four_threads,
     )
     assert columns(observed(hidden), "gpus") == {("",)}
 
 
 def test_more_than_a_machine_has_is_refused_and_nothing_is_begun(cluster, tmp_path):
-    with pytest.raises(InputError, match=r"3 CPUs \(partition_cpus\), .* cluster has 2 CPUs"):
+    with pytest.raises(InputError, match=r"3 CPUs \(cpus\), .* cluster has 2 CPUs"):
         map_partitions(
             TABLE,
             "key",
             observe,
             run_id="large",
             store=tmp_path,
-            execution=ExecutionOptions(partition_cpus=3),
+            execution=ExecutionOptions(cpus=3),
             cluster=cluster,
         )
-    with pytest.raises(InputError, match=r"1 GPU \(partition_gpus\), .* cluster has 0 GPUs"):
+    with pytest.raises(InputError, match=r"1 GPU \(gpus\), .* cluster has 0 GPUs"):
         map_partitions(
             TABLE,
             "key",
             observe,
             run_id="large",
             store=tmp_path,
-            execution=ExecutionOptions(partition_gpus=1),
+            execution=ExecutionOptions(gpus=1),
             cluster=cluster,
         )
 
@@ -188,7 +188,7 @@ def test_a_machine_that_joins_later_counts_its_slots_itself(four_threads, tmp_pa
             observe,
             run_id="late",
             store=tmp_path,
-            execution=ExecutionOptions(partition_cpus=2, n_shards=12),
+            execution=ExecutionOptions(cpus=2, n_shards=12),
             cluster=four_threads,
         )
     )

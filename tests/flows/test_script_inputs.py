@@ -13,7 +13,7 @@ import pytest
 
 from partwise.blocks import RemoteCluster
 from partwise.datasets.registration import register_dataset
-from partwise.errors import InputError, IntegrityError, RunFailed
+from partwise.errors import InputError, IntegrityError, RunFailedError
 from partwise.flows import run_script
 from partwise.runs.run import Run
 from partwise.scripts.inputs import (
@@ -120,7 +120,7 @@ def run(cluster, tmp_path) -> Callable[..., Run]:
             inputs=inputs,
             run_id=run_id,
             store=tmp_path / "store",
-            compute_target=RemoteCluster(address=cluster.address),
+            cluster=RemoteCluster(address=cluster.address),
             **more,
         )
 
@@ -152,7 +152,7 @@ def test_inputs_come_from_everywhere_to_nodes_that_see_no_files(
         "dataset": "dataset://sales",
         "table": rows.slice(1),
     }
-    made = run("from-everywhere", inputs, node_count=2)
+    made = run("from-everywhere", inputs, nodes=2)
     expected = {
         "file": "a",
         "folder": {"a.txt": "a", "below/b.txt": "b"},
@@ -180,7 +180,9 @@ def test_an_input_that_vanishes_before_the_start_fails_the_run_by_its_name(
     web.files["rows.csv"] = b"a,b"
     # There when it is asked for, and gone when the node brings it.
     web.times["rows.csv"] = 1
-    with pytest.raises(RunFailed, match=r"The input 'rows', http.*/rows.csv, is not there .*404"):
+    with pytest.raises(
+        RunFailedError, match=r"The input 'rows', http.*/rows.csv, is not there .*404"
+    ):
         run("vanished", {"rows": f"{web.url}/rows.csv"})
     with pytest.raises(InputError, match=r"The input 'rows', http.*/rows.csv, is not there .*404"):
         run("never-there", {"rows": f"{web.url}/rows.csv"})

@@ -33,10 +33,10 @@ run_script(
     "train_resumable.py",
     source_directory=source,
     params={"epochs": 6, "seconds": 1.0},
-    process_count_per_node=2,
+    ranks_per_node=2,
     run_id="driver",
     store=store,
-    compute_target=RemoteCluster(address=address, shares_filesystem=True),
+    cluster=RemoteCluster(address=address, shares_filesystem=True),
 )
 """
 
@@ -85,11 +85,11 @@ def test_a_killed_process_is_one_attempt(cluster, tmp_path, victim):
         "train_resumable.py",
         source_directory=str(EXAMPLES),
         params=PARAMS,
-        node_count=2,
+        nodes=2,
         run_id=victim,
         store=tmp_path,
-        max_restarts=1,
-        compute_target=RemoteCluster(address=cluster.scheduler.address, shares_filesystem=True),
+        max_retries=1,
+        cluster=RemoteCluster(address=cluster.scheduler.address, shares_filesystem=True),
     )
     killer.join()
     assert run.status is RunStatus.SUCCESS

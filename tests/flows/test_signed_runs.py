@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from partwise.blocks import ArtifactStore
+from partwise.blocks import StoreBlock
 from partwise.flows import map_partitions, tune_model
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import Result
@@ -48,9 +48,9 @@ def test_workers_sign_what_they_commit_and_believe_what_they_signed(
     monkeypatch.setattr(signing, "_of_blocks", [])
     monkeypatch.delenv(KEYS_VARIABLE, raising=False)
     monkeypatch.setenv(STATE_VARIABLE, str(tmp_path / "state"))
-    block = ArtifactStore(url=str(tmp_path / "store"), signing_keys=KEY)
+    block = StoreBlock(url=str(tmp_path / "store"), signing_keys=KEY)
 
-    def call(last: int, store: ArtifactStore | Path = block, run_id: str = "signed") -> Run:
+    def call(last: int, store: StoreBlock | Path = block, run_id: str = "signed") -> Run:
         return map_partitions(
             table(last),
             "key",

@@ -120,9 +120,7 @@ def test_time_for_which_all_stood_still_counts_against_no_partition(cluster, tmp
         for process in everybody:
             process.resume()
 
-    options = OPTIONS.model_copy(
-        update={"partition_timeout_s": 2.0, "silence_s": 60.0, "max_retries": 0}
-    )
+    options = OPTIONS.model_copy(update={"timeout_s": 2.0, "silence_s": 60.0, "max_retries": 0})
     run = during(
         stop,
         lambda: map_partitions(

@@ -14,7 +14,7 @@ import xlsxwriter
 from prefect.utilities.callables import parameter_schema
 from pydantic import SecretStr, ValidationError
 
-from partwise.blocks import FileSource
+from partwise.blocks import FilesBlock
 from partwise.calls.intent import describe_intent
 from partwise.calls.partitions import TrainCall
 from partwise.calls.reading import read_arguments
@@ -23,8 +23,9 @@ from partwise.errors import InputError
 from partwise.flows import map_partitions
 from partwise.flows.cli.input_files import FileOptions
 from partwise.flows.cli.main import main
-from partwise.flows.running.connections import open_rows
+from partwise.flows.running.connections import open_output, open_rows, open_store
 from partwise.flows.running.sent_parameters import sent_parameters
+from partwise.renamed import RENAMED
 from partwise.runs.run import Run
 from partwise.sources.files.file_set import Files
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
@@ -198,7 +199,7 @@ def test_a_call_with_files_is_read_back(folder):
 
 
 def test_a_block_is_opened_and_its_keys_stay_here(prefect_server):
-    block = FileSource(
+    block = FilesBlock(
         paths=["s3://a-bucket/x", "s3://a-bucket/y"],
         format="csv",
         schema_policy="union",
@@ -210,7 +211,7 @@ def test_a_block_is_opened_and_its_keys_stay_here(prefect_server):
     )
     block.save("sales", overwrite=True)
     try:
-        for given in (block, "file-source/sales", ["file-source/sales"]):
+        for given in (block, "files-block/sales", ["files-block/sales"]):
             opened = open_rows(given)
             opened = opened[0] if isinstance(opened, list) else opened
             assert opened == Files(
@@ -226,19 +227,19 @@ def test_a_block_is_opened_and_its_keys_stay_here(prefect_server):
         assert credentials_of("s3://a-bucket") == keys
     finally:
         set_credentials("s3://a-bucket", {})
-    assert SECRET not in repr(FileSource.load("sales"))
-    with pytest.raises(InputError, match="No block 'file-source/none' can be loaded"):
-        open_rows("file-source/none")
-    with pytest.raises(InputError, match=r"\. Did you mean 'file-source/sales'\?"):
-        open_rows("file-source/sale")
+    assert SECRET not in repr(FilesBlock.load("sales"))
+    with pytest.raises(InputError, match="No block 'files-block/none' can be loaded"):
+        open_rows("files-block/none")
+    with pytest.raises(InputError, match=r"\. Did you mean 'files-block/sales'\?"):
+        open_rows("files-block/sale")
     with pytest.raises(ValidationError, match=r"access_key_id was given without .*; give both"):
-        FileSource(paths=["s3://b"], access_key_id="AKIA")
+        FilesBlock(paths=["s3://b"], access_key_id="AKIA")
 
 
 def test_a_form_may_send_files(folder):
     schema = parameter_schema(map_partitions).model_dump_for_openapi()
     for data in (
-        "file-source/sales",
+        "files-block/sales",
         ["a.csv", "b.csv"],
         {
             "paths": [str(folder)],
@@ -264,10 +265,10 @@ def test_a_form_may_send_files(folder):
     files = Files(folder, format="csv", schema="union", csv=options)
     assert open_rows(data) == files
     assert sent_parameters({"data": files})["data"] == files.recipe()
-    block = FileSource(paths=[str(folder)], format="csv", schema_policy="union", csv=options)
+    block = FilesBlock(paths=[str(folder)], format="csv", schema_policy="union", csv=options)
     assert open_rows(block) == files
     with pytest.raises(InputError, match=r"Files\(csv.sep=';'\) cannot be used"):
-        open_rows(FileSource(paths=[str(folder)], csv={"sep": ";"}))
+        open_rows(FilesBlock(paths=[str(folder)], csv={"sep": ";"}))
 
 
 SNAPSHOT = 2**62 + 1
@@ -289,7 +290,7 @@ def test_the_version_of_a_table_can_be_said_wherever_files_can(folder, version, 
     form = {"paths": [str(folder)], "version": given}
     validation.validate(sent | {"data": form}, schema, raise_on_error=True, preprocess=False)
     assert open_rows(form) == files
-    assert open_rows(FileSource(paths=[str(folder)], version=given)) == files
+    assert open_rows(FilesBlock(paths=[str(folder)], version=given)) == files
     found = FileOptions(table_version=given).of([str(folder)])
     assert (Files(found) if isinstance(found, list) else found) == files
 
@@ -314,10 +315,18 @@ def test_options_that_say_nothing_leave_paths_as_they_are(folder):
     assert FileOptions(file_column="f").of(()) == []
     with pytest.raises(InputError, match=r"--types 'zip' is not of the form column=type"):
         FileOptions(types=("zip",)).of(["x.csv"])
-    with pytest.raises(InputError, match=r"'file-source/sales' says itself how its files are read"):
-        FileOptions(schema="union").of(["file-source/sales"])
+    with pytest.raises(InputError, match=r"'files-block/sales' says itself how its files are read"):
+        FileOptions(schema="union").of(["files-block/sales"])
     code, err = partwise(
         "map", folder, "--function", "m:f", "-p", "x", "--types", "x=number", "--file-format", "csv"
     )
     assert code == 2
     assert "declares column 'x' as 'number', which is no type" in err
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED["blocks"].items())
+def test_a_block_by_an_old_name_is_no_folder(old: str, new: str) -> None:
+    asked = f"{old}/prod"
+    opening = {"store-block": open_store, "table-block": open_output}.get(new, open_rows)
+    with pytest.raises(InputError, match=f"of the kind {new} now; .* write {new}/prod"):
+        opening(asked)

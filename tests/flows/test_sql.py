@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr, ValidationError
 
-from partwise.blocks import SqlSource, SqlTable
+from partwise.blocks import QueryBlock, TableBlock
 from partwise.calls.partitions import InferCall
 from partwise.calls.reading import read_arguments
 from partwise.engine.options import ExecutionOptions
@@ -281,7 +281,7 @@ def test_a_table_that_does_not_fit_is_refused_before_any_work(
 @pytest.mark.parametrize(
     ("output", "match"),
     [
-        ("sql-table/nowhere", "No block 'sql-table/nowhere'"),
+        ("table-block/nowhere", "No block 'table-block/nowhere'"),
         ("postgresql://u:canary@h/db", "The output is no block's name"),
         (Table("t", "postgresql://u:canary@127.0.0.1:1/db"), "Connection refused"),
     ],
@@ -345,8 +345,8 @@ def blocks(postgres_server: Postgres, cluster) -> None:
         "FROM generate_series(1, 100) AS i"
     )
     common = {"uri": postgres_server.bare_uri, "password": SecretStr(PASSWORD)}
-    SqlSource(query="SELECT * FROM shop", order_by=["day"], **common).save("shop", overwrite=True)
-    SqlTable(table="forecasts", **common).save("prod", overwrite=True)
+    QueryBlock(query="SELECT * FROM shop", order_by=["day"], **common).save("shop", overwrite=True)
+    TableBlock(table="forecasts", **common).save("prod", overwrite=True)
 
 
 @pytest.mark.slow
@@ -354,11 +354,11 @@ def test_blocks_go_by_their_names_and_tell_no_password(
     blocks, cluster, store, postgres_server
 ) -> None:
     common = {"store": store, "serde": PickleSerde(), "cluster": cluster, "execution": THREE_SHARDS}
-    data = "sql-source/shop"
+    data = "query-block/shop"
     training = train_models(data, "store", fit, run_id="from-sql", **common)
     used = run_inference(
         data, "store", "from-sql", predict, run_id="to-sql", keep_columns=["day"],
-        filter=[("day", "<=", 50)], output="sql-table/prod", **common,
+        filter=[("day", "<=", 50)], output="table-block/prod", **common,
     )  # fmt: skip
 
     assert training.counts == {"DONE": 5}
@@ -371,13 +371,13 @@ def test_blocks_go_by_their_names_and_tell_no_password(
     assert len(found) == 50
 
     resumed = train_models(
-        SqlSource.load("shop"), "store", fit, run_id="from-sql",
+        QueryBlock.load("shop"), "store", fit, run_id="from-sql",
         on_existing_artifacts="resume", **common,
     )  # fmt: skip
     assert (resumed.kept, resumed.executed) == (5, 0)
     kind, arguments = read_arguments(used.read_generation_document().call)
     assert (kind, arguments["data"], arguments["output"]) == (
-        InferCall, "sql-source/shop", "sql-table/prod",
+        InferCall, "query-block/shop", "table-block/prod",
     )  # fmt: skip
     for path in Path(store).rglob("*"):
         assert path.is_dir() or b"canary" not in path.read_bytes(), path
@@ -387,7 +387,7 @@ def test_blocks_go_by_their_names_and_tell_no_password(
         {
             "data": value,
             "output": table,
-            "blocks": SqlTable.load("prod"),
+            "blocks": TableBlock.load("prod"),
             "mistaken": "postgresql://u:canary/x@h/db",
         }
     )
@@ -395,7 +395,7 @@ def test_blocks_go_by_their_names_and_tell_no_password(
     assert "canary" not in f"{value!r} {table!r}"
 
 
-@pytest.mark.parametrize("wrong", ["sql-source/nowhere", "sql-table/nowhere"])
+@pytest.mark.parametrize("wrong", ["query-block/nowhere", "table-block/nowhere"])
 def test_the_command_line_takes_blocks(blocks, tmp_path, monkeypatch, capsys, wrong) -> None:
     monkeypatch.chdir(tmp_path)
     pq.write_table(sales(["a"]), "rows.parquet")
@@ -410,7 +410,7 @@ def test_the_command_line_takes_blocks(blocks, tmp_path, monkeypatch, capsys, wr
 
 
 def test_blocks_take_no_password_in_their_uri() -> None:
-    for kind, names in ((SqlSource, {"query": "t"}), (SqlTable, {"table": "t"})):
+    for kind, names in ((QueryBlock, {"query": "t"}), (TableBlock, {"table": "t"})):
         for uri in ("postgresql://u:canary@h/db", "postgresql://u@h/db?password=canary"):
             with pytest.raises(ValidationError, match="the URI has a password in it"):
                 kind(uri=uri, **names)

@@ -29,7 +29,7 @@ from partwise import (
     tune_model,
     uniform,
 )
-from partwise.errors import RunFailed
+from partwise.errors import RunFailedError
 from partwise.outcomes import RunStatus
 from tests.flows.distributed_functions import train_net
 from tests.flows.study_functions import gang_parabola, parabola
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("single_shard")]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "scripts"
 LIMIT_S = 240
 """After so long a run hangs."""
-TWO = ScalingConfig(num_workers=2)
+TWO = ScalingConfig(ranks=2)
 SPACE = {"x": uniform(-1, 1)}
 TUNED = {"metric": "loss", "serde": PickleSerde()}
 TRAIN = """
@@ -116,11 +116,11 @@ def torch_script(place: Place) -> Run:
     return run_script(
         "train_ddp.py",
         source_directory=str(EXAMPLES),
-        node_count=2,
+        nodes=2,
         backend="gloo",
         params={"epochs": 2},
         store=place.store,
-        compute_target=place.cluster,
+        cluster=place.cluster,
     )
 
 
@@ -130,9 +130,7 @@ KINDS: dict[str, Callable[[Place], Run]] = {
     "export_models": export,
     "tune_model": study,
     "tune_model, gangs": gang_study,
-    "train_distributed, torch": train_together(
-        TorchDistributor(train_net), hyperparameters={"epochs": 2}
-    ),
+    "train_distributed, torch": train_together(TorchDistributor(train_net), params={"epochs": 2}),
     "train_distributed, XGBoost": train_together(
         DistributedXGBoost(label="y", features=("x", "z"), rounds=3)
     ),
@@ -175,7 +173,7 @@ def test_a_run_goes_on_with_strangers_at_all_of_its_ports(place: Place, kind: st
     with strangers_everywhere() as visited, interrupted_after(LIMIT_S):
         try:
             run = KINDS[kind](place)
-        except RunFailed as error:
+        except RunFailedError as error:
             assert "XGBoost" in kind and XGBOOST in str(error)  # noqa: PT017, PT018
         else:
             assert run.status is RunStatus.SUCCESS

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from distributed import Client
 
-from partwise import PickleSerde, Run, RunCancelled, ScalingConfig, tune_model, uniform
+from partwise import PickleSerde, Run, RunCancelledError, ScalingConfig, tune_model, uniform
 from partwise.blocks import RemoteCluster
 from partwise.engine.options import ExecutionOptions
 from partwise.outcomes import PartitionStatus, RunStatus
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 ROWS = pa.table({"x": [1.0, 2.0, 3.0, 4.0]})
 WAYS = {
     "process": (journalled, ScalingConfig()),
-    "gang": (gang_parabola, ScalingConfig(num_workers=2, cpus_per_worker=1)),
+    "gang": (gang_parabola, ScalingConfig(ranks=2, cpus=1)),
 }
 
 
@@ -66,7 +66,7 @@ def once(folder: Path, ended: int, act: Callable[[], object]) -> threading.Threa
 
 def test_a_cancelled_study_keeps_its_trials_and_a_resume_goes_on(tune, tmp_path) -> None:
     thread = once(tmp_path, 3, lambda: os.kill(os.getpid(), signal.SIGINT))
-    with pytest.raises(RunCancelled) as raised:
+    with pytest.raises(RunCancelledError) as raised:
         tune("cancelled", trials=60)
     thread.join()
     run = Run.open(raised.value.run.run_id, tmp_path)

@@ -18,9 +18,9 @@ from partwise.errors import (
     ColumnError,
     InputError,
     PackageError,
-    RunCancelled,
+    RunCancelledError,
     RunExistsError,
-    RunFailed,
+    RunFailedError,
 )
 from partwise.flows import export_models, run_inference, train_distributed
 from partwise.flows.cli.main import main
@@ -44,7 +44,7 @@ from tests.flows.distributed_functions import (
 pytestmark = pytest.mark.usefixtures("single_shard")
 
 ROWS = 3000
-TWO = ScalingConfig(num_workers=2)
+TWO = ScalingConfig(ranks=2)
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def train(cluster, store):
 
 def test_a_run_has_a_row_for_each_rank_and_one_model(train, store, rows) -> None:
     late = pq.read_table(rows).slice(0, 7)
-    run = train(rows, run_id="counted", eval_data={"late": late}, hyperparameters={"depth": 3})
+    run = train(rows, run_id="counted", eval_data={"late": late}, params={"depth": 3})
     assert (run.kind, run.status, run.counts) == (
         "train-distributed",
         RunStatus.SUCCESS,
@@ -104,7 +104,7 @@ def test_a_resume_of_a_complete_run_has_nothing_to_do(train, rows) -> None:
 
 
 def test_a_failure_is_that_of_the_guilty_rank(train, rows, store) -> None:
-    with pytest.raises(RunFailed, match="ValueError: no such rows") as caught:
+    with pytest.raises(RunFailedError, match="ValueError: no such rows") as caught:
         train(rows, fail_on_rank_1, run_id="failed")
     # What the function raised, as it was.
     assert type(caught.value.__cause__) is ValueError
@@ -124,13 +124,13 @@ def test_a_gang_whose_ranks_all_fail_hides_no_earlier_model(train, rows, store) 
     def fail(context):
         raise ValueError("each by itself")
 
-    made = train(rows, run_id="kept", scaling=ScalingConfig(num_workers=1))
-    with pytest.raises(RunFailed, match="each by itself") as caught:
+    made = train(rows, run_id="kept", scaling=ScalingConfig(ranks=1))
+    with pytest.raises(RunFailedError, match="each by itself") as caught:
         train(
             rows,
             fail,
             run_id="kept",
-            scaling=ScalingConfig(num_workers=1),
+            scaling=ScalingConfig(ranks=1),
             on_existing_artifacts="overwrite",
         )
     assert caught.value.run.counts == {"FAILED": 1}
@@ -141,7 +141,7 @@ def test_a_gang_whose_ranks_all_fail_hides_no_earlier_model(train, rows, store) 
 
 @pytest.mark.slow
 def test_restarts_and_skips(train, rows) -> None:
-    run = train(rows, fail_once, gang=GangOptions(max_restarts=1))
+    run = train(rows, fail_once, gang=GangOptions(max_retries=1))
     assert run.model(serde=PickleSerde()) == {"attempt": 2}
     assert run.partitions["attempts"].to_pylist() == [2, 2]
     skipped = train(rows, decline)
@@ -150,7 +150,7 @@ def test_restarts_and_skips(train, rows) -> None:
 
 def test_what_is_refused_before_any_rank_starts(train, rows, store) -> None:
     with pytest.raises(InputError, match="room"):
-        train(rows, run_id="many", scaling=ScalingConfig(num_workers=50))
+        train(rows, run_id="many", scaling=ScalingConfig(ranks=50))
     with pytest.raises(InputError, match="rename it"):
         train(rows, run_id="many", eval_data={"train": rows})
     with pytest.raises(ColumnError):
@@ -160,9 +160,9 @@ def test_what_is_refused_before_any_rank_starts(train, rows, store) -> None:
 
 def test_the_time_limit_ends_all_ranks(train, rows, tmp_path) -> None:
     (tmp_path / "sleep").touch()
-    options = GangOptions(time_limit_s=2, grace_s=1)
-    with pytest.raises(RunFailed, match="limit"):
-        train(rows, sleep_while_told, gang=options, hyperparameters={"folder": str(tmp_path)})
+    options = GangOptions(timeout_s=2, grace_s=1)
+    with pytest.raises(RunFailedError, match="limit"):
+        train(rows, sleep_while_told, gang=options, params={"folder": str(tmp_path)})
 
 
 def test_ctrl_c_ends_the_ranks_and_a_resume_goes_on(train, rows, tmp_path, store) -> None:
@@ -175,13 +175,13 @@ def test_ctrl_c_ends_the_ranks_and_a_resume_goes_on(train, rows, tmp_path, store
 
     thread = threading.Thread(target=interrupt)
     thread.start()
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelledError):
         train(
             rows,
             sleep_while_told,
             run_id="stopped",
             gang=GangOptions(grace_s=2),
-            hyperparameters={"folder": str(tmp_path)},
+            params={"folder": str(tmp_path)},
         )
     thread.join()
     run = Run.open("stopped", store)
@@ -204,8 +204,8 @@ train_distributed(
     run_id="died",
     store=store,
     serde="pickle",
-    scaling=ScalingConfig(num_workers=2),
-    hyperparameters={"folder": folder},
+    scaling=ScalingConfig(ranks=2),
+    params={"folder": folder},
     cluster=RemoteCluster(address=address, shares_filesystem=True),
 )
 """
@@ -235,7 +235,7 @@ def test_a_driver_that_dies_leaves_a_run_that_a_resume_goes_on_with(
 @pytest.mark.slow
 def test_xgboost_from_rows_to_predictions_and_onnx(rows, store, cluster, capsys) -> None:
     place = ["--store", str(store), "--address", cluster.address, "--shares-filesystem"]
-    settings = ["--label", "y", "--features", "x,z", "--rounds", "5", "--num-workers", "2"]
+    settings = ["--label", "y", "--features", "x,z", "--rounds", "5", "--ranks", "2"]
     words = ["train-distributed", str(rows), "--trainer", "xgboost", *settings]
     assert main([*words, "--eval-data", f"all={rows}", "--run-id", "boosted", *place]) == 0
     assert f"partwise infer {rows} --training-run-id boosted" in capsys.readouterr().out
@@ -249,7 +249,7 @@ def test_xgboost_from_rows_to_predictions_and_onnx(rows, store, cluster, capsys)
     assert native["row"].to_pylist() == list(range(ROWS))
     exported = export_models("boosted", store=store, cluster=cluster)
     assert exported.counts == {"DONE": 1}
-    onnx = run_inference(rows, training_run_id="boosted", model_format="onnx", **same)
+    onnx = run_inference(rows, training_run_id="boosted", format="onnx", **same)
     found = onnx.predictions().sort_by("row")
     np.testing.assert_allclose(
         found["prediction"].to_numpy(), native["prediction"].to_numpy(), rtol=1e-6

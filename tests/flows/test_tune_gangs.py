@@ -19,7 +19,7 @@ from partwise import (
     LightGBMTrainer,
     PickleSerde,
     Run,
-    RunFailed,
+    RunFailedError,
     ScalingConfig,
     loguniform,
     randint,
@@ -35,7 +35,7 @@ from partwise.runs.trials import read_trials
 from tests.flows.study_functions import die_on_rank_1, gang_parabola, wait_together
 
 X = {"x": uniform(-1, 1)}
-TWO = ScalingConfig(num_workers=2, cpus_per_worker=1)
+TWO = ScalingConfig(ranks=2, cpus=1)
 
 
 @pytest.fixture(scope="module")
@@ -127,15 +127,15 @@ def test_a_rank_that_is_killed_fails_its_trial_after_its_retries(tune) -> None:
     assert {row["attempts"] for row in run.ledger.to_pylist()} == {2}
     assert "SIGKILL" in read_trials(run.ledger)[1].reason, ledger
     assert run.best.settings["x"] == -2.0
-    with pytest.raises(RunFailed, match="ProcessDied"):
+    with pytest.raises(RunFailedError, match="ProcessDied"):
         tune(die_on_rank_1, {"x": [3.0, 4.0]}, sampler="grid", trials=2, run_id="gangs-all-killed")
 
 
 def test_trials_of_one_rank_run_side_by_side(tune, tmp_path) -> None:
-    one = ScalingConfig(num_workers=1, cpus_per_worker=1)
+    one = ScalingConfig(ranks=1, cpus=1)
     space = {"x": [1, 2], "folder": str(tmp_path)}
     # One alone would wait for ever.
-    execution = ExecutionOptions(partition_timeout_s=120, max_retries=0)
+    execution = ExecutionOptions(timeout_s=120, max_retries=0)
     run = tune(
         wait_together, space, sampler="grid", trials=2, scaling=one, execution=execution,
         run_id="gangs-beside",
@@ -149,7 +149,7 @@ XGB = DistributedXGBoost(label="y", features=["x"])
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"scaling": ScalingConfig(num_workers=99)}, "99 ranks .* the cluster has room for"),
+        ({"scaling": ScalingConfig(ranks=99)}, "99 ranks .* the cluster has room for"),
         ({"trainer": LightGBMTrainer(label="y")}, "a LightGBMTrainer trains in one process"),
         ({"trainer": XGB, "metric": "late_rmse"}, "measures its models on eval_data="),
         ({"metric": ""}, "has to name what the study goes by"),
@@ -183,7 +183,7 @@ tune_model(
     run_id="gangs-driver",
     store=store,
     serde=PickleSerde(),
-    scaling=ScalingConfig(num_workers=2, cpus_per_worker=1),
+    scaling=ScalingConfig(ranks=2, cpus=1),
     on_existing_artifacts="resume",
     cluster=RemoteCluster(address=address, shares_filesystem=True),
 )

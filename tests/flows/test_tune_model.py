@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import ColumnError, InputError, RunFailed, RunNotFoundError, SourceError
+from partwise.errors import ColumnError, InputError, RunFailedError, RunNotFoundError, SourceError
 from partwise.flows import export_models, run_inference, tune_model
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
@@ -128,13 +128,13 @@ def test_a_study_begins_anew_when_a_file_that_its_function_reads_has_changed(
 ) -> None:
     file = tmp_path / "table.txt"
     file.write_text("1")
-    given = {"inputs": [file], "trials": 2, "run_id": "study-inputs"}
+    given = {"files": [file], "trials": 2, "run_id": "study-inputs"}
     tune(**given)
     assert tune(on_existing_artifacts="resume", **{**given, "trials": 3}).kept == 2
     file.write_text("2")
     assert tune(on_existing_artifacts="resume", **given).kept == 0
     with pytest.raises(InputError, match="nowhere"):
-        tune(**{**given, "inputs": [tmp_path / "nowhere"], "run_id": "study-no-inputs"})
+        tune(**{**given, "files": [tmp_path / "nowhere"], "run_id": "study-no-inputs"})
 
 
 def test_patience_and_a_grid_end_a_study_early(tune) -> None:
@@ -155,9 +155,9 @@ def test_patience_and_a_grid_end_a_study_early(tune) -> None:
 
 def test_trials_that_all_fail_fail_the_study_with_their_reasons(tune, store) -> None:
     execution = ExecutionOptions(max_retries=0)
-    with pytest.raises(RunFailed, match="3 x ValueError: no way with"):
+    with pytest.raises(RunFailedError, match="3 x ValueError: no way with"):
         tune(fail, {"x": 1.0, "z": uniform(0, 1)}, trials=3, execution=execution, run_id="s-fail")
-    with pytest.raises(RunFailed, match="goes by the metric 'loss'"):
+    with pytest.raises(RunFailedError, match="goes by the metric 'loss'"):
         tune(nothing, X, trials=64, run_id="study-no-metric")
     assert Run.open("study-no-metric", store).trials.num_rows <= 3
 
@@ -167,7 +167,7 @@ def test_trials_that_all_fail_fail_the_study_with_their_reasons(tune, store) -> 
     [
         ({"trials": 0}, InputError, "trials=0 leaves nothing"),
         ({"patience": 0}, InputError, "patience=0"),
-        ({"timeout_s": 0.0}, InputError, "timeout_s=0"),
+        ({"max_duration_s": 0.0}, InputError, "max_duration_s=0"),
         ({"space": {}}, InputError, "space is empty"),
         ({"space": {"x": {"kind": "normal"}}}, InputError, "kind 'normal'"),
         ({"space": {"x": {"kind": "uniform", "low": 2, "high": 1}}}, InputError, "low end"),

@@ -49,7 +49,7 @@ def make_gang(
     if callable(target):
         path = folder / f"payload-{token}.pickle"
         work = TrainRankWork(function=target, serde=PickleSerde())
-        path.write_bytes(cloudpickle.dumps(GangPayload(work=work, hyperparameters={"depth": 3})))
+        path.write_bytes(cloudpickle.dumps(GangPayload(work=work, params={"depth": 3})))
         staged = StagedFile(path=str(path), where="disk")
         wanted: FunctionTarget | CommandTarget = FunctionTarget(payload=staged)
     else:

@@ -16,7 +16,7 @@ from partwise.connector.current_context import get_context
 from partwise.connector.rank_context import RankContext
 from partwise.errors import ClusterError
 from partwise.gangs.driver import run_gang
-from partwise.gangs.errors import GangFailed
+from partwise.gangs.errors import GangFailedError
 from partwise.gangs.spec import Node
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import PartitionStatus, Result, Skip
@@ -56,7 +56,7 @@ def tell_all(context: RankContext):
     facts = {
         "rank": (context.rank, context.local_rank, context.node_rank, context.local_world_size),
         "address": context.addresses[context.rank],
-        "depth": context.hyperparameters["depth"],
+        "depth": context.params["depth"],
         "environment": dict(os.environ),
         "exec": os.getpid(),
     }
@@ -142,7 +142,7 @@ def test_the_scratch_of_a_killed_rank_is_gone(dask_client, tmp_path):
         told.write_text(str(pages))
         os.kill(os.getpid(), signal.SIGKILL)
 
-    with pytest.raises(GangFailed, match="SIGKILL"):
+    with pytest.raises(GangFailedError, match="SIGKILL"):
         run_gang(dask_client, make_gang(dask_client, tmp_path, die, ranks=1))
     pages = Path(told.read_text())
     assert not pages.parent.exists()
@@ -178,7 +178,7 @@ def test_a_command_that_fails_is_told_with_the_end_of_its_log(
     dask_client, tmp_path, words, message
 ):
     spec = make_gang(dask_client, tmp_path, words)
-    with pytest.raises(GangFailed, match=message) as caught:
+    with pytest.raises(GangFailedError, match=message) as caught:
         run_gang(dask_client, spec)
     assert caught.value.__cause__ is None
 
@@ -203,7 +203,7 @@ def test_a_gang_begins_again_with_new_ports_and_keeps_nothing_of_before(dask_cli
         return context.attempt, seen
 
     events = Events()
-    spec = make_gang(dask_client, tmp_path, fail_twice, max_restarts=2)
+    spec = make_gang(dask_client, tmp_path, fail_twice, max_retries=2)
     ends = run_gang(dask_client, spec, events)
 
     assert read_model(spec, ends[0]) == (3, "12")
@@ -223,8 +223,8 @@ def test_a_gang_that_fails_again_and_again_is_told_of_its_last_attempt(dask_clie
         context.barrier()
         raise ValueError(f"rank {context.rank} of attempt {context.attempt}")
 
-    spec = make_gang(dask_client, tmp_path, fail, max_restarts=1)
-    with pytest.raises(GangFailed, match=r"in attempt 2: ValueError: rank \d of") as caught:
+    spec = make_gang(dask_client, tmp_path, fail, max_retries=1)
+    with pytest.raises(GangFailedError, match=r"in attempt 2: ValueError: rank \d of") as caught:
         run_gang(dask_client, spec)
     assert type(caught.value.__cause__) is ValueError
 

@@ -56,12 +56,12 @@ def test_gangs_beside_each_other_never_wait_for_a_worker_of_another():
         threads = random.integers(1, 5, random.integers(1, 6)).tolist()
         workers = workers_of(*threads, cores=8)
         ranks, cpus = int(random.integers(1, 5)), int(random.choice([-1, 1, 2, 3]))
-        config = ScalingConfig(num_workers=ranks, cpus_per_worker=cpus)
+        config = ScalingConfig(ranks=ranks, cpus=cpus)
         at_most = None if random.random() < 0.5 else int(random.integers(1, 4))
         try:
             one = place_ranks(workers, ranks, cpus)
         except InputError:
-            with pytest.raises(InputError, match=r"num_workers|cpus_per_worker"):
+            with pytest.raises(InputError, match=r"ranks|cpus"):
                 place_gangs(workers, config, at_most)
             continue
         gangs = place_gangs(workers, config, at_most)

@@ -15,7 +15,7 @@ from partwise.engine.credentials import Credentials, SigningKeys
 from partwise.engine.scaling import cluster_workers
 from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
-from partwise.gangs.errors import GangFailed
+from partwise.gangs.errors import GangFailedError
 from partwise.gangs.events import GangEvent
 from partwise.gangs.placement import place_ranks
 from partwise.gangs.resume_point import newest_checkpoint
@@ -49,12 +49,12 @@ def run(dask_client, local_store, tmp_path):
     """Run a function on two ranks, as one generation after the other."""
     generations = []
 
-    def run(function, hyperparameters=None, listener=None, **fields) -> list[RankEnd]:
+    def run(function, params=None, listener=None, **fields) -> list[RankEnd]:
         generations.append(function)
         path = tmp_path / f"payload-{len(generations)}.pickle"
         payload = GangPayload(
             work=TrainRankWork(function=function, serde=PickleSerde()),
-            hyperparameters=hyperparameters or {},
+            params=params or {},
         )
         path.write_bytes(cloudpickle.dumps(payload))
         spec = GangSpec(
@@ -92,7 +92,7 @@ def count_steps(context: RankContext) -> Result:
         first = state["step"]
     while state["step"] < 10:
         step = state["step"] + 1
-        dies = (context.rank, context.attempt, step) == (1, 1, context.hyperparameters["dies_at"])
+        dies = (context.rank, context.attempt, step) == (1, 1, context.params["dies_at"])
         if dies:
             os.kill(os.getpid(), signal.SIGKILL)
         gathered = context.all_gather(b"%d" % (step * (context.rank + 1)))
@@ -110,7 +110,7 @@ SUM = sum(step * 3 for step in range(1, 11))
 
 def test_a_restart_goes_on_from_the_newest_checkpoint(run, artifact):
     events = Events()
-    ends = run(count_steps, {"dies_at": 8}, events, max_restarts=1)
+    ends = run(count_steps, {"dies_at": 8}, events, max_retries=1)
     assert [(end.status, end.attempt) for end in ends] == [(PartitionStatus.DONE, 2)] * 2
     assert [end.metrics["first"] for end in ends] == [6, 6]
     assert events.restarts() == 1
@@ -118,7 +118,7 @@ def test_a_restart_goes_on_from_the_newest_checkpoint(run, artifact):
 
 
 def test_a_resume_goes_on_where_a_failed_generation_stood(run):
-    with pytest.raises(GangFailed, match="SIGKILL"):
+    with pytest.raises(GangFailedError, match="SIGKILL"):
         run(count_steps, {"dies_at": 8})
     resumed, afresh = (
         run(count_steps, {"dies_at": 0}, resumable=generations) for generations in ((1,), ())
@@ -137,7 +137,7 @@ def test_only_checkpoints_that_the_keys_of_the_run_signed_are_gone_on_from(
     monkeypatch.setenv(KEYS_VARIABLE, keys := f"2026:{'b2' * 32}")
     dask_client.register_plugin(SigningKeys(keys))
     try:
-        with pytest.raises(GangFailed, match="SIGKILL"):
+        with pytest.raises(GangFailedError, match="SIGKILL"):
             run(count_steps, {"dies_at": 8}, is_signed=True)
         newest = newest_checkpoint(local_store, "gang", (1,))
         assert newest.sha256
@@ -203,7 +203,7 @@ def train_and_die(context: RankContext):
     import torch
     from torch.nn.parallel import DistributedDataParallel
 
-    given = context.hyperparameters
+    given = context.params
     torch.manual_seed(context.seed)
     layers = [torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Dropout(0.2)]
     module = torch.nn.Sequential(*layers, torch.nn.Linear(32, 1))
@@ -245,7 +245,7 @@ def test_ten_of_ten_deaths_at_random_steps_resume_to_equal_parameters(run, artif
         """Return the model's parameters, and where each attempt of each rank began."""
         (folder := tmp_path / name).mkdir()
         given = {"deaths": deaths, "folder": str(folder)}
-        ends = run(train, given, events, max_restarts=len(deaths))
+        ends = run(train, given, events, max_retries=len(deaths))
         state = cloudpickle.loads(artifact(ends, "model.pkl"))
         begun = [(folder / rank).read_text().split() for rank in ("0", "1")]
         return {name: values.tobytes() for name, values in state.items()}, begun
@@ -274,7 +274,7 @@ def fail_while_others_wait(context: RankContext):
 @pytest.mark.slow
 def test_the_exception_of_one_rank_comes_back_and_not_that_of_those_who_waited(run):
     pytest.importorskip("torch")
-    with pytest.raises(GangFailed, match=r"on rank 1 .*no row has a label") as failed:
+    with pytest.raises(GangFailedError, match=r"on rank 1 .*no row has a label") as failed:
         run(TorchDistributor(fail_while_others_wait))
     assert type(failed.value.__cause__) is ZeroDivisionError
     assert failed.value.rank == 1

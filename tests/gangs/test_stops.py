@@ -22,7 +22,7 @@ from partwise.connector.rank_context import RankContext
 from partwise.engine.cluster_watch import ClusterWatch
 from partwise.engine.process_family import descendants_of, find_marked, is_running
 from partwise.gangs.driver import GangDriver, run_gang
-from partwise.gangs.errors import GangFailed
+from partwise.gangs.errors import GangFailedError
 from partwise.gangs.node import sweep_gang
 from partwise.gangs.spec import GangSpec
 from partwise.outcomes import CANCELLED, PartitionStatus
@@ -186,7 +186,7 @@ def test_a_rank_that_fails_ends_the_gang_and_is_blamed(stage, name):
     deed, message = DEEDS[name]
     spec = stage.spec(deed)
     events = Events()
-    with pytest.raises(GangFailed) as caught:
+    with pytest.raises(GangFailedError) as caught:
         run_gang(stage.client, spec, events)
     told = stage.facts()
     stage.check_nothing_is_left(spec, told, has_guard_killed=name == "has its guard killed")
@@ -220,7 +220,7 @@ def test_what_multiprocessing_makes_goes_though_all_that_would_remove_it_was_kil
                 os.kill(pid, signal.SIGKILL)
         context.barrier()
 
-    with pytest.raises(GangFailed, match="SIGKILL"):
+    with pytest.raises(GangFailedError, match="SIGKILL"):
         run_gang(stage.client, make_gang(stage.client, stage.folder, train))
     paths = made.read_text().split()
     assert len(paths) == 4
@@ -230,7 +230,7 @@ def test_what_multiprocessing_makes_goes_though_all_that_would_remove_it_was_kil
 def test_a_rank_that_is_frozen_is_to_blame_when_the_others_have_waited_long_enough(stage):
     spec = stage.spec(_freeze, silence_s=4.0)
     reason = r"was stopped \(SIGSTOP\) for \d+ s, and killed"
-    with pytest.raises(GangFailed, match=reason) as caught:
+    with pytest.raises(GangFailedError, match=reason) as caught:
         run_gang(stage.client, spec)
     stage.check_nothing_is_left(spec, stage.facts())
     assert caught.value.rank == 1
@@ -239,7 +239,7 @@ def test_a_rank_that_is_frozen_is_to_blame_when_the_others_have_waited_long_enou
 @pytest.mark.parametrize("name", WAITS)
 @pytest.mark.parametrize("how", ["stop", pytest.param("time limit", marks=pytest.mark.slow)])
 def test_a_gang_that_is_stopped_ends_with_its_reason(stage, name, how):
-    spec = stage.spec(WAITS[name], time_limit_s=None if how == "stop" else 6.0)
+    spec = stage.spec(WAITS[name], timeout_s=None if how == "stop" else 6.0)
     told: list[Any] = []
 
     def watch() -> None:
@@ -251,7 +251,7 @@ def test_a_gang_that_is_stopped_ends_with_its_reason(stage, name, how):
     with ClusterWatch(stage.client, spec.run_id, None) as cluster:
         driver = GangDriver(stage.client, spec, cluster)
         watcher.start()
-        with pytest.raises(GangFailed) as caught:
+        with pytest.raises(GangFailedError) as caught:
             driver.run()
     watcher.join()
     stage.check_nothing_is_left(spec, told)
@@ -283,7 +283,7 @@ def test_a_worker_that_is_lost_ends_the_gang(doomed_stage, number):
     striker = threading.Thread(target=strike)
     striker.start()
     try:
-        with pytest.raises(GangFailed) as caught:
+        with pytest.raises(GangFailedError) as caught:
             run_gang(stage.client, spec)
         striker.join()
         deadline = time.monotonic() + LATE_S
@@ -314,7 +314,7 @@ def test_a_sweep_leaves_it_to_guards_to_end_their_ranks(stage):
 
     sweeper = threading.Thread(target=sweep)
     sweeper.start()
-    with pytest.raises(GangFailed, match="SIGKILL"):
+    with pytest.raises(GangFailedError, match="SIGKILL"):
         run_gang(stage.client, spec)
     sweeper.join()
     stage.check_nothing_is_left(spec, told)
@@ -332,7 +332,7 @@ def test_a_gang_that_lost_a_worker_begins_again_on_another_one(doomed_stage):
             time.sleep(600)
         return context.attempt
 
-    spec = make_gang(stage.client, stage.folder, train, max_restarts=1)
+    spec = make_gang(stage.client, stage.folder, train, max_retries=1)
     victim = stage.client.run(os.getpid)[spec.nodes[0].worker]
 
     def strike() -> None:

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from partwise.errors import ExportRefused, IntegrityError
+from partwise.errors import ExportRefusedError, IntegrityError
 from partwise.models import onnx_files
 from partwise.models.onnx_files import (
     OnnxContent,
@@ -256,7 +256,7 @@ def test_files_that_are_too_large_are_refused_unread(path):
 def test_a_graph_too_large_for_protobuf_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(onnx_files, "_PROTOBUF_BYTES", 100)
 
-    with pytest.raises(ExportRefused, match="ONNX files end at 100"):
+    with pytest.raises(ExportRefusedError, match="ONNX files end at 100"):
         save_onnx(make_model(), SIGNATURE, str(tmp_path / "model.onnx"))
     assert os.listdir(tmp_path) == []
 

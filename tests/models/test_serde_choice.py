@@ -126,7 +126,7 @@ def test_a_file_that_runs_code_is_read_only_where_its_format_is_named(name):
     given = SERDES[name]()
     assert serde_by_name(name, given) is given
     for named in ("", "native", "onnx"):
-        with pytest.raises(SerdeError, match=f"pass model_format='{name}'"):
+        with pytest.raises(SerdeError, match=f"pass format='{name}'"):
             refuse_program(name, named)
     refuse_program(name, name)
     refuse_program("onnx", "")

@@ -9,13 +9,13 @@ import pytest
 
 from partwise.calls.one_model import DistributedCall
 from partwise.calls.script import ScriptCall
-from partwise.planning.caller_paths import hyperparameters_left_behind, paths_left_behind
+from partwise.planning.caller_paths import params_left_behind, paths_left_behind
 from partwise.planning.gang import prepare_gang
 from partwise.planning.script import prepare_script
 from partwise.sources.opening import open_source
 from partwise.store.store import Store
 
-LIMITS = {"max_run_duration_s": 9.0, "grace_s": 1.0, "join_timeout_s": 9.0, "max_restarts": 0}
+LIMITS = {"timeout_s": 9.0, "grace_s": 1.0, "join_timeout_s": 9.0, "max_retries": 0}
 
 
 @pytest.fixture
@@ -29,8 +29,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 SAID = [
-    ({"params": {"rows": "rows.csv"}}, "'rows.csv'"),
-    ({"params": {"rows": ["x", "data/b.csv"]}}, "'data/b.csv'"),
+    ({"arguments": {"rows": "rows.csv"}}, "'rows.csv'"),
+    ({"arguments": {"rows": ["x", "data/b.csv"]}}, "'data/b.csv'"),
     ({"arguments": ["--rows=data"]}, "'data'"),
     ({"arguments": ["./rows.csv"]}, "'./rows.csv'"),
     ({"arguments": ["src/settings/a.json"]}, "'src/settings/a.json'"),
@@ -41,7 +41,7 @@ SAID = [
 ]
 UNSAID = [
     {"arguments": ["settings/a.json", "settings", "./settings/", "train.py", "--deep"]},
-    {"params": {"year": 2026, "none.csv": "none.csv", "here": ".", "above": "..", "is": True}},
+    {"arguments": {"year": 2026, "none.csv": "none.csv", "here": ".", "above": "..", "is": True}},
     {"arguments": ["{inputs.rows}", "s3://bucket/rows.csv", ""]},
     {"entry_script": "", "command": "cat 'rows.csv"},
 ]
@@ -80,16 +80,16 @@ def test_words_of_all_kinds_are_no_error(here):
     assert os.getcwd() == str(here)
 
 
-def test_a_hyperparameter_that_only_the_caller_finds_is_told(here):
+def test_a_parameter_that_only_the_caller_finds_is_told(here):
     given = {"model": "data", "rows": Path("rows.csv"), "rate": 0.1, "name": "adam", "at": "/tmp"}
-    (warning,) = hyperparameters_left_behind(given)
-    assert "the hyperparameter model 'data', the hyperparameter rows 'rows.csv': " in warning
+    (warning,) = params_left_behind(given)
+    assert "the parameter model 'data', the parameter rows 'rows.csv': " in warning
     assert f"is there in {str(here)!r}, and not in the folders of the ranks" in warning
-    assert hyperparameters_left_behind({"model": str(here / "data"), "above": ".."}) == ()
+    assert params_left_behind({"model": str(here / "data"), "above": ".."}) == ()
 
 
 def test_a_gang_is_planned_with_what_is_to_be_told(here):
     rows = pa.table({"x": [1.0]})
-    call = DistributedCall(rows, lambda context: None, hyperparameters={"model": "data"})
+    call = DistributedCall(rows, lambda context: None, params={"model": "data"})
     plan = prepare_gang(call, open_source(rows), {})
-    assert plan.warnings == hyperparameters_left_behind({"model": "data"}) != ()
+    assert plan.warnings == params_left_behind({"model": "data"}) != ()

@@ -86,7 +86,7 @@ class Call:
             execution=ExecutionOptions(n_shards=1, retry_backoff_s=0.01, first_segment_s=0.001),
             on_existing_artifacts=on_existing,
             params={"a": {"level": self.params}},
-            inputs=[str(path)],
+            files=[str(path)],
         )
 
 

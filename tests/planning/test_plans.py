@@ -18,7 +18,7 @@ from partwise.errors import (
     FunctionError,
     InputError,
     KeyClassError,
-    ModelNotFound,
+    ModelNotFoundError,
     RunExistsError,
     RunIdError,
     SerdeError,
@@ -171,9 +171,9 @@ class TestModels:
         return maker.end(2)
 
     def test_a_run_without_models_infers_and_exports_nothing(self, run):
-        with pytest.raises(ModelNotFound, match=r"'trained' \(SUCCESS\) has no model yet"):
+        with pytest.raises(ModelNotFoundError, match=r"'trained' \(SUCCESS\) has no model yet"):
             inference(run)
-        with pytest.raises(ModelNotFound, match=r"'trained' \(SUCCESS\) has no model yet"):
+        with pytest.raises(ModelNotFoundError, match=r"'trained' \(SUCCESS\) has no model yet"):
             prepare_export(ExportCall("trained", run_id="run"), open_source(ROWS), run)
 
     def test_inference_wants_the_keys_of_the_training_run(self, run):
@@ -209,7 +209,7 @@ class TestModels:
 
     def test_validation_wants_something_published(self, run):
         call = ValidateCall("trained", run_id="run", serde=PickleSerde())
-        with pytest.raises(ModelNotFound, match="has published nothing"):
+        with pytest.raises(ModelNotFoundError, match="has published nothing"):
             prepare_validation(call, open_source(ROWS), run, run)
 
     def test_a_model_without_rows_to_be_compared_on_is_named(self, tmp_path):

@@ -10,7 +10,7 @@ from partwise.calls.exports import ExportCall
 from partwise.calls.partitions import InferCall, TrainCall
 from partwise.calls.pipeline import PipelineCall
 from partwise.engine.params import given_params
-from partwise.errors import KeyClassError, ModelNotFound, PartwiseError
+from partwise.errors import KeyClassError, ModelNotFoundError, PartwiseError
 from partwise.models.serdes import PickleSerde
 from partwise.planning import partitions, refusals
 from partwise.planning.exports import prepare_export
@@ -84,7 +84,7 @@ def test_an_inference_is_checked_with_keys_and_values_of_its_training(
     for module in (partitions, refusals):
         monkeypatch.setattr(module, "recipe_of", lambda _run: {"csv": {"null_words": null_words}})
         monkeypatch.setattr(module, "check_has_models", lambda *_args, **_options: None)
-    with pytest.raises((ModelNotFound, KeyClassError)) as refused:
+    with pytest.raises((ModelNotFoundError, KeyClassError)) as refused:
         prepare_inference(InferCall(path, "key", "trained", predict), open_source(path), run)
     found = called(InferCall, make_run, path, training_run_id="trained")
     assert found is (KeyClassError if refused.type is KeyClassError else None)
@@ -120,6 +120,6 @@ def test_a_pipeline_is_checked_with_the_keys_that_it_will_have_trained(
 def test_models_of_codes_are_exported_and_have_params_by_them(tmp_path, make_run: RunMaker):
     path = csv_of(tmp_path, INTEGERS)
     run = begin(make_run, "trained", KeyClass.STRING)
-    with pytest.raises(ModelNotFound):
+    with pytest.raises(ModelNotFoundError):
         prepare_export(ExportCall("trained", serde=PickleSerde()), open_source(path), run)
     assert given_params(path, run.key_columns)["key"].to_pylist() == ["1", "2"]

@@ -14,7 +14,7 @@ from tests.one_script import CALL
 SECRET = "hunter2-blue"
 
 SECRETS = {
-    "params": {"api-key": SECRET, "depth": 3},
+    "arguments by name": {"api-key": SECRET, "depth": 3},
     "arguments": ["--depth", "3", "--password", SECRET],
     "arguments of one word": ["--depth=3", f"--password={SECRET}"],
     "arguments with a URL": [f"postgresql://me:{SECRET}@db/shop"],
@@ -48,19 +48,20 @@ def test_a_secret_is_not_written_down_and_said(folder, tmp_path, place):
 
 
 HARMLESS = {
-    "params": {"tokenizer": "bert-base", "max_tokens": 512, "key_column": "store"},
+    "arguments by name": {"tokenizer": "bert-base", "max_tokens": 512, "key_column": "store"},
     "arguments": ["--tokenizer", "bert-base", "--token", "{env.HUB_TOKEN}", "--password", "$WORD"],
     "environment_variables": {"TOKENIZERS_PARALLELISM": "false"},
     "command": "python main.py --tokenizer bert-base --token {env.HUB_TOKEN} --tokens 512",
 }
 
 
-@pytest.mark.parametrize("name", HARMLESS)
-def test_what_is_no_secret_is_kept(folder, tmp_path, name):
+@pytest.mark.parametrize("place", HARMLESS)
+def test_what_is_no_secret_is_kept(folder, tmp_path, place):
+    name = place.split()[0]
     script = "" if name == "command" else "main.py"
-    call = replace(CALL, source_directory=folder, entry_script=script, **{name: HARMLESS[name]})
+    call = replace(CALL, source_directory=folder, entry_script=script, **{name: HARMLESS[place]})
     plan = prepare_script(call, {}, Store.parse(tmp_path / "store"), {})
-    assert plan.intent.call["arguments"][name] == HARMLESS[name]
+    assert plan.intent.call["arguments"][name] == HARMLESS[place]
     assert plan.warnings == ()
 
 

@@ -95,7 +95,7 @@ SERDE = {"name": "subprocess:check_output", "settings": {"args": RUNS}}
     [
         call_of(serde=SERDE),
         call_of(trainer="os:system"),
-        call_of(flow="export_models", inputs="os:getcwd", exporter="os:getcwd"),
+        call_of(flow="export_models", example_inputs="os:getcwd", exporter="os:getcwd"),
         call_of(flow="run_script", command=list(RUNS)),
     ],
     ids=["serde", "trainer", "exporter", "script"],

@@ -13,7 +13,7 @@ from partwise.errors import (
     ArtifactNotFoundError,
     IntegrityError,
     KeyClassError,
-    ModelNotFound,
+    ModelNotFoundError,
     NewerFormatError,
     PartitionNotFoundError,
     PartwiseError,
@@ -83,7 +83,7 @@ def test_what_is_asked_for_and_not_there_is_named(run) -> None:
         run.artifacts(1)
     with pytest.raises(ArtifactNotFoundError, match=r"no artifact 'x.txt'; it has note.txt\."):
         run.artifact("a", "x.txt")
-    with pytest.raises(ModelNotFound, match=r"'c' of the run 'run' is FAILED.*bad c"):
+    with pytest.raises(ModelNotFoundError, match=r"'c' of the run 'run' is FAILED.*bad c"):
         run.model("c")
     with pytest.raises(RunNotFoundError, match=r"no run 'rum' in .* \(some of those there: run\)"):
         Run.open("rum", run.store)

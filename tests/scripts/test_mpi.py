@@ -14,7 +14,7 @@ import pytest
 from partwise.connector.rank_context import RankContext
 from partwise.engine.process_family import find_marked
 from partwise.gangs.driver import run_gang
-from partwise.gangs.errors import GangFailed
+from partwise.gangs.errors import GangFailedError
 from partwise.gangs.node import gang_mark
 from partwise.gangs.spec import Node
 from partwise.outcomes import PartitionStatus
@@ -149,7 +149,7 @@ if world.rank == {guilty}:
     {deed}
 world.allreduce(1) if world.rank != {guilty} else time.sleep(60)
 """
-    with pytest.raises(GangFailed) as caught:
+    with pytest.raises(GangFailedError) as caught:
         run_gang(dask_client, make_spec(script))
     assert re.search(message, str(caught.value), re.DOTALL)
     if code is not None:
@@ -171,8 +171,8 @@ while True:
     time.sleep(0.01)
 """
     events = Events()
-    with pytest.raises(GangFailed, match="its time limit"):
-        run_gang(dask_client, make_spec(script, time_limit_s=6.0, grace_s=10.0), events)
+    with pytest.raises(GangFailedError, match="its time limit"):
+        run_gang(dask_client, make_spec(script, timeout_s=6.0, grace_s=10.0), events)
     kept = [line for line in events.lines() if "kept" in line]
     assert sorted(kept) == ["[rank 0] kept 2", "[rank 1] kept 2"]
 
@@ -180,8 +180,8 @@ while True:
 @pytest.mark.slow
 def test_programs_that_ignore_the_end_are_killed(dask_client, make_spec):
     script = "signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-    with pytest.raises(GangFailed, match="its time limit") as caught:
-        run_gang(dask_client, make_spec(script, time_limit_s=5.0))
+    with pytest.raises(GangFailedError, match="its time limit") as caught:
+        run_gang(dask_client, make_spec(script, timeout_s=5.0))
     assert {end.status for end in caught.value.ends} == {PartitionStatus.CANCELLED}
 
 
@@ -207,7 +207,7 @@ def test_two_jobs_on_one_machine_do_not_meet(dask_client, make_spec):
 @pytest.mark.slow
 def test_a_job_that_cannot_start_says_what_mpirun_said(dask_client, make_spec):
     environment = {"OMPI_MCA_rmaps": "none_of_these"}
-    with pytest.raises(GangFailed) as caught:
+    with pytest.raises(GangFailedError) as caught:
         run_gang(dask_client, make_spec("", environment=environment))
     assert caught.value.rank == 0
     said = r"mpirun, below rank 0, ended before .*It wrote:.*none_of_these"
@@ -219,7 +219,7 @@ def test_strangers_at_its_ports_do_not_hold_a_job_for_ever(dask_client, make_spe
     with strangers_everywhere() as visited:
         try:
             ends = run_gang(dask_client, make_spec("", start_s=5.0))
-        except GangFailed as error:
+        except GangFailedError as error:
             assert re.search("nobody else may connect to these ports", str(error))  # noqa: PT017
         else:
             assert [end.exit_code for end in ends] == [0, 0]

@@ -373,7 +373,7 @@ def _change_call(run: Path, canary: Canary, chance: random.Random) -> str:
         lambda: {"trainer": {"kind": "best", "label": "y", "candidates": ["os:system"]}},
         lambda: {"trainer": {"kind": "torch_distributor", "train_func": "os:system"}},
         lambda: {"trainer": {"kind": "tuned", "trainer": "os:system", "space": "os:getcwd"}},
-        lambda: {"exporter": "os:getcwd", "inputs": "os:system", "predict": "os:system"},
+        lambda: {"exporter": "os:getcwd", "example_inputs": "os:system", "predict": "os:system"},
         lambda: {"command": canary.command, "source_directory": "/"},
         lambda: {"output": {"table": "t", "uri": uri}},
         lambda: {"eval_data": {"e": {"query": {"query": "t", "uri": uri}}}},
@@ -387,7 +387,7 @@ def _change_call(run: Path, canary: Canary, chance: random.Random) -> str:
                 {"query": {"query": "t", "uri": uri}},
                 {"paths": ["s3://bucket/x.parquet"], "endpoint_url": endpoint},
                 {"paths": ["/etc/passwd"]},
-                {"block": "sql-source/prod"},
+                {"block": "query-block/prod"},
                 {"sources": [{"query": {"query": "t", "uri": uri}}]},
             ]
         )

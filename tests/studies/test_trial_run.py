@@ -145,7 +145,7 @@ def test_limits_retries_and_deaths_are_those_of_a_partition(try_settings) -> Non
 
     kinds = ["once", "dies", "long", "well"]
     settings = [{"kind": kind} for kind in kinds]
-    _, run = try_settings(train, *settings, partition_timeout_s=1.0)
+    _, run = try_settings(train, *settings, timeout_s=1.0)
     rows = run.partitions.select(["status", "attempts", "error_type"]).to_pylist()
     assert [tuple(row.values()) for row in rows] == [
         ("DONE", 2, None),

@@ -139,7 +139,7 @@ def test_so_it_is_on_all_ranks(kind, with_dates, with_columns, tmp_path):
 )
 def test_an_export_tells_them_by_name_and_makes_them_too(kind, exporter, inputs, tmp_path):
     model = train(TRAINERS[kind](label="sales", features=("x",), calendar=(AT,)), TABLE)
-    options = ExportOptions(inputs=inputs)
+    options = ExportOptions(input_layout=inputs)
     description = exporter().describe(model, TABLE, None, options)
     path = str(tmp_path / "model.onnx")
     exporter().write(model, description, {}, options, path)

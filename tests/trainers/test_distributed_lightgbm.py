@@ -384,7 +384,7 @@ def test_a_label_that_is_no_class_is_refused():
         ({"monotone_constraints_method": "advanced"}, "one machine only"),
         ({"interaction_constraints": [["x"]]}, "fails with them on several ranks"),
         ({"machines": "a:1,b:2"}, "the gang sets up"),
-        ({"num_threads": 2}, "cpus_per_worker of the scaling"),
+        ({"num_threads": 2}, "cpus of the scaling"),
         ({"objective": "l1"}, "cannot be trained here"),
         ({"objective": "rank_xendcg"}, "cannot be trained here"),
         ({"objective": "lambdarank"}, "group goes with"),

@@ -367,7 +367,7 @@ def test_what_cannot_be_trained_is_refused_before_anybody_waits(tmp_path, case):
         ({"params": {"tree_method": "exact"}}, 'has to be "hist"'),
         ({"params": {"objective": "rank:ndcg"}}, "group goes with the objectives"),
         ({"group": "query"}, "group goes with the objectives"),
-        ({"params": {"nthread": 2}}, "cpus_per_worker of the scaling"),
+        ({"params": {"nthread": 2}}, "cpus of the scaling"),
     ],
 )
 def test_settings_that_cannot_be_used_are_refused(fields, reason):

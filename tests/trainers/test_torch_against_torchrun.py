@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow  # processes of torchrun
 def train(context: RankContext) -> Result:
     from tests.trainers.ddp_training import train_loop
 
-    module, took = train_loop(context.rank, context.hyperparameters["steps"])
+    module, took = train_loop(context.rank, context.params["steps"])
     return Result(module, metrics=took)
 
 
@@ -32,7 +32,7 @@ def distribute(context: RankContext) -> dict[str, Any]:
 
 
 def by_gang(steps: int) -> dict[str, Any]:
-    return run_ranks(2, distribute, hyperparameters={"steps": steps})[0]
+    return run_ranks(2, distribute, params={"steps": steps})[0]
 
 
 def by_torchrun(steps: int, output: Path) -> dict[str, Any]:

@@ -72,7 +72,7 @@ def sum_of_ranks():
         "world": (dist.get_rank(), dist.get_world_size()),
         "address": (context.master_address, context.master_port),
         "environment": (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])),
-        "hyperparameters": dict(context.hyperparameters),
+        "params": dict(context.params),
         "threads": torch.get_num_threads(),
     }
 
@@ -184,7 +184,7 @@ def read_epochs(context):
 
 
 CALLS = {
-    "sum": TorchDistributor(sum_of_ranks, hyperparameters={"lr": 0.1, "epochs": 1}),
+    "sum": TorchDistributor(sum_of_ranks, params={"lr": 0.1, "epochs": 1}),
     "sum again": TorchDistributor(sum_of_ranks),
     "one fails": TorchDistributor(fail_on_rank_1),
     "sum after a failure": TorchDistributor(f"{__name__}:sum_of_ranks"),
@@ -224,7 +224,7 @@ def ranks() -> list[dict[str, Ended]]:
     """What became of all calls, one after the other, on each of two ranks."""
     tables = {"train": numbers(), "letters": letters(LETTERS), "more": letters(list("zaeay"))}
     sources = {name: fragments_of(table, [3, 4]) for name, table in tables.items()}
-    return run_ranks(2, make_all_calls, sources, hyperparameters={"epochs": 5}, seed=7)
+    return run_ranks(2, make_all_calls, sources, params={"epochs": 5}, seed=7)
 
 
 def both(ranks: list[dict[str, Ended]], name: str) -> list[Any]:
@@ -243,9 +243,9 @@ def test_the_group_is_open_in_the_function_each_time_anew(ranks):
     assert len(ports) == 3
 
 
-def test_hyperparameters_of_the_call_come_first(ranks):
-    assert both(ranks, "sum")[1]["hyperparameters"] == {"lr": 0.1, "epochs": 5}
-    assert both(ranks, "sum again")[0]["hyperparameters"] == {"epochs": 5}
+def test_params_of_the_call_come_first(ranks):
+    assert both(ranks, "sum")[1]["params"] == {"lr": 0.1, "epochs": 5}
+    assert both(ranks, "sum again")[0]["params"] == {"epochs": 5}
 
 
 def test_the_users_exception_comes_back_and_the_other_rank_is_set_free(ranks):

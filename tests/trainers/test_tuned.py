@@ -14,7 +14,7 @@ from partwise import (
     InputError,
     LightGBMTrainer,
     Skip,
-    TrialsFailed,
+    TrialsFailedError,
     Tuned,
     XGBoostTrainer,
     loguniform,
@@ -172,8 +172,11 @@ def test_only_all_failing_fails(table):
             return rows
 
     context = PartitionContext(seed=7)
-    with pytest.raises(TrialsFailed, match="None of 5 trials has a score; the first that failed, "
-                       "with the trainer's own settings: ZeroDivisionError") as caught:  # fmt: skip
+    first = (
+        "None of 5 trials has a score; the first that failed, with the trainer's own settings: "
+        "ZeroDivisionError"
+    )
+    with pytest.raises(TrialsFailedError, match=first) as caught:
         Tuned(Broken(), {"bias": uniform(0, 1)}, trials=5)(DataConnector(table), context)
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert len(context.download("trials.json")["trials"]) == 5
@@ -196,7 +199,7 @@ def test_a_metric_without_a_value_loses(table):
     assert result.model == "biased by 0.5"
     assert trials["trials"][0]["reason"] == "the metric strange has no value"
     assert "untuned_strange" not in result.metrics
-    with pytest.raises(TrialsFailed, match="the metric strange has no value"):
+    with pytest.raises(TrialsFailedError, match="the metric strange has no value"):
         search(Tuned(Plain(), settings=[{"bias": 2.0}], metric=strange), table)
 
 
@@ -298,7 +301,7 @@ def test_a_partition_leaves_what_brings_nothing(table):
     assert search(tuned, table, share=share)[0].metrics["trials"] == 18
     tuned = Tuned(Plain(), settings=settings, budget=Budget(total_seconds=1e-9))
     assert search(tuned, table, share=share)[0].metrics["trials"] == 1
-    tuned = Tuned(Plain(), {"bias": uniform(0.1, 3)}, timeout_s=1e-9)
+    tuned = Tuned(Plain(), {"bias": uniform(0.1, 3)}, max_duration_s=1e-9)
     assert search(tuned, table)[0].metrics["trials"] == 1
 
 

@@ -122,7 +122,7 @@ def meet_strangers_at_a_rank(context: RankContext) -> str:
             time.sleep(0.5)
         return join(communicator)
 
-    kinds = tuple(context.hyperparameters["kinds"]) if context.rank == 1 else ()
+    kinds = tuple(context.params["kinds"]) if context.rank == 1 else ()
     with pytest.MonkeyPatch.context() as patch, strangers_everywhere(kinds):
         patch.setattr(collective.CommunicatorContext, "__enter__", join_late)
         try:
@@ -135,5 +135,5 @@ def meet_strangers_at_a_rank(context: RankContext) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["silent", "talking"])
 def test_ranks_one_of_which_took_a_stranger_for_another_end_in_time(kind: str) -> None:
-    for said in run_ranks(2, meet_strangers_at_a_rank, hyperparameters={"kinds": [kind]}):
+    for said in run_ranks(2, meet_strangers_at_a_rank, params={"kinds": [kind]}):
         assert re.match(r"Rank \d was not connected with the others by XGBoost", said)

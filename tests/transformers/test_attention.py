@@ -2,7 +2,7 @@
 
 import pytest
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.transformers.checkpoint_export import export_checkpoint
 from partwise.transformers.checkpoints import open_checkpoint
 from partwise.transformers.export import export
@@ -34,10 +34,10 @@ def test_block_sparse_attention_is_refused_by_name(checkpoint, tmp_path):
         r"The big_bird has attention_type='block_sparse', which cannot be exported\. For texts of "
         r"up to 28 tokens .*pass full_attention=True \(--full-attention\)"
     )
-    with pytest.raises(ExportRefused, match=refused):
+    with pytest.raises(ExportRefusedError, match=refused):
         export_checkpoint(str(checkpoint), "masked-lm", tmp_path / "out")
     model = transformers.BigBirdForMaskedLM.from_pretrained(checkpoint)
-    with pytest.raises(ExportRefused, match=refused):
+    with pytest.raises(ExportRefusedError, match=refused):
         export(model, config_for(model.config, "masked-lm"), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.errors import ExportRefused, InputError
+from partwise.errors import ExportRefusedError, InputError
 from partwise.transformers.check import check_export
 from partwise.transformers.checkpoint_export import export_checkpoint
 from partwise.transformers.options import TransformersOptions
@@ -75,7 +75,7 @@ def test_without_the_sdk_of_neuron_it_is_said_what_is_missing(bert, tmp_path, mo
     options = TransformersOptions(format="torchscript", sequence_length=16)
     export_checkpoint(str(bert), CLASSIFIER, tmp_path / "made.pt", options)
     file = (tmp_path / "made.pt").rename(tmp_path / "made.neuron.pt")
-    with pytest.raises(ExportRefused, match="The AWS Neuron SDK is not installed"):
+    with pytest.raises(ExportRefusedError, match="The AWS Neuron SDK is not installed"):
         check_export(file, str(bert))
 
 

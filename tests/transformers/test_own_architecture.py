@@ -6,12 +6,12 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from partwise.errors import ExportRefused, InputError, OpsetError, UnknownFeatureError
+from partwise.errors import ExportRefusedError, InputError, OpsetError, UnknownFeatureError
 from partwise.models.onnx_model import OnnxModel
 from partwise.transformers import (
     OnnxConfig,
     OnnxConfigWithPast,
-    TransformersMismatch,
+    TransformersMismatchError,
     TransformersOptions,
     architecture_of,
     config_for,
@@ -75,7 +75,9 @@ def test_a_tolerance_of_ones_own_decides(forecaster, tmp_path):
     config = TimesOnnxConfig.from_model_config(forecaster.config)
     options = TransformersOptions(atol=0, rtol=0)
 
-    with pytest.raises(TransformersMismatch, match="'prediction_outputs' differs in") as caught:
+    with pytest.raises(
+        TransformersMismatchError, match="'prediction_outputs' differs in"
+    ) as caught:
         export(forecaster, config, tmp_path / "out", options)
 
     (output,) = caught.value.report.files[0].outputs
@@ -149,7 +151,7 @@ def test_a_model_without_a_padding_token_classifies_as_it_does_by_itself(tmp_pat
 def test_a_mismatch_says_what_the_arithmetic_allows_for(forecaster, tmp_path):
     config = TimesOnnxConfig.from_model_config(forecaster.config)
 
-    with pytest.raises(TransformersMismatch) as caught:
+    with pytest.raises(TransformersMismatchError) as caught:
         export(forecaster, config, tmp_path / "out", TransformersOptions(atol=0, rtol=0))
 
     assert "from what it gives in double precision" in caught.value.report.files[0].notes[0]
@@ -159,7 +161,9 @@ def test_a_model_of_half_precision_is_refused(tmp_path):
     model = transformers.BertModel(transformers.BertConfig(num_hidden_layers=1, hidden_size=12))
     config = config_for(model.config, "default")
 
-    with pytest.raises(ExportRefused, match=r"BertModel has weights of torch\.float16: export mod"):
+    with pytest.raises(
+        ExportRefusedError, match=r"BertModel has weights of torch\.float16: export mod"
+    ):
         export(model.half(), config, str(tmp_path / "out"))
 
 
@@ -235,5 +239,5 @@ def test_a_logit_near_zero_is_judged_by_the_size_of_the_others(tmp_path):
 
 def test_outputs_that_hardly_vary_are_refused(forecaster, tmp_path):
     config = TimesOnnxConfig.from_model_config(forecaster.config)
-    with pytest.raises(TransformersMismatch, match="less than 2 times what is allowed"):
+    with pytest.raises(TransformersMismatchError, match="less than 2 times what is allowed"):
         export(forecaster, config, tmp_path / "out", TransformersOptions(atol=1e3))

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.proof.judge import judge
 from partwise.transformers import positions
 from partwise.transformers.export import export
@@ -144,7 +144,8 @@ def test_a_model_that_fails_on_as_many_tokens_as_it_says_is_refused():
     model.config.n_positions = 128
 
     with pytest.raises(
-        ExportRefused, match=r"GPT2LMHeadModel does not run on 128 tokens.* Correct max_position"
+        ExportRefusedError,
+        match=r"GPT2LMHeadModel does not run on 128 tokens.* Correct max_position",
     ):
         long_texts(model, config_for(model.config, "causal-lm"), TransformersOptions())
 

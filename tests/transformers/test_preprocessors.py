@@ -10,7 +10,7 @@ import pytest
 from partwise.errors import CheckpointError
 from partwise.transformers.check import check_export
 from partwise.transformers.checkpoint_export import export_checkpoint
-from partwise.transformers.export import TransformersMismatch
+from partwise.transformers.export import TransformersMismatchError
 from partwise.transformers.feature_choice import config_for
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.preprocessors import CASE, make_real_inputs
@@ -163,7 +163,7 @@ def test_a_broken_one_is_told_with_the_report(tmp_path):
         export_checkpoint(str(folder), "default", file),
         check_export(file, str(folder)),
     ]
-    with pytest.raises(TransformersMismatch) as caught:
+    with pytest.raises(TransformersMismatchError) as caught:
         export_checkpoint(str(folder), "default", file, TransformersOptions(atol=0, rtol=0))
     for report in (*told, caught.value.report):
         assert "preprocessed" not in report.files[0].cases

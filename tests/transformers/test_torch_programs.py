@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from partwise.errors import ExportRefused, InputError
+from partwise.errors import ExportRefusedError, InputError
 from partwise.exports.proof.judge import judge
 from partwise.models.torch_programs import NeuronModel, Pt2Model, TorchScriptModel
-from partwise.transformers.export import TransformersMismatch, export
+from partwise.transformers.export import TransformersMismatchError, export
 from partwise.transformers.feature_choice import config_for
 from partwise.transformers.flat_model import run_model
 from partwise.transformers.onnx_config import OnnxConfig
@@ -220,7 +220,7 @@ def test_with_past_such_a_trace_is_refused(tmp_path):
     torch.manual_seed(0)
     model = models.OfOneLengthWithPast(transformers.GPT2Config(**TINY["gpt2"])).eval()
 
-    with pytest.raises(ExportRefused, match=r"with past they grow: export as .onnx. or .pt2"):
+    with pytest.raises(ExportRefusedError, match=r"with past they grow: export as .onnx. or .pt2"):
         exported(model, "causal-lm-with-past", tmp_path / "new", "torchscript", sequence_length=9)
 
     assert list(tmp_path.iterdir()) == []
@@ -229,7 +229,9 @@ def test_with_past_such_a_trace_is_refused(tmp_path):
 def test_what_cannot_be_written_is_refused_in_one_line(tmp_path):
     model = models.WithOwnGradient(transformers.BertConfig(**TINY["bert"])).eval()
 
-    with pytest.raises(ExportRefused, match=r"trace of WithOwnGradient .* 'Doubled'") as refused:
+    with pytest.raises(
+        ExportRefusedError, match=r"trace of WithOwnGradient .* 'Doubled'"
+    ) as refused:
         exported(model, "sequence-classification", tmp_path / "new", "torchscript")
 
     assert "\n" not in str(refused.value)
@@ -241,7 +243,9 @@ def test_what_torch_does_not_read_again_is_refused(tmp_path):
     config = transformers.BartConfig(**TINY["bart"] | layers)
     model = transformers.BartForSequenceClassification(config).eval()
 
-    with pytest.raises(ExportRefused, match=r"sizes that depend on values.*unbacked") as refused:
+    with pytest.raises(
+        ExportRefusedError, match=r"sizes that depend on values.*unbacked"
+    ) as refused:
         exported(model, "sequence-classification", tmp_path / "new", "pt2")
 
     assert "\n" not in str(refused.value)
@@ -295,7 +299,7 @@ def test_a_mismatch_leaves_no_file(tmp_path):
         return found
 
     model.forward = forward
-    with pytest.raises(TransformersMismatch, match="differ"):
+    with pytest.raises(TransformersMismatchError, match="differ"):
         export(model, config, tmp_path / "new", options)
 
     assert list(tmp_path.iterdir()) == []
@@ -342,7 +346,9 @@ for model, path in zip((TorchScriptModel, Pt2Model), sys.argv[1:], strict=True):
 def test_options_of_other_formats_are_refused(form, option, only, tmp_path):
     model = tiny_model("bert", "default")
 
-    with pytest.raises(ExportRefused, match=f"is an option of {only}: leave it out for {form}"):
+    with pytest.raises(
+        ExportRefusedError, match=f"is an option of {only}: leave it out for {form}"
+    ):
         exported(model, "default", tmp_path / "new", form, **option)
 
     assert list(tmp_path.iterdir()) == []
@@ -392,7 +398,7 @@ def test_neuron_files_have_the_sizes_of_the_options(tmp_path):
     ],
 )
 def test_what_has_no_fixed_sizes_is_refused_for_neuron(model_type, feature, reason, tmp_path):
-    with pytest.raises(ExportRefused, match=reason):
+    with pytest.raises(ExportRefusedError, match=reason):
         exported(tiny_model(model_type, feature), feature, tmp_path / "new", "neuron")
 
 
@@ -402,7 +408,9 @@ def test_without_the_sdk_of_neuron_nothing_is_done(monkeypatch, tmp_path):
     model = tiny_model("bert", "default")
     monkeypatch.setattr(model, "forward", lambda **_: pytest.fail("the model was run"))
 
-    with pytest.raises(ExportRefused, match=r"install torch-neuronx .* AWS' own package index"):
+    with pytest.raises(
+        ExportRefusedError, match=r"install torch-neuronx .* AWS' own package index"
+    ):
         exported(model, "default", tmp_path / "new", "neuron")
 
     assert list(tmp_path.iterdir()) == []

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from partwise.errors import ExportMismatch
+from partwise.errors import ExportMismatchError
 from partwise.exports.proof.judge import judge
 from partwise.transformers import validate_model_outputs
 from partwise.transformers.export import export
@@ -79,7 +79,7 @@ def test_a_row_of_a_token_that_no_case_holds_may_not_differ(exported, tmp_path, 
     (finding,) = judge_file(file, model, expected).findings
     assert finding.check == "weights"
     assert f"({token}, " in finding.message
-    with pytest.raises(ExportMismatch, match=r"embeddings\.word_embeddings\.weight") as caught:
+    with pytest.raises(ExportMismatchError, match=r"embeddings\.word_embeddings\.weight") as caught:
         validate_model_outputs(config, model, file)
     assert caught.value.check == "weights"
 

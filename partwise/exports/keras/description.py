@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.keras.models import call_model, input_shapes, silence
 from partwise.exports.networks import (
     TRIED_ROWS,
@@ -49,17 +49,17 @@ def describe_model(
         options: How to export.
 
     Raises:
-        ExportRefused: It does not run on one row, or an output has another
+        ExportRefusedError: It does not run on one row, or an output has another
             first axis than that of rows, or is of a type that ONNX' runtimes do not compute.
         ColumnError: The rows lack a feature of the model.
     """
     dtypes = _float_dtypes(model)
     if "bfloat16" in dtypes:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{type_name(model)} computes in bfloat16, which onnxruntime does not on a CPU: build "
             'it with the dtype policy "float32" and the same weights.'
         )
-    draft = _signature_of_inputs(model, feeds, options.inputs)
+    draft = _signature_of_inputs(model, feeds, options.input_layout)
     some = feeds_of_rows(draft, rows.slice(0, max(TRIED_ROWS))) if feeds is None else feeds
     tries = [_run_on(model, draft, take_rows(some, count)) for count in TRIED_ROWS]
     if _has_free_sizes(draft):
@@ -145,9 +145,9 @@ def _signature_of_inputs(
 
 def _input_tensor(name: str, values: np.ndarray, declared: tuple[int | None, ...] | None) -> Tensor:
     if values.dtype.kind not in "biuf":
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The input {name!r} is {values.dtype} of shape {values.shape}: a model that is "
-            "exported takes arrays of numbers or booleans. Look text up before, in inputs=."
+            "exported takes arrays of numbers or booleans. Look text up before, in example_inputs=."
         )
     shape: tuple[int | None, ...] = (None, *values.shape[1:])
     if declared is not None and len(declared) == len(shape):
@@ -163,7 +163,7 @@ def _matrix_dtype(model: Any) -> Literal["float32", "float64"]:
 def _run_on(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
     try:
         return call_model(model, signature, list(feeds.values()))
-    except ExportRefused:
+    except ExportRefusedError:
         raise
     except Exception as error:  # whatever the user's model raises
         raise does_not_run(model, feeds, error) from error
@@ -175,7 +175,7 @@ def _output_tensor(model: Any, name: str, found: Sequence[np.ndarray | None]) ->
     shape = common_shape(where, found)
     dtype = found[0].dtype if found[0] is not None else np.dtype("float32")
     if dtype.kind not in "biuf":
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{where} is {dtype}: return numbers or booleans, of text the places in a list."
         )
     return Tensor(name=name, dtype=str(dtype), shape=shape)

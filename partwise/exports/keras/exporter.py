@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.keras.description import describe_model, other_sizes
 from partwise.exports.keras.models import (
     backend_of,
@@ -62,13 +62,14 @@ class KerasOnnxExporter:
         """See `describe_model`; raises what it raises.
 
         Raises:
-            ExportRefused: Besides, it is no model of Keras 3, or tf2onnx does not write the opset.
+            ExportRefusedError: Besides, it is no model of Keras 3, or tf2onnx does not write the
+                opset.
         """
         self.check(options)
         if backend_of(model) == "torch":
             return TorchOnnxExporter().describe(model, rows, feeds, options)
         if options.opset is not None and options.opset not in OPSETS:
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"opset={options.opset} is none that tf2onnx writes for Keras models: choose one "
                 f"from {OPSETS[0]} to {OPSETS[-1]}, or leave it out."
             )
@@ -90,8 +91,8 @@ class KerasOnnxExporter:
         """Write the model as ONNX.
 
         Raises:
-            ExportRefused: tf2onnx is not installed, or cannot translate the model; its reason is
-                in the message.
+            ExportRefusedError: tf2onnx is not installed, or cannot translate the model; its reason
+                is in the message.
         """
         if backend_of(model) == "torch":
             TorchOnnxExporter().write(model, description, sample, options, file_path)
@@ -165,7 +166,7 @@ def _translate(model: Any, description: ModelDescription) -> Any:
         variable.value.dtype.size * int(np.prod(variable.shape)) for variable in model.weights
     )
     if size > _LARGEST_BYTES:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{signature.model_type} has {size:,} bytes of weights; TensorFlow's graphs, which "
             f"tf2onnx reads, end at {_LARGEST_BYTES:,}."
         )
@@ -186,13 +187,13 @@ def _translate(model: Any, description: ModelDescription) -> Any:
     except ModuleNotFoundError as error:
         if error.name != "tf2onnx":
             raise
-        raise ExportRefused(
+        raise ExportRefusedError(
             "Exporting Keras models to ONNX needs tf2onnx: pip install 'partwise[tensorflow]'."
         ) from error
-    except ExportRefused:
+    except ExportRefusedError:
         raise
     except Exception as error:  # of TensorFlow and tf2onnx there are dozens without a common base
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"tf2onnx does not translate {signature.model_type}: {reason(error)}"
         ) from error
 
@@ -231,7 +232,7 @@ def _refuse_unknown(graph: Any, description: ModelDescription) -> None:
         }
     )
     if unknown:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"tf2onnx does not translate {description.signature.model_type}: it knows nothing in "
             f"ONNX for TensorFlow's {', '.join(unknown)}. Compute that in another way, or before "
             "the model."
@@ -250,12 +251,12 @@ def _declare(values: Sequence[Any], tensors: Sequence[Tensor], signature: Signat
     """Write down the shapes of inputs or outputs: what is free by a name, the rows' as batch.
 
     Raises:
-        ExportRefused: The graph fixes the number of rows.
+        ExportRefusedError: The graph fixes the number of rows.
     """
     for value, tensor in zip(values, tensors, strict=True):
         axes = value.type.tensor_type.shape.dim
         if axes and axes[0].HasField("dim_value"):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"The model {signature.model_type} fixes the number of rows: {value.name!r} has "
                 f"{axes[0].dim_value} rows whatever it gets. Build it with Input(shape=...) in "
                 "place of batch_shape, and use keras.ops.shape(x)[0] in place of a number."
@@ -273,7 +274,7 @@ def _check_sizes(model: Any, graph: Any, description: ModelDescription, sample: 
     """Run the graph on other sizes than those of the data, where it leaves some open.
 
     Raises:
-        ExportRefused: It gives something else than the model.
+        ExportRefusedError: It gives something else than the model.
     """
     signature, tolerance = description.signature, description.tolerance
     feeds = other_sizes(model, signature, sample)
@@ -285,13 +286,13 @@ def _check_sizes(model: Any, graph: Any, description: ModelDescription, sample: 
     try:
         found = dict(zip(expected, session.run(list(expected), feeds), strict=True))
     except Exception as error:  # each of onnxruntime's status codes is an exception of its own
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The graph of {signature.model_type} does not run on inputs of the shapes {shapes}, "
             f"as the model does: {reason(error)}"
         ) from error
     for name, values in expected.items():
         if not is_close(found[name], values, tolerance):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"The graph of {signature.model_type} gives another {name!r} than the model for "
                 f"inputs of the shapes {shapes}: a size of the data is built into it. Compute with "
                 "keras.ops.shape(x) in place of x.shape."

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 import numpy as np
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.torch.modules import run_module
 from partwise.models.signature import Feeds, Outputs, Signature, type_name
 
@@ -28,20 +28,22 @@ def backend_of(model: Any) -> Literal["tensorflow", "torch"]:
     """Return what computes a model.
 
     Raises:
-        ExportRefused: It is no model of Keras 3, or another library computes it.
+        ExportRefusedError: It is no model of Keras 3, or another library computes it.
     """
     import keras
 
     if not hasattr(keras, "version") or int(keras.version().split(".")[0]) < 3:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"Keras {keras.__version__} is too old: install keras>=3.13.2, which reads models that "
             "Keras 2 saved as .keras or .h5."
         )
     if not isinstance(model, keras.Model):
-        raise ExportRefused(f"A {type_name(model)} is no model of Keras 3: {INSTEAD_OF_KERAS_2}.")
+        raise ExportRefusedError(
+            f"A {type_name(model)} is no model of Keras 3: {INSTEAD_OF_KERAS_2}."
+        )
     name = keras.backend.backend()
     if name not in ("tensorflow", "torch"):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"Keras runs on {name} in this process, whose graphs are not exported: set "
             "KERAS_BACKEND=tensorflow or torch for the export; the .keras file of a model is the "
             "same for all of them."
@@ -53,7 +55,7 @@ def caller_of(model: Any, signature: Signature) -> Callable[[Sequence[Any]], Any
     """Return a function of the signature's inputs, in order, that calls the model for inference.
 
     Raises:
-        ExportRefused: The model has other inputs than the signature.
+        ExportRefusedError: The model has other inputs than the signature.
     """
     from keras import ops
 
@@ -66,7 +68,9 @@ def caller_of(model: Any, signature: Signature) -> Callable[[Sequence[Any]], Any
     taken = inspect.signature(model.call).parameters
     if not hasattr(model, "layers") or _is_sequential(model) or len(names) == 1:
         if len(names) != 1:
-            raise ExportRefused(f"{type_name(model)} has one input; the inputs given are {names}.")
+            raise ExportRefusedError(
+                f"{type_name(model)} has one input; the inputs given are {names}."
+            )
         return lambda inputs: model(inputs[0], training=False)
     if all(name in taken for name in names):
         return lambda inputs: model(**dict(zip(names, inputs, strict=True)), training=False)
@@ -87,7 +91,7 @@ def _caller_of_functional(
     if isinstance(structure, dict) and set(own) == set(names):
         return lambda inputs: model(dict(zip(names, inputs, strict=True)), training=False)
     if len(own) != len(names):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{type_name(model)} has the inputs {own}; those given are {list(names)}."
         )
     places = [names.index(name) for name in own] if set(own) == set(names) else range(len(own))
@@ -126,7 +130,7 @@ def named_outputs(found: Any) -> dict[str, Any]:
     layers again in each process; a mapping has the names that it gives. What is None is no output.
 
     Raises:
-        ExportRefused: There is something else in it than tensors.
+        ExportRefusedError: There is something else in it than tensors.
     """
     import tensorflow as tf
 
@@ -140,12 +144,12 @@ def named_outputs(found: Any) -> dict[str, Any]:
     outputs = {str(name): value for name, value in entries.items() if value is not None}
     for name, value in outputs.items():
         if not isinstance(value, tf.Tensor | tf.Variable):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"The model's output {name!r} is a {type(value).__name__}: a model that is "
                 "exported returns a tensor, or a list or dict of tensors."
             )
     if not outputs:
-        raise ExportRefused("The model returns nothing: it has to return a tensor.")
+        raise ExportRefusedError("The model returns nothing: it has to return a tensor.")
     return outputs
 
 
@@ -155,7 +159,7 @@ def predict_with(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
     Of no rows it gives none, in the shape that one row has.
 
     Raises:
-        ExportRefused: It gives other outputs for these rows than the signature says.
+        ExportRefusedError: It gives other outputs for these rows than the signature says.
     """
     if backend_of(model) == "torch":
         return run_module(model, signature, feeds)
@@ -165,7 +169,7 @@ def predict_with(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
         ordered = [np.zeros((1, *values.shape[1:]), values.dtype) for values in ordered]
     found = call_model(model, signature, ordered)
     if list(found) != (names := [tensor.name for tensor in signature.outputs]):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{signature.model_type} gives the outputs {list(found)} for some rows and {names} for "
             "others: return the same for all."
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.lightgbm.graph import (
     DOUBLE,
     LABEL,
@@ -76,9 +76,9 @@ class LightGBMOnnxExporter:
         """Return what the export will take and give. See `Exporter.describe`.
 
         Raises:
-            ExportRefused: The model is another than a Booster, LGBMRegressor, LGBMClassifier or
-                LGBMRanker; it has an objective that is not known, or a `predict` that stops early;
-                or an option does not fit.
+            ExportRefusedError: The model is another than a Booster, LGBMRegressor, LGBMClassifier
+                or LGBMRanker; it has an objective that is not known, or a `predict` that stops
+                early; or an option does not fit.
             ColumnError: The rows lack a feature of the model.
             InputError: Which features are categorical is unknown.
         """
@@ -89,7 +89,7 @@ class LightGBMOnnxExporter:
         labels = _class_labels(model, trees)
         if feeds is None:
             features = _features(booster, rows, options)
-            inputs = feature_tensors(features, DOUBLE, options.inputs)
+            inputs = feature_tensors(features, DOUBLE, options.input_layout)
         else:
             features = ()
             inputs = (_given_matrix(feeds, trees),)
@@ -100,7 +100,7 @@ class LightGBMOnnxExporter:
             signature=Signature(
                 inputs=inputs,
                 outputs=outputs,
-                layout=options.inputs if feeds is None else "custom",
+                layout=options.input_layout if feeds is None else "custom",
                 features=features,
                 prediction=prediction,
                 prediction_column=column,
@@ -172,14 +172,14 @@ def _constants(trees: LightGBMTrees) -> dict[str, np.ndarray]:
 
 def _opset(options: ExportOptions) -> int:
     if options.precision != "full":
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"A model of trees is not exported in {options.precision}: its thresholds would move, "
             'and rows near them would change sides. Pass precision="full".'
         )
     refuse_optimization(options)
     opset = options.opset or DEFAULT_OPSET
     if opset not in OPSETS:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"LightGBM models are not exported with opset {opset}: pass one of {OPSETS[0]} to "
             f"{OPSETS[-1]}, or none for {DEFAULT_OPSET}."
         )
@@ -194,14 +194,14 @@ def _booster(model: Any) -> Any:
         return model
     kinds = (lightgbm.LGBMRegressor, lightgbm.LGBMClassifier, lightgbm.LGBMRanker)
     if type(model) not in kinds:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"A {type_name(model)} is not exported: its predict may be one of its own. Return a "
             "Booster, LGBMRegressor, LGBMClassifier or LGBMRanker, or export it as native."
         )
     if not model.__sklearn_is_fitted__():
-        raise ExportRefused(f"This {type_name(model)} is not fitted.")
+        raise ExportRefusedError(f"This {type_name(model)} is not fitted.")
     if model.get_params().get("pred_early_stop"):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"This {type_name(model)} has pred_early_stop: its predict leaves out trees, which no "
             "graph does. Call set_params(pred_early_stop=False) before you return it."
         )
@@ -218,19 +218,19 @@ def _class_labels(model: Any, trees: LightGBMTrees) -> tuple[int, ...] | tuple[s
     if not isinstance(model, lightgbm.LGBMClassifier):
         return None
     if objective_of(trees) not in (*_CLASSIFIERS, "cross_entropy"):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"This LGBMClassifier has the objective {objective_of(trees) or 'of a function'!r}, "
             "with which it predicts no probabilities: take binary, multiclass or multiclassova."
         )
     labels = model.classes_.tolist()
     if len(labels) != n_classes:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"This LGBMClassifier was trained on {len(labels)} classes but gives {n_classes} "
             "probabilities: train it on rows of two classes or more."
         )
     if all(type(label) is int for label in labels) or all(type(label) is str for label in labels):
         return tuple(labels)
-    raise ExportRefused(
+    raise ExportRefusedError(
         f"The class labels of this LGBMClassifier are {model.classes_.dtype}: ONNX gives integers "
         "or text. Train it on either."
     )
@@ -247,7 +247,7 @@ def _features(booster: Any, rows: pa.Table, options: ExportOptions) -> tuple[Fea
         # The signature is JSON, which takes no numbers of numpy.
         values = [value.item() if isinstance(value, np.generic) else value for value in found]
         if not any(all(isinstance(v, kind) for v in values) for kind in (str, int, (int, float))):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"The categories of {name!r} are neither all text nor all numbers: "
                 f"{names_in_words([str(value) for value in values[:3]])} and so on."
             )
@@ -263,7 +263,7 @@ def _given_matrix(feeds: Feeds, trees: LightGBMTrees) -> Tensor:
         is_matrix = values.ndim == 2 and values.shape[1] == trees.n_features
         if is_matrix and values.dtype.name in ("float32", "float64"):
             return Tensor(name=name, dtype=values.dtype.name, shape=(None, trees.n_features))
-    raise ExportRefused(
+    raise ExportRefusedError(
         f"A LightGBM model of {trees.n_features} features takes one input of float32 or float64 "
         f"and shape (n, {trees.n_features}), but the inputs function gave {shapes}."
     )
@@ -288,9 +288,9 @@ def _outputs(
 def _check_names(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
     taken = {tensor.name for tensor in outputs}
     if both := [tensor.name for tensor in inputs if tensor.name in taken]:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The column {names_in_words(both)} has the name of an output: rename it, or pass "
-            'inputs="tensor".'
+            'input_layout="tensor".'
         )
 
 

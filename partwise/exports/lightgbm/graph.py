@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.lightgbm.linear_leaves import add_linear_leaves
 from partwise.exports.lightgbm.trees import ZERO, LightGBMTrees
 from partwise.exports.onnx.graph import Graph
@@ -55,7 +55,7 @@ def link_of(trees: LightGBMTrees) -> Link:
     """Return how the model turns scores into predictions.
 
     Raises:
-        ExportRefused: Its objective is not known.
+        ExportRefusedError: Its objective is not known.
     """
     name = objective_of(trees)
     words = trees.objective.split()[1:]
@@ -70,7 +70,7 @@ def link_of(trees: LightGBMTrees) -> Link:
         return Link(function="softmax")
     if name == "cross_entropy_lambda":
         return Link(function="log1p_exp")
-    raise ExportRefused(
+    raise ExportRefusedError(
         f"The objective {name!r} of this LightGBM model is not known, so its scores cannot be "
         "turned into predictions: export it as native."
     )

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.tables.column_names import names_in_words
 
@@ -128,18 +128,18 @@ class LightGBMTrees:
         """Return when each feature is used in one way.
 
         Raises:
-            ExportRefused: A feature is used in two that exclude each other.
+            ExportRefusedError: A feature is used in two that exclude each other.
         """
         zero = np.unique(self.features[self._missing_is(_MISSING_IS_ZERO)])
         nan = np.unique(self.features[self._missing_is(_MISSING_IS_NAN)])
         if len(both := np.intersect1d(zero, nan)):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"This LightGBM model takes zeros of the feature {self._names(both)} for missing "
                 "in some trees, and for numbers in others: train it again with one zero_as_missing."
             )
         numeric = np.unique(self.features[self.is_split & ~self.is_category])
         if len(both := np.intersect1d(numeric, self.categorical)):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"This LightGBM model splits the feature {self._names(both)} as a number in some "
                 "trees, and as a category in others: train it again with one categorical_feature."
             )
@@ -231,7 +231,7 @@ def read_trees(text: str) -> LightGBMTrees:
     """Read the text of a model: that of `Booster.model_to_string`, whose numbers are exact.
 
     Raises:
-        ExportRefused: A feature is used in two ways.
+        ExportRefusedError: A feature is used in two ways.
     """
     header, _, rest = text.partition("\nTree=")
     settings = dict(line.partition("=")[::2] for line in header.splitlines())

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 
 _LARGEST_BYTES = 2**31 - 1
 
@@ -35,7 +35,7 @@ def lower_precision(model: Any, precision: Literal["full", "float16", "int8"]) -
             activations get theirs as they come.
 
     Raises:
-        ExportRefused: It has no single-precision weights, or is larger than protobuf can hold.
+        ExportRefusedError: It has no single-precision weights, or is larger than protobuf can hold.
     """
     if precision == "full":
         return model
@@ -43,7 +43,7 @@ def lower_precision(model: Any, precision: Literal["full", "float16", "int8"]) -
 
     _check_size(model, f"precision={precision!r}")
     if all(tensor.data_type != onnx.TensorProto.FLOAT for tensor in model.graph.initializer):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The model has no weights of single precision that {precision} could make smaller; "
             'leave precision="full", or export model.float().'
         )
@@ -85,7 +85,7 @@ def _to_int8(model: Any) -> Any:
         quantized = onnx.load(path)
     _keep_domains(quantized, opsets)
     if not any(node.op_type.endswith("Integer") for node in quantized.graph.node):
-        raise ExportRefused(
+        raise ExportRefusedError(
             "Dynamic quantization finds no matrix product or convolution with constant weights in "
             'the model: leave precision="full", or choose "float16".'
         )
@@ -101,7 +101,7 @@ def optimize(model: Any, level: Literal["none", "basic", "extended", "all"]) -> 
             may lay data out for the CPU that it runs on here.
 
     Raises:
-        ExportRefused: The model is larger than protobuf can hold.
+        ExportRefusedError: The model is larger than protobuf can hold.
     """
     if level == "none":
         return model
@@ -157,7 +157,7 @@ def _nodes(graph: Any) -> Iterator[Any]:
 
 def _check_size(model: Any, option: str) -> None:
     if (size := model.ByteSize()) > _LARGEST_BYTES:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"{option} works on models up to {_LARGEST_BYTES:,} bytes; this one has {size:,}."
         )
 

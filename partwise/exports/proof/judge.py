@@ -68,7 +68,7 @@ class JudgeProcess:
         Raises:
             _DiedError: It died, or was ended since it took too long.
         """
-        with self._ending_after(expectation.time_limit_s):
+        with self._ending_after(expectation.timeout_s):
             return self._ask(file_path, expectation, cases)
 
     @contextmanager
@@ -210,7 +210,7 @@ def _describe_death(process: JudgeProcess, expectation: Expectation) -> Finding:
     doing = f"ran on the case {case!r}" if what == "run" else "was loaded"
     if process.is_late:
         message = (
-            f"The export was not judged within {expectation.time_limit_s:g} s, and its process was "
+            f"The export was not judged within {expectation.timeout_s:g} s, and its process was "
             f"ended while the export {doing}: {expectation.when_late}."
         )
     else:

@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from partwise.errors import ExportMismatch
+from partwise.errors import ExportMismatchError
 from partwise.evaluation.metrics import Task
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.protocol import Tolerance
@@ -94,7 +94,7 @@ class Expectation:
     """In place of the tolerance."""
     trees: TreeEnsemble | None = None
     """Those that an ONNX file has to hold, node by node."""
-    time_limit_s: float = 3600.0
+    timeout_s: float = 3600.0
     """For so long the file may be loaded, run and compared."""
     when_late: str = "allow more (judge_timeout_s), or compare fewer rows (most_rows)"
     """What whoever exceeds this limit can do."""
@@ -139,11 +139,11 @@ class Verdict:
         """Return when the export is right.
 
         Raises:
-            ExportMismatch: It is not.
+            ExportMismatchError: It is not.
         """
         if not self.findings:
             return
         text = " ".join(finding.message for finding in self.findings[:MOST_SHOWN])
         more = len(self.findings) - MOST_SHOWN
         tail = f" And {more} more." if more > 0 else ""
-        raise ExportMismatch(text + tail, self.findings[0].check, self.metrics)
+        raise ExportMismatchError(text + tail, self.findings[0].check, self.metrics)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.networks import is_close
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.modules import evaluation_mode, flat_module, run_module
@@ -27,7 +27,8 @@ def capture(model: Any, signature: Signature, sample: Feeds) -> Any:
     torch.onnx.export would capture it as well, but lets pass what holds for some numbers only.
 
     Raises:
-        ExportRefused: The graph depends on the rows or on their number, or torch fails otherwise.
+        ExportRefusedError: The graph depends on the rows or on their number, or torch fails
+            otherwise.
     """
     import torch
 
@@ -41,12 +42,12 @@ def capture(model: Any, signature: Signature, sample: Feeds) -> Any:
             )
     except Exception as error:  # of torch there are dozens without a common base
         if f"Constraints violated ({_BATCH})" in str(error):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"{signature.model_type} gives another graph for another number of rows: it "
                 "branches on shape[0], or makes it a Python number. Compute with it as it is, and "
                 "use -1 in place of a number."
             ) from error
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"torch.export does not capture {signature.model_type}: {reason(error)} Where its path "
             "depends on its rows, torch.where or torch.cond can stand in for `if`."
         ) from error
@@ -56,7 +57,7 @@ def check_captured(model: Any, program: Any, description: ModelDescription, samp
     """Run what was captured on other numbers of rows than it was captured with.
 
     Raises:
-        ExportRefused: It gives something else than the module, or fails.
+        ExportRefusedError: It gives something else than the module, or fails.
     """
     signature, tolerance = description.signature, description.tolerance
     for count in (1, 2, CAPTURED_ROWS + 4):
@@ -65,13 +66,13 @@ def check_captured(model: Any, program: Any, description: ModelDescription, samp
         try:
             found = run_program(program, signature, feeds)
         except RuntimeError as error:
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"{signature.model_type} was captured with {CAPTURED_ROWS} rows, and does not run "
                 f"on {count} any more: {reason(error)}"
             ) from error
         for name, values in expected.items():
             if not is_close(found[name], values, tolerance):
-                raise ExportRefused(
+                raise ExportRefusedError(
                     f"{signature.model_type} was captured with {CAPTURED_ROWS} rows, and gives "
                     f"another {name!r} than the module on {count}: a size or a number of those "
                     "rows is built into it. Compute with tensors, and with shape[0] unconverted."

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.networks import (
     TRIED_ROWS,
     common_shape,
@@ -37,12 +37,12 @@ def describe_module(
         options: How to export.
 
     Raises:
-        ExportRefused: It does not run on one row, or an output has another first axis than that of
-            rows, or is no tensor that the formats know.
+        ExportRefusedError: It does not run on one row, or an output has another first axis than
+            that of rows, or is no tensor that the formats know.
         ColumnError: The rows lack a feature of the module.
     """
     _check_device_and_dtypes(model)
-    draft = _signature_of_inputs(model, feeds, options.inputs)
+    draft = _signature_of_inputs(model, feeds, options.input_layout)
     some = feeds_of_rows(draft, rows.slice(0, max(TRIED_ROWS))) if feeds is None else feeds
     tries = [_run_on(model, draft, take_rows(some, count)) for count in TRIED_ROWS]
     outputs = [
@@ -56,11 +56,11 @@ def _check_device_and_dtypes(model: Any) -> None:
 
     for name, values in [*model.named_parameters(), *model.named_buffers()]:
         if values.device.type != "cpu":
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"{name!r} of {type_name(model)} is on {values.device}: export model.cpu()."
             )
         if values.dtype == torch.bfloat16:
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"{name!r} of {type_name(model)} is bfloat16, which numpy does not have: export "
                 "model.float()."
             )
@@ -79,7 +79,7 @@ def _signature_of_inputs(
 
 def _input_tensor(name: str, values: np.ndarray) -> Tensor:
     if values.dtype.kind not in "biuf" or not values.ndim:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The input {name!r} is {values.dtype} of shape {values.shape}: a module takes arrays "
             "of numbers or booleans, whose first axis is that of rows."
         )
@@ -90,7 +90,7 @@ def _run_on(model: Any, signature: Signature, feeds: Feeds) -> dict[str, Any]:
     try:
         with evaluation_mode(model):
             return named_outputs(caller_of(model, signature)(*tensors_of(feeds)))
-    except ExportRefused:
+    except ExportRefusedError:
         raise
     except Exception as error:  # whatever the user's module raises
         raise does_not_run(model, feeds, error) from error
@@ -103,9 +103,11 @@ def _output_tensor(model: Any, name: str, found: Sequence[Any]) -> Tensor:
     try:
         dtype = str(found[0].numpy().dtype)
     except TypeError as error:
-        raise ExportRefused(f"{where} is {found[0].dtype}: cast it to a common type.") from error
+        raise ExportRefusedError(
+            f"{where} is {found[0].dtype}: cast it to a common type."
+        ) from error
     if found[0].is_complex():
-        raise ExportRefused(f"{where} is complex: return torch.view_as_real of it.")
+        raise ExportRefusedError(f"{where} is complex: return torch.view_as_real of it.")
     return Tensor(name=name, dtype=dtype, shape=shape)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.onnx.quantization import lower_precision, optimize
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.capture import capture, capturing
@@ -36,7 +36,7 @@ class TorchOnnxExporter:
     def check(self, options: ExportOptions) -> None:
         """Refuse options that no model could be exported with."""
         if options.precision == "float16" and options.optimization != "none":
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f'optimization={options.optimization!r} undoes precision="float16": onnxruntime '
                 "optimizes for this CPU, which has no half precision. Choose one of them."
             )
@@ -64,7 +64,7 @@ class TorchOnnxExporter:
         """Write the module as ONNX; what torch says of the source code is left out of the file.
 
         Raises:
-            ExportRefused: torch cannot capture or translate it; its reason is in the message.
+            ExportRefusedError: torch cannot capture or translate it; its reason is in the message.
         """
         program = _translate(model, description, sample)
         # What is rewritten below needs its weights in the graph.
@@ -105,7 +105,7 @@ def _translate(model: Any, description: ModelDescription, sample: Feeds) -> Any:
                 verbose=False,
             )
     except Exception as error:  # of torch there are dozens without a common base
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"torch.onnx.export does not translate {signature.model_type}: {reason(error)}"
         ) from error
 
@@ -119,7 +119,7 @@ def _check(graph: Any, description: ModelDescription) -> None:
     ):
         names = [value.name for value in found]
         if names != [tensor.name for tensor in wanted]:
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"torch.onnx.export gives {signature.model_type} the inputs or outputs {names}, "
                 f"not {[tensor.name for tensor in wanted]}."
             )
@@ -127,13 +127,13 @@ def _check(graph: Any, description: ModelDescription) -> None:
             axes = value.type.tensor_type.shape.dim
             if not axes or axes[0].HasField("dim_value"):
                 fixed = axes[0].dim_value if axes else "no"
-                raise ExportRefused(
+                raise ExportRefusedError(
                     f"The module {signature.model_type} fixes the number of rows: {value.name!r} "
                     f"has {fixed} rows whatever it gets. Use -1 or shape[0] in place of a number."
                 )
     versions = {entry.domain: entry.version for entry in graph.opset_import}
     if versions.get("") != description.opset:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"torch.onnx.export wrote opset {versions.get('')} where {description.opset} was asked "
             "for: leave opset out, or ask for one that this torch writes."
         )

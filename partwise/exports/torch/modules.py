@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.torch.folded_weights import folded_weights
 from partwise.models.signature import Feeds, Outputs, Signature
 from partwise.models.torch_programs import run_program
@@ -41,7 +41,7 @@ def named_outputs(found: Any) -> dict[str, Any]:
     a dataclass have the names that they give. What is None is no output.
 
     Raises:
-        ExportRefused: There is something else in it than tensors.
+        ExportRefusedError: There is something else in it than tensors.
     """
     import torch
 
@@ -61,12 +61,12 @@ def named_outputs(found: Any) -> dict[str, Any]:
     outputs = {str(name): value for name, value in entries.items() if value is not None}
     for name, value in outputs.items():
         if not isinstance(value, torch.Tensor):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"The module's output {name!r} is a {type(value).__name__}: a module that is "
                 "exported returns a tensor, or a tuple or mapping of tensors."
             )
     if not outputs:
-        raise ExportRefused("The module returns nothing: it has to return a tensor.")
+        raise ExportRefusedError("The module returns nothing: it has to return a tensor.")
     return outputs
 
 
@@ -92,7 +92,7 @@ def run_module(model: Any, signature: Signature, feeds: Feeds) -> Outputs:
     """Return what the module itself gives, by the names of the signature's outputs.
 
     Raises:
-        ExportRefused: It gives other outputs for these rows than the signature says.
+        ExportRefusedError: It gives other outputs for these rows than the signature says.
     """
     with evaluation_mode(model):
         return run_program(flat_module(model, signature), signature, feeds)

@@ -45,7 +45,8 @@ class Pt2Exporter:
         Neither the sample nor stack traces, which name folders of this machine, go into the file.
 
         Raises:
-            ExportRefused: The graph depends on the rows, or does not give what the module does.
+            ExportRefusedError: The graph depends on the rows, or does not give what the module
+                does.
         """
         program = capture(model, description.signature, sample)
         check_captured(model, program.module(), description, sample)

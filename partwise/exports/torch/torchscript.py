@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.networks import refuse_onnx_options
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.capture import CAPTURED_ROWS, capturing, check_captured
@@ -59,7 +59,8 @@ class TorchScriptExporter:
         """Trace the module, compare the trace on other numbers of rows, and write it.
 
         Raises:
-            ExportRefused: The module branches on its rows, or the trace does not give what it does.
+            ExportRefusedError: The module branches on its rows, or the trace does not give what it
+                does.
         """
         program = trace_module(model, description.signature, sample)
         check_captured(model, program, description, sample)
@@ -74,8 +75,8 @@ def trace_module(model: Any, signature: Signature, sample: Feeds) -> Any:
     """Return the module as a `torch.jit.ScriptModule`.
 
     Raises:
-        ExportRefused: Its path depends on its rows, of which a trace has only the one that these
-            rows took; or torch cannot trace it.
+        ExportRefusedError: Its path depends on its rows, of which a trace has only the one that
+            these rows took; or torch cannot trace it.
     """
     import torch
 
@@ -88,7 +89,7 @@ def trace_module(model: Any, signature: Signature, sample: Feeds) -> Any:
                 check_trace=False,  # once more on the same rows; `check_captured` takes others
             )
     except Exception as error:  # of torch there are dozens without a common base
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"torch.jit.trace does not capture {signature.model_type}: {reason(error)}"
         ) from error
     # A trace through `if` is right for these rows, and perhaps for no others. The branches in
@@ -96,7 +97,7 @@ def trace_module(model: Any, signature: Signature, sample: Feeds) -> Any:
     own = os.path.dirname(torch.__file__) + os.sep
     for warning in heard:
         if "to a Python boolean" in str(warning.message) and not warning.filename.startswith(own):
-            raise ExportRefused(
+            raise ExportRefusedError(
                 f"{signature.model_type} may take another path for other rows, and a trace has one "
                 f"only: {os.path.basename(warning.filename)}, line {warning.lineno}. Use "
                 'torch.where in place of `if`, or export as "pt2".'

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from partwise.errors import ColumnError, ExportRefused, InputError
+from partwise.errors import ColumnError, ExportRefusedError, InputError
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.exports.xgboost.graph import (
     LABEL,
@@ -66,7 +66,7 @@ class XGBoostOnnxExporter:
         """Return what the export will take and give.
 
         Raises:
-            ExportRefused: The model, or an option for it, would not come out right.
+            ExportRefusedError: The model, or an option for it, would not come out right.
             ColumnError: The rows lack a feature of the model.
         """
         opset = _opset(options)
@@ -118,14 +118,14 @@ class XGBoostOnnxExporter:
 
 def _opset(options: ExportOptions) -> int:
     if options.precision != "full":
-        raise ExportRefused(
+        raise ExportRefusedError(
             f'The precision "{options.precision}" is for PyTorch modules; an XGBoost model compares'
             ' float32 with its thresholds, and would take other branches: use "full".'
         )
     refuse_optimization(options)
     opset = options.opset or DEFAULT_OPSET
     if opset not in OPSETS:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"XGBoost models are not exported with opset {opset}: pass one of {OPSETS[0]} to "
             f"{OPSETS[-1]}, or none for {DEFAULT_OPSET}."
         )
@@ -187,7 +187,7 @@ def _refuse_type(model: Any) -> None:
     import xgboost
 
     if not any(type(model) is getattr(xgboost, name) for name in _TYPES):
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"A {type_name(model)} is not exported to ONNX, only {', '.join(_TYPES)}: return one "
             'of these, or export in the format "native".'
         )
@@ -195,19 +195,19 @@ def _refuse_type(model: Any) -> None:
 
 def _refuse_objective(model: Any, trees: XGBoostTrees) -> None:
     if trees.objective not in LINKS:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The objective {trees.objective} is not exported to ONNX, since it is not known how "
             'its sums become predictions: export in the format "native".'
         )
     if not hasattr(model, "predict_proba"):
         return
     if trees.objective not in _CLASSIFIERS:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The {type(model).__name__} has the objective {trees.objective}, with which it gives "
             "no probabilities: train it with binary:logistic or multi:softprob, or an XGBRegressor."
         )
     if trees.n_targets > 1 and trees.n_classes < 3:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The {type(model).__name__} predicts {trees.n_targets} labels side by side, which are "
             "no classes of one another: return its get_booster(), which gives their probabilities, "
             "or of two classes train it with binary:logistic."
@@ -218,8 +218,8 @@ def _refuse_lost_leaves(trees: XGBoostTrees) -> None:
     """Refuse models whose sum depends on the order of additions, which threads change.
 
     Raises:
-        ExportRefused: Leaves are so small beside the base that they are rounded away in one order,
-            and not in that of several threads.
+        ExportRefusedError: Leaves are so small beside the base that they are rounded away in one
+            order, and not in that of several threads.
     """
     largest, margins = trees.largest_leaves.astype(np.float64), np.abs(trees.base)
     of_leaves = np.bincount(trees.tree_targets, largest).max()
@@ -228,7 +228,7 @@ def _refuse_lost_leaves(trees: XGBoostTrees) -> None:
     lost = np.where(largest < 4 * ulp, np.minimum(largest, ulp / 2), 0)
     most = np.bincount(trees.tree_targets, lost).max()
     if not trees.is_constant() and most > _MOST_LOST * of_leaves:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The leaves of the XGBoost model are so small beside its base of {margins.max():.7g} "
             f"that float32 may round away {most:.2g} of them, and with several threads would do so "
             "otherwise: train it on the label less its mean."
@@ -275,13 +275,13 @@ def _signature(
     inputs = (
         (_given_matrix(feeds, trees.n_features),)
         if feeds is not None
-        else feature_tensors(features, SINGLE, options.inputs)
+        else feature_tensors(features, SINGLE, options.input_layout)
     )
     _refuse_names([tensor.name for tensor in inputs], [tensor.name for tensor in outputs])
     return Signature(
         inputs=inputs,
         outputs=outputs,
-        layout="custom" if feeds is not None else options.inputs,
+        layout="custom" if feeds is not None else options.input_layout,
         features=features,
         prediction=prediction,
         prediction_column=column,
@@ -296,7 +296,7 @@ def _features(booster: Any, rows: pa.Table, options: ExportOptions) -> tuple[Fea
     except ColumnError:
         raise
     except InputError as error:
-        raise ExportRefused(str(error)) from error
+        raise ExportRefusedError(str(error)) from error
     return tuple(
         Feature(name=name, categories=tuple(categories[name]) if name in categories else None)
         for name in names
@@ -308,7 +308,7 @@ def _given_matrix(feeds: Feeds, n_features: int) -> Tensor:
     for name, values in feeds.items():
         if len(feeds) == 1 and values.dtype == np.float32 and values.shape[1:] == (n_features,):
             return Tensor(name=name, dtype=SINGLE, shape=(None, n_features))
-    raise ExportRefused(
+    raise ExportRefusedError(
         f"An XGBoost model of {n_features} features takes one float32 matrix (n, {n_features}), but"
         f" the inputs function made {found}."
     )
@@ -316,7 +316,8 @@ def _given_matrix(feeds: Feeds, n_features: int) -> Tensor:
 
 def _refuse_names(names: Sequence[str], outputs: Sequence[str]) -> None:
     if unfit := [name for name in names if name in outputs or not name]:
-        raise ExportRefused(
+        raise ExportRefusedError(
             f"The column {unfit[0]!r} cannot be the name of an input, since outputs are named "
-            f'{" and ".join(outputs)} and no name is empty: rename it, or use inputs="tensor".'
+            f"{' and '.join(outputs)} and no name is empty: rename it, or use "
+            'input_layout="tensor".'
         )

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.errors import ExportRefused
+from partwise.errors import ExportRefusedError
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.xgboost.ubjson import read_ubjson
 
@@ -65,8 +65,8 @@ def read_trees(model: Any) -> XGBoostTrees:
     """Read a Booster, or a wrapper, which stops at its best iteration.
 
     Raises:
-        ExportRefused: The model is linear, has no trees, lost their weights, or has leaves that are
-            no finite numbers.
+        ExportRefusedError: The model is linear, has no trees, lost their weights, or has leaves
+            that are no finite numbers.
     """
     is_wrapper = hasattr(model, "get_booster")
     booster = model.get_booster() if is_wrapper else model
@@ -87,7 +87,7 @@ def read_trees(model: Any) -> XGBoostTrees:
         leaves = (of_base + leaves) - of_base
     leaves = leaves * weights[of_leaves]
     if not np.isfinite(leaves).all():
-        raise ExportRefused(
+        raise ExportRefusedError(
             "The XGBoost model has leaves that are no finite numbers: look at the labels that it "
             "was trained with."
         )
@@ -113,10 +113,10 @@ def _used_trees(
     """Return the trees that `predict` uses, and for each its target and its weight.
 
     Raises:
-        ExportRefused: See `read_trees`.
+        ExportRefusedError: See `read_trees`.
     """
     if machine["name"] == "gblinear":
-        raise ExportRefused(
+        raise ExportRefusedError(
             'The model\'s booster is "gblinear", whose sums of products round otherwise in ONNX: '
             'train it with booster="gbtree", or export it in the format "native".'
         )
@@ -126,13 +126,13 @@ def _used_trees(
     ends = content["iteration_indptr"]
     count = ends[-1] if best is None else ends[min(best + 1, len(ends) - 1)]
     if not count:
-        raise ExportRefused(
+        raise ExportRefusedError(
             "The XGBoost model has no trees, so that there is nothing to export: look at the rounds"
             " that it was trained with."
         )
     weights = machine["weight_drop"] if machine["name"] == "dart" else [1.0] * count
     if len(weights) < count:
-        raise ExportRefused(
+        raise ExportRefusedError(
             "The trees of the XGBoost model have lost their weights, as those of booster="
             '"dart" do in a slice without an end (XGBoost 3.2), which cannot predict any more: '
             "give the end, such as booster[4:12]."

@@ -168,7 +168,7 @@ def refuse_program(name: str, named: str) -> None:
     if name in PROGRAMS and name != named:
         raise SerdeError(
             f"The files are of the format {name!r}, which the call does not name. To read one runs "
-            f"the code in it: if you trust where they come from, pass model_format={name!r}."
+            f"the code in it: if you trust where they come from, pass format={name!r}."
         )
 
 

@@ -28,7 +28,7 @@ class _ProgramSerde:
 
         Raises:
             IntegrityError: It is no such program, or export_models did not write it.
-            ExportRefused: It is for AWS Neuron, whose SDK is not installed.
+            ExportRefusedError: It is for AWS Neuron, whose SDK is not installed.
         """
         return self._kind().from_file(file_path)
 

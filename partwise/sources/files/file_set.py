@@ -21,7 +21,7 @@ class Files:
     """Files or tables, and how they are to be read; a plain value without secrets.
 
     Where files are in buckets, their keys are those of the environment, of a profile, or of a
-    `FileSource` block.
+    `FilesBlock`.
 
     Args:
         paths: A path, glob, folder or URL, or several. A folder can be a table of Delta (extra

@@ -37,7 +37,7 @@ def bucket_of(url: str) -> str:
         raise SourceError(
             f"Sources of the protocol {shown!r} are not read: use a local path or one of the "
             f"protocols {', '.join(PROTOCOLS)}, without chains; a database is Query(...) or "
-            "sql-source/NAME."
+            "query-block/NAME."
         )
     bucket = rest.partition("/")[0]
     container, at, _ = bucket.partition("@")

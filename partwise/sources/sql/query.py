@@ -54,7 +54,7 @@ class Query:
         password: The password, where it does not stand in the URI (nor in `PGPASSWORD` or
             `~/.pgpass`).
         options: Settings of the ADBC driver (`db_kwargs`), for Snowflake and BigQuery.
-        block: The saved block that this was made of, such as "sql-source/prod": it is written down
+        block: The saved block that this was made of, such as "query-block/prod": it is written down
             for a resume, in place of a URI with a password.
 
     Example:

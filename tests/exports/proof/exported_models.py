@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.errors import ExportMismatch
+from partwise.errors import ExportMismatchError
 from partwise.exports.works import ComparedRows, Inputs, Proof, Subject
 from partwise.models.export_options import ExportOptions, ValidationOptions
 from partwise.models.signature import Feeds, Origin, Signature, feeds_of_matrix, matrix_of_feeds
@@ -64,7 +64,7 @@ class Export:
         """Compare a file with the model as a run does it.
 
         Raises:
-            ExportMismatch: It does not give what the model gives.
+            ExportMismatchError: It does not give what the model gives.
         """
         context = PartitionContext(logger=logger or logging.Logger("proof"))
         self.proof.compare(file_path, self.subject, self.data, context, is_new=is_new)
@@ -75,7 +75,7 @@ class Export:
         logger.addHandler(checks)
         try:
             self.compare(file_path, logger)
-        except ExportMismatch as error:
+        except ExportMismatchError as error:
             return [*checks.found, error.check]
         return []
 
@@ -90,8 +90,8 @@ def export(
     """Write a model's file as a run does, and prove it.
 
     Raises:
-        ExportRefused: The model cannot be exported.
-        ExportMismatch: The file is not right.
+        ExportRefusedError: The model cannot be exported.
+        ExportMismatchError: The file is not right.
     """
     options = options or ExportOptions()
     proof = Proof(
@@ -119,7 +119,7 @@ def of_trees(
         dtype = np.float64 if library == "lightgbm" else np.float32
         exported = export(model, rows(400, 1), path, inputs=partial(matrix_of_rows, dtype))
     else:
-        exported = export(model, rows(400, 1), path, ExportOptions(inputs=inputs))
+        exported = export(model, rows(400, 1), path, ExportOptions(input_layout=inputs))
     ordinary, signature = exported.feeds(rows(ORDINARY_ROWS, 2)), exported.signature
 
     def feeds(matrix: np.ndarray) -> Feeds:
@@ -135,7 +135,7 @@ def of_trees(
 
 
 def matrix_of_rows(dtype: Any, data: DataConnector, _model: Any, _context: Any) -> Feeds:
-    """Return columns of numbers as one matrix, as a user's function for inputs= does."""
+    """Return columns of numbers as one matrix, as a user's function for example_inputs= does."""
     table = data.to_arrow()
     columns = [table[name].to_numpy(zero_copy_only=False) for name in table.column_names]
     with np.errstate(over="ignore"):
@@ -342,7 +342,7 @@ def transformers_models(folder: Path, small: bool) -> Iterator[Exported]:
         ) -> list[str]:
             try:
                 validate_model_outputs(config, model, file, None, opset)
-            except ExportMismatch as error:
+            except ExportMismatchError as error:
                 return [error.check]
             return []
 

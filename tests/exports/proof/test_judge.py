@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from partwise.errors import ExportMismatch
+from partwise.errors import ExportMismatchError
 from partwise.exports.proof.judge import judge
 from partwise.exports.proof.probes import make_probes
 from partwise.exports.proof.verdict import Case, MetricGate
@@ -68,7 +68,7 @@ def test_a_corrupted_weight_is_told_with_its_output_and_where(path):
     assert found.metrics["export_max_abs_diff"] == first.max_difference
     assert largest == pytest.approx(0.500598, rel=1e-4)
     told = r"'prediction' differs in 40 of 40 values: by 0.500598 at most, at row 26"
-    with pytest.raises(ExportMismatch, match=told) as raised:
+    with pytest.raises(ExportMismatchError, match=told) as raised:
         found.check()
     assert raised.value.check == "values"
     assert raised.value.metrics == found.metrics

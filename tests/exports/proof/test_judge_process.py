@@ -167,7 +167,7 @@ def test_a_file_that_ends_the_process_while_it_runs_is_a_finding(path):
 
 
 def test_a_file_that_takes_too_long_is_a_finding(path):
-    example = endless().expecting(time_limit_s=2.0)
+    example = endless().expecting(timeout_s=2.0)
     verdict = judge(example.save(path), example.expectation, example.cases)
     (finding,) = verdict.findings
     assert (finding.check, finding.case) == ("run", "held-out rows")

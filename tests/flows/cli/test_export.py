@@ -46,7 +46,7 @@ def done(folder, cluster) -> Ended:
     """A pipeline from the command line."""
     words = ["pipeline", folder / "rows.parquet", "-p", "store", "--trainer", "xgboost"]
     words += ["--label", "y", "--rounds", "3", "--run-id", "night", "--store", folder / "store"]
-    words += ["--model-inputs", "columns", "--keep-columns", "x", "--max-failed-fraction", "0.1"]
+    words += ["--input-layout", "columns", "--keep-columns", "x", "--max-failed-fraction", "0.1"]
     words += ["--n-shards", "1"]
     return partwise(*words, "--address", cluster.address, "--shares-filesystem")
 
@@ -60,7 +60,7 @@ def test_a_pipeline_prints_its_four_runs(folder, done):
     said = (
         f"partwise infer {folder}/rows.parquet --partition-by store --training-run-id night-export "
     )
-    assert f"next: {said}--model-format onnx --store" in done.out
+    assert f"next: {said}--format onnx --store" in done.out
     pipeline = Pipeline.open("night", folder / "store")
     assert pipeline.inference.predictions().column_names == ["store", "x", "prediction"]
     assert [tensor.name for tensor in pipeline.export.model("s0").signature.inputs] == ["x"]

@@ -228,7 +228,7 @@ app = App(name="partwise", default_parameter=COMMON, result_action="return_value
 @app.default
 def command(
     *,
-    inputs: str = "",
+    example_inputs: str = "",
     execution: Execution = DEFAULTS,
     export: Export = EXPORT,
     validation: Validation = VALIDATION,
@@ -243,9 +243,9 @@ def options_of(*words: str):
 def test_options_that_were_not_typed_are_the_defaults_and_zero_is_a_value() -> None:
     assert options_of() == (DEFAULTS, EXPORT, VALIDATION)
     words = ["--max-retries", "0", "--max-failed", "0", "--fail-fast", "--atol", "0"]
-    assert options_of(*words, "--model-inputs", "columns", "--inputs", "mine:inputs") == (
+    assert options_of(*words, "--input-layout", "columns", "--example-inputs", "mine:inputs") == (
         ExecutionOptions(max_retries=0, max_failed=0, fail_fast=True),
-        ExportOptions(inputs="columns"),
+        ExportOptions(input_layout="columns"),
         ValidationOptions(atol=0),
     )
     _, export, _ = options_of("--model-features", "a", "--model-features", "b c")
@@ -257,7 +257,7 @@ def test_each_field_of_an_option_model_is_an_option_with_its_description(capsys)
     out = capsys.readouterr().out
     for model in (ExecutionOptions, ExportOptions, ValidationOptions):
         for name, field in model.model_fields.items():
-            is_of_model = model is ExportOptions and name in ("inputs", "features")
+            is_of_model = model is ExportOptions and name == "features"
             option = f"--{'model-' if is_of_model else ''}{name.replace('_', '-')}"
             (line,) = (line for line in out.splitlines() if f" {option} " in line)
             assert field.description in line
@@ -271,7 +271,7 @@ def test_each_field_of_an_option_model_is_an_option_with_its_description(capsys)
         (["--max-failed-fraction", "2"], "--max-failed-fraction: Input should be less than or "),
         (["--max-retries", "two"], "--max-retries: Input should be a valid integer, "),
         (["--sample", "none"], "--sample: Input should be a valid integer, "),
-        (["--model-inputs", "x"], "--model-inputs: Input should be 'tensor' or 'columns'"),
+        (["--input-layout", "x"], "--input-layout: Input should be 'tensor' or 'columns'"),
     ],
 )
 def test_a_value_that_a_model_refuses_is_named_with_its_option(words, message) -> None:
@@ -290,8 +290,8 @@ def test_a_value_that_a_model_refuses_is_named_with_its_option(words, message) -
 def test_a_cluster_is_local_or_gpus_or_an_address() -> None:
     assert ClusterOptions().build() == LocalCluster()
     assert ClusterOptions(workers=3).build() == LocalCluster(workers=3)
-    assert ClusterOptions(gpus="all").build() == CudaCluster()
-    assert ClusterOptions(gpus="0,1").build() == CudaCluster(devices="0,1")
+    assert ClusterOptions(devices="all").build() == CudaCluster()
+    assert ClusterOptions(devices="0,1").build() == CudaCluster(devices="0,1")
     address = "tcp://127.0.0.1:8786"
     assert ClusterOptions(address=address, shares_filesystem=True).build() == RemoteCluster(
         address=address, shares_filesystem=True
@@ -322,8 +322,8 @@ def test_a_cluster_is_local_or_gpus_or_an_address() -> None:
         ({"address": "tcp://192.0.2.1:8786"}, "is in plaintext"),
         ({"address": "tls://192.0.2.1:8786"}, "needs tls_ca_file, tls_cert_file, tls_key_file"),
         ({"address": "localhost"}, "is no address of a Dask scheduler"),
-        ({"gpus": "first one"}, "^--gpus: "),
-        ({"gpus": "0", "cluster_class": "a.B"}, "--gpus and --cluster-class name different"),
+        ({"devices": "first one"}, "^--devices: "),
+        ({"devices": "0", "cluster_class": "a.B"}, "--devices and --cluster-class name different"),
         ({"cluster_argument": ("a=1",)}, "--cluster-argument goes with --cluster-class"),
         ({"cluster_class": "B"}, "^--cluster-class: 'B' does not|'B' does not name a class"),
         ({"cluster_class": "a.B", "cluster_argument": ("x",)}, "--cluster-argument 'x' is not of"),

@@ -59,7 +59,7 @@ REFUSED = [
     ),
     ((*TRAIN, "--columns", "pricee"), "Did you mean 'price'"),
     ((*TRAIN, "--where", "pric > 0"), "Did you mean 'price'"),
-    ((*TRAIN, "--workers", "2", "--gpus", "0"), "name different clusters"),
+    ((*TRAIN, "--workers", "2", "--devices", "0"), "name different clusters"),
     ((*TRAIN[:3], "stor", *TRAIN[4:]), "Did you mean 'store'"),
     (("train", "gone.parquet", *TRAIN[2:]), "gone.parquet"),
     ((*TRAIN[:5], "lightgbn"), "Did you mean 'lightgbm'"),
@@ -118,7 +118,7 @@ REFUSED = [
     ),
     ((*TRAIN[:5], "linear", *TRAIN[6:], "--param", "x"), "'x' is not of the form name=value"),
     ((*INFER, "--training-run-id", "train", "--predict", "mine:predict"), "cannot be called with"),
-    ((*INFER, "--training-run-id", "train", "--model-format", "onnxx"), 'Did you mean "onnx"'),
+    ((*INFER, "--training-run-id", "train", "--format", "onnxx"), 'Did you mean "onnx"'),
     (
         ("pipeline", *TRAIN[1:], "--features", "price", "--infer-on", "gone.parquet"),
         "There is no file or directory .*gone.parquet",
@@ -147,7 +147,7 @@ REFUSED = [
 ]
 REFUSED_LATER = [
     (("train", "empty", *TRAIN[2:]), "Directory '.*empty' holds no file that ends in"),
-    (("train", "sql-source/none", *TRAIN[2:]), "PREFECT_API_URL"),
+    (("train", "query-block/none", *TRAIN[2:]), "PREFECT_API_URL"),
     ((*FIT, "--where", "day < 2026-13-45"), "compares column 'day' of type int64"),
     ((*FIT, "--address", "nonsense"), "'nonsense' is no address of a Dask scheduler"),
     ((*FIT, "--cluster-class", "nonsense"), "'nonsense' does not name a class"),

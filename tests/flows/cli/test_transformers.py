@@ -105,7 +105,7 @@ def test_a_mismatch_is_told_in_full_and_leaves_nothing(folder):
     ended = partwise("export", folder / "bert", folder / "vain" / "onnx", *words)
     assert ended.code == 1
     error = json.loads(ended.out)["error"]
-    assert error["type"] == "TransformersMismatch"
+    assert error["type"] == "TransformersMismatchError"
     found = error["report"]["files"][0]["outputs"][0]
     assert found["name"] == "logits"
     assert all(

@@ -25,4 +25,4 @@ def test_every_block_of_partwise_is_registered() -> None:
         and not name.startswith("_")
     }
     assert set(BLOCKS) == defined - {NamedFields}
-    assert "file-source" in {block.get_block_type_slug() for block in BLOCKS}
+    assert "files-block" in {block.get_block_type_slug() for block in BLOCKS}

@@ -71,7 +71,7 @@ def test_every_deployment_is_there_and_described(production: Production) -> None
         assert "\n" not in (found.description or "")
     assert len({name.partition("/")[2] for name in DEPLOYMENTS}) == len(DEPLOYMENTS)
     types = {kind.slug for kind in production.client.read_block_types()}
-    assert {"artifact-store", "local-cluster", "cuda-cluster", "remote-cluster"} <= types
+    assert {"store-block", "local-cluster", "cuda-cluster", "remote-cluster"} <= types
 
 
 def test_an_unknown_parameter_is_refused_by_its_name(production: Production) -> None:
@@ -207,7 +207,7 @@ def test_cancelling_a_gang_ends_its_ranks_and_completes_the_run(production: Prod
         "trainer": "mine:wait_as_ranks",
         "run_id": "cancelled-gang",
         "store": "store",
-        "scaling": {"num_workers": 2},
+        "scaling": {"ranks": 2},
         "gang": {"grace_s": 1},
         "cluster": {"workers": 2},
     }

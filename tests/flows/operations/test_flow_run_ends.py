@@ -35,7 +35,7 @@ CALLS = {
             "entry_script": "wait.py",
             "source_directory": "job",
             "store": "store",
-            "compute_target": {"workers": 1},
+            "cluster": {"workers": 1},
         },
     ),
     "pipeline": (

@@ -16,7 +16,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.deployments import run_deployment
 from pydantic import SecretStr
 
-from partwise.blocks import ArtifactStore, LocalCluster, RemoteCluster
+from partwise.blocks import LocalCluster, RemoteCluster, StoreBlock
 from partwise.engine.options import ExecutionOptions
 from partwise.flows import train_models
 from partwise.models.serdes import PickleSerde
@@ -64,7 +64,7 @@ def use(data, model, context):
 
 @pytest.fixture(scope="module")
 def bucket(production: Production, s3_endpoint_url: str) -> Iterator[LockedBucket]:
-    """A bucket; its keys are in the block artifact-store/locked, and wrong ones in another."""
+    """A bucket; its keys are in the block store-block/locked, and wrong ones in another."""
     (production.folder / "telling.py").write_text(FUNCTIONS)
     with LockedBucket.of(s3_endpoint_url) as made:
         block_of(made, made.secret).save("locked")
@@ -72,8 +72,8 @@ def bucket(production: Production, s3_endpoint_url: str) -> Iterator[LockedBucke
         yield made
 
 
-def block_of(bucket: LockedBucket, secret: str) -> ArtifactStore:
-    return ArtifactStore(
+def block_of(bucket: LockedBucket, secret: str) -> StoreBlock:
+    return StoreBlock(
         url=bucket.url,
         endpoint_url=bucket.endpoint_url,
         access_key_id=SecretStr(bucket.key_id),
@@ -120,13 +120,13 @@ def log_of(production: Production, run: FlowRun) -> str:
 @pytest.fixture(scope="module")
 def ended(production: Production, bucket: LockedBucket) -> dict[str, FlowRun]:
     """Flow runs that were given the store in every way, well or not, by their run IDs."""
-    document = production.client.read_block_document_by_name("locked", "artifact-store")
-    by_slug = {"$ref": {"block_document_slug": "artifact-store/wrong"}}
+    document = production.client.read_block_document_by_name("locked", "store-block")
+    by_slug = {"$ref": {"block_document_slug": "store-block/wrong"}}
     started = {
         name: production.run("train-models/train", training(production, name, store))
-        for name, store in {"by-name": "artifact-store/locked", "by-slug": by_slug}.items()
+        for name, store in {"by-name": "store-block/locked", "by-slug": by_slug}.items()
     }
-    masked = training(production, "masked", ArtifactStore.load("locked"))
+    masked = training(production, "masked", StoreBlock.load("locked"))
     asked = run_deployment("train-models/train", parameters=masked, timeout=0)
     started["masked"] = asked.id
     production.wait(started["by-name"])
@@ -152,7 +152,7 @@ def test_a_block_itself_is_refused_since_its_keys_are_lost(ended: dict[str, Flow
     assert state is not None
     assert state.is_failed()
     assert "secret_access_key is a row of asterisks" in (state.message or "")
-    assert "'artifact-store/prod'" in (state.message or "")
+    assert "'store-block/prod'" in (state.message or "")
 
 
 def test_the_keys_of_a_store_are_in_its_block_only(
@@ -170,7 +170,7 @@ def test_the_keys_of_a_store_are_in_its_block_only(
     for place in TOLD:
         assert [name for name in told if re.fullmatch(place, name)], place
     assert [name for name in texts if re.fullmatch(r"bucket/.*/by-id/generations/0001.*", name)]
-    assert "artifact-store/locked" in texts["api/flow_runs"].decode()
+    assert "store-block/locked" in texts["api/flow_runs"].decode()
 
 
 class Sent(SchedulerPlugin):

@@ -12,7 +12,7 @@ import pytest
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterName
 
 from partwise.environments.environment import Environment
-from partwise.errors import InputError, RunFailed, StoreError
+from partwise.errors import InputError, RunFailedError, StoreError
 from partwise.flows import run_script
 from partwise.outcomes import RunStatus
 from partwise.runs.garbage import collect_garbage
@@ -79,7 +79,7 @@ def send(production: Production, run_id: str, pool: str = "partwise", **more: An
         "infrastructure": Infrastructure(environment_variables={"LEVEL": "7"}),
     }
     arguments |= more
-    return run_script("train.py", run_id=run_id, compute_target=f"work-pool/{pool}", **arguments)
+    return run_script("train.py", run_id=run_id, cluster=f"work-pool/{pool}", **arguments)
 
 
 def test_files_that_only_the_caller_has_reach_the_worker(
@@ -126,7 +126,7 @@ def test_a_script_that_fails_there_fails_here_with_its_run(
     production: Production, mine: Path
 ) -> None:
     (mine / "project" / "train.py").write_text("print('so far'); raise SystemExit(3)")
-    with pytest.raises(RunFailed, match="exit status 3") as caught:
+    with pytest.raises(RunFailedError, match="exit status 3") as caught:
         send(production, "sent-fails")
     assert "so far" in caught.value.run.logs(0)
     assert caught.value.run.partitions["exit_code"].to_pylist() == [3]

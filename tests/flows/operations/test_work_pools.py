@@ -63,7 +63,7 @@ from partwise.calls.call import Call
 from partwise.flows.orchestration.run_flow import run_flow
 from partwise.flows.running.work_pool import call_in_work_pool
 from partwise.scripts.infrastructure import Infrastructure
-from partwise.errors import RunCancelled
+from partwise.errors import RunCancelledError
 from partwise.runs.run import Run
 
 
@@ -84,7 +84,7 @@ if __name__ == "__main__":
     try:
         function, run_id, store = sys.argv[1:]
         print(send_one(function=function, run_id=run_id, store=store).status.value)
-    except RunCancelled as error:
+    except RunCancelledError as error:
         print("cancelled", error.run and error.run.status.value)
         sys.exit(130)
 """

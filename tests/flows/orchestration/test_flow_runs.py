@@ -20,7 +20,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.flow_engine import run_flow
 from prefect.states import Scheduled
 
-from partwise.blocks import ArtifactStore, RemoteCluster
+from partwise.blocks import RemoteCluster, StoreBlock
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError, RunExistsError, RunIdError
 from partwise.flows import map_partitions
@@ -222,14 +222,14 @@ def test_the_end_of_a_run_is_an_event(cluster, tmp_path) -> None:
 
 
 def test_blocks_go_by_their_names(cluster, tmp_path) -> None:
-    ArtifactStore(url=str(tmp_path / "store")).save("mine", overwrite=True)
+    StoreBlock(url=str(tmp_path / "store")).save("mine", overwrite=True)
     cluster.save("two", overwrite=True)
     run = map_partitions(
         numbers(2),
         "key",
         nothing,
         run_id="by-name",
-        store="artifact-store/mine",
+        store="store-block/mine",
         cluster="remote-cluster/two",
     )
     assert run.path == f"{tmp_path}/store/runs/by-name"
@@ -238,7 +238,7 @@ def test_blocks_go_by_their_names(cluster, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        ({"store": "artifact-store/nowhere"}, "artifact-store/nowhere"),
+        ({"store": "store-block/nowhere"}, "store-block/nowhere"),
         ({"cluster": "cuda-cluster/nowhere"}, "cuda-cluster/nowhere"),
         ({"cluster": "my-cluster"}, "'my-cluster' is no block's name"),
         ({"cluster": "tcp://example.org:8786"}, "plaintext"),

@@ -28,9 +28,9 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import FlowRun, TaskRun
 
-from partwise.blocks import ArtifactStore
+from partwise.blocks import StoreBlock
 from partwise.engine.options import ExecutionOptions
-from partwise.errors import InputError, RunFailed
+from partwise.errors import InputError, RunFailedError
 from partwise.flows import map_partitions, train_models
 from partwise.flows.running.execute_shards import MOST_GROUPS
 from partwise.outcomes import RunStatus
@@ -91,7 +91,7 @@ def test_a_flow_run_ends_in_the_state_of_its_run(cluster, tmp_path, failing, kin
         "cluster": cluster,
     }
     if kind == "FAILED":
-        with pytest.raises(RunFailed) as caught:
+        with pytest.raises(RunFailedError) as caught:
             map_partitions(numbers(3), "key", fail_for(failing), **options)
         run = caught.value.run
     else:
@@ -176,7 +176,7 @@ def test_large_data_and_params_do_not_reach_the_server(cluster, tmp_path) -> Non
 
 
 def test_keys_of_a_store_do_not_reach_the_server() -> None:
-    store = ArtifactStore(
+    store = StoreBlock(
         url="s3://bucket", access_key_id="canary-id", secret_access_key="canary-secret"
     )
     stored = train_models.serialize_parameters({"store": store})

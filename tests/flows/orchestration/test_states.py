@@ -7,7 +7,7 @@ from unittest.mock import create_autospec
 import pyarrow as pa
 import pytest
 
-from partwise.errors import RunFailed
+from partwise.errors import RunFailedError
 from partwise.flows.cli.exit_codes import FAILURE, INTERRUPTED, PARTIAL_FAILURE, SUCCESS
 from partwise.flows.orchestration.states import result_of, state_of
 from partwise.outcomes import RunStatus
@@ -31,7 +31,7 @@ def test_a_lost_worker_is_told_wherever_the_ledger_has_it(row, said) -> None:
     run.summary = SimpleNamespace(message="FAILURE: 2 partitions.")
     run.ledger = pa.table(ledger)
     run.failures.return_value = pa.table({"count": [], "error_type": [], "error_message": []})
-    with pytest.raises(RunFailed, match=f"1 x INTERNAL_ERROR: {said}"):
+    with pytest.raises(RunFailedError, match=f"1 x INTERNAL_ERROR: {said}"):
         result_of(run)
     assert said in state_of(run).message
 

@@ -8,8 +8,8 @@ from partwise.flows.running.connections import workers_at_most
 
 def test_workers_that_may_still_come_share_the_machine(dask_client):
     workers = workers_at_most(LocalCluster(workers=1, max_workers=5), dask_client)
-    options = ExecutionOptions(partition_cpus=2)
-    slots = partition_slots(workers, options.partition_cpus)
+    options = ExecutionOptions(cpus=2)
+    slots = partition_slots(workers, options.cpus)
 
     assert len(workers) == 5
     assert len({worker.host for worker in workers}) == 1

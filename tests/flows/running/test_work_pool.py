@@ -24,7 +24,7 @@ from prefect.states import Cancelled, Completed, Crashed, Failed, State
 from partwise.errors import (
     InputError,
     RunBusyError,
-    RunCancelled,
+    RunCancelledError,
     RunExistsError,
     ServiceError,
 )
@@ -165,7 +165,7 @@ def test_of_several_deployments_the_one_that_is_on_demand_is_taken(client, pool,
     name = pool(deployments=("nightly",))
     flow_id = client.create_flow(map_partitions)
     client.create_deployment(flow_id, f"map-{name}", work_pool_name=name, tags=["on-demand"])
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelledError):
         call(name, Cancelled())
 
 
@@ -199,7 +199,7 @@ def test_a_pool_of_a_type_that_we_do_not_know_takes_calls_without_settings(pool,
     name = pool("somebodys-own")
     with pytest.raises(InputError, match="type 'somebodys-own' only its own template"):
         call(name, asked=Infrastructure(cpus=1))
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelledError):
         call(name, Cancelled())
 
 
@@ -221,7 +221,7 @@ def test_a_container_needs_an_image_and_a_store_that_it_sees(pool, call) -> None
     with pytest.raises(InputError, match="'artifacts' is a folder here, which containers"):
         call(pool("kubernetes"), asked=Infrastructure(image="a:1"), store="artifacts")
     of_deployment = pool("docker", job_variables={"image": "team/forecast:1"})
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelledError):
         call(of_deployment, Cancelled())
 
 
@@ -251,7 +251,7 @@ def test_parameters_and_job_variables_reach_the_flow_run(client, pool, call, tmp
         },
     )
     asked = Infrastructure(image="a:1", shm_gib=2, environment_variables={"B": "2"})
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelledError):
         call(
             name,
             Cancelled(),
@@ -280,7 +280,7 @@ def test_parameters_and_job_variables_reach_the_flow_run(client, pool, call, tmp
 
 def test_a_folder_is_sent_by_its_full_path(client, pool, call, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelledError):
         call(pool(), Cancelled(), run_id="full-path", store="runs")
     (sent,) = flow_runs(client, "full-path")
     assert sent.parameters["store"] == str(tmp_path / "runs")
@@ -300,7 +300,7 @@ def test_credentials_of_a_registry_are_sent_as_a_reference_and_found_by_the_work
         call(name, asked=missing)
 
     asked = Infrastructure(image="a:1", registry_credentials="docker-registry-credentials/prod")
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelledError):
         call(name, Cancelled(), asked, run_id="with-credentials")
     (sent,) = flow_runs(client, "with-credentials")
     assert "hunter2" not in sent.model_dump_json()
@@ -329,7 +329,7 @@ def _configuration(template: dict[str, Any], values: dict[str, Any]) -> Any:
 def test_without_a_worker_it_says_so_and_waits(client, pool, call, caplog) -> None:
     caplog.set_level(logging.INFO, "prefect.flow_runs")
     name = pool()
-    with pytest.raises(RunCancelled, match="'nobody' was cancelled before it began"):
+    with pytest.raises(RunCancelledError, match="'nobody' was cancelled before it began"):
         call(name, Cancelled(), run_id="nobody")
     assert f"Run nobody: no worker polls the work pool {name}: it waits until" in caplog.text
 
@@ -345,7 +345,7 @@ def test_a_flow_run_that_does_not_begin_says_what_it_waits_for(
         client.update_work_pool(name, WorkPoolUpdate(is_paused=True))
         wait_until(lambda: "is paused" in caplog.text, "a line", 20)
 
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelledError):
         call(name, Cancelled(), then=pause)
     assert "not begun after" in caplog.text
 
@@ -407,5 +407,5 @@ def test_logs_that_cannot_be_read_do_not_hide_the_end(pool, call, monkeypatch) -
         raise httpx.ReadTimeout("slow")
 
     monkeypatch.setattr(SyncPrefectClient, "read_logs", fail)
-    with pytest.raises(RunCancelled):
+    with pytest.raises(RunCancelledError):
         call(pool(), Cancelled())

@@ -10,7 +10,7 @@ from partwise.blocks.key_pairs import check_key_pair
 from partwise.blocks.named_fields import NamedFields
 
 
-class ArtifactStore(NamedFields):
+class StoreBlock(NamedFields):
     """A folder or bucket in which runs are kept.
 
     Leave the secrets empty to use what the environment of the workers offers (environment
@@ -22,15 +22,15 @@ class ArtifactStore(NamedFields):
     Example:
         Load a saved store and list its runs' folder:
         ```python
-        from partwise import ArtifactStore
+        from partwise import StoreBlock
 
-        store = ArtifactStore.load("BLOCK_NAME")
+        store = StoreBlock.load("BLOCK_NAME")
         print(store.url)
         ```
     """
 
-    _block_type_name = "Artifact Store"
-    _block_type_slug = "artifact-store"
+    _block_type_name = "Store Block"
+    _block_type_slug = "store-block"
     _documentation_url = HttpUrl("https://filesystem-spec.readthedocs.io/en/latest/")
     _logo_url = HttpUrl(
         "https://raw.githubusercontent.com/PrefectHQ/prefect/420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/filesystem.png"
@@ -74,6 +74,6 @@ class ArtifactStore(NamedFields):
     )
 
     @model_validator(mode="after")
-    def _keys_come_in_pairs(self) -> "ArtifactStore":
-        check_key_pair(self.access_key_id, self.secret_access_key, "artifact-store/prod")
+    def _keys_come_in_pairs(self) -> "StoreBlock":
+        check_key_pair(self.access_key_id, self.secret_access_key, "store-block/prod")
         return self
