@@ -23,10 +23,10 @@ from pathlib import Path
 import cloudpickle
 from distributed import Client, LocalCluster
 
-from partwise.connector.rank_context import RankContext
 from partwise.gangs.driver import run_gang
 from partwise.gangs.spec import FunctionTarget, GangSpec, Node
 from partwise.gangs.work import GangPayload, TrainRankWork
+from partwise.ranks.context import RankContext
 from partwise.runs.documents import execution_token
 from partwise.scripts.mpi import run_mpi
 from partwise.scripts.open_mpi import AS_ROOT

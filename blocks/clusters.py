@@ -28,7 +28,7 @@ from partwise.blocks.cluster_start import (
     started,
 )
 from partwise.blocks.named_fields import NamedFields
-from partwise.worker_server import begin_worker_server
+from partwise.processes.worker_server import begin_worker_server
 
 LOGO_URL = HttpUrl(
     "https://raw.githubusercontent.com/PrefectHQ/prefect/420d0d6a78bb6df1fc18bcf188fdad43c1d22ea9/assets/block-logos/process.png"

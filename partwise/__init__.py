@@ -26,8 +26,8 @@ _MODULES = {
     "partwise.outcomes": ("PartitionStatus", "Result", "RunStatus", "Skip"),
     "partwise.connector.context": ("PartitionContext",),
     "partwise.connector.data_connector": ("DataConnector",),
-    "partwise.connector.rank_context": ("RankContext",),
-    "partwise.connector.current_context": ("get_context",),
+    "partwise.ranks.context": ("RankContext",),
+    "partwise.ranks.current_context": ("get_context",),
     "partwise.trainers": (
         *("Best", "LastValue", "LightGBMTrainer", "Linear", "Mean", "RandomForest"),
         *("SeasonalNaive", "StatsForecast", "Trainer", "XGBoostTrainer", "default_predict"),

@@ -9,9 +9,7 @@ from partwise.blocks import (
     TableBlock,
 )
 from partwise.connector.context import PartitionContext
-from partwise.connector.current_context import get_context
 from partwise.connector.data_connector import DataConnector
-from partwise.connector.rank_context import RankContext
 from partwise.datasets.dataset import Dataset, list_datasets
 from partwise.datasets.registration import register_dataset
 from partwise.engine.options import ExecutionOptions
@@ -100,6 +98,8 @@ from partwise.models.serdes import (
 from partwise.outcomes import PartitionStatus, Result, RunStatus, Skip
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
+from partwise.ranks.context import RankContext
+from partwise.ranks.current_context import get_context
 from partwise.reports.report import write_report
 from partwise.runs.contents import list_runs
 from partwise.runs.layout import lay_out

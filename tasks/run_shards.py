@@ -6,7 +6,7 @@ from prefect import Task, task
 from prefect.cache_policies import NO_CACHE
 
 from partwise.engine.assignment import ShardReceipt
-from partwise.engine.driver import Driver, ShardGroup
+from partwise.engine.driver.shards import Driver, ShardGroup
 from partwise.runs.kinds import KINDS, RunKind
 from partwise.tasks.steps import run_logger
 

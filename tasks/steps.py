@@ -21,7 +21,7 @@ from prefect.context import FlowRunContext
 from prefect.futures import wait
 from prefect.logging.loggers import flow_run_logger
 
-from partwise.engine.cluster_watch import Logger
+from partwise.engine.driver.cluster_watch import Logger
 from partwise.engine.failures import describe_error
 
 P = ParamSpec("P")

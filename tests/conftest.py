@@ -190,7 +190,7 @@ def no_process_outlives_the_tests() -> Iterator[None]:
     """Fail the session when it leaves a process behind, wherever its parent went."""
     yield
     SERVERS.close()
-    if (children := sys.modules.get("partwise.engine.child_process")) is not None:
+    if (children := sys.modules.get("partwise.engine.worker.child")) is not None:
         # They wait for the next child of this process, and would end with it.
         children.close_children()
     deadline = time.monotonic() + 5

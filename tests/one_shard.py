@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.engine.segments import SegmentWriter
-from partwise.engine.shard_plan import plan_shard
+from partwise.engine.worker.segments import SegmentWriter
+from partwise.engine.worker.shard_plan import plan_shard
 from partwise.reports.report import write_report
 from partwise.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.runs.completion import Ending, complete_run, settle_unchanged

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from partwise.engine.segments import SegmentWriter
+from partwise.engine.worker.segments import SegmentWriter
 from partwise.reports.report import write_report
 from partwise.runs.claim import Claim, Identity, Intent, OnExisting
 from partwise.runs.completion import settle_unchanged

@@ -141,7 +141,7 @@ def is_child(process: psutil.Process) -> bool:
     """Whether a process runs the user's function: one below a keeper, which a server has forked."""
     with suppress(psutil.Error):
         family = (process, *process.parents()[:2])
-        return all("engine.child_server" in _line(each) for each in family)
+        return all("processes.warm_server" in _line(each) for each in family)
     return False
 
 

@@ -49,7 +49,7 @@ def run_blocks(blocks: list[tuple[str, str]]) -> Iterator[str]:
 
 if __name__ == "__main__":
     from partwise.blocks import LocalCluster
-    from partwise.engine import plan
+    from partwise.engine.driver import plan
 
     started = LocalCluster(workers=2).client
 

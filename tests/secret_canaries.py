@@ -10,7 +10,7 @@ import string
 from pathlib import Path
 from unittest import mock
 
-from partwise.engine.child_log import read_log
+from partwise.engine.child.log import read_log
 from partwise.engine.failures import describe_error, storable
 from partwise.errors import StoreError
 from partwise.flows.orchestration.states import Masking

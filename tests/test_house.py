@@ -211,7 +211,7 @@ def test_names_for_functions_on_workers_load_no_prefect():
 def test_the_processes_of_functions_load_no_forms_and_no_sources():
     """Each run starts one on each worker: a form costs it a third of its start."""
     loaded = _run_python(
-        "import sys, partwise.engine.child, partwise.gangs.rank_process; print(*sys.modules)"
+        "import sys, partwise.engine.child.main, partwise.gangs.rank_process; print(*sys.modules)"
     )
     assert {"pydantic", "partwise.sources.opening"}.isdisjoint(loaded.split())
 

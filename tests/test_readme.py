@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.blocks import LocalCluster
-from partwise.engine import plan
+from partwise.engine.driver import plan
 from partwise.exports.proof.judge import close_judges
 from partwise.flows.cli.main import app, main
 from partwise.flows.demo.table import write_demo_table

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from distributed import Client
 
-from partwise.engine import packages
-from partwise.engine.cluster_watch import ClusterWatch
+from partwise.engine.driver import packages
+from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ClusterError
 from partwise.flows.operations import doctor

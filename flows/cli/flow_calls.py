@@ -13,8 +13,8 @@ from partwise.flows.cli.run_output import print_run
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.planning.refusals import check_call
+from partwise.processes.worker_server import begin_worker_server
 from partwise.runs.pipeline import Pipeline
-from partwise.worker_server import begin_worker_server
 
 if TYPE_CHECKING:
     from partwise.runs.run import Run

@@ -137,7 +137,7 @@ def _machine() -> Iterator[Finding]:
 
 
 def _control_groups() -> Finding:
-    from partwise.engine.control_group import counts_memory, prepare_folder
+    from partwise.processes.control_group import counts_memory, prepare_folder
 
     counts = counts_memory()
     if counts is None:

@@ -20,7 +20,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from partwise.formatting import visible
-from partwise.processes import python_words
+from partwise.processes.starting import python_words
 from partwise.reports.links import SECRET, read_link
 from partwise.reports.page_process import REFUSED
 

@@ -28,7 +28,7 @@ from prefect.settings import (
 )
 from pydantic import SecretStr
 
-from partwise.processes import python_words
+from partwise.processes.starting import python_words
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from prefect.client.schemas.filters import (
 )
 from prefect.client.schemas.objects import Log, State, StateType
 
-from partwise.engine.cluster_watch import Logger
+from partwise.engine.driver.cluster_watch import Logger
 
 FIRST_LINE_S = 10.0
 LONGEST_PAUSE_S = 320.0

@@ -1,6 +1,6 @@
 """What one sees of a gang while it works: a line for each event, and what the ranks write."""
 
-from partwise.engine.cluster_watch import Logger
+from partwise.engine.driver.cluster_watch import Logger
 from partwise.gangs.events import GangEvent
 
 

@@ -23,8 +23,8 @@ from rich.progress import (
 from rich.progress import Progress as Bar
 
 from partwise.engine.assignment import ShardProgress
-from partwise.engine.cluster_watch import Logger
-from partwise.engine.driver import Progress, ProgressListener
+from partwise.engine.driver.cluster_watch import Logger
+from partwise.engine.driver.shards import Progress, ProgressListener
 from partwise.tasks.steps import is_direct, run_logger
 
 FIRST_LINE_S = 10.0

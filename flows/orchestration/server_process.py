@@ -3,7 +3,7 @@
 import json
 import os
 
-from partwise.processes import become_child
+from partwise.processes.starting import become_child
 
 
 def main(argument: str) -> None:

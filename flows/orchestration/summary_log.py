@@ -11,7 +11,7 @@ from partwise.reports.summary import summary_text
 if TYPE_CHECKING:
     import logging
 
-    from partwise.engine.cluster_watch import Logger
+    from partwise.engine.driver.cluster_watch import Logger
     from partwise.runs.run import Run
 
 BEGINNING = "How it ended:\n"

@@ -6,10 +6,9 @@ from typing import Any
 from distributed import Client
 from prefect.exceptions import TerminationSignal
 
-from partwise.connector.rank_staging import rank_source
 from partwise.engine.assignment import work_file
-from partwise.engine.cluster_watch import ClusterWatch
-from partwise.engine.payload import pack_work
+from partwise.engine.driver.cluster_watch import ClusterWatch
+from partwise.engine.driver.payload import pack_work
 from partwise.engine.scaling import cluster_workers
 from partwise.flows.orchestration.block_parameters import ClusterParameter, StoreParameter
 from partwise.flows.orchestration.gang_lines import GangLines
@@ -26,6 +25,7 @@ from partwise.gangs.resume_point import resume_point
 from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, StagedWork
 from partwise.outcomes import CANCELLED, RunStatus, Stop
+from partwise.ranks.staging import rank_source
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
 from partwise.shuffle.shared_folder import SharedFolder

@@ -8,13 +8,13 @@ from distributed import Client
 from prefect.exceptions import TerminationSignal
 
 from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
-from partwise.engine.cluster_watch import ClusterWatch, Logger
-from partwise.engine.driver import Driver
-from partwise.engine.ending import describe_ending
+from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
+from partwise.engine.driver.ending import describe_ending
+from partwise.engine.driver.params import shard_params
+from partwise.engine.driver.payload import full_name_of, name_of, pack_work
+from partwise.engine.driver.plan import Plan
+from partwise.engine.driver.shards import Driver
 from partwise.engine.limits import smallest_memory_limit
-from partwise.engine.params import shard_params
-from partwise.engine.payload import full_name_of, name_of, pack_work
-from partwise.engine.plan import Plan
 from partwise.engine.sample import predict, sample_of
 from partwise.engine.scaling import partition_slots
 from partwise.flows.orchestration.block_parameters import ClusterParameter, StoreParameter

@@ -11,11 +11,10 @@ from distributed import wait as wait_for_tasks
 from prefect.exceptions import TerminationSignal
 
 from partwise.cluster_calls import ANSWER_S, ask_workers, in_time
-from partwise.connector.rank_staging import rank_source
 from partwise.engine.assignment import Execution, work_file
-from partwise.engine.cluster_watch import LOOK_S, ClusterWatch
-from partwise.engine.driver import FAREWELL_S
-from partwise.engine.payload import full_name_of, pack_work
+from partwise.engine.driver.cluster_watch import LOOK_S, ClusterWatch
+from partwise.engine.driver.payload import full_name_of, pack_work
+from partwise.engine.driver.shards import FAREWELL_S
 from partwise.engine.scaling import Slot, cluster_workers, partition_slots
 from partwise.flows.orchestration.block_parameters import Cluster, ClusterParameter, StoreParameter
 from partwise.flows.orchestration.progress import told_every
@@ -28,6 +27,7 @@ from partwise.flows.running.frame import CANCEL_TIMEOUT_S, Frame, publish_run
 from partwise.gangs.placement import Placement, place_gangs
 from partwise.gangs.work import RankSource
 from partwise.outcomes import CANCELLED, Stop
+from partwise.ranks.staging import rank_source
 from partwise.runs.claim import Claim
 from partwise.runs.run import Run
 from partwise.shuffle.shared_folder import SharedFolder, StagedFile

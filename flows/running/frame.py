@@ -19,10 +19,10 @@ from distributed import Client, WorkerPlugin
 from prefect.runtime import flow_run
 
 from partwise.cluster_calls import ANSWER_S, in_time
-from partwise.engine.child_process import end_marked
-from partwise.engine.cluster_watch import ClusterWatch
-from partwise.engine.credentials import Credentials, SigningKeys
-from partwise.engine.packages import build_on_workers
+from partwise.engine.driver.cluster_watch import ClusterWatch
+from partwise.engine.driver.credentials import Credentials, SigningKeys
+from partwise.engine.driver.packages import build_on_workers
+from partwise.engine.worker.child import end_marked
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import IntegrityError, StoreError
 from partwise.flows.orchestration.block_parameters import Cluster

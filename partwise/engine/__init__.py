@@ -1,1 +1,1 @@
-"""How partitions are run: the driver, its workers, and their child processes."""
+"""How partitions are run: by a driver, its workers, and their children; here is what they share."""

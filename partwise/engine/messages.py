@@ -135,7 +135,7 @@ class Idle:
     """From the child: all partitions that it was sent have run."""
 
     libraries: list[str]
-    """Those that it has imported, of what `partwise.engine.child` names."""
+    """Those that it has imported, of what `partwise.engine.child.main` names."""
 
 
 Message = (

@@ -14,7 +14,7 @@ from dask.delayed import delayed
 from distributed import Client, Future
 
 from partwise.cluster_calls import ANSWER_S, ask_workers
-from partwise.engine.cluster_watch import ClusterWatch
+from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.failures import Failure, describe_error, fingerprint_failure
 from partwise.errors import ClusterError
 from partwise.formatting import duration

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from partwise.connector.checkpoint_schedule import CheckpointSchedule
 from partwise.errors import InputError, IntegrityError, RunBusyError, StoreError
 from partwise.formatting import shortened
+from partwise.ranks.checkpoint_schedule import CheckpointSchedule
 from partwise.runs.bundle import is_name_below
 from partwise.runs.checkpoints import (
     DOCUMENT,
@@ -35,7 +35,7 @@ _logger = logging.getLogger(__name__)
 
 
 class StoreCheckpoints:
-    """Checkpoints of one attempt of a gang; see `partwise.connector.rank_context.Checkpoints`.
+    """Checkpoints of one attempt of a gang; see `partwise.ranks.context.Checkpoints`.
 
     Args:
         store: Where the run is.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from distributed import Client
 
-from partwise.engine.cluster_watch import ClusterWatch
+from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.scaling import cluster_workers
 from partwise.errors import ClusterError, StoreError
 from partwise.gangs.attempt import LOOK_S, Attempt, AttemptEnd

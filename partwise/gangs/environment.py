@@ -7,7 +7,7 @@ as jobs of its Batch service have it, and the number of the own one.
 
 from dataclasses import dataclass
 
-from partwise.engine.machine_slots import thread_variables
+from partwise.engine.worker.machine_slots import thread_variables
 from partwise.gangs.spec import GangSpec
 
 ROLE = "default"

@@ -8,7 +8,7 @@ from partwise.peers import accept_peers, reach_peer
 
 
 class RankExchange:
-    """Lets ranks gather bytes; see `partwise.connector.rank_context.Exchange`.
+    """Lets ranks gather bytes; see `partwise.ranks.context.Exchange`.
 
     Rank 0 holds a connection to each other rank, on which both have shown that they know the key.
     The socket was bound and listens before any rank starts, so nobody can come too early.

@@ -12,9 +12,9 @@ import traceback
 from contextlib import suppress
 from pathlib import Path
 
-from partwise.engine.keeper import END_ALL, become_keeper, become_kept, keep
-from partwise.engine.shared_files import own_folder_of, remove_own_files
 from partwise.gangs.rank_settings import RankSettings, read_settings
+from partwise.processes.keeper import END_ALL, become_keeper, become_kept, keep
+from partwise.processes.shared_files import own_folder_of, remove_own_files
 
 _NOT_FOUND = 127
 """As a shell ends where there is no such command."""

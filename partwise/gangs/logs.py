@@ -2,7 +2,7 @@
 
 import os
 
-from partwise.engine.child_log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, read_log
+from partwise.engine.child.log import LOG_HEAD_BYTES, LOG_TAIL_BYTES, read_log
 
 LARGEST_FILE_BYTES = 64 << 20
 """A longer log is cut in the midst, so that a rank that prints for days does not fill a disk."""

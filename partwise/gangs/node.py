@@ -20,12 +20,11 @@ from distributed import get_worker
 from distributed.comm.addressing import get_address_host
 from distributed.core import Status
 
-from partwise.engine.child_process import end_marked
-from partwise.engine.child_server import ENVIRONMENT_MARK
 from partwise.engine.host import Host
-from partwise.engine.packages import packages_variables
-from partwise.engine.scratch import own_scratch
-from partwise.engine.worker import DaskHost
+from partwise.engine.worker.child import end_marked
+from partwise.engine.worker.packages import packages_variables
+from partwise.engine.worker.scratch import own_scratch
+from partwise.engine.worker.tasks import DaskHost
 from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.gangs.environment import RankPlace, rank_environment
 from partwise.gangs.events import EventKind, GangEvent
@@ -37,6 +36,7 @@ from partwise.gangs.rank_settings import RankSettings
 from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
+from partwise.processes.warm_server import ENVIRONMENT_MARK
 from partwise.runs.checkpoints import CHECKPOINTS, signing_scope
 from partwise.runs.documents import run_path
 from partwise.shuffle.shared_folder import fetch

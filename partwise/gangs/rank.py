@@ -12,13 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
-from partwise.connector.current_context import set_context
-from partwise.connector.rank_context import RankContext
-from partwise.engine.child_log import ChildLog
+from partwise.engine.child.log import ChildLog
+from partwise.engine.child.seeding import Seeding
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
 from partwise.engine.outcome import Produced
-from partwise.engine.seeding import Seeding
-from partwise.engine.shared_files import name_own_files, own_folder_of
 from partwise.engine.works import check_metrics
 from partwise.errors import PartwiseError
 from partwise.gangs.checkpoints import StoreCheckpoints
@@ -33,12 +30,15 @@ from partwise.gangs.rank_settings import (
 )
 from partwise.gangs.work import GangPayload, RankEnded
 from partwise.outcomes import PartitionStatus
+from partwise.processes.shared_files import name_own_files, own_folder_of
+from partwise.ranks.context import RankContext
+from partwise.ranks.current_context import set_context
 from partwise.store.credentials import set_credentials
 from partwise.store.signing import parse_keys
 from partwise.store.store import Store
 
 if TYPE_CHECKING:
-    from partwise.connector.rank_protocols import RankRows
+    from partwise.ranks.protocols import RankRows
 
 LARGEST_ERROR_BYTES = 1 << 20
 

@@ -12,10 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from partwise.engine.failures import Failure, fingerprint_failure, printable
-from partwise.engine.family_memory import anonymous_bytes
-from partwise.engine.keeper import END_ALL, KEEPER_S
-from partwise.engine.process_family import children_of, descendants_of, kill, state_of
-from partwise.engine.shared_files import own_folder_of, remove_own_files
 from partwise.gangs.logs import RankLog
 from partwise.gangs.rank_settings import (
     ERROR_FILE,
@@ -25,7 +21,11 @@ from partwise.gangs.rank_settings import (
     read_outcome,
     write_settings,
 )
-from partwise.processes import Starter, describe_exit
+from partwise.processes.family import children_of, descendants_of, kill, state_of
+from partwise.processes.keeper import END_ALL, KEEPER_S
+from partwise.processes.memory import anonymous_bytes
+from partwise.processes.shared_files import own_folder_of, remove_own_files
+from partwise.processes.starting import Starter, describe_exit
 
 if TYPE_CHECKING:
     from partwise.environments.building import BuiltEnvironment

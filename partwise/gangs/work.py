@@ -4,13 +4,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
-from partwise.connector.rank_context import RankContext
-from partwise.connector.rank_protocols import Exchange, RankRows
 from partwise.engine.outcome import Produced
 from partwise.engine.works import check_metrics, produce_model
 from partwise.models.serdes import ModelSerde
 from partwise.outcomes import PartitionStatus, Result
-from partwise.processes import describe_exit
+from partwise.processes.starting import describe_exit
+from partwise.ranks.context import RankContext
+from partwise.ranks.protocols import Exchange, RankRows
 from partwise.shuffle.shared_folder import SharedFolder
 
 

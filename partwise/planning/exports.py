@@ -7,7 +7,7 @@ from functools import partial
 import pyarrow as pa
 
 from partwise.calls.exports import ComparedCall, ExportCall, TransformersCall, ValidateCall
-from partwise.engine.plan import Plan
+from partwise.engine.driver.plan import Plan
 from partwise.engine.trained_models import models_by_shard
 from partwise.errors import InputError, ModelNotFoundError
 from partwise.exports.choice import check_formats, resolve_exporter

@@ -8,7 +8,7 @@ from typing import Any
 
 from partwise.calls.intent import describe_intent
 from partwise.calls.one_model import DistributedCall
-from partwise.engine.payload import name_of
+from partwise.engine.driver.payload import name_of
 from partwise.engine.scaling import ALL, ClusterWorker, ScalingConfig
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import ColumnError, InputError

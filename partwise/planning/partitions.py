@@ -10,8 +10,8 @@ import pyarrow as pa
 from partwise.calls.call import ExecutedCall
 from partwise.calls.intent import describe_intent
 from partwise.calls.partitions import FunctionCall, InferCall, MapCall, TrainCall
-from partwise.engine.params import given_params
-from partwise.engine.plan import Plan, ReadKeys
+from partwise.engine.driver.params import given_params
+from partwise.engine.driver.plan import Plan, ReadKeys
 from partwise.engine.trained_models import (
     model_of_every_partition,
     models_by_shard,

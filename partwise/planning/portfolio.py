@@ -9,8 +9,8 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from partwise.calls.partitions import PortfolioCall
-from partwise.engine.params import given_params
-from partwise.engine.plan import Plan
+from partwise.engine.driver.params import given_params
+from partwise.engine.driver.plan import Plan
 from partwise.engine.sample import chosen_by_hash
 from partwise.engine.works import MapWork
 from partwise.errors import InputError

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from partwise.calls.intent import describe_intent
 from partwise.calls.one_model import TuneCall
 from partwise.calls.written import names_function
-from partwise.engine.payload import name_of
+from partwise.engine.driver.payload import name_of
 from partwise.engine.scaling import ScalingConfig
 from partwise.engine.works import TrainWork
 from partwise.errors import InputError

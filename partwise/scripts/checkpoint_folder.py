@@ -6,9 +6,9 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from partwise.connector.rank_protocols import Checkpoints
-from partwise.connector.script_context import UNFINISHED
 from partwise.errors import PartwiseError
+from partwise.ranks.protocols import Checkpoints
+from partwise.ranks.script_context import UNFINISHED
 
 LOOK_S = 0.5
 """So often the folder is looked at; what stays the same between two looks is complete."""

@@ -11,7 +11,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from partwise.engine.shared_files import LONGEST_ADDRESS
+from partwise.processes.shared_files import LONGEST_ADDRESS
 
 _SOCKET = "pymp-12345678/listener-12345678"
 """How multiprocessing calls a socket of its own among temporary files."""

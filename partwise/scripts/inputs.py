@@ -17,7 +17,6 @@ from typing import Any, Protocol
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from partwise.connector.rank_protocols import Share
 from partwise.errors import (
     ArtifactNotFoundError,
     InputError,
@@ -25,6 +24,7 @@ from partwise.errors import (
     PartitionNotFoundError,
 )
 from partwise.gangs.checkpoints import copy_object, new_file, upload_files
+from partwise.ranks.protocols import Share
 from partwise.runs.bundle import LOG_FILENAME, StoredArtifact, artifact_from_row, decode
 from partwise.runs.checkpoints import CheckpointFile, FilePart
 from partwise.runs.documents import run_path

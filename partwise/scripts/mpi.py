@@ -32,9 +32,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from partwise.connector.rank_context import RankContext
 from partwise.errors import MpiError, PeerLostError
-from partwise.processes import describe_exit
+from partwise.processes.starting import describe_exit
+from partwise.ranks.context import RankContext
 from partwise.scripts import mpi_stub
 from partwise.scripts.open_mpi import (
     LAUNCH_PROGRAM,

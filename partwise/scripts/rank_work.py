@@ -14,18 +14,18 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from partwise.connector.rank_context import RankContext
-from partwise.connector.script_context import (
-    CHECKPOINTS_VARIABLE,
-    OUTPUTS_VARIABLE,
-    RESUME_VARIABLE,
-    RUN_VARIABLE,
-)
 from partwise.engine.outcome import Produced
 from partwise.environments.building import BuiltEnvironment, open_environment
 from partwise.errors import InputError
 from partwise.gangs.work import RankEnded
 from partwise.outcomes import PartitionStatus
+from partwise.ranks.context import RankContext
+from partwise.ranks.script_context import (
+    CHECKPOINTS_VARIABLE,
+    OUTPUTS_VARIABLE,
+    RESUME_VARIABLE,
+    RUN_VARIABLE,
+)
 from partwise.runs.documents import run_path
 from partwise.scripts.checkpoint_folder import CheckpointFolder
 from partwise.scripts.folders import NodeFolders

@@ -3,7 +3,7 @@
 A store and a source name where objects lie and never a key, so that they can be sent, printed and
 written down. What opens a bucket asks here for the keys that its process was given; without any,
 the environment or a profile decides. A flow sends the keys to workers by
-`partwise.engine.credentials`, never inside a task.
+`partwise.engine.driver.credentials`, never inside a task.
 """
 
 import re

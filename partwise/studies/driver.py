@@ -15,8 +15,8 @@ from distributed import Client
 
 from partwise.cluster_calls import ANSWER_S
 from partwise.engine.assignment import Execution
-from partwise.engine.cluster_watch import ClusterWatch, Logger
-from partwise.engine.driver import LOOK_S
+from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
+from partwise.engine.driver.shards import LOOK_S
 from partwise.formatting import counted, duration
 from partwise.outcomes import PartitionStatus, RunStatus, Stop
 from partwise.runs.trials import Trial, TrialRecord

@@ -16,12 +16,12 @@ import pyarrow as pa
 from distributed import Client
 
 from partwise.engine.assignment import Execution, work_file
-from partwise.engine.cluster_watch import ClusterWatch, Logger
+from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
+from partwise.engine.driver.payload import pack_work
 from partwise.engine.failures import Failure, describe_error
 from partwise.engine.outcome import with_failure
-from partwise.engine.payload import pack_work
 from partwise.engine.scaling import ScalingConfig, cluster_workers
-from partwise.engine.segments import SegmentWriter
+from partwise.engine.worker.segments import SegmentWriter
 from partwise.errors import ClusterError, InputError, PartwiseError
 from partwise.gangs.driver import GangDriver
 from partwise.gangs.errors import GangFailedError

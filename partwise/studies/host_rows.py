@@ -9,9 +9,9 @@ The locks end with their processes, so that what killed workers leave is removed
 import fcntl
 import os
 
-from partwise.connector.rank_rows import SourceFragments
 from partwise.connector.spooling import map_spooled, write_spooled
 from partwise.errors import SourceError
+from partwise.ranks.rows import SourceFragments
 from partwise.shuffle.shard_cache import own_folder
 from partwise.store.entry_locks import lock_entry, remove_abandoned
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from partwise.engine.assignment import Execution
-from partwise.engine.segments import SegmentWriter
+from partwise.engine.worker.segments import SegmentWriter
 from partwise.outcomes import PartitionStatus, Stop
 from partwise.runs.claim import Claim, Intent
 from partwise.runs.completion import Ending, UnfinishedShard, complete_run

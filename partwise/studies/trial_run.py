@@ -14,15 +14,15 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
-from partwise.engine.attempts import Attempts, supervise
-from partwise.engine.child_process import discard_child
 from partwise.engine.host import Host
 from partwise.engine.messages import OpenShard
 from partwise.engine.outcome import Outcome
 from partwise.engine.params_file import write_params
-from partwise.engine.scratch import own_scratch
-from partwise.engine.segments import SegmentWriter
-from partwise.engine.shard_run import execution_folder, open_run
+from partwise.engine.worker.attempts import Attempts, supervise
+from partwise.engine.worker.child import discard_child
+from partwise.engine.worker.scratch import own_scratch
+from partwise.engine.worker.segments import SegmentWriter
+from partwise.engine.worker.shard_run import execution_folder, open_run
 from partwise.environments.building import open_environment
 from partwise.errors import ArtifactNotFoundError
 from partwise.outcomes import PartitionStatus

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from distributed import Worker, get_worker
 
-from partwise.connector.rank_rows import SourceFragments
 from partwise.engine.assignment import Execution
-from partwise.engine.shard_run import execution_folder
-from partwise.engine.worker import DaskHost, end_execution, held_slot, is_stopped
+from partwise.engine.worker.shard_run import execution_folder
+from partwise.engine.worker.tasks import DaskHost, end_execution, held_slot, is_stopped
 from partwise.errors import ClusterError
+from partwise.ranks.rows import SourceFragments
 from partwise.shuffle.shared_folder import StagedFile, fetch
 from partwise.store.store import Store
 from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt

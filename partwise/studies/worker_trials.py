@@ -6,7 +6,7 @@ from typing import Any
 from distributed import Client, Future
 
 from partwise.cluster_calls import ANSWER_S
-from partwise.engine.driver import FAREWELL_S, tell_to_stop
+from partwise.engine.driver.shards import FAREWELL_S, tell_to_stop
 from partwise.outcomes import Stop
 from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
 from partwise.studies.trials import Ask

@@ -11,10 +11,10 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema  # noqa: TC002
 
-from partwise.connector.global_categories import global_categories
-from partwise.connector.global_sample import SAMPLE_ROWS
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation.metrics import Task  # noqa: TC001
+from partwise.ranks.global_categories import global_categories
+from partwise.ranks.global_sample import SAMPLE_ROWS
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.shuffle.shared_folder import table_bytes
 from partwise.tables.calendar import in_zones, source_columns, with_zones
@@ -28,8 +28,8 @@ from partwise.trainers.rank_table import RankTable
 from partwise.trainers.xgboost_batches import LabelledBatches
 
 if TYPE_CHECKING:
-    from partwise.connector.rank_context import RankContext
-    from partwise.connector.rank_protocols import Share
+    from partwise.ranks.context import RankContext
+    from partwise.ranks.protocols import Share
 
 TRAIN = "train"
 """The source that is trained on; all others are eval sets."""

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ConfigDict, Field, model_validator
 
-from partwise.connector.global_labels import global_label_counts
-from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
 from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
+from partwise.ranks.global_labels import global_label_counts
+from partwise.ranks.global_sample import global_sample
 from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
 from partwise.trainers.distributed_boosting import TRAIN, DistributedBoosting, named_function
@@ -28,7 +28,7 @@ from partwise.trainers.lightgbm_objectives import (
 )
 
 if TYPE_CHECKING:
-    from partwise.connector.rank_context import RankContext
+    from partwise.ranks.context import RankContext
     from partwise.tables.features import Categories, FeatureColumns
     from partwise.trainers.rank_table import RankTable
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
-from partwise.connector.global_labels import global_label_counts
-from partwise.connector.global_sample import global_sample
 from partwise.errors import InputError
 from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
+from partwise.ranks.global_labels import global_label_counts
+from partwise.ranks.global_sample import global_sample
 from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import REFUSED_BY_XGBOOST, Categories, FeatureColumns, feature_names
@@ -40,8 +40,8 @@ from partwise.trainers.xgboost_parameters import check_parameters
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from partwise.connector.rank_context import RankContext
-    from partwise.connector.rank_protocols import Share
+    from partwise.ranks.context import RankContext
+    from partwise.ranks.protocols import Share
     from partwise.trainers.rank_table import RankTable
 
 _NO_SUMS = ("auc", "aucpr", "cox-nloglik")

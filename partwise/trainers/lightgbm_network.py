@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from partwise.connector.rank_context import RankContext
 from partwise.errors import PeerLostError
 from partwise.peers import accept_peers, reach_peer
+from partwise.ranks.context import RankContext
 
 _TOKEN_BYTES = 16
 

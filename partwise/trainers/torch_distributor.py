@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
-from partwise.connector.current_context import set_context
-from partwise.connector.rank_context import RankContext
-from partwise.connector.rank_protocols import Backend
 from partwise.errors import FunctionError, InputError
 from partwise.outcomes import Result
+from partwise.ranks.context import RankContext
+from partwise.ranks.current_context import set_context
+from partwise.ranks.protocols import Backend
 from partwise.trainers import resolve_trainer
 
 if TYPE_CHECKING:

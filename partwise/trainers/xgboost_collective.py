@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from partwise.connector.rank_context import RankContext
 from partwise.errors import PeerLostError
+from partwise.ranks.context import RankContext
 
 _SILENCE_S = 86_400
 """For so long a rank waits for another one; that one has ended, the gang finds out much earlier."""

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from partwise.engine.process_family import is_running
+from partwise.processes.family import is_running
 from tests.engine.shards import ShardOfRun
 
 MIB = 1 << 20

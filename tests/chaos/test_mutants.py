@@ -213,7 +213,7 @@ MUTANTS = (
     ),
     Mutant(
         "a silent worker is let go",
-        "partwise/engine/cluster_watch.py",
+        "partwise/engine/driver/cluster_watch.py",
         "if silent_s > self._silence_s:",
         "if False:",
         "tests/engine/test_cluster_watch.py -k a_silent_worker_is_let_go",
@@ -318,14 +318,14 @@ MUTANTS = (
     ),
     Mutant(
         "the folder above a worker's is not one that another user can exchange",
-        "partwise/engine/scratch.py",
+        "partwise/engine/worker/scratch.py",
         "    if is_open or about.st_uid not in (os.getuid(), 0):\n",
         "    if False:\n",
         "tests/engine/test_scratch.py -k other_users_could_exchange",
     ),
     Mutant(
         "keepers end what they keep before they are killed",
-        "partwise/engine/child_process.py",
+        "partwise/engine/worker/child.py",
         "    keepers = [pid for pid in found - below if not clears_up(pid)]\n",
         "    keepers = []\n",
         "tests/gangs/test_stops.py -k sweep_leaves",
@@ -339,10 +339,10 @@ MUTANTS = (
     ),
     Mutant(
         "rows that are staged for ranks are those that were written",
-        "partwise/connector/rank_staging.py",
+        "partwise/ranks/staging.py",
         "if hashlib.sha256(content).hexdigest() != self.sha256:",
         "if False:",
-        "tests/connector/test_rank_staging.py -k changed_in_the_store",
+        "tests/ranks/test_staging.py -k changed_in_the_store",
     ),
     Mutant(
         "an empty password is none",

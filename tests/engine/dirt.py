@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from partwise.engine.process_family import children_of
+from partwise.processes.family import children_of
 
 DAEMON = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    time.sleep(300)"
 COUNTER = 0

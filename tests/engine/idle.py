@@ -4,7 +4,7 @@ import functools
 import os
 import time
 
-from partwise.processes import Starter, become_child
+from partwise.processes.starting import Starter, become_child
 
 
 @functools.cache

@@ -18,10 +18,10 @@ from partwise.engine.assignment import (
     ShardReceipt,
     work_file,
 )
-from partwise.engine.child_process import discard_child, end_marked
+from partwise.engine.driver.payload import pack_work
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.payload import pack_work
-from partwise.engine.shard_run import run_on
+from partwise.engine.worker.child import discard_child, end_marked
+from partwise.engine.worker.shard_run import run_on
 from partwise.engine.works import MapWork, Work
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import complete_run

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from partwise.engine.child_log import (
+from partwise.engine.child.log import (
     LARGEST_LOG_BYTES,
     LOG_HEAD_BYTES,
     LOG_TAIL_BYTES,

@@ -13,13 +13,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from partwise.engine.child_process import (
+from partwise.engine.messages import RunPartitions
+from partwise.engine.worker.child import (
     borrow_child,
     close_idle_children,
     discard_child,
     end_marked,
 )
-from partwise.engine.messages import RunPartitions
 from partwise.environments.building import open_environment
 from partwise.environments.cache import collect_environments
 from partwise.environments.environment import Environment
@@ -104,7 +104,7 @@ def test_how_a_child_ended_is_told_in_words(borrow) -> None:
 def test_a_child_that_has_not_begun_is_killed_without_waiting_for_its_keeper(
     borrow, monkeypatch
 ) -> None:
-    monkeypatch.setattr("partwise.engine.child_process.KEEPER_S", 600.0)
+    monkeypatch.setattr("partwise.engine.worker.child.KEEPER_S", 600.0)
     child = borrow()
     killing = threading.Thread(target=child.kill)
     killing.start()
@@ -146,7 +146,7 @@ def environment_of(pid: int) -> bytes:
 def test_a_child_dies_with_its_worker(tmp_path) -> None:
     script = (
         "import sys, time\n"
-        "from partwise.engine.child_process import borrow_child\n"
+        "from partwise.engine.worker.child import borrow_child\n"
         f"print(borrow_child('o', {str(tmp_path)!r}, 1 << 30).pid, flush=True)\n"
         "time.sleep(60)\n"
     )

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from partwise.engine import cluster_watch
-from partwise.engine.cluster_watch import ClusterWatch
+from partwise.engine.driver import cluster_watch
+from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.errors import ClusterError
 from tests.own_cluster import wait_for
 

@@ -2,7 +2,7 @@
 
 from distributed import Client, LocalCluster
 
-from partwise.engine.credentials import Credentials
+from partwise.engine.driver.credentials import Credentials
 from partwise.store.credentials import credentials_of, set_credentials
 
 URL = "s3://a-bucket/models"

@@ -1,7 +1,7 @@
 """What the driver makes of the news of its workers."""
 
 from partwise.engine.assignment import FailureGroup, LeftoverKind, ShardProgress
-from partwise.engine.driver import Progress
+from partwise.engine.driver.shards import Progress
 
 FAILURE = FailureGroup(fingerprint="f", error_type="E", message="m", sample="a", count=2)
 

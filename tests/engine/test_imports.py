@@ -67,9 +67,9 @@ def test_a_child_imports_what_the_function_uses(
     ("module", "allowed"),
     [
         ("partwise", set()),
-        ("partwise.engine.keeper", set()),
-        ("partwise.engine.child", set()),
-        ("partwise.engine.worker", OF_WORKERS),
+        ("partwise.processes.keeper", set()),
+        ("partwise.engine.child.main", set()),
+        ("partwise.engine.worker.tasks", OF_WORKERS),
         ("partwise.shuffle.load", OF_WORKERS),
         ("partwise.studies.worker", OF_WORKERS),
         ("partwise.gangs.node", OF_WORKERS),

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from partwise.engine.leftovers import Leftovers
-from partwise.engine.named_code import NamedCode
+from partwise.engine.child.leftovers import Leftovers
+from partwise.engine.child.named_code import NamedCode
 from tests.engine.shards import ShardOfRun, table_of
 
 LIBRARY = {

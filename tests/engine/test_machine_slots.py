@@ -12,11 +12,11 @@ from collections import Counter
 
 import pytest
 
-from partwise.engine.machine_slots import gpu_variables, hold_slot, thread_variables
+from partwise.engine.worker.machine_slots import gpu_variables, hold_slot, thread_variables
 
 HOLDER = """
 import sys, time
-from partwise.engine.machine_slots import hold_slot
+from partwise.engine.worker.machine_slots import hold_slot
 with hold_slot(sys.argv[1], ((),), lambda: False):
     print("held", flush=True)
     time.sleep(60)

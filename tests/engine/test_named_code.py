@@ -10,8 +10,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from partwise.engine.leftovers import Leftovers
-from partwise.engine.named_code import NamedCode
+from partwise.engine.child.leftovers import Leftovers
+from partwise.engine.child.named_code import NamedCode
 from partwise.engine.works import MapWork, TrainWork
 from partwise.trainers import LightGBMTrainer
 
@@ -81,7 +81,7 @@ def test_a_module_named_in_a_text_counts_when_it_is_imported() -> None:
 
 IMPORTING = """
 import pickle, sys
-from partwise.engine.named_code import NamedCode
+from partwise.engine.child.named_code import NamedCode
 named = NamedCode([pickle.load(open(sys.argv[1], "rb"))])
 assert "colorsys" not in sys.modules
 named.import_all()

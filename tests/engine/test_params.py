@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from partwise.engine.params import shard_params
+from partwise.engine.driver.params import shard_params
 from partwise.engine.params_file import params_fingerprints, read_params
 from partwise.errors import ColumnError, InputError, KeyClassError
 from partwise.shuffle.plan import shard_rows

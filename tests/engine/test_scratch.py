@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.engine.scratch import check_scratch, own_scratch
+from partwise.engine.worker.scratch import check_scratch, own_scratch
 from partwise.errors import ScratchError
 from tests.engine.shards import ShardOfRun, TestHost, table_of
 

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from partwise.engine import seeding as seeding_module
-from partwise.engine.seeding import Seeding
+from partwise.engine.child import seeding as seeding_module
+from partwise.engine.child.seeding import Seeding
 
 LATE = "imported_late_by_a_function"
 

@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from partwise.engine import segments as segments_module
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.segments import SegmentWriter
+from partwise.engine.worker import segments as segments_module
+from partwise.engine.worker.segments import SegmentWriter
 from partwise.errors import RunBusyError, StoreError
 from partwise.runs.contents import Generations
 from partwise.runs.ledger import LedgerRow, read_table

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partwise.engine.shard_plan import ShardPlan, plan_shard
+from partwise.engine.worker.shard_plan import ShardPlan, plan_shard
 from partwise.outcomes import PartitionStatus
 from partwise.runs.bundle import StoredArtifact
 from partwise.runs.ledger import LedgerRow, segment_table

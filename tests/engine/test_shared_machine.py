@@ -6,11 +6,11 @@ import sys
 import threading
 import time
 
-from partwise.engine.machine_slots import SharedMachine
+from partwise.engine.worker.machine_slots import SharedMachine
 
 HOLDER = """
 import sys, time
-from partwise.engine.machine_slots import SharedMachine
+from partwise.engine.worker.machine_slots import SharedMachine
 with SharedMachine(sys.argv[1], lambda: False):
     print("here", flush=True)
     time.sleep(60)

@@ -12,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partwise.engine import control_group
-from partwise.engine.control_group import counts_memory, find_folder, prepare_folder
-from partwise.engine.family_memory import FamilyMemory
-from partwise.engine.process_family import children_of, descendants_of, is_running
+from partwise.processes import control_group
+from partwise.processes.control_group import counts_memory, find_folder, prepare_folder
+from partwise.processes.family import children_of, descendants_of, is_running
+from partwise.processes.memory import FamilyMemory
 from tests.engine.shards import ShardOfRun, table_of
 
 MIB = 1 << 20
@@ -235,7 +235,7 @@ def test_a_daemon_ends_also_when_its_keeper_is_killed(shard, tmp_path, isolation
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from partwise.engine import control_group
+from partwise.processes import control_group
 from tests.engine.shards import ShardOfRun, table_of
 from tests.engine.test_whole_limits import hold_all
 folder = sys.argv[1]
@@ -368,7 +368,7 @@ def test_a_log_is_bounded_while_it_is_written(shard, tmp_path, isolation) -> Non
 
 @pytest.mark.usefixtures("way")
 def test_a_fork_bomb_is_stopped(shard, isolation, monkeypatch) -> None:
-    monkeypatch.setattr("partwise.engine.supervisor.MOST_PROCESSES", 40)
+    monkeypatch.setattr("partwise.engine.worker.supervisor.MOST_PROCESSES", 40)
 
     def function(data, context):
         if context.key == "a":

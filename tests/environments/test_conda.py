@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.engine.packages import try_environment
+from partwise.engine.worker.packages import try_environment
 from partwise.environments.building import open_environment
 from partwise.environments.cache import list_environments
 from partwise.environments.environment import Environment

@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 
 from partwise.blocks import RemoteCluster
-from partwise.engine import plan
+from partwise.engine.driver import plan
 
 
 @pytest.fixture(scope="session")

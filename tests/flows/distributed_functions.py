@@ -5,8 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from partwise.connector.rank_context import RankContext
 from partwise.outcomes import Result, Skip
+from partwise.ranks.context import RankContext
 
 
 def count_rows(context: RankContext) -> Result | None:

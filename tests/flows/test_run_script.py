@@ -9,7 +9,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from partwise.engine.process_family import find_marked
 from partwise.environments.environment import Environment
 from partwise.errors import (
     InputError,
@@ -21,6 +20,7 @@ from partwise.errors import (
 from partwise.flows import run_script
 from partwise.flows.cli.main import main
 from partwise.outcomes import RunStatus
+from partwise.processes.family import find_marked
 from partwise.reports.report import render_report
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run

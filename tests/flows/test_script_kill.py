@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from partwise.blocks import RemoteCluster
-from partwise.engine.process_family import find_marked
 from partwise.flows import run_script
 from partwise.flows.cli.main import main
 from partwise.outcomes import RunStatus
+from partwise.processes.family import find_marked
 from partwise.runs.checkpoints import CHECKPOINTS, complete_checkpoints
 from partwise.runs.documents import run_path
 from partwise.runs.run import Run

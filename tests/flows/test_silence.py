@@ -139,7 +139,7 @@ def test_time_for_which_all_stood_still_counts_against_no_partition(cluster, tmp
 
 @pytest.mark.slow
 def test_a_stopped_scheduler_ends_the_run_with_a_sentence(cluster, tmp_path, monkeypatch) -> None:
-    from partwise.engine import cluster_watch
+    from partwise.engine.driver import cluster_watch
 
     monkeypatch.setattr(cluster_watch, "SCHEDULER_S", 1.0)
 

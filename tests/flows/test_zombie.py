@@ -19,9 +19,9 @@ import pytest
 
 from partwise.cluster_calls import known_workers
 from partwise.engine.assignment import Execution, ShardAssignment, work_file
+from partwise.engine.driver.payload import pack_work
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.payload import pack_work
-from partwise.engine.worker import end_execution, run_shard
+from partwise.engine.worker.tasks import end_execution, run_shard
 from partwise.engine.works import MapWork
 from partwise.errors import RunBusyError, RunExistsError, StoreError
 from partwise.flows import map_partitions

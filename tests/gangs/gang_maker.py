@@ -8,13 +8,13 @@ from typing import Any
 import cloudpickle
 from distributed import Client
 
-from partwise.connector.rank_context import RankContext
 from partwise.engine.scaling import cluster_workers
 from partwise.gangs.events import GangEvent
 from partwise.gangs.placement import place_ranks
 from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import PickleSerde
+from partwise.ranks.context import RankContext
 from partwise.runs.documents import execution_token
 from partwise.shuffle.shared_folder import StagedFile
 from partwise.store.store import Store

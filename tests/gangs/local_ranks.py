@@ -7,11 +7,11 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from partwise.connector.current_context import set_context
-from partwise.connector.rank_context import RankContext
-from partwise.connector.rank_protocols import RankRows
 from partwise.gangs.exchange import RankExchange
 from partwise.gangs.work import RankSource
+from partwise.ranks.context import RankContext
+from partwise.ranks.current_context import set_context
+from partwise.ranks.protocols import RankRows
 
 
 def run_ranks(

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from partwise.connector.rank_context import RankContext
 from partwise.errors import InputError, IntegrityError, RunBusyError, RunFormatError
 from partwise.gangs import checkpoints
 from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.resume_point import newest_checkpoint, resume_point
+from partwise.ranks.context import RankContext
 from partwise.runs.documents import generation_file, run_path
 from partwise.store.store import Store
 

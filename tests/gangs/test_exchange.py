@@ -5,10 +5,10 @@ import threading
 
 import pytest
 
-from partwise.connector.current_context import get_context
-from partwise.connector.rank_context import RankContext
 from partwise.errors import PeerLostError
 from partwise.gangs.exchange import RankExchange
+from partwise.ranks.context import RankContext
+from partwise.ranks.current_context import get_context
 from tests.gangs.local_ranks import run_ranks
 
 

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from partwise.cluster_calls import known_workers
-from partwise.connector.current_context import get_context
-from partwise.connector.rank_context import RankContext
 from partwise.errors import ClusterError
 from partwise.gangs.driver import run_gang
 from partwise.gangs.errors import GangFailedError
 from partwise.gangs.spec import Node
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import PartitionStatus, Result, Skip
+from partwise.ranks.context import RankContext
+from partwise.ranks.current_context import get_context
 from partwise.runs.bundle import content_file, decode
 from tests.gangs.gang_maker import Events, make_gang
 

@@ -10,7 +10,6 @@ import pytest
 
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
-from partwise.connector.rank_staging import rank_source
 from partwise.engine.scaling import cluster_workers
 from partwise.gangs.driver import run_gang
 from partwise.gangs.placement import place_ranks
@@ -18,6 +17,7 @@ from partwise.gangs.spec import FunctionTarget, GangSpec
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import LightGBMSerde
 from partwise.outcomes import PartitionStatus
+from partwise.ranks.staging import rank_source
 from partwise.runs.bundle import content_file, decode
 from partwise.runs.documents import execution_token
 from partwise.shuffle.shared_folder import SharedFolder

@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from partwise.connector.data_connector import DataConnector
-from partwise.connector.rank_staging import rank_source
 from partwise.engine.scaling import cluster_workers
 from partwise.gangs.driver import run_gang
 from partwise.gangs.placement import place_ranks
@@ -16,6 +15,7 @@ from partwise.gangs.spec import FunctionTarget, GangSpec
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import serde_by_name
 from partwise.outcomes import PartitionStatus
+from partwise.ranks.staging import rank_source
 from partwise.runs.bundle import CATEGORIES_FILENAME, content_file, decode
 from partwise.runs.documents import execution_token
 from partwise.shuffle.shared_folder import SharedFolder

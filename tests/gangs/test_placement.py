@@ -7,12 +7,12 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from partwise.connector.rank_context import RankContext
 from partwise.engine.scaling import ClusterWorker, ScalingConfig, cluster_workers
 from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
 from partwise.gangs.placement import place_gangs, place_ranks, replace_lost
 from partwise.outcomes import PartitionStatus, Result
+from partwise.ranks.context import RankContext
 from tests.gangs.test_gang import make_spec
 
 __all__ = ["make_spec"]

@@ -10,8 +10,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 
-from partwise.connector.rank_context import RankContext
-from partwise.engine.credentials import Credentials, SigningKeys
+from partwise.engine.driver.credentials import Credentials, SigningKeys
 from partwise.engine.scaling import cluster_workers
 from partwise.errors import InputError
 from partwise.gangs.driver import run_gang
@@ -23,6 +22,7 @@ from partwise.gangs.spec import FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.work import GangPayload, TrainRankWork
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import PartitionStatus, Result
+from partwise.ranks.context import RankContext
 from partwise.runs.bundle import decode
 from partwise.runs.checkpoints import CheckpointDocument
 from partwise.runs.documents import execution_token

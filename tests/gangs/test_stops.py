@@ -18,14 +18,14 @@ from typing import Any
 import pytest
 from distributed import Client, get_worker
 
-from partwise.connector.rank_context import RankContext
-from partwise.engine.cluster_watch import ClusterWatch
-from partwise.engine.process_family import descendants_of, find_marked, is_running
+from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.gangs.driver import GangDriver, run_gang
 from partwise.gangs.errors import GangFailedError
 from partwise.gangs.node import sweep_gang
 from partwise.gangs.spec import GangSpec
 from partwise.outcomes import CANCELLED, PartitionStatus
+from partwise.processes.family import descendants_of, find_marked, is_running
+from partwise.ranks.context import RankContext
 from tests.gangs.gang_maker import Events, make_gang
 
 GRACE_S = 1.0

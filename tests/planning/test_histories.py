@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 
 from partwise.calls.partitions import TrainCall
 from partwise.engine.assignment import Execution, work_file
-from partwise.engine.child_process import discard_child, end_marked
+from partwise.engine.driver.params import shard_params
+from partwise.engine.driver.payload import name_of, pack_work
+from partwise.engine.driver.plan import Plan
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.params import shard_params
-from partwise.engine.payload import name_of, pack_work
-from partwise.engine.plan import Plan
-from partwise.engine.shard_run import run_on
+from partwise.engine.worker.child import discard_child, end_marked
+from partwise.engine.worker.shard_run import run_on
 from partwise.models.serdes import PickleSerde
 from partwise.planning.partitions import prepare_training
 from partwise.runs.claim import Claim

@@ -10,8 +10,8 @@ import pytest
 
 from partwise.calls.exports import ExportCall, TransformersCall, ValidateCall
 from partwise.calls.partitions import InferCall, MapCall, TrainCall
+from partwise.engine.driver.plan import Plan
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.plan import Plan
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import (
     ColumnError,

@@ -9,7 +9,7 @@ from partwise.calls.call import Call
 from partwise.calls.exports import ExportCall
 from partwise.calls.partitions import InferCall, TrainCall
 from partwise.calls.pipeline import PipelineCall
-from partwise.engine.params import given_params
+from partwise.engine.driver.params import given_params
 from partwise.errors import KeyClassError, ModelNotFoundError, PartwiseError
 from partwise.models.serdes import PickleSerde
 from partwise.planning import partitions, refusals

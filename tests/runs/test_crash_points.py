@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.dataset
 import pytest
 
-from partwise.engine.shard_plan import plan_shard
+from partwise.engine.worker.shard_plan import plan_shard
 from partwise.outcomes import RunStatus
 from partwise.runs.completion import settle_unchanged
 from partwise.runs.contents import files_there, read_committed

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partwise.engine.shard_plan import plan_shard
+from partwise.engine.worker.shard_plan import plan_shard
 from partwise.errors import IntegrityError, RunFormatError
 from partwise.outcomes import CANCELLED
 from partwise.runs.contents import files_there, ledger_segments, read_committed

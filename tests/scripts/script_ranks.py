@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from partwise.connector.rank_context import RankContext
 from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.work import RankEnded
+from partwise.ranks.context import RankContext
 from partwise.runs.documents import run_path
 from partwise.scripts.rank_work import ScriptRankWork
 from partwise.scripts.snapshot import take_snapshot

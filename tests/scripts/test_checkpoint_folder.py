@@ -20,7 +20,7 @@ LOOK_S = 0.02
 SAVES = """
 import os, signal, sys, time
 from pathlib import Path
-from partwise.connector.script_context import FolderCheckpoints
+from partwise.ranks.script_context import FolderCheckpoints
 
 folder, deadly = Path(sys.argv[1]), int(sys.argv[2])
 changes, armed = 0, False

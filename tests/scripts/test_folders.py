@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from partwise.engine.shared_files import LONGEST_ADDRESS
+from partwise.processes.shared_files import LONGEST_ADDRESS
 from partwise.scripts.folders import NodeFolders
 
 

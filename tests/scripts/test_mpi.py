@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from partwise.connector.rank_context import RankContext
-from partwise.engine.process_family import find_marked
 from partwise.gangs.driver import run_gang
 from partwise.gangs.errors import GangFailedError
 from partwise.gangs.node import gang_mark
 from partwise.gangs.spec import Node
 from partwise.outcomes import PartitionStatus
+from partwise.processes.family import find_marked
+from partwise.ranks.context import RankContext
 from partwise.scripts import mpi
 from partwise.scripts.mpi import run_mpi
 from tests.gangs.gang_maker import Events, make_gang

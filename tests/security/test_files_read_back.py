@@ -13,7 +13,7 @@ LAYERS = {"store/store", "store/local_objects", "store/remote_objects"}
 """What carries out a read that others ask for."""
 PLACES = {"state_folder", "scratch_folder", "own_folder", "own_scratch", "gettempdir"}
 """Functions that return a folder of this machine in which others find files by their path."""
-KEEPS_NOTHING = {"connector/spooling", "flows/operations/doctor", "engine/shared_files"}
+KEEPS_NOTHING = {"connector/spooling", "flows/operations/doctor", "processes/shared_files"}
 """Ask for room there, have a file that no other process opens, or name a folder for sockets."""
 
 

@@ -474,7 +474,7 @@ def test_s3(s3_store_url):
 def test_importing_sources_loads_no_heavy_library():
     code = (
         "import sys, partwise.sources.opening, partwise.shuffle.plan, "
-        "partwise.engine.params, partwise.connector.data_connector\n"
+        "partwise.engine.driver.params, partwise.connector.data_connector\n"
         "print([m for m in ('pandas', 'polars', 'prefect', 'torch', 's3fs', 'fsspec', 'dask') "
         "if m in sys.modules])"
     )

@@ -9,9 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from partwise.connector.rank_staging import rank_source
 from partwise.connector.spooling import SpooledReader
 from partwise.errors import SourceError
+from partwise.ranks.staging import rank_source
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.store.entry_locks import lock_entry

@@ -6,14 +6,14 @@ import time
 import pyarrow as pa
 import pytest
 
-from partwise.connector.rank_staging import rank_source
 from partwise.engine.assignment import Execution, work_file
-from partwise.engine.child_process import discard_child, end_marked
+from partwise.engine.driver.payload import pack_work
 from partwise.engine.options import ExecutionOptions
-from partwise.engine.payload import pack_work
+from partwise.engine.worker.child import discard_child, end_marked
 from partwise.engine.works import TrainWork
 from partwise.models.serdes import PickleSerde
 from partwise.outcomes import PartitionStatus, Result, Skip
+from partwise.ranks.staging import rank_source
 from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.run import Run
 from partwise.runs.trials import TRIAL_KEY, TrialRecord

@@ -27,7 +27,7 @@ from partwise.trainers import (
 from partwise.trainers.distributed_lightgbm import DistributedLightGBM
 from partwise.trainers.distributed_xgboost import DistributedXGBoost
 from partwise.tuning.space import randint
-from tests.connector.rank_threads import run_rank_threads
+from tests.ranks.rank_threads import run_rank_threads
 from tests.trainers.test_distributed_lightgbm import Shared
 
 N_ROWS = 400

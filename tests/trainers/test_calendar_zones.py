@@ -17,7 +17,7 @@ from partwise.trainers import Best, LightGBMTrainer, Linear, Mean, Tuned, defaul
 from partwise.trainers.distributed_lightgbm import DistributedLightGBM
 from partwise.trainers.distributed_xgboost import DistributedXGBoost
 from partwise.tuning.space import randint
-from tests.connector.rank_threads import CutRows, run_rank_threads
+from tests.ranks.rank_threads import CutRows, run_rank_threads
 
 BERLIN = pa.timestamp("us", "Europe/Berlin")
 TIMES = pa.array([datetime(2040, 6, 30, 22, tzinfo=UTC) + timedelta(hours=h) for h in range(48)])

@@ -6,12 +6,12 @@ import pytest
 
 from partwise import DataConnector, DistributedLightGBM, DistributedXGBoost, default_predict
 from partwise.connector.context import PartitionContext
-from partwise.connector.rank_context import RankContext
 from partwise.engine.works import _with_class
 from partwise.errors import ColumnError, InputError
+from partwise.ranks.context import RankContext
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.tables.classes import CLASS_COLUMN, classes_among
-from tests.connector.rank_threads import CutRows, run_rank_threads
+from tests.ranks.rank_threads import CutRows, run_rank_threads
 
 ROWS = 90
 KINDS = {

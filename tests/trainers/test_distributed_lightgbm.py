@@ -18,8 +18,8 @@ from partwise.tables.features import feature_matrix
 from partwise.trainers import default_predict
 from partwise.trainers.distributed_lightgbm import DistributedLightGBM
 from partwise.trainers.lightgbm import features_of_booster
-from tests.connector.rank_threads import run_rank_threads
 from tests.lazily import Lazily
+from tests.ranks.rank_threads import run_rank_threads
 
 lightgbm = Lazily("lightgbm")
 

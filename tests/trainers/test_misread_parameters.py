@@ -16,7 +16,7 @@ from partwise import (
 from partwise.connector.context import PartitionContext
 from partwise.errors import InputError
 from partwise.trainers.by_feature import by_place
-from tests.connector.rank_threads import CutRows, run_rank_threads
+from tests.ranks.rank_threads import CutRows, run_rank_threads
 
 ROWS = 400
 RANDOM = np.random.default_rng(0)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from partwise.connector.rank_context import RankContext
 from partwise.outcomes import Result
+from partwise.ranks.context import RankContext
 from partwise.trainers.torch_distributor import TorchDistributor
 from tests.gangs.local_ranks import run_ranks
 from tests.lazily import Lazily

@@ -12,15 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from partwise.connector.current_context import get_context
-from partwise.connector.rank_context import RankContext
 from partwise.errors import FunctionError, InputError
 from partwise.outcomes import Result
+from partwise.ranks.context import RankContext
+from partwise.ranks.current_context import get_context
 from partwise.runs.bundle import CATEGORIES_FILENAME
 from partwise.trainers.torch_distributor import TorchDistributor, _takes_context
-from tests.connector.rank_threads import fragments_of
 from tests.gangs.local_ranks import run_ranks
 from tests.lazily import Lazily
+from tests.ranks.rank_threads import fragments_of
 
 torch = Lazily("torch")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from partwise.connector.rank_context import RankContext
 from partwise.errors import PeerLostError
+from partwise.ranks.context import RankContext
 from partwise.trainers import xgboost_collective
 from partwise.trainers.xgboost_collective import connected
 from tests.gangs.local_ranks import run_ranks

@@ -17,7 +17,7 @@ from partwise.errors import ClusterError
 from partwise.exports.proof.case_files import ArrayWriter, write_request
 from partwise.exports.proof.verdict import Case, Expectation, Finding, Verdict
 from partwise.models.export_options import ModelFormat
-from partwise.processes import Starter, describe_exit
+from partwise.processes.starting import Starter, describe_exit
 
 START_S = 120.0
 """For so long a judge may take to start."""

@@ -29,7 +29,7 @@ from partwise.models.export_options import ModelFormat
 from partwise.models.guards import Guard, guards_in_words
 from partwise.models.onnx_model import OnnxModel
 from partwise.models.signature import Feeds, Outputs, Signature
-from partwise.processes import become_child
+from partwise.processes.starting import become_child
 
 TRAINING_LIBRARIES = (
     *("keras", "lightgbm", "sklearn", "tensorflow", "tf2onnx", "torch", "transformers", "xgboost"),

@@ -16,12 +16,12 @@ import psutil
 import pytest
 from onnx import helper, numpy_helper
 
-from partwise import processes
 from partwise.errors import ClusterError
 from partwise.exports.proof import judge as judging
 from partwise.exports.proof.judge import close_judges, judge
 from partwise.exports.proof.judge_process import examine, loaded_libraries
 from partwise.models.onnx_model import OnnxModel
+from partwise.processes import starting
 from tests.exports.proof.onnx_examples import ROWS, Example, linear, value
 
 
@@ -90,8 +90,8 @@ def started_with(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Have the next judge run this code first; `model` is the module that runs ONNX files."""
     close_judges()
     prepare = f"import os, signal, partwise.models.onnx_model as model; {code}; "
-    start = prepare + processes._CALL
-    monkeypatch.setattr(processes, "_CALL", start)
+    start = prepare + starting._CALL
+    monkeypatch.setattr(starting, "_CALL", start)
 
 
 def test_a_file_that_ends_the_process_while_it_loads_is_a_finding(path, monkeypatch):
@@ -203,7 +203,7 @@ def test_an_interrupted_question_is_not_answered_to_the_next(path, monkeypatch):
 
 def test_a_judge_that_does_not_start_is_an_error_with_what_it_wrote(path, monkeypatch):
     close_judges()
-    monkeypatch.setattr(processes, "_CALL", "raise SystemExit('no such module')")
+    monkeypatch.setattr(starting, "_CALL", "raise SystemExit('no such module')")
     example = linear()
     with pytest.raises(ClusterError, match=r"did not start \(exit status 1\).*no such module"):
         judge(example.save(path), example.expectation, example.cases)

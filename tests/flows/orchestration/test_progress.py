@@ -3,7 +3,7 @@
 import logging
 
 from partwise.engine.assignment import LeftoverKind, ShardProgress
-from partwise.engine.driver import Progress
+from partwise.engine.driver.shards import Progress
 from partwise.flows.orchestration.progress import LeftoverLines, Lines
 
 

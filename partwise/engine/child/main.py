@@ -1,0 +1,474 @@
+"""The child process: runs the user's function, partition after partition, and streams outcomes.
+
+With the isolation "partition" it forks a process for each, else it runs them itself. It is started
+by `worker/child.py` and lives on between shards. The socket, the mark and the log stand on high
+descriptors, out of the way of code that closes or redirects the low ones.
+"""
+
+import contextlib
+import contextvars
+import ctypes
+import fcntl
+import json
+import mmap
+import os
+import pickle
+import resource
+import socket
+import struct
+import sys
+import time
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.connector.context import PartitionContext, Share
+from partwise.connector.data_connector import DataConnector
+from partwise.connector.spooling import SpooledReader
+from partwise.engine.child.leftovers import Leftovers, describe_leftovers
+from partwise.engine.child.log import ChildLog
+from partwise.engine.child.named_code import NamedCode
+from partwise.engine.child.seeding import Seeding
+from partwise.engine.child.state import ProcessState
+from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
+from partwise.engine.messages import (
+    Artifact,
+    ArtifactFound,
+    ArtifactMissing,
+    ArtifactRequest,
+    Connection,
+    Idle,
+    OpenShard,
+    OpenWork,
+    Report,
+    ReportAnswer,
+    RunPartitions,
+    WorkReady,
+    WorkUnusable,
+)
+from partwise.engine.outcome import Content, Outcome, Produced, WrittenModel
+from partwise.engine.params_file import read_params
+from partwise.engine.works import StoredModel, Work
+from partwise.errors import ArtifactNotFoundError, FunctionError, PartwiseError
+from partwise.models.serdes import SERDES
+from partwise.outcomes import PartitionStatus
+from partwise.processes.control_group import ControlGroup
+from partwise.processes.family import adopt_orphans
+from partwise.processes.forks import ForkServer, end_like, refuse_threads
+from partwise.processes.memory import anonymous_bytes
+from partwise.processes.shared_files import name_own_files, own_folder_of
+from partwise.processes.starting import LOST_PARENT, importing
+from partwise.shuffle.sorted_shards import ShardReader
+from partwise.tables.keys.partition_keys import Key
+
+if TYPE_CHECKING:
+    # A form: it would bring pydantic along.
+    from partwise.engine.options import Isolation
+
+MARK = struct.Struct("<qq")
+"""What runs since when: index of the partition (-1: none), monotonic nanoseconds (0: its function
+has ended, and its outcome is on the way; `SENT`: it is sent)."""
+SENT = -1
+PID = struct.Struct("<q")
+"""Behind it in the same memory: the number of the child; 0: it has not begun."""
+
+INLINE_BYTES = 1 << 20
+"""Larger contents travel as files."""
+
+RECYCLE_AFTER_S = 0.05
+
+LIBRARIES = (
+    *("pandas", "sklearn.ensemble", "sklearn.linear_model", "scipy.stats", "lightgbm", "xgboost"),
+    *("torch", "optuna", "partwise.trainers"),
+)
+"""What the next child may find loaded when this one has used it: slow to import, and neither a
+thread is started nor a device opened by that."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSettings:
+    """What a child is started with, as JSON on its command line."""
+
+    socket_fd: int
+    mark_fd: int
+    log_fd: int
+    token: str
+    """What names of its files in shared memory begin with."""
+    directory: str
+    """A folder of its own for files that it hands over."""
+    control_group: str
+    """The path of its `ControlGroup`."""
+    recycle_bytes: int
+    """Memory that it may keep between partitions."""
+    isolation: "Isolation"
+    threads: int = 1
+    """How many its partitions may use; libraries are told so by the environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardAtWork:
+    """The shard at work: the message about it, with its files opened."""
+
+    reader: ShardReader | SpooledReader
+    keys: list[Key]
+    partition_ids: list[str]
+    offsets: list[int]
+    seeds: list[int]
+    params: dict[str, dict[str, Any]]
+    models: dict[int, StoredModel]
+    run_id: str
+    key_columns: tuple[str, ...]
+    all_rows: int
+    all_partitions: int
+
+    def share_of(self, index: int) -> Share | None:
+        """Return how much of the run a partition is."""
+        if not self.all_rows:
+            return None
+        rows = self.offsets[index + 1] - self.offsets[index]
+        return Share(rows=rows / self.all_rows, partitions=self.all_partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Surroundings:
+    """What the partitions of a process share."""
+
+    state: ProcessState
+    leftovers: Leftovers
+
+    def restore(self, seconds: float) -> list[str]:
+        """Put back what can be; return, in words, what was left that cannot."""
+        failed = self.state.restore(seconds)
+        left = [f"it changed what cannot be put back: {name}" for name in failed]
+        return left + self.leftovers.look(seconds)
+
+
+class ParentLink:
+    """Artifacts of the partition at work, through the worker."""
+
+    def __init__(self, child: "Child", index: int) -> None:
+        self._child = child
+        self._index = index
+
+    def upload(self, filename: str, content: bytes) -> None:
+        """Hand an artifact over at once, so that it outlives this process."""
+        enclosed = self._child.enclose(content)
+        self._child.connection.send(
+            Artifact(index=self._index, filename=filename, content=enclosed)
+        )
+
+    def download(self, filename: str, run_id: str | None) -> bytes:
+        """Ask the worker for an artifact.
+
+        Raises:
+            ArtifactNotFoundError: There is none.
+        """
+        self._child.connection.send(
+            ArtifactRequest(index=self._index, filename=filename, run_id=run_id)
+        )
+        match self._await_answer():
+            case ArtifactFound(path=path):
+                content = Path(path).read_bytes()
+                os.unlink(path)
+                return content
+            case ArtifactMissing(message=message):
+                raise ArtifactNotFoundError(message)
+            case answer:
+                raise RuntimeError(f"a child asked for an artifact and was sent {answer!r}")
+
+    def report(self, step: int, value: float) -> bool:
+        """Tell the worker a number, and return whether the function is to give up."""
+        self._child.connection.send(Report(index=self._index, step=step, value=value))
+        match self._await_answer():
+            case ReportAnswer(gives_up=gives_up):
+                return gives_up
+            case answer:
+                raise RuntimeError(f"a child reported a number and was sent {answer!r}")
+
+    def _await_answer(self) -> ArtifactFound | ArtifactMissing | ReportAnswer:
+        while True:
+            match self._child.connection.receive():
+                case (ArtifactFound() | ArtifactMissing() | ReportAnswer()) as answer:
+                    # Else a neighbour asked, by a thread perhaps, and ended before the answer.
+                    if answer.index == self._index:
+                        return answer
+                case answer:
+                    raise RuntimeError(f"a child asked something and was sent {answer!r}")
+
+
+class Child:
+    """The process: its connection, its mark, its log, and what is restored between partitions."""
+
+    def __init__(self, settings: ChildSettings) -> None:
+        self.settings = settings
+        self.pid = os.getpid()
+        self._group = ControlGroup(settings.control_group)
+        self.connection = Connection(socket.socket(fileno=_raise_descriptor(settings.socket_fd)))
+        self._mark = mmap.mmap(settings.mark_fd, MARK.size + PID.size)
+        PID.pack_into(self._mark, MARK.size, self.pid)
+        self.log = ChildLog(_raise_descriptor(settings.log_fd))
+        self._cwd_fd = _raise_descriptor(os.open(settings.directory, os.O_RDONLY))
+        self._files = 0
+        self._work: Work | None = None
+        self._shard: _ShardAtWork | None = None
+        self._surroundings: _Surroundings | ForkServer | None = None
+        self._obstacle: FunctionError | None = None
+        os.close(settings.mark_fd)
+        self._seeding = Seeding()
+        os.fchdir(self._cwd_fd)
+
+    def serve(self) -> None:
+        """Answer the worker until it closes the connection."""
+        while True:
+            match self.connection.receive():
+                case OpenWork(path=path):
+                    self._open_work(path)
+                case OpenShard() as shard:
+                    self._shard = _open_shard(shard)
+                case RunPartitions(indices=indices, attempt=attempt):
+                    for index in indices:
+                        if not self._run(index, attempt):
+                            return
+                    MARK.pack_into(self._mark, 0, -1, 0)
+                    used = [name for name in LIBRARIES if name in sys.modules]
+                    self.connection.send(Idle(libraries=used))
+
+    def enclose(self, content: bytes) -> Content:
+        """Return content for a message: itself, or the path of a file with it."""
+        if len(content) <= INLINE_BYTES:
+            return content
+        self._files += 1
+        path = Path(self.settings.directory, f"content-{self.pid}-{self._files}")
+        path.write_bytes(content)
+        return str(path)
+
+    def _open_work(self, path: str) -> None:
+        try:
+            with importing():
+                self._work = pickle.loads(Path(path).read_bytes())  # noqa: S301 (the caller's own code)
+            self._surroundings = self._obstacle = None
+            if self.settings.isolation == "partition":
+                refuse_threads()
+        except BaseException as error:
+            self.connection.send(WorkUnusable(failure=describe_error(error)))
+            return
+        finally:
+            self.log.take()
+        self.connection.send(WorkReady())
+
+    def _run(self, index: int, attempt: int) -> bool:
+        """Work on one partition and send its outcome; False when the process should be replaced."""
+        # From here on a death of this process is this partition's, until its outcome is sent: the
+        # worker reads the mark, in memory that outlives us, and needs no answer from here.
+        MARK.pack_into(self._mark, 0, index, time.monotonic_ns())
+        if self._surroundings is None and self._obstacle is None:
+            self._prepare()
+        server = self._surroundings
+        if not isinstance(server, ForkServer):
+            return self._attempt(index, attempt)
+        status = server.run(lambda: self._attempt_in_fork(index, attempt))
+        if MARK.unpack_from(self._mark, 0)[1] != SENT:
+            # It died. Of this process's end the same is told, with the same partition to blame.
+            end_like(status)
+        # What was written after its outcome, by what was left of it, belongs to no partition.
+        self.log.take()
+        # What it left in shared memory would count as the next one's.
+        return self._group.shared_bytes() <= self.settings.recycle_bytes
+
+    def _prepare(self) -> None:
+        """Import what the work's code imports, and note the state that each partition meets."""
+        shard = self._shard
+        models = {} if shard is None else shard.models
+        serdes = {model.artifact.serde for model in models.values()} & SERDES.keys()
+        named = NamedCode([self._work, *(SERDES[name]() for name in sorted(serdes))])
+        with importing():
+            named.import_all()
+        if self.settings.isolation == "partition":
+            # numpy imports its random numbers when they are first used, and pyarrow imports pandas
+            # when it is first given an array: before all forks, not in each.
+            self._seeding.seed_all(0)
+            pa.array(np.zeros(1))
+        self._restore_output()
+        try:
+            self._surroundings = (
+                ForkServer()
+                if self.settings.isolation == "partition"
+                else _Surroundings(ProcessState(named.words), Leftovers(named))
+            )
+        except FunctionError as error:
+            self._obstacle = error
+
+    def _attempt_in_fork(self, index: int, attempt: int) -> None:
+        self.pid = os.getpid()
+        self._attempt(index, attempt)
+        MARK.pack_into(self._mark, 0, index, SENT)
+
+    def _produce(self, shard: _ShardAtWork, work: Work, index: int, attempt: int) -> Produced:
+        """Call the work for one partition."""
+        if self._obstacle is not None:
+            raise self._obstacle
+        seed = shard.seeds[index]
+        self._seeding.seed_all(seed)
+        partition_id = shard.partition_ids[index]
+        context = PartitionContext(
+            key=shard.keys[index],
+            key_columns=shard.key_columns,
+            partition_id=partition_id,
+            run_id=shard.run_id,
+            attempt=attempt,
+            seed=seed,
+            threads=self.settings.threads,
+            params=shard.params.get(partition_id),
+            link=ParentLink(self, index),
+            share=shard.share_of(index),
+        )
+        rows = shard.reader.partition(shard.offsets[index], shard.offsets[index + 1])
+        # Also has each partition shown the warnings that another one has met already.
+        with warnings.catch_warnings():
+            # What stands in context variables, such as numpy's error handling, ends with it.
+            return contextvars.copy_context().run(
+                work,
+                DataConnector(rows),
+                context,
+                shard.models.get(index),
+                self.settings.directory,
+            )
+
+    def _attempt(self, index: int, attempt: int) -> bool:
+        """Make an outcome of the work and send it; False when the process should be replaced."""
+        shard, work = self._shard, self._work
+        if shard is None or work is None:
+            raise RuntimeError("a child was told to run before it was given work and a shard")
+        began = time.perf_counter()
+        try:
+            produced = self._produce(shard, work, index, attempt)
+            ended = self._success(index, produced)
+        except BaseException as error:
+            params = shard.params.get(shard.partition_ids[index], {})
+            ended = self._failure(index, error, params)
+        # A fork of the user's that came back out of the function is not this process.
+        if os.getpid() != self.pid:
+            os._exit(0)
+        seconds = time.perf_counter() - began
+        # Its time is no longer measured, but it is still to blame: a thread or an extension that it
+        # left behind may crash while the outcome is written.
+        MARK.pack_into(self._mark, 0, index, 0)
+        self._restore_output()
+        left: list[str] = []
+        retired = False
+        if isinstance(self._surroundings, _Surroundings):
+            left = self._surroundings.restore(seconds)
+            if left:
+                self.log.write(describe_leftovers(left))
+            retired = bool(left) or (seconds > RECYCLE_AFTER_S and self._is_bloated())
+        outcome = replace(ended, seconds=seconds, log=self.log.take(), left=left, retired=retired)
+        try:
+            self.connection.send(outcome)
+        except OSError:
+            os._exit(LOST_PARENT)
+        return not retired
+
+    def _restore_output(self) -> None:
+        self.log.restore()
+        os.fchdir(self._cwd_fd)
+
+    def _success(self, index: int, produced: Produced) -> Outcome:
+        model = rows = None
+        for filename, content in produced.files.items():
+            self.connection.send(
+                Artifact(index=index, filename=filename, content=self.enclose(content))
+            )
+        if produced.model_file:
+            path = Path(produced.model_file)
+            model = WrittenModel(
+                filename=path.name, content=self._hand_over(path), serde=produced.serde
+            )
+        if produced.rows is not None:
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, produced.rows.schema) as writer:
+                writer.write_table(produced.rows)
+            rows = self.enclose(sink.getvalue().to_pybytes())
+        return Outcome(
+            index=index,
+            status=produced.status,
+            reason=storable(produced.reason[:MESSAGE_CHARS]),
+            metrics=dict(produced.metrics),
+            model=model,
+            rows=rows,
+            candidate=produced.candidate,
+        )
+
+    def _hand_over(self, path: Path) -> Content:
+        if path.stat().st_size <= INLINE_BYTES:
+            content = path.read_bytes()
+            path.unlink()
+            return content
+        self._files += 1
+        return str(path.rename(path.with_name(f"content-{self.pid}-{self._files}")))
+
+    def _failure(self, index: int, error: BaseException, params: Mapping[str, Any]) -> Outcome:
+        failure = describe_error(error, params)
+        self.log.write(failure.traceback)
+        return Outcome(
+            index=index,
+            status=PartitionStatus.FAILED,
+            reason="exception",
+            metrics=dict(error.metrics) if isinstance(error, PartwiseError) else {},
+            failure=replace(failure, traceback=""),
+        )
+
+    def _is_bloated(self) -> bool:
+        if anonymous_bytes(self.pid) + self._group.shared_bytes() <= self.settings.recycle_bytes:
+            return False
+        pa.default_memory_pool().release_unused()
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)
+        return anonymous_bytes(self.pid) + self._group.shared_bytes() > self.settings.recycle_bytes
+
+
+def _open_shard(shard: OpenShard) -> _ShardAtWork:
+    with pa.ipc.open_stream(shard.keys) as reader:
+        columns = [column.to_pylist() for column in reader.read_all().columns]
+    keys: list[Key] = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    return _ShardAtWork(
+        reader=SpooledReader(shard.path) if shard.is_spooled else ShardReader(shard.path),
+        keys=keys,
+        partition_ids=shard.partition_ids,
+        offsets=shard.offsets,
+        seeds=shard.seeds,
+        params=read_params(shard.params) if shard.params else {},
+        models=shard.models,
+        run_id=shard.run_id,
+        key_columns=tuple(shard.key_columns),
+        all_rows=shard.all_rows,
+        all_partitions=shard.all_partitions,
+    )
+
+
+def _raise_descriptor(descriptor: int) -> int:
+    """Move a descriptor above those that programs close by the range."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    lowest = min(1 << 16, limit // 2) if limit != resource.RLIM_INFINITY else 1 << 16
+    raised = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, lowest)
+    os.close(descriptor)
+    return raised
+
+
+def main(settings: str) -> None:
+    """Run a child with these settings, as JSON of `ChildSettings`."""
+    parsed = ChildSettings(**json.loads(settings))
+    adopt_orphans()
+    name_own_files(parsed.token, own_folder_of(parsed.directory, parsed.token))
+    with contextlib.suppress(OSError):
+        # Should the machine run out of memory, the kernel takes this process, not the worker.
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    child = Child(parsed)
+    with contextlib.suppress(EOFError):
+        child.serve()
+    # The end of a child is no place for users' exit handlers and threads to linger in.
+    os._exit(0)

@@ -1,0 +1,332 @@
+"""The driver's side of a run: hands shards to workers, follows them, and stops them."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from distributed import Client, Future, wait
+
+from partwise.cluster_calls import ANSWER_S, ask_workers, in_time
+from partwise.engine.assignment import (
+    Execution,
+    FailureGroup,
+    ShardAssignment,
+    ShardProgress,
+    ShardReceipt,
+)
+from partwise.engine.driver.cluster_watch import ClusterWatch, Logger
+from partwise.engine.reporter import BEAT_S
+from partwise.engine.worker.tasks import end_execution, request_stop, run_shard
+from partwise.errors import ScratchError
+from partwise.formatting import counted, duration
+from partwise.outcomes import PartitionStatus, RunStatus, Stop
+
+LOOK_S = 0.5
+REPEAT_S = 2.0
+"""So often workers are told again to stop, since others may have come."""
+FAREWELL_S = 1.0
+"""For so long a run that was stopped waits for workers to tidy up."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Progress:
+    """Where a run stands: what its workers have reported so far."""
+
+    partitions: int
+    counts: Counter[str] = field(default_factory=Counter)
+    kept: int = 0
+    failures: dict[str, FailureGroup] = field(default_factory=dict)
+    latest: dict[int, tuple[ShardProgress, float]] = field(default_factory=dict)
+    """What was heard of each shard at last, and when."""
+    _of_shards: dict[int, dict[str, tuple[Counter[str], int]]] = field(default_factory=dict)
+
+    def add(self, news: ShardProgress, now: float = 0.0) -> None:
+        """Add what a worker reported; of several executions of a shard the newest counts."""
+        executions = self._of_shards.setdefault(news.shard, {})
+        if news.execution not in executions:
+            if executions:
+                # Its worker died, or is out of reach: what it reported is committed or done again.
+                counts, kept = executions[next(reversed(executions))]
+                self.counts.subtract(counts)
+                self.kept -= kept
+            executions[news.execution] = (Counter(), 0)
+        elif news.execution != next(reversed(executions)):
+            return
+        self.latest[news.shard] = news, now
+        counts, kept = executions[news.execution]
+        counts.update(news.counts)
+        executions[news.execution] = (counts, kept + news.kept)
+        self.counts.update(news.counts)
+        self.kept += news.kept
+        for group in news.failures:
+            known = self.failures.get(group.fingerprint)
+            total = group.count + (known.count if known else 0)
+            self.failures[group.fingerprint] = replace(known or group, count=total)
+
+    @property
+    def finished(self) -> int:
+        """Partitions that need no more work."""
+        return self.counts.total()
+
+    @property
+    def failed(self) -> int:
+        """Partitions that failed for good."""
+        return self.counts[PartitionStatus.FAILED.value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardGroup:
+    """Shards that one Prefect task run covers."""
+
+    numbers: tuple[int, ...]
+    rows: int
+
+    def __str__(self) -> str:
+        first, count = self.numbers[0], len(self.numbers)
+        shards = f"shard {first}" if count == 1 else f"{count} shards from {first}"
+        return f"{shards} ({counted(self.rows, 'row')})"
+
+
+class ProgressListener(Protocol):
+    """Who wants to hear of progress: a terminal's bar, an artifact in the UI."""
+
+    def update(self, progress: Progress, news: ShardProgress) -> None:
+        """Take note; called on a thread of the client, so it should be quick."""
+
+
+class Driver:
+    """Runs the shards of one execution on a cluster.
+
+    Args:
+        client: Connected to the cluster.
+        execution: What the shards have in common.
+        assignments: The shards; the largest are started first.
+        partitions: How many partitions there are, for progress and the failure budget.
+        watch: Looks at the cluster.
+        listeners: Hear of progress.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        execution: Execution,
+        assignments: Iterable[ShardAssignment],
+        partitions: int,
+        watch: ClusterWatch,
+        listeners: Sequence[ProgressListener] = (),
+    ) -> None:
+        ranked = sorted(assignments, key=lambda a: (-a.shard.size_bytes, a.number))
+        self.order = [assignment.number for assignment in ranked]
+        self.progress = Progress(partitions)
+        self.stopped: Stop | None = None
+        self.lost: dict[int, str] = {}
+        """Shards given up, because workers died under them or the store refused: why."""
+        self._assignments = {assignment.number: assignment for assignment in ranked}
+        self._priority = {number: -rank for rank, number in enumerate(self.order)}
+        self._client = client
+        self._execution = execution
+        self._budget = execution.options.failure_budget(partitions)
+        self._listeners = listeners
+        self._lock = threading.Lock()
+        self._watch = watch
+        self._open = set(self.order)
+        self._over_at = float("inf")
+
+    def __enter__(self) -> "Driver":
+        self._client.subscribe_topic(self._execution.token, self._on_event)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        execution = self._execution
+        limit_s = FAREWELL_S if self.stopped or exception[0] else ANSWER_S
+        self._over_at = 0.0
+        # Where the cluster is gone, so is what would have to be tidied there.
+        with contextlib.suppress(Exception):
+            self._client.unsubscribe_topic(execution.token)
+            in_time(limit_s, ask_workers, self._client, end_execution, execution.token)
+
+    def groups(self, most: int) -> list[ShardGroup]:
+        """Divide the shards, largest first, into at most so many groups."""
+        size = -(-len(self.order) // max(1, most))
+        parts = [self.order[i : i + size] for i in range(0, len(self.order), size)]
+        return [
+            ShardGroup(numbers=tuple(part), rows=sum(self._assignments[n].shard.rows for n in part))
+            for part in parts
+        ]
+
+    def run_shards(self, numbers: Sequence[int], log: Logger) -> list[ShardReceipt]:
+        """Have shards run, and wait for them; callable from several threads at once.
+
+        A shard whose worker dies is started again, a few times; it goes on from what it committed.
+
+        Args:
+            numbers: Those to run.
+            log: Hears of each shard that came to its end.
+
+        Raises:
+            ClusterError: The cluster is gone, or has had no worker for two minutes.
+        """
+        receipts: list[ShardReceipt] = []
+        starts: Counter[int] = Counter()
+        pending = {self._submit(number, starts): number for number in numbers}
+        while pending:
+            done = self._await(pending)
+            if not done:
+                # What hangs is left to itself: all that it may still write bears its own token.
+                self._client.cancel(list(pending), reason="the run was stopped")
+                break
+            for future in done:
+                number = pending.pop(future)
+                is_last = starts[number] >= self._execution.options.max_shard_starts
+                receipt = self._receive(future, number, log, is_last=is_last)
+                future.release()
+                if receipt is not None:
+                    self._open.discard(number)
+                    log.info("%s", receipt)
+                    receipts.append(receipt)
+                elif not is_last and not self.stopped:
+                    pending[self._submit(number, starts)] = number
+                else:
+                    self._open.discard(number)
+        return receipts
+
+    def _submit(self, number: int, starts: Counter[int]) -> Future[ShardReceipt]:
+        starts[number] += 1
+        return self._client.submit(
+            run_shard,
+            self._assignments[number],
+            key=f"shard-{number:05d}-{self._execution.token}-{starts[number]}",
+            priority=self._priority[number],
+            pure=False,
+        )
+
+    def _receive(
+        self, future: Future[ShardReceipt], number: int, log: Logger, *, is_last: bool
+    ) -> ShardReceipt | None:
+        """Return the receipt of a shard, or None when it failed as a whole.
+
+        Args:
+            future: Of the shard.
+            number: The shard's.
+            log: Hears why.
+            is_last: Whether it is not begun again, so that its partitions are lost.
+        """
+        try:
+            # Its worker may be stopped just now, with the receipt in its memory.
+            receipt = future.result(timeout=ANSWER_S)
+        except ScratchError as error:
+            # No partition is to blame, and others would meet the same.
+            log.warning("shard %d did not come to its end: %s", number, error)
+            self.stop(Stop(RunStatus.FAILURE, str(error)))
+            return None
+        except Exception as error:
+            self.lost[number] = f"{type(error).__name__}: {error}".removesuffix(": ")[:500]
+            if is_last or self.stopped:
+                log.warning("shard %d did not come to its end: %s", number, self.lost[number])
+            else:
+                # Nothing is lost: what it committed stands, and the rest is done once more.
+                log.info("shard %d is begun again: %s", number, self.lost[number])
+            return None
+        self.lost.pop(number, None)
+        return receipt
+
+    def _await(self, pending: Mapping[Future[ShardReceipt], int]) -> list[Future[ShardReceipt]]:
+        """Return those that came to their end; none when the run is over without them."""
+        while time.monotonic() < self._over_at:
+            try:
+                wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
+            except TimeoutError:
+                self._watch.look()
+                self._look_for_silence(pending.values())
+            except Exception:
+                # A shard that failed: its future says why.
+                logger.debug("while waiting for shards", exc_info=True)
+            done = [future for future in pending if future.done()]
+            if done:
+                return done
+        return []
+
+    def _look_for_silence(self, numbers: Iterable[int]) -> None:
+        """Have others take over shards whose thread hangs though their worker is there."""
+        limit_s = self._execution.options.silence_s + BEAT_S
+        for number in numbers:
+            news, heard_at = self.progress.latest.get(number, (None, 0.0))
+            silent_s = self._watch.clock() - heard_at
+            if news is not None and silent_s > limit_s:
+                # Where the worker has died, this does nothing, and the shard waits for another one.
+                self._watch.let_go(news.worker, silent_s)
+                self.progress.latest.pop(number, None)
+
+    def longest(self) -> str:
+        """Return a sentence about the shard that has been at one thing for longest."""
+        now = self._watch.clock()
+        with self._lock:
+            latest = [each for number, each in self.progress.latest.items() if number in self._open]
+        if not latest:
+            return f"{len(self._open)} shards have not begun" if self._open else ""
+        news, heard_at = max(latest, key=lambda each: each[0].since_s - each[1])
+        unheard_s = now - heard_at
+        silence = f", and nothing is heard of it for {duration(unheard_s)}"
+        return (
+            f"shard {news.shard}: {news.doing} since {duration(news.since_s + unheard_s)} on the "
+            f"worker {news.worker}{silence if unheard_s > 3 * BEAT_S else ''}"
+        )
+
+    def exceeds_budget(self, failed: int) -> Stop | None:
+        """Return how the run ends when so many failures exceed the budget; None: they do not."""
+        if self._budget is None or failed <= self._budget:
+            return None
+        reason = f"{counted(failed, 'partition')} failed, and the failure budget is {self._budget}"
+        return Stop(RunStatus.FAILURE, reason)
+
+    def stop(self, stop: Stop, within_s: float = float("inf")) -> None:
+        """Have all workers commit what they have and return. The first stop is the one that counts.
+
+        Args:
+            stop: Why, and how the run ends.
+            within_s: Shards that have not come to their end by then are given up.
+        """
+        with self._lock:
+            self._over_at = min(self._over_at, time.monotonic() + within_s)
+            if self.stopped is not None:
+                return
+            self.stopped = stop
+        token = self._execution.token
+        tell_to_stop(self._client, token, lambda: time.monotonic() > self._over_at)
+
+    def _on_event(self, event: tuple[Any, Any]) -> None:
+        news = ShardProgress.from_message(event[1])
+        progress = self.progress
+        with self._lock:
+            progress.add(news, self._watch.clock())
+            exceeded = self.exceeds_budget(progress.failed)
+        for listener in self._listeners:
+            listener.update(progress, news)
+        if exceeded:
+            self.stop(exceeded)
+
+
+def tell_to_stop(client: Client, token: str, is_over: Callable[[], bool]) -> None:
+    """Have all workers stop an execution, those included that come later; returns at once.
+
+    Args:
+        client: Connected to the cluster.
+        token: The execution's.
+        is_over: Whether nobody need be told any more.
+    """
+
+    def tell() -> None:
+        while not is_over():
+            with contextlib.suppress(Exception):
+                ask_workers(client, request_stop, token, limit_s=REPEAT_S)
+            time.sleep(REPEAT_S)
+
+    # On a thread of its own, as a worker that hangs never answers.
+    threading.Thread(target=tell, daemon=True, name="partwise-stop").start()

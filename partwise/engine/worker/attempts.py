@@ -1,0 +1,220 @@
+"""Attempts at partitions in a child process, until each is settled: retries, files, ledger rows."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from partwise.engine.assignment import Execution
+from partwise.engine.limits import memory_limit
+from partwise.engine.messages import OpenShard
+from partwise.engine.outcome import Outcome, ledger_row, open_content
+from partwise.engine.worker.child import discard_child
+from partwise.engine.worker.machine_slots import gpu_variables, thread_variables
+from partwise.engine.worker.scratch import check_scratch
+from partwise.engine.worker.segments import SegmentWriter
+from partwise.engine.worker.supervisor import Download, OnReport, Supervisor, keep_on
+from partwise.environments.building import BuiltEnvironment
+from partwise.runs.bundle import LOG_FILENAME
+from partwise.runs.ledger import LedgerRow
+
+EARLIER_LOG_BYTES = 16 << 10
+"""What is kept of the log of an attempt that was not the last."""
+
+
+def supervise(
+    execution: Execution,
+    work_path: str,
+    opened: OpenShard,
+    *,
+    directory: str,
+    download: Download,
+    is_stopped: Callable[[], bool],
+    gpus: Sequence[str] = (),
+    packages: BuiltEnvironment | None = None,
+    on_report: OnReport = keep_on,
+) -> Supervisor:
+    """Return what runs the partitions of a shard, within the limits of an execution.
+
+    Args:
+        execution: Has the limits, the isolation and the CPUs of a partition.
+        work_path: The local file with the work.
+        opened: The shard.
+        directory: A folder that children keep files in.
+        download: Gives an artifact that a function asks for.
+        is_stopped: Whether the run is being stopped.
+        gpus: Those of its partitions, where the options say how many a partition has.
+        packages: Come before those of this process.
+        on_report: Hears of numbers that a function reports while it is at work.
+    """
+    options = execution.options
+    environment = thread_variables(options.cpus)
+    if options.gpus is not None:
+        environment |= gpu_variables(gpus)
+    return Supervisor(
+        owner=execution.token,
+        directory=directory,
+        work_path=work_path,
+        shard=opened,
+        timeout_s=execution.limits.timeout_s,
+        memory_bytes=memory_limit(execution.limits),
+        download=download,
+        is_stopped=is_stopped,
+        isolation=options.isolation,
+        threads=options.cpus,
+        environment=environment,
+        packages=packages,
+        work_name=execution.work_name,
+        on_report=on_report,
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempts:
+    """The attempts at some partitions of one shard."""
+
+    execution: Execution
+    shard: int
+    """Its number."""
+    opened: OpenShard
+    fingerprints: Mapping[int, str]
+    """Of what each partition is made of, by its place in the shard."""
+    host: str
+    """How the ledger names who does the work."""
+    supervisor: Supervisor
+    writer: SegmentWriter
+    """Takes the row and the files of each that is settled."""
+    on_left: Callable[[str, list[str]], None]
+    """Hears what a partition, by its ID, left in its process."""
+    alone: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Waits until no other partition of the run is at work on this machine."""
+    describe_trial: Callable[[Outcome], str | None] = lambda _: None
+    """What the ledger says of a partition as a trial."""
+    _earlier_logs: dict[int, bytes] = field(default_factory=dict)
+
+    def run(self, waiting: Sequence[int]) -> Iterator[LedgerRow]:
+        """Run partitions, then those that failed again; yield the row of each that is settled.
+
+        It ends early when the run is stopped.
+        """
+        attempt = 1
+        waiting = list(waiting)
+        starved: dict[int, int] = {}
+        while waiting:
+            failed: list[int] = []
+            failed_at = 0.0
+            for outcome in self._outcomes(waiting, attempt):
+                if outcome.is_starved:
+                    self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
+                    starved[outcome.index] = attempt + 1
+                    continue
+                if self._goes_again(outcome, attempt):
+                    failed.append(outcome.index)
+                    failed_at = time.monotonic()
+                    continue
+                yield self._settle(outcome, attempt)
+            # Failures wait until all others of the shard have run: what failed for want of a
+            # service or of memory has the best chance then, and no neighbour waits for it.
+            if failed and not self._pause(failed_at, attempt):
+                break
+            waiting, attempt = failed, attempt + 1
+        if starved:
+            yield from self._run_alone(starved)
+
+    def _outcomes(self, waiting: Sequence[int], attempt: int) -> Iterator[Outcome]:
+        """Yield the outcome of an attempt at each.
+
+        Raises:
+            ScratchError: One failed because this machine's disk does, which is not its fault.
+        """
+        for outcome in self.supervisor.run(list(waiting), attempt):
+            if outcome.left:
+                self.on_left(self.opened.partition_ids[outcome.index], outcome.left)
+            if outcome.failure is not None:
+                check_scratch(self.supervisor.directory, outcome.failure.message)
+            yield outcome
+
+    def _run_alone(self, starved: Mapping[int, int]) -> Iterator[LedgerRow]:
+        """Run partitions that lacked memory once more, with the machine to themselves.
+
+        The kernel takes the largest process, which need not be the one that takes the most; and a
+        process may hold what partitions before have left. Neither is to blame a partition. Nor is
+        it known that a SIGKILL was for want of memory, so the retries of any failure are left.
+
+        Args:
+            starved: Which attempt it is, by partition.
+        """
+        supervisor = self.supervisor
+        with self.alone():
+            discard_child()
+            supervisor.memory_bytes = memory_limit(replace(self.execution.limits, slots_per_host=1))
+            for index, attempt in starved.items():
+                yield from self._run_one(index, attempt)
+
+    def _run_one(self, index: int, attempt: int) -> Iterator[LedgerRow]:
+        """Run a partition until it is settled, from this attempt on."""
+        while True:
+            goes_again = False
+            for outcome in self._outcomes([index], attempt):
+                goes_again = self._goes_again(outcome, attempt)
+                if not goes_again:
+                    yield self._settle(outcome, attempt)
+            if not goes_again or not self._pause(time.monotonic(), attempt):
+                return
+            attempt += 1
+
+    def _goes_again(self, outcome: Outcome, attempt: int) -> bool:
+        """Whether an outcome is a failure with a retry left; then its log is kept for that."""
+        failure = outcome.failure
+        retries = self.execution.options.max_retries
+        if failure is None or failure.final or attempt > retries:
+            return False
+        self._earlier_logs[outcome.index] = outcome.log[-EARLIER_LOG_BYTES:]
+        return True
+
+    def _pause(self, failed_at: float, attempt: int) -> bool:
+        """Wait until the retries are due; False when the run is stopped meanwhile."""
+        due = failed_at + self.execution.options.retry_backoff_s * 2 ** (attempt - 1)
+        while (now := time.monotonic()) < due:
+            if self.supervisor.is_stopped():
+                return False
+            time.sleep(min(0.05, due - now))
+        return not self.supervisor.is_stopped()
+
+    def _settle(self, outcome: Outcome, attempt: int) -> LedgerRow:
+        """Put an outcome and its files into the segment."""
+        index, model = outcome.index, outcome.model
+        partition_id = self.opened.partition_ids[index]
+        artifacts = [
+            self.writer.add_artifact(partition_id, filename, content)
+            for filename, content in outcome.artifacts.items()
+            if model is None or filename != model.filename
+        ]
+        if model is not None:
+            content = open_content(model.content)
+            artifacts.append(
+                self.writer.add_artifact(partition_id, model.filename, content, model.serde)
+            )
+        log = self._earlier_logs.pop(index, b"") + outcome.log
+        if log:
+            artifacts.append(self.writer.add_artifact(partition_id, LOG_FILENAME, log))
+        place = LedgerRow(
+            partition_id=partition_id,
+            shard=self.shard,
+            generation=self.execution.generation,
+            status="",
+            attempts=attempt,
+            rows=self.opened.offsets[index + 1] - self.opened.offsets[index],
+            host=self.host,
+            fingerprint=self.fingerprints[index],
+            trial=self.describe_trial(outcome),
+        )
+        row = ledger_row(place, outcome, tuple(artifacts))
+        output = None
+        if outcome.rows is not None:
+            with pa.ipc.open_stream(open_content(outcome.rows)) as reader:
+                output = reader.read_all()
+        self.writer.add(index, row, output)
+        return row

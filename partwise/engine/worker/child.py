@@ -1,0 +1,327 @@
+"""The worker's side of a child process: start it, watch it from outside, end all of it.
+
+Linux only: the mark is a memfd, and memory is read from /proc.
+"""
+
+import atexit
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from mmap import mmap
+from pathlib import Path
+
+from partwise.engine.child.log import give_back_middle, is_large, read_log
+from partwise.engine.child.main import MARK, PID, ChildSettings
+from partwise.engine.failures import Failure
+from partwise.engine.messages import Connection, OpenWork, WorkUnusable
+from partwise.engine.options import Isolation
+from partwise.engine.worker.packages import packages_variables
+from partwise.environments.building import BuiltEnvironment
+from partwise.errors import ClusterError
+from partwise.processes.control_group import new_group
+from partwise.processes.family import (
+    children_of,
+    clears_up,
+    descendants_of,
+    end_all,
+    find_marked,
+    is_running,
+    kill,
+    stop,
+)
+from partwise.processes.keeper import KEEPER_S, WORDS
+from partwise.processes.memory import FamilyMemory
+from partwise.processes.shared_files import own_folder_of
+from partwise.processes.starting import describe_exit
+from partwise.processes.warm_server import ENVIRONMENT_MARK, ChildServers
+
+START_TIMEOUT_S = 120.0
+
+# For the whole process: children live on between the shards that different threads run.
+_servers = ChildServers("partwise.engine.child.main")
+_local = threading.local()
+_alive: set["ChildProcess"] = set()
+
+
+class ChildProcess:
+    """A running child and all that it started."""
+
+    def __init__(
+        self,
+        owner: str,
+        directory: str,
+        recycle_bytes: int,
+        isolation: Isolation,
+        threads: int,
+        environment: Mapping[str, str],
+        packages: BuiltEnvironment | None = None,
+        work_name: str = "",
+    ) -> None:
+        os.makedirs(directory, exist_ok=True)
+        self._directory = tempfile.mkdtemp(prefix="child-", dir=directory)
+        self.owner = owner
+        self.environment = environment
+        self._work_name = work_name
+        self._isolation = isolation
+        token = secrets.token_hex(8)
+        self.mark = f"{owner}:{token}"
+        self._own_folder = own_folder_of(self._directory, token)
+        self._group = new_group()
+        self.work_path: str | None = None
+        ours, theirs = socket.socketpair()
+        mark_fd = os.memfd_create("partwise-mark")
+        os.ftruncate(mark_fd, MARK.size + PID.size)
+        self._log_fd = os.open(
+            Path(self._directory, "log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600
+        )
+        self._mark = mmap(mark_fd, MARK.size + PID.size)
+        MARK.pack_into(self._mark, 0, -1, 0)
+        settings = ChildSettings(
+            socket_fd=theirs.fileno(),
+            mark_fd=mark_fd,
+            log_fd=self._log_fd,
+            token=token,
+            directory=self._directory,
+            control_group=self._group.path,
+            recycle_bytes=recycle_bytes,
+            isolation=isolation,
+            threads=threads,
+        )
+        variables = {**os.environ, **environment}
+        site_packages, held = "", -1
+        if packages is not None:
+            variables |= packages_variables(packages)
+            # It may live on when this process has given the environment free.
+            site_packages, held = packages.site_packages, packages.hold()
+        try:
+            self._process = _servers.start(
+                asdict(settings), self.mark, variables, work_name, site_packages, held
+            )
+        except BaseException:
+            ours.close()
+            os.close(self._log_fd)
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+        finally:
+            theirs.close()
+            os.close(mark_fd)
+            if held >= 0:
+                os.close(held)
+        self._memory = FamilyMemory(os.path.dirname(directory))
+        self.connection = Connection(ours)
+        _alive.add(self)
+
+    @property
+    def pid(self) -> int:
+        """The number of the process itself; of its keeper until it has begun."""
+        return self._begun_as() or self._process.pid
+
+    def _begun_as(self) -> int:
+        """Return the number of the process itself; 0: it has not begun."""
+        return int(PID.unpack_from(self._mark, MARK.size)[0])
+
+    def open_work(self, path: str) -> Failure | None:
+        """Load the work from its file; return the failure when the user's code cannot be loaded.
+
+        Raises:
+            ClusterError: The child died, or did not answer in time.
+        """
+        self.connection.send(OpenWork(path=path))
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            try:
+                message = self.connection.receive(0.2)
+            except EOFError:
+                break
+            if message is not None:
+                self.work_path = path
+                return message.failure if isinstance(message, WorkUnusable) else None
+        log = self.read_log().decode(errors="replace")[-2000:]
+        raise ClusterError(
+            f"A child process on {socket.gethostname()} did not start within "
+            f"{START_TIMEOUT_S:.0f} s ({self.describe_end()}); it wrote: {log or 'nothing'}"
+        )
+
+    def learn(self, libraries: Sequence[str]) -> None:
+        """Have the next children of its work find loaded what this one has used."""
+        if self._work_name:
+            _servers.learn(self._work_name, libraries)
+
+    def running(self) -> tuple[int, float]:
+        """Return the partition at work, or -1, and for how many seconds its function has run."""
+        index, since_ns = MARK.unpack_from(self._mark, 0)
+        return index, (time.monotonic_ns() - since_ns) / 1e9 if since_ns > 0 else 0.0
+
+    def has_ended(self) -> bool:
+        """Whether the process is dead."""
+        return self._process.poll() is not None
+
+    def family(self) -> list[int]:
+        """Return what works on the partition, and all that it started."""
+        # With a fork for each partition, the process that forks is not the partition's.
+        own = [] if self._isolation == "partition" else [self.pid]
+        return [*own, *descendants_of(self.pid)]
+
+    def memory_bytes(self, family: list[int], limit: int) -> int:
+        """Return the memory of the child's processes, for a comparison with a limit."""
+        counted = self._group.memory()
+        if counted is None:
+            return self._memory.measure(family, limit)
+        # What leaves its group, as that of a container that it starts, is still the child's.
+        outside = [pid for pid in family if not self._group.holds(pid)]
+        return sum(counted) + self._memory.measure(outside, limit - sum(counted))
+
+    def pause(self) -> None:
+        """Hold the child still, so that what it is doing can be read without a race."""
+        # First the one that forks: from then on no other partition can begin.
+        stop([self.pid])
+        if self._isolation == "partition":
+            stop(children_of(self.pid))
+
+    def resume(self) -> None:
+        """Let a paused child go on."""
+        forks = children_of(self.pid) if self._isolation == "partition" else ()
+        for pid in (*forks, self.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Kill the child and everything that it started."""
+        group = self.pid
+        # Its keeper does it. It may be gone, if somebody has killed it, and the child with it.
+        if self._begun_as():
+            self.pause()
+            self._process.terminate()
+        else:
+            # Nothing of the user's has run: there is only the keeper, and it may not listen yet.
+            self._process.kill()
+        try:
+            self._process.wait(KEEPER_S)
+        except subprocess.TimeoutExpired:
+            kill([self._process.pid, group, *descendants_of(self._process.pid)])
+            self._process.wait()
+        needle = f"{ENVIRONMENT_MARK}={self.mark}".encode()
+        end_all(lambda: find_marked(needle, group=group))
+        self._group.end()
+
+    def was_killed(self) -> bool:
+        """Whether the process was ended by SIGKILL."""
+        return self._process.poll() == -signal.SIGKILL
+
+    def describe_end(self) -> str:
+        """Return how the process ended, in words."""
+        code = self._process.poll()
+        return "it still runs" if code is None else describe_exit(code)
+
+    def bound_log(self) -> None:
+        """Keep the room that the log takes on the disk within bounds."""
+        if is_large(self._log_fd):
+            # Held still, so that it does not empty the log for the next partition meanwhile.
+            self.pause()
+            if is_large(self._log_fd):
+                give_back_middle(self._log_fd)
+            self.resume()
+
+    def read_log(self) -> bytes:
+        """Return what stands in the child's log: what the partition at work has written."""
+        return read_log(self._log_fd, os.fstat(self._log_fd).st_size)
+
+    def close(self) -> None:
+        """End the child and remove its files."""
+        if self not in _alive:
+            return
+        _alive.discard(self)
+        self.connection.close()
+        self.kill()
+        os.close(self._log_fd)
+        for folder in (self._directory, self._own_folder):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def borrow_child(
+    owner: str,
+    directory: str,
+    recycle_bytes: int,
+    isolation: Isolation = "shared",
+    threads: int = 1,
+    environment: Mapping[str, str] | None = None,
+    packages: BuiltEnvironment | None = None,
+    work_name: str = "",
+) -> ChildProcess:
+    """Return this thread's child, started again when there is none or it has ended.
+
+    Args:
+        owner: Names the execution; `end_marked(owner)` finds what its children left behind.
+        directory: Where the child keeps its files.
+        recycle_bytes: Memory that it may keep between partitions.
+        isolation: Whether it runs partitions itself or forks a process for each; of one execution
+            always the same.
+        threads: How many its context names; of one execution always the same.
+        environment: Variables besides those of this process: with other ones it is started again.
+        packages: Come before those of this process; of one execution always the same.
+        work_name: Of the execution's work, as `Execution` has it.
+    """
+    child: ChildProcess | None = getattr(_local, "child", None)
+    environment = environment or {}
+    # A thread may run shards of two executions by turns. Each has children of its own: the one that
+    # ends first removes its folder and kills all that bear its mark.
+    is_usable = child is not None and child in _alive and not child.has_ended()
+    if child is None or not is_usable or (child.owner, child.environment) != (owner, environment):
+        discard_child()
+        child = ChildProcess(
+            owner, directory, recycle_bytes, isolation, threads, environment, packages, work_name
+        )
+        _local.child = child
+    return child
+
+
+def discard_child() -> None:
+    """End this thread's child; the next `borrow_child` starts another."""
+    child: ChildProcess | None = getattr(_local, "child", None)
+    if child is not None:
+        _local.child = None
+        child.close()
+
+
+@atexit.register
+def close_children() -> None:
+    """End all children of this process."""
+    for child in list(_alive):
+        child.close()
+    _servers.close()
+
+
+def close_idle_children(work_name: str) -> None:
+    """End the children of this process that hold the work of this file name and run nothing."""
+    for child in list(_alive):
+        if os.path.basename(child.work_path or "") == work_name and child.running()[0] < 0:
+            child.close()
+
+
+def end_marked(mark: str) -> None:
+    """End the processes whose mark begins so, also those that started a session of their own.
+
+    Keepers do it themselves, as only they know what would be left in shared memory.
+    """
+    needle = f"{ENVIRONMENT_MARK}={mark}".encode()
+    found = set(find_marked(needle))
+    # What has lost its keeper is asked as well, but for what clears up: the words would end that.
+    below = {child for pid in found for child in children_of(pid)}
+    keepers = [pid for pid in found - below if not clears_up(pid)]
+    for pid in keepers:
+        for number in (*WORDS, signal.SIGCONT):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+    deadline = time.monotonic() + KEEPER_S
+    while any(map(is_running, keepers)) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    end_all(lambda: find_marked(needle))

@@ -1,0 +1,27 @@
+"""What the process that Dask workers are forked from imports; nobody else imports this module."""
+
+import gc
+import os
+from importlib import import_module
+
+from partwise.processes.starting import become_child, importing
+
+_MODULES = (
+    "distributed.nanny",
+    # A worker tells its scheduler the versions of some packages, and imports them for that.
+    "pandas",
+    "partwise.engine.worker.shard_run",
+    "partwise.engine.worker.tasks",
+    "partwise.shuffle.write",
+    "partwise.trainers",
+)
+
+# Ctrl-C, and the SIGTERM by which Prefect cancels a flow run, reach all processes of a group. Were
+# this one ended, its workers would count as dead.
+os.setpgid(0, 0)
+become_child(os.getppid())
+with importing():
+    for _name in _MODULES:
+        import_module(_name)
+# All of it stays: a collection in a worker would write to every object, and so copy it.
+gc.freeze()

@@ -1,0 +1,122 @@
+"""What the driver calls on a Dask worker: run a shard, stop an execution, forget it."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Worker, get_client, get_worker
+from distributed.comm.addressing import get_address_host
+
+from partwise.engine.assignment import Execution, ShardAssignment, ShardReceipt, work_file
+from partwise.engine.scaling import cluster_workers, partition_slots
+from partwise.engine.worker.child import close_idle_children
+from partwise.engine.worker.machine_slots import hold_slot
+from partwise.engine.worker.shard_run import execution_folder, run_on
+
+_stopped: set[str] = set()
+_late: dict[tuple[str, str], tuple[tuple[str, ...], ...]] = {}
+"""Slots of machines that the driver did not know, by execution and host."""
+
+
+@dataclass(frozen=True, slots=True)
+class DaskHost:
+    """A Dask worker as the host of shards."""
+
+    worker: Worker
+
+    @property
+    def folder(self) -> str:
+        """The worker's scratch folder."""
+        return str(self.worker.local_directory)
+
+    @property
+    def name(self) -> str:
+        """Its name on the cluster."""
+        return str(self.worker.name)
+
+    @property
+    def address(self) -> str:
+        """Where Dask reaches it."""
+        return str(self.worker.address)
+
+    def log_event(self, topic: str, message: dict[str, Any]) -> None:
+        """Send the clients that follow the topic a message."""
+        self.worker.log_event(topic, message)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        """Have the worker's loop call a function."""
+        loop = self.worker.loop
+        # `call_later` alone is not safe on a thread that is not the loop's.
+        loop.add_callback(loop.call_later, seconds, function)
+
+
+def run_shard(assignment: ShardAssignment) -> ShardReceipt:
+    """Work on one shard until every partition of it has a committed row, or the run is stopped.
+
+    Executing it twice, even at the same time, is safe: each execution writes under a token of its
+    own, and goes on from what is committed.
+
+    Raises:
+        StoreError: The store refused to take a segment.
+        RunBusyError: The run ended without this execution.
+        ClusterError: Child processes die here without running anything.
+        InputError: The machine joined the cluster later, and has too little for any partition.
+    """
+    execution = assignment.execution
+    with held_slot(execution) as gpus:
+        host = DaskHost(get_worker())
+        return run_on(host, assignment, lambda: is_stopped(execution.token), gpus)
+
+
+@contextmanager
+def held_slot(execution: Execution) -> Iterator[tuple[str, ...]]:
+    """Hold a slot of this machine for a partition, and give its GPUs.
+
+    Raises:
+        InputError: The machine joined the cluster later, and has too little for any partition.
+    """
+    if not execution.limits.slots:
+        yield ()
+        return
+    token = execution.token
+    devices = _slots_of(get_address_host(get_worker().address), execution)
+    with hold_slot(token, devices, lambda: is_stopped(token)) as gpus:
+        yield gpus
+
+
+def is_stopped(token: str) -> bool:
+    """Whether an execution is being stopped, on this worker."""
+    return token in _stopped
+
+
+def _slots_of(host: str, execution: Execution) -> tuple[tuple[str, ...], ...]:
+    """Return the GPUs of each slot of a machine."""
+    known = execution.limits.slots.get(host) or _late.get((execution.token, host))
+    if known is None:
+        # It joined the cluster after the driver had counted.
+        options = execution.options
+        members = [worker for worker in cluster_workers(get_client()) if worker.host == host]
+        slots = partition_slots(members, options.cpus, options.gpus)
+        known = _late[execution.token, host] = tuple(slot.gpus for slot in slots)
+    return known
+
+
+def request_stop(token: str) -> None:
+    """Have the shards of an execution, on this worker, commit what they have and return."""
+    _stopped.add(token)
+
+
+def end_execution(token: str, dask_worker: Worker) -> None:
+    """Forget an execution on this worker: its children, its files, its stop.
+
+    Args:
+        token: The execution's.
+        dask_worker: Given by Dask, by this name.
+    """
+    close_idle_children(work_file(token))
+    shutil.rmtree(execution_folder(DaskHost(dask_worker), token), ignore_errors=True)
+    _stopped.discard(token)
+    for known in [known for known in _late if known[0] == token]:
+        _late.pop(known, None)

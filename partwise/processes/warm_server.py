@@ -1,0 +1,436 @@
+"""A process that has loaded what children load, from which their keepers are forked.
+
+A Python of its own comes as far as a child in a quarter of a second, and needs a second more for a
+library such as LightGBM. Forked, it begins in 0.04 s, and shares the memory of what is loaded. The
+server has the variables, the packages and the import path that its children are to have, and has
+loaded the libraries that a child of the same work has told of; for others there is another one.
+A child's memory would else depend on what ran before it. It loads nothing of the user's, and starts
+no threads, of which a fork would lack all but one.
+
+Linux only.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from partwise.errors import ClusterError
+from partwise.processes.family import adopt_orphans, children_of, end_all, is_running
+from partwise.processes.starting import HELPER_THREADS, Starter, become_child, importing
+
+ENVIRONMENT_MARK = "PARTWISE_CHILD"
+"""The variable that tells a child, and all that it starts, from other processes."""
+MARK_BYTES = 200
+ANSWER_S = 120.0
+"""For so long the fork of a child, and the imports before it, are waited for."""
+CLOSING_S = 2.0
+MOST_SERVERS = 3
+"""Of one process; of more, the one unused for longest ends when its last child has."""
+_KEEPER = "partwise.processes.keeper"
+_MOST_BYTES = 1 << 16
+_MOST_DESCRIPTORS = 8
+_TAIL_BYTES = 2_000
+_CANNOT = b"cannot: "
+"""Begins an answer that has no number of a process."""
+
+# One for the whole process, as the kernel ends what a thread has started when that thread ends.
+_starter = Starter("start")
+
+
+class ForkedProcess:
+    """A keeper, which a server has forked; as `subprocess.Popen`, as far as it is used.
+
+    Args:
+        pid: Its number.
+        status_fd: Where the server writes how it ended, before the number is free for another.
+    """
+
+    def __init__(self, pid: int, status_fd: int) -> None:
+        self.pid = pid
+        self._status_fd = status_fd
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how it ended, as `returncode`; None: it still runs."""
+        if self._code is not None:
+            return self._code
+        with selectors.PollSelector() as selector:
+            selector.register(self._status_fd, selectors.EVENT_READ)
+            if not selector.select(0):
+                return None
+        if code := os.read(self._status_fd, 4):
+            self._code = int.from_bytes(code, sys.byteorder, signed=True)
+        elif is_running(self.pid):
+            # The server is gone. The keeper has been told by the kernel, and is still at it.
+            return None
+        else:
+            self._code = -signal.SIGKILL
+        os.close(self._status_fd)
+        return self._code
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end.
+
+        Raises:
+            TimeoutExpired: It still runs after so many seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (code := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("a keeper", timeout or 0.0)
+            time.sleep(0.001)
+        return code
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self._send(signal.SIGKILL)
+
+    def _send(self, number: signal.Signals) -> None:
+        # What has not been told to have ended still has its number.
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+
+
+@dataclass(slots=True)
+class _Server:
+    """A server as its worker sees it."""
+
+    module: str
+    """Has the `main` of the children."""
+    control: socket.socket
+    process: subprocess.Popen[bytes]
+    log_fd: int
+    """What it writes, as it may say why it cannot begin."""
+
+    def start(self, settings: Mapping[str, Any], mark: str, held: int) -> ForkedProcess:
+        """Have a keeper forked.
+
+        Raises:
+            OSError: The server is gone, or did not answer in time.
+            ClusterError: It cannot fork.
+        """
+        status_fd, theirs = os.pipe()
+        request = {"module": self.module, "settings": settings, "mark": mark}
+        sent = [settings["socket_fd"], settings["mark_fd"], settings["log_fd"], theirs]
+        try:
+            socket.send_fds(
+                self.control, [json.dumps(request).encode()], sent + [held] * (held >= 0)
+            )
+            answer = self.control.recv(_MOST_BYTES)
+            if not answer:
+                raise ConnectionError("the server of children ended")
+            if answer.startswith(_CANNOT):
+                raise ClusterError(
+                    f"No child process can be started on {socket.gethostname()}: "
+                    f"{answer.removeprefix(_CANNOT).decode()}."
+                )
+        except BaseException:
+            os.close(status_fd)
+            raise
+        finally:
+            os.close(theirs)
+        return ForkedProcess(int(answer), status_fd)
+
+    def last_words(self) -> str:
+        """Return the end of what it wrote."""
+        size = os.fstat(self.log_fd).st_size
+        text = os.pread(self.log_fd, _TAIL_BYTES, max(0, size - _TAIL_BYTES))
+        return " ".join(text.decode(errors="replace").split())
+
+
+class ChildServers:
+    """The servers of this process; used by all of its threads.
+
+    Args:
+        module: Has the `main` of the children, which they load ahead.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._lock = threading.Lock()
+        self._servers: dict[object, _Server] = {}
+        self._used: dict[str, tuple[str, ...]] = {}
+        self._refused: set[str] = set()
+
+    def learn(self, work_name: str, libraries: Sequence[str]) -> None:
+        """Note which libraries the first child of a work has used: the next ones have them loaded.
+
+        What later ones have imported includes what their server had.
+        """
+        self._used.setdefault(work_name, tuple(libraries))
+
+    def start(
+        self,
+        settings: Mapping[str, Any],
+        mark: str,
+        variables: Mapping[str, str],
+        work_name: str = "",
+        site_packages: str = "",
+        held: int = -1,
+    ) -> ForkedProcess:
+        """Start a keeper, which starts its child.
+
+        Args:
+            settings: Of the child; the descriptors `socket_fd`, `mark_fd` and `log_fd` in it are
+                handed over.
+            mark: Its value of `ENVIRONMENT_MARK`.
+            variables: All others.
+            work_name: Of the work that it is for, as for `learn`; empty: unknown.
+            site_packages: A folder of packages that come before all others; empty: none.
+            held: A descriptor that the child holds as long as it lives; -1: none.
+
+        Raises:
+            ClusterError: No process can be started.
+        """
+        # What a child finds has to be what it would find, were it started by itself: so also where
+        # packages were installed since.
+        places = (site_packages, *sys.path)
+        here = os.stat(".")
+        surroundings = (
+            tuple(sorted(variables.items())),
+            (here.st_dev, here.st_ino),
+            places,
+            tuple(_last_changes(places)),
+        )
+        words = ""
+        with self._lock:
+            for _ in range(3):
+                used = self._used.get(work_name, ())
+                libraries = tuple(name for name in used if name not in self._refused)
+                key = (surroundings, libraries)
+                server = self._servers.pop(key, None) or self._begin(
+                    variables, site_packages, libraries
+                )
+                # The last is the one that was used last.
+                self._servers[key] = server
+                try:
+                    return server.start(settings, mark, held)
+                except OSError:
+                    # One of them cannot be imported ahead, or somebody killed it.
+                    self._refused.update(libraries)
+                    words = server.last_words() or words
+                    self._end(key)
+                except ClusterError:
+                    raise
+                except BaseException:
+                    # An answer that nobody has read would be taken for that to the next request.
+                    self._end(key)
+                    raise
+        raise ClusterError(
+            f"The process that child processes on {socket.gethostname()} are forked from ended "
+            "three times, or did not answer: the machine may have run out of memory or processes. "
+            f"It wrote: {words or 'nothing'}"
+        )
+
+    def _begin(
+        self, variables: Mapping[str, str], site_packages: str, libraries: Sequence[str]
+    ) -> _Server:
+        while len(self._servers) >= MOST_SERVERS:
+            self._end(next(iter(self._servers)))
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours.settimeout(ANSWER_S)
+        log_fd = os.memfd_create("partwise-child-server")
+        with theirs:
+            process = _starter.start(
+                __name__,
+                json.dumps([os.getpid(), theirs.fileno(), (_KEEPER, self._module, *libraries)]),
+                site_packages=site_packages,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log_fd,
+                pass_fds=[theirs.fileno()],
+                # Of a session of its own: a Ctrl-C at the terminal is for the worker to handle.
+                start_new_session=True,
+                env={**variables, ENVIRONMENT_MARK: "-" * MARK_BYTES},
+            )
+        return _Server(self._module, ours, process, log_fd)
+
+    def _end(self, key: object) -> _Server:
+        """Have a server end with its last child."""
+        server = self._servers.pop(key)
+        server.control.close()
+        os.close(server.log_fd)
+        # For nothing to be left of it then.
+        name = f"{HELPER_THREADS}server-ends"
+        threading.Thread(target=server.process.wait, name=name, daemon=True).start()
+        return server
+
+    def close(self) -> None:
+        """Have all servers end, and wait a moment for those whose children have ended."""
+        with self._lock:
+            ending = [self._end(key) for key in list(self._servers)]
+        deadline = time.monotonic() + CLOSING_S
+        for server in ending:
+            with suppress(subprocess.TimeoutExpired):
+                server.process.wait(max(0.0, deadline - time.monotonic()))
+
+
+def _last_changes(places: Sequence[str]) -> list[int]:
+    """Return when packages were last installed or removed in each folder of packages."""
+    changes = []
+    for place in places:
+        with suppress(OSError):
+            if place.endswith("-packages"):
+                changes.append(os.stat(place).st_mtime_ns)
+    return changes
+
+
+def main(argument: str) -> None:
+    """Fork keepers as the worker asks for them.
+
+    Args:
+        argument: JSON: the number of the worker, the descriptor of the connection to it, and the
+            modules to load.
+    """
+    worker_pid, control_fd, modules = json.loads(argument)
+    become_child(worker_pid)
+    adopt_orphans()
+    # Python would change a copy of the variables; what others read of a process is the first ones.
+    libc = ctypes.CDLL(None)
+    libc.getenv.restype = ctypes.c_void_p
+    place_of_mark = libc.getenv(ENVIRONMENT_MARK.encode())
+    with importing():
+        for name in modules:
+            import_module(name)
+    if threading.active_count() > 1:
+        # A fork would lack it. The worker begins another server, without these libraries.
+        os._exit(1)
+    # A collection in a fork would write to every object, and so copy the memory of all.
+    gc.collect()
+    gc.freeze()
+    _Forking(socket.socket(fileno=control_fd), place_of_mark).serve()
+    os._exit(0)
+
+
+class _Forking:
+    """The server itself."""
+
+    def __init__(self, control: socket.socket, place_of_mark: int) -> None:
+        self._pid = os.getpid()
+        self._control = control
+        self._place_of_mark = place_of_mark
+        self._status_fds: dict[int, int] = {}
+        """Where the end of each keeper is told, by its number."""
+        self._helpers = set(children_of(self._pid))
+        """What importing has started, such as the process that keeps count of semaphores."""
+        self._ends, wakeup = socket.socketpair()
+        wakeup.setblocking(False)
+        self._sockets = (control, self._ends, wakeup)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
+
+    def serve(self) -> None:
+        """Fork keepers until the worker closes the connection, and the last of them has ended."""
+        with selectors.PollSelector() as selector:
+            selector.register(self._control, selectors.EVENT_READ)
+            selector.register(self._ends, selectors.EVENT_READ)
+            is_asked = True
+            while is_asked or self._status_fds:
+                ready = {key.fileobj for key, _ in selector.select()}
+                if self._ends in ready:
+                    self._ends.recv(_MOST_BYTES)
+                    self._note_ends()
+                if self._control in ready and not (is_asked := self._answer()):
+                    selector.unregister(self._control)
+
+    def _answer(self) -> bool:
+        """Answer one request; False: there are no more."""
+        text, descriptors, _, _ = socket.recv_fds(self._control, _MOST_BYTES, _MOST_DESCRIPTORS)
+        if not text:
+            return False
+        request = json.loads(text)
+        socket_fd, mark_fd, log_fd, status_fd, *held = descriptors
+        try:
+            pid = os.fork()
+        except OSError as error:
+            # No reason to end those that are at work.
+            for descriptor in descriptors:
+                os.close(descriptor)
+            self._control.send(_CANNOT + str(error).encode())
+            return True
+        if pid == 0:
+            numbers = {"socket_fd": socket_fd, "mark_fd": mark_fd, "log_fd": log_fd}
+            request["settings"] |= numbers
+            self._become_keeper(**request, status_fd=status_fd, held=held)
+        for descriptor in (socket_fd, mark_fd, log_fd, *held):
+            os.close(descriptor)
+        self._status_fds[pid] = status_fd
+        self._control.send(str(pid).encode())
+        return True
+
+    def _become_keeper(
+        self, module: str, settings: dict[str, object], mark: str, status_fd: int, held: list[int]
+    ) -> None:
+        try:
+            from partwise.processes import keeper
+
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for each in self._sockets:
+                each.close()
+            for descriptor in (status_fd, *self._status_fds.values()):
+                os.close(descriptor)
+            os.setsid()
+            if (random := sys.modules.get("numpy.random")) is not None:
+                # Of its own, as in a process of its own; Python's `random` sees to that itself.
+                random.seed()
+            os.environ[ENVIRONMENT_MARK] = mark
+            ctypes.memmove(self._place_of_mark, mark.encode().ljust(MARK_BYTES, b"\0"), MARK_BYTES)
+            log_fd = int(str(settings["log_fd"]))
+            null = os.open(os.devnull, os.O_RDONLY)
+            for source, target in ((null, 0), (log_fd, 1), (log_fd, 2)):
+                os.dup2(source, target)
+            os.close(null)
+            for descriptor in held:
+                os.set_inheritable(descriptor, True)
+            keeper.main(module, json.dumps(settings), self._pid)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+    def _note_ends(self) -> None:
+        for pid, status_fd in list(self._status_fds.items()):
+            end = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if end is None:
+                continue
+            code = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+            # Told before its number is free: until then the worker may send it a signal.
+            with suppress(OSError):
+                os.write(status_fd, code.to_bytes(4, sys.byteorder, signed=True))
+            os.close(status_fd)
+            os.waitpid(pid, 0)
+            del self._status_fds[pid]
+        # A keeper ends all below it, unless somebody killed it: then this process has got them.
+        end_all(self._strays)
+
+    def _strays(self) -> list[int]:
+        found = []
+        for pid in children_of(self._pid):
+            if pid in self._status_fds or pid in self._helpers:
+                continue
+            if is_running(pid):
+                found.append(pid)
+            else:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+        return found

@@ -1,0 +1,62 @@
+"""The process that Dask workers of this machine are forked from, begun before it is needed.
+
+Importing what a worker works with takes a second of a core. A server that is begun early does it
+once for all workers, while this process has its own imports to do.
+"""
+
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import forkserver, resource_tracker
+
+_IMPORTS = "partwise.engine.worker.preload"
+# What `distributed.nanny.pre-spawn-environ` is for: read when an interpreter or libc starts.
+_UNLESS_SET = {"MALLOC_TRIM_THRESHOLD_": "65536", "PYTHONHASHSEED": "6640"}
+_SET = {
+    # A process that has several threads is not forked safely, and numpy starts some for each core.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    # A file of the working directory must not take the place of a library.
+    "PYTHONSAFEPATH": "1",
+}
+
+
+# The kernel kills the server, stopped or not, when the thread that started it ends. A caller's may
+# end at any time; this one ends with the process.
+_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="partwise-worker-server")
+
+
+def begin_worker_server() -> None:
+    """Begin the server, where it does not run already, and do not wait for its imports.
+
+    It ends with this process, or after it, once the workers are gone that it has forked.
+    """
+    _thread.submit(_begin).result()
+
+
+def _begin() -> None:
+    # It unblocks what is blocked below.
+    resource_tracker.ensure_running()
+    # For good, in the server and in its workers: only the driver is to answer Ctrl-C.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    forkserver.set_forkserver_preload([_IMPORTS])
+    unset = {name: value for name, value in _UNLESS_SET.items() if name not in os.environ}
+    with _variables(unset | _SET):
+        forkserver.ensure_running()
+
+
+@contextmanager
+def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
+    """Give variables to what is started in a block; workers are given those of their driver."""
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value

@@ -1,0 +1,1 @@
+"""What a rank of a gang works with: its rows, the other ranks, its checkpoints, its context."""

@@ -1,0 +1,234 @@
+"""What a rank of a gang knows of itself, of the other ranks, and of its rows."""
+
+import logging
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from partwise.errors import InputError
+from partwise.ranks.protocols import Backend, Checkpoints, Exchange, RankRows, Share
+
+if TYPE_CHECKING:
+    from partwise.connector.data_connector import DataConnector
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankContext:
+    """The argument of a function that runs as one rank of a gang."""
+
+    rank: int
+    world_size: int
+    local_rank: int = 0
+    """Its number among the ranks of its node."""
+    local_world_size: int = 1
+    node_rank: int = 0
+    """The number of its node, which is one Dask worker."""
+    attempt: int = 1
+    """1 at first, 2 after the first restart of the gang."""
+    addresses: tuple[tuple[str, int], ...] = ()
+    """Host and reserved port of each rank. The port is bound until `release_port`, but nothing
+    listens there; rank 0's is MASTER_PORT."""
+    threads: int = 1
+    """Threads that this rank may use."""
+    gpus: tuple[str, ...] = ()
+    """The GPUs that this rank may use, as CUDA_VISIBLE_DEVICES names them."""
+    run_id: str = ""
+    seed: int = 0
+    """The run's; the same on every rank."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    model_directory: Path = Path()
+    """A folder on this machine; what rank 0 leaves there is kept with the run."""
+    scratch_directory: Path | None = None
+    """A folder on this machine's disk for what is gone with the rank, however that ends. None, as
+    outside a gang: there is none, and `tempfile` chooses."""
+    node_directory: Path | None = None
+    """A folder on this machine that the ranks of the node share, gone with the node; None outside a
+    gang."""
+    sources: Mapping[str, RankRows] = field(default_factory=dict)
+    exchange: Exchange | None = None
+    checkpoints: Checkpoints | None = None
+    logger: logging.Logger = field(default_factory=lambda: logging.getLogger("partwise.rank"))
+    metrics: dict[str, float] = field(default_factory=dict)
+    """What `report` was given last, by name."""
+    files: dict[str, bytes] = field(default_factory=dict)
+    """Artifacts beside the model: what rank 0 puts here is kept with the run."""
+    outputs: dict[str, Path] = field(default_factory=dict)
+    """Files of this machine that are kept with the run as artifacts of this rank, by their names,
+    when the gang has done its work."""
+    row_counts: dict[str, int] = field(default_factory=dict)
+    """How many rows this rank was given of each source that it asked for."""
+    on_step: Callable[[int, Mapping[str, float]], None] | None = field(default=None, repr=False)
+    """Told of each `report` with a step; None: nobody asks how far this rank is."""
+    reserved: socket.socket | None = field(default=None, repr=False)
+    """What holds this rank's port."""
+
+    def share(
+        self,
+        name: str = "train",
+        *,
+        equal: bool = False,
+        group: str = "",
+        whole: bool = False,
+    ) -> Share:
+        """Return this rank's rows of a source; every rank has to call it alike.
+
+        Args:
+            name: The source's: "train", or a name in the call's `eval_data`.
+            equal: Whether all ranks get the same number of rows; what is left over is left out.
+            group: A column whose equal neighbours stay on one rank.
+            whole: Whether every rank gets all rows.
+
+        Raises:
+            InputError: There is no such source.
+        """
+        if name not in self.sources:
+            known = ", ".join(sorted(self.sources)) or "none"
+            raise InputError(f"The gang has no rows named {name!r}; there are: {known}.")
+        share = self.sources[name].share(equal=equal, group=group, whole=whole)
+        self.row_counts[name] = share.rows
+        return share
+
+    def rows(self, name: str = "train", *, equal: bool = False) -> Iterator[pa.RecordBatch]:
+        """Read this rank's rows of a source, as `share` divides them."""
+        return self.share(name, equal=equal).batches()
+
+    def all_gather(self, content: bytes) -> list[bytes]:
+        """Return what every rank has given, in the order of ranks; each has to call it."""
+        return [content] if self.exchange is None else self.exchange.all_gather(content)
+
+    def barrier(self) -> None:
+        """Wait until every rank has come here."""
+        self.all_gather(b"")
+
+    def release_port(self) -> tuple[str, int]:
+        """Give up this rank's reserved port, for what binds it next, and return its address."""
+        if self.reserved is not None:
+            self.reserved.close()
+        return self.addresses[self.rank]
+
+    def report(self, **metrics: float) -> None:
+        """Set metrics of this rank; the newest value of each stands in the ledger.
+
+        In a trial of `tune_model`, rank 0 tells with `step` among them how far it is: the study may
+        then end the trial.
+        """
+        self.metrics.update({name: float(value) for name, value in metrics.items()})
+        if self.on_step is not None and "step" in metrics:
+            self.on_step(int(metrics["step"]), metrics)
+
+    def data(self, name: str = "train", *, equal: bool = True, group: str = "") -> "DataConnector":
+        """Return this rank's rows as a connector; every rank has to call it alike.
+
+        The rows lie in a file that is mapped into memory. The codes of categories mean the same on
+        every rank, and, since the run keeps the categories, in inference.
+
+        Args:
+            name: The source's: "train", or a name in the call's `eval_data`.
+            equal: Whether all ranks get the same number of rows, and what is left over is left
+                out. Ranks that wait for each other after each batch, as those of PyTorch do,
+                hang where one has a batch more.
+            group: A column whose equal neighbours stay on one rank.
+
+        Raises:
+            InputError: There is no such source.
+
+        Example:
+            >>> rows = context.data().to_torch_dataset(batch_size=64)  # doctest: +SKIP
+            >>> for batch in DataLoader(rows, batch_size=None): ...  # doctest: +SKIP
+        """
+        from partwise.ranks.data import rank_data
+
+        return rank_data(self, self.files, self.share(name, equal=equal, group=group))
+
+    @property
+    def device(self) -> str:
+        """The device of this rank as torch and XGBoost name it: "cuda:0" and so on, or "cpu"."""
+        if not self.gpus:
+            return "cpu"
+        # Libraries count the devices that this variable leaves, and not those of the machine.
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        first = self.gpus[0]
+        return f"cuda:{visible.index(first) if first in visible else first}"
+
+    @property
+    def master_address(self) -> str:
+        """The host of rank 0."""
+        return self.addresses[0][0]
+
+    @property
+    def master_port(self) -> int:
+        """Where rank 0 listens for the others: in a function, the process group's store."""
+        return self.addresses[0][1]
+
+    @property
+    def default_backend(self) -> Backend:
+        """What torch is to exchange gradients by: nccl between GPUs, gloo between CPUs."""
+        return self.supported_backends[-1]
+
+    @property
+    def supported_backends(self) -> tuple[Backend, ...]:
+        """What torch can exchange gradients by on this rank."""
+        return ("gloo", "nccl") if self.gpus else ("gloo",)
+
+    def checkpoint(
+        self,
+        write: Callable[[Path], object],
+        *,
+        step: int,
+        every_steps: int | None = None,
+        every_minutes: float | None = None,
+    ) -> bool:
+        """Keep a checkpoint in the artifact store, where one is due; any rank may call it.
+
+        Call it after each step. One is due when as many steps or minutes have gone by since the
+        last one, or since the start; without either, at each call. It counts when it is complete.
+        The last two are kept.
+
+        Args:
+            write: Called as `write(folder)` with a new local folder, on rank 0 only: what it
+                writes there is the checkpoint. It must not wait for other ranks.
+            step: How many steps are done, 0 or more.
+            every_steps: Steps between checkpoints, 1 or more.
+            every_minutes: Minutes between checkpoints, more than 0.
+
+        Returns:
+            Whether this rank wrote one.
+
+        Raises:
+            InputError: An argument is out of range, or nothing was written.
+            StoreError: The store cannot be written.
+
+        Example:
+            >>> def save(folder):
+            ...     torch.save({"step": step, "model": model.state_dict()}, folder / "state.pt")
+            >>> context.checkpoint(save, step=step, every_minutes=10)  # doctest: +SKIP
+        """
+        between = [each for each in (every_steps, every_minutes) if each is not None]
+        if step < 0 or not all(each > 0 for each in between):
+            raise InputError(
+                f"checkpoint(step={step}, every_steps={every_steps}, "
+                f"every_minutes={every_minutes}): steps count from 0, and what is between two "
+                "checkpoints must be more than 0."
+            )
+        if self.rank > 0 or self.checkpoints is None:
+            return False
+        return self.checkpoints.save(
+            write, step=step, every_steps=every_steps, every_minutes=every_minutes
+        )
+
+    def resume_from(self) -> Path | None:
+        """Return a local folder with the checkpoint to go on from; None: start afresh.
+
+        It is the newest complete one of this run that the same function and rows have left, or
+        else what the caller's `resume_from` names. Every rank is given the same one.
+
+        Raises:
+            IntegrityError: Its content differs from its checksums.
+            StoreError: The store cannot be read.
+        """
+        return None if self.checkpoints is None else self.checkpoints.resume_from()

@@ -1,0 +1,46 @@
+"""The labels of the rows of all ranks: how many there are of each."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.ranks.context import RankContext
+from partwise.ranks.gathering import gather_tables
+from partwise.ranks.protocols import Share
+
+
+def global_label_counts(
+    context: RankContext, share: Share, labels_of: Callable[[pa.Table], np.ndarray]
+) -> dict[float, int]:
+    """Count the distinct labels in the rows of all ranks, without null and NaN, ascending.
+
+    Each rank has to call it alike. Meant for classes: of a label that is different in each row,
+    every rank would hold all values.
+
+    Args:
+        context: The rank's.
+        share: The rank's rows.
+        labels_of: Returns the labels of some rows as numbers, NaN where there is none.
+    """
+    counts: dict[float, int] = {}
+    for batch in share.batches():
+        labels = labels_of(pa.Table.from_batches([batch]))
+        values, rows = np.unique(labels, return_counts=True)
+        _add(counts, values, rows)
+    own = pa.table(
+        {
+            "label": pa.array(list(counts), pa.float64()),
+            "rows": pa.array(list(counts.values()), pa.int64()),
+        }
+    )
+    total: dict[float, int] = {}
+    for table in gather_tables(context, own):
+        _add(total, table.column("label").to_numpy(), table.column("rows").to_numpy())
+    return dict(sorted(total.items()))
+
+
+def _add(counts: dict[float, int], values: np.ndarray, rows: np.ndarray) -> None:
+    for value, count in zip(values.tolist(), rows.tolist(), strict=True):
+        if value == value:
+            counts[value] = counts.get(value, 0) + count

@@ -1,0 +1,178 @@
+"""Making a source readable for the ranks of a gang: what only the driver or Dask has is written.
+
+Fragments that ranks can read themselves are handed over as they are. Rows in the driver's memory,
+of a query, or of a file on a disk that workers do not see are read once, by the driver; partitions
+of a Dask DataFrame are computed once, each by a task. Both are written to files that ranks read.
+"""
+
+import contextlib
+import hashlib
+import os
+import secrets
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from dask.delayed import delayed
+from distributed import Client, wait
+
+from partwise.cluster_calls import ANSWER_S
+from partwise.connector.spooling import map_spooled, read_spooled, write_spooled
+from partwise.errors import IntegrityError
+from partwise.ranks.rows import RowsPart, SelectedPart, SourceFragments
+from partwise.shuffle.load import LOOK_S, places_of
+from partwise.shuffle.shared_folder import Medium, SharedFolder
+from partwise.sources.descriptions import Source
+from partwise.sources.fragments import Fragment, Selection
+from partwise.store.store import Store
+
+_FILE_BYTES = 64 << 20
+"""Of rows in Arrow memory: a rank reads whole files from the store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedPart:
+    """Rows that were written for the ranks."""
+
+    path: str
+    """A local path, or one in the store."""
+    where: Medium
+    store: Store
+    rows: int
+    sha256: str = ""
+    """Of a file in the store: it travels by Dask, so whoever writes the store does not choose it.
+    """
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Read its rows.
+
+        Raises:
+            IntegrityError: They are not what was written to the store.
+        """
+        if self.where == "disk":
+            return iter(map_spooled(self.path).to_batches())
+        content = self.store.read(self.path)
+        if hashlib.sha256(content).hexdigest() != self.sha256:
+            raise IntegrityError(
+                f"{self.path} in {self.store.url} is not what was written for this run's ranks: it "
+                "was changed or damaged; find out who can write there, and resume."
+            )
+        return iter(read_spooled(pa.BufferReader(content)).to_batches())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Staging:
+    """Where the rows of a source are written; a value that pickles."""
+
+    selection: Selection
+    where: Medium
+    directory: str
+    """The driver's, which the workers see where the medium is a disk."""
+    store: Store
+    folder: str
+    """In the store."""
+
+    def __call__(self, fragments: Sequence[Fragment]) -> list[StagedPart]:
+        """Read fragments once, and write their rows."""
+        pieces = _Pieces(self.selection.batches(each) for each in fragments)
+        return [self._write(piece) for piece in pieces]
+
+    def _write(self, batches: Iterator[pa.RecordBatch]) -> StagedPart:
+        name = f"rows-{secrets.token_hex(8)}"
+        schema = self.selection.schema
+        sha256 = ""
+        if self.where == "disk":
+            path = os.path.join(self.directory, name)
+            rows = write_spooled(path, batches, schema)
+        else:
+            path = f"{self.folder}/{name}"
+            with tempfile.TemporaryDirectory(prefix="staged-") as folder:
+                local = os.path.join(folder, name)
+                rows = write_spooled(local, batches, schema)
+                content = Path(local).read_bytes()
+            sha256 = hashlib.sha256(content).hexdigest()
+            self.store.create(path, content)
+        return StagedPart(path=path, where=self.where, store=self.store, rows=rows, sha256=sha256)
+
+
+class _Pieces:
+    """Iterates over iterators: each is the batches of one file, to be read before the next."""
+
+    def __init__(self, streams: Iterator[Iterator[pa.RecordBatch]]) -> None:
+        self._batches = (batch for stream in streams for batch in stream)
+        self._next = next(self._batches, None)
+
+    def __iter__(self) -> Iterator[Iterator[pa.RecordBatch]]:
+        while self._next is not None:
+            yield self._piece()
+
+    def _piece(self) -> Iterator[pa.RecordBatch]:
+        size = 0
+        while self._next is not None and size < _FILE_BYTES:
+            size += self._next.nbytes
+            yield self._next
+            self._next = next(self._batches, None)
+
+
+def rank_source(
+    source: Source,
+    shared_folder: SharedFolder,
+    client: Client,
+    name: str = "train",
+    check: Callable[[], None] = lambda: None,
+) -> SourceFragments:
+    """Describe a source to the ranks of a gang; called by the driver.
+
+    Args:
+        source: The rows, narrowed to the columns that are looked at.
+        shared_folder: Where rows are written that ranks cannot read where they are; it has to stay
+            until the gang has ended.
+        client: Of the cluster, which computes the partitions of a Dask DataFrame.
+        name: The gang's name for the rows.
+        check: Raises where the cluster is gone; called every now and then.
+
+    Returns:
+        A value that pickles.
+
+    Raises:
+        SourceError: Rows that have to be written cannot be.
+    """
+    places = places_of(shared_folder.where)
+    staging = _Staging(
+        selection=source.selection,
+        where=shared_folder.where,
+        directory=str(shared_folder.directory),
+        store=shared_folder.store,
+        folder=shared_folder.folder,
+    )
+    fragments = source.fragments()
+    tasks = {
+        place: client.compute(delayed(staging, pure=False)([each.task]))  # type: ignore[attr-defined]
+        for place, each in enumerate(fragments)
+        if each.place == "cluster"
+    }
+    parts: list[RowsPart] = []
+    try:
+        for place, fragment in enumerate(fragments):
+            if fragment.place in places:
+                parts.append(SelectedPart(fragment=fragment, selection=source.selection))
+            elif fragment.place == "cluster":
+                while not tasks[place].done():
+                    with contextlib.suppress(TimeoutError):
+                        wait([tasks[place]], timeout=LOOK_S)
+                    check()
+                parts += tasks[place].result(timeout=ANSWER_S)
+            else:
+                parts += staging([fragment])
+    finally:
+        if tasks:
+            client.cancel(list(tasks.values()))
+    conditions = source.selection.conditions
+    return SourceFragments(
+        name=name,
+        schema=source.schema,
+        parts=tuple(parts),
+        filter_text=str(conditions) if conditions else "",
+    )

@@ -1,0 +1,89 @@
+"""Child processes that end with their parent."""
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from partwise.processes.starting import LOST_PARENT, Starter, describe_exit, importing
+
+MODULE = """
+import os, sys, time
+from partwise.processes.starting import become_child
+def main(argument):
+    become_child(int(argument))
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch) -> str:
+    (tmp_path / "child_of_test.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return "child_of_test"
+
+
+def test_a_child_outlives_the_thread_that_asked_for_it(module) -> None:
+    starter = Starter("test")
+    started: list[subprocess.Popen[bytes]] = []
+
+    def ask() -> None:
+        started.append(starter.start(module, str(os.getpid()), stdout=subprocess.PIPE))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    thread.join()
+    with started[0] as process:
+        assert int(process.stdout.readline()) == process.pid
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        # It is the starter's thread that it lives by.
+        starter.close()
+        assert process.wait(10) == -signal.SIGKILL
+
+
+def test_a_child_whose_parent_is_another_ends_at_once(module) -> None:
+    starter = Starter("test")
+    with starter.start(module, "1", stdout=subprocess.PIPE) as process:
+        assert process.wait(10) == LOST_PARENT
+        assert process.stdout.read() == b""
+    starter.close()
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (0, "exit status 0"),
+        (3, "exit status 3"),
+        (-signal.SIGSEGV, "signal 11 (SIGSEGV)"),
+        (-signal.SIGKILL, "signal 9 (SIGKILL; the machine may have run out of memory)"),
+    ],
+)
+def test_an_end_in_words(code, words) -> None:
+    assert describe_exit(code) == words
+
+
+def test_it_loads_next_to_nothing() -> None:
+    code = "import sys, partwise.processes.starting; print({'numpy', 'pyarrow'} & {*sys.modules})"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout.split() == ["set()"]
+
+
+def test_garbage_is_looked_for_rarely_as_modules_are_imported() -> None:
+    ours = gc.get_threshold()
+    before = (700, 10, 10)
+    gc.set_threshold(*before)
+    with importing():
+        assert gc.get_threshold()[0] > 100 * before[0]
+    assert gc.get_threshold() == before
+    try:
+        with importing():
+            gc.set_threshold(11, 12, 13)
+        assert gc.get_threshold() == (11, 12, 13), "a module's own choice stands"
+    finally:
+        gc.set_threshold(*ours)

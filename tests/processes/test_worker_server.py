@@ -1,0 +1,148 @@
+"""The process that workers are forked from: what they get of it, what it survives, when it ends."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pyarrow as pa
+import pytest
+
+from partwise import map_partitions
+from partwise.blocks import LocalCluster
+from partwise.processes.worker_server import begin_worker_server
+from tests.plain_cluster import plain_cluster
+
+NAME = "PARTWISE_TEST_WORKER_SERVER"
+DRIVER = """
+import os, sys, time
+from partwise.blocks import LocalCluster
+from partwise.processes.worker_server import begin_worker_server
+
+if __name__ == "__main__":
+    begin_worker_server()
+    with LocalCluster(workers=1).client() as client:
+        print(client.submit(os.getppid).result(), client.submit(os.getpid).result(), flush=True)
+        sys.stdin.readline()
+        print(client.submit(sum, [1, 2]).result(), flush=True)
+        sys.stdin.readline()
+"""
+
+
+def _environment() -> dict[str, str]:
+    return dict(os.environ)
+
+
+def _count(data, context):
+    return {"rows": [data.num_rows]}
+
+
+@pytest.fixture
+def driver(tmp_path: Path):
+    """A driver in a process group of its own, in a folder whose files have names of libraries."""
+    for name in ("distributed", "pandas", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not the library')")
+    script = tmp_path / "elsewhere" / "driver.py"
+    script.parent.mkdir()
+    script.write_text(DRIVER)
+    process = subprocess.Popen(
+        [sys.executable, "-P", script],
+        cwd=tmp_path,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def _answer(process: subprocess.Popen[str]) -> list[int]:
+    return [int(word) for word in process.stdout.readline().split()]
+
+
+def test_a_worker_has_the_environment_of_its_driver_whenever_the_server_was_started(monkeypatch):
+    begin_worker_server()
+    monkeypatch.setenv(NAME, "first")
+    with LocalCluster(workers=1).client() as client:
+        first = client.submit(_environment).result()
+        server = client.submit(os.getppid).result()
+    monkeypatch.delenv(NAME)
+    monkeypatch.setenv(f"{NAME}_2", "second")
+    with LocalCluster(workers=1).client() as client:
+        second = client.submit(_environment).result()
+        assert client.submit(os.getppid).result() == server
+
+    of_dask = {"MALLOC_TRIM_THRESHOLD_", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "PYTHONHASHSEED"}
+    of_dask |= {"OPENBLAS_NUM_THREADS"}
+    assert first[NAME] == "first"
+    for name in of_dask:
+        second.pop(name, None)
+    assert second == {name: value for name, value in os.environ.items() if name not in of_dask}
+
+
+def test_workers_are_forked_with_all_that_they_import_of_us(prefect_server, tmp_path):
+    code = "import partwise.engine.worker.preload, sys; print(*sys.modules)"
+    words = [sys.executable, "-c", code]
+    shown = subprocess.run(words, capture_output=True, text=True, check=True)
+    with plain_cluster(1) as client:
+        map_partitions(
+            pa.table({"key": ["a", "b"], "x": [1, 2]}),
+            "key",
+            _count,
+            store=tmp_path,
+            cluster=client.scheduler.address,
+        )
+        # By value: else the worker would import this file.
+        loaded = client.submit(lambda: sorted(sys.modules)).result()
+
+    ours = {name for name in loaded if name.startswith("partwise.")}
+    assert ours - set(shown.stdout.split()) == set()
+    assert "pandas" in loaded
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_the_group_of_the_driver_reaches_no_worker(driver, number):
+    server, worker = _answer(driver)
+    # The driver itself is spared, to see that its worker goes on.
+    members = [p.pid for p in psutil.process_iter() if _group(p.pid) == os.getpgid(driver.pid)]
+    assert driver.pid in members
+    for pid in members:
+        if pid != driver.pid:
+            os.kill(pid, number)
+    driver.stdin.write("\n")
+    driver.stdin.flush()
+
+    assert _answer(driver) == [3]
+    assert {server, worker}.isdisjoint(members)
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+@pytest.mark.parametrize("is_stopped", [False, True], ids=["", "stopped"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_server_ends_with_its_driver(driver, number, is_stopped):
+    left = [psutil.Process(pid) for pid in _answer(driver)]
+    if is_stopped:
+        left[0].suspend()
+    driver.send_signal(number)
+    driver.wait(10)
+
+    assert psutil.wait_procs(left, timeout=30)[1] == []
+
+
+def test_workers_go_on_when_their_server_is_killed(driver):
+    server, _ = _answer(driver)
+    os.kill(server, signal.SIGKILL)
+    driver.stdin.write("\n")
+    driver.stdin.flush()
+
+    assert _answer(driver) == [3]
