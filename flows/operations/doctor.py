@@ -68,7 +68,6 @@ def check_installation(store: str, cluster: "Cluster") -> Iterator[Finding]:
     """
     yield from _versions()
     yield from _machine()
-    yield _control_groups()
     yield _gpus()
     opened, finding = _store(store)
     yield finding
@@ -134,18 +133,6 @@ def _machine() -> Iterator[Finding]:
         text=f"{soft:,} at once, {hard:,} on request" if hard >= 0 else f"{soft:,} at once",
         remedy=f"raise the limit to {FEWEST_FILES:,}: ulimit -Hn {FEWEST_FILES}" if few else "",
     )
-
-
-def _control_groups() -> Finding:
-    from partwise.processes.control_group import counts_memory, prepare_folder
-
-    counts = counts_memory()
-    if counts is None:
-        text = "none can be made here: what partitions start is ended by keeper processes alone"
-    else:
-        text = f"each partition at work has one, in {prepare_folder()}"
-        text += ", which counts its memory" if counts else "; memory is summed over its processes"
-    return Finding(what="control groups", verdict="good" if counts else "neutral", text=text)
 
 
 def _gpus() -> Finding:

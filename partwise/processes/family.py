@@ -17,26 +17,15 @@ from pathlib import Path
 
 import psutil
 
-from partwise.processes.starting import LOST_PARENT
-
 CLEARING_S = 2.0
 """For so long a process that clears up is waited for."""
 _CLEARS_UP = (b"resource_tracker import main", b"torch_shm_manager")
-_PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def adopt_orphans() -> None:
     """Become the parent of descendants whose own parent ends."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-
-
-def end_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> None:
-    """Have this process end with its parent, or be sent another signal then."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
-    # The parent may have ended before that call: then nothing would end this process.
-    if os.getppid() != parent_pid:
-        os._exit(LOST_PARENT)
 
 
 def children_of(pid: int) -> Iterator[int]:

@@ -12,7 +12,8 @@ import threading
 from collections.abc import Callable
 
 from partwise.errors import FunctionError
-from partwise.processes.family import children_of, end_children, end_with_parent
+from partwise.processes.family import children_of, end_children
+from partwise.processes.starting import end_with_parent
 
 
 def refuse_threads() -> None:

@@ -14,13 +14,11 @@ import signal
 from collections.abc import Callable
 from importlib import import_module
 
-from partwise.processes.control_group import ControlGroup
 from partwise.processes.family import (
     adopt_orphans,
     clears_up,
     descendants_of,
     end_children,
-    end_with_parent,
     kill,
     stop,
 )
@@ -32,7 +30,7 @@ from partwise.processes.shared_files import (
     remove_files,
     remove_own_files,
 )
-from partwise.processes.starting import importing
+from partwise.processes.starting import become_child, end_with_parent, importing
 
 KEEPER_S = 10.0
 """For so long a keeper has time to end all that is below it, and to remove what that leaves."""
@@ -53,18 +51,14 @@ def main(module: str, settings: str, parent_pid: int) -> None:
     """
     there = become_keeper(parent_pid)
     parsed = json.loads(settings)
-    group = ControlGroup(parsed["control_group"])
-    lock = group.make()
     keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
-        _become_child(module, settings, keeper, group, lock)
+        _become_child(module, settings, keeper)
     # The worker is to see the end of the connection when the child is gone.
-    os.closerange(3, lock)
-    os.closerange(max(3, lock + 1), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
     def end_others() -> None:
-        group.end()
         token = parsed["token"]
         remove_own_files(token, own_folder_of(parsed["directory"], token))
 
@@ -81,8 +75,7 @@ def become_keeper(parent_pid: int, word: signal.Signals = signal.SIGTERM) -> fro
     Returns:
         The files of shared memory that are there before.
     """
-    end_with_parent(parent_pid, word)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    become_child(parent_pid, word)
     adopt_orphans()
     # Held back, so that none is lost between two looks.
     signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
@@ -95,14 +88,10 @@ def become_kept(keeper: int) -> None:
     end_with_parent(keeper)
 
 
-def _become_child(module: str, settings: str, keeper: int, group: ControlGroup, lock: int) -> None:
+def _become_child(module: str, settings: str, keeper: int) -> None:
     # Of a session of its own, so that a signal to its group does not end the keeper.
     os.setsid()
     become_kept(keeper)
-    if lock >= 0:
-        # Not to be kept locked by what outlives the keeper.
-        os.close(lock)
-        group.enter()
     with importing():
         loaded = import_module(module)
     loaded.main(settings)

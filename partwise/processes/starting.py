@@ -90,12 +90,17 @@ class Starter:
         self._threads.shutdown()
 
 
-def become_child(parent_pid: int) -> None:
-    """Have this process end when its parent does, and leave no core file behind; called first."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def end_with_parent(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have this process end with its parent, or be sent another signal then."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     # The parent may have ended before that call: then nothing would end this process.
     if os.getppid() != parent_pid:
         os._exit(LOST_PARENT)
+
+
+def become_child(parent_pid: int, number: signal.Signals = signal.SIGKILL) -> None:
+    """Have this process end with its parent, and leave no core file behind; called first."""
+    end_with_parent(parent_pid, number)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

@@ -29,6 +29,7 @@ from importlib import import_module
 from typing import Any
 
 from partwise.errors import ClusterError
+from partwise.processes import keeper
 from partwise.processes.family import adopt_orphans, children_of, end_all, is_running
 from partwise.processes.starting import HELPER_THREADS, Starter, become_child, importing
 
@@ -40,7 +41,7 @@ ANSWER_S = 120.0
 CLOSING_S = 2.0
 MOST_SERVERS = 3
 """Of one process; of more, the one unused for longest ends when its last child has."""
-_KEEPER = "partwise.processes.keeper"
+_ENDING_LOOK_S = 0.05
 _MOST_BYTES = 1 << 16
 _MOST_DESCRIPTORS = 8
 _TAIL_BYTES = 2_000
@@ -252,7 +253,7 @@ class ChildServers:
         with theirs:
             process = _starter.start(
                 __name__,
-                json.dumps([os.getpid(), theirs.fileno(), (_KEEPER, self._module, *libraries)]),
+                json.dumps([os.getpid(), theirs.fileno(), (self._module, *libraries)]),
                 site_packages=site_packages,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -302,7 +303,7 @@ def main(argument: str) -> None:
             modules to load.
     """
     worker_pid, control_fd, modules = json.loads(argument)
-    become_child(worker_pid)
+    become_child(worker_pid, signal.SIGTERM)
     adopt_orphans()
     # Python would change a copy of the variables; what others read of a process is the first ones.
     libc = ctypes.CDLL(None)
@@ -335,7 +336,9 @@ class _Forking:
         self._ends, wakeup = socket.socketpair()
         wakeup.setblocking(False)
         self._sockets = (control, self._ends, wakeup)
+        self._lost_worker_at = 0.0
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._note_loss)
         signal.set_wakeup_fd(wakeup.fileno(), warn_on_full_buffer=False)
 
     def serve(self) -> None:
@@ -345,12 +348,30 @@ class _Forking:
             selector.register(self._ends, selectors.EVENT_READ)
             is_asked = True
             while is_asked or self._status_fds:
-                ready = {key.fileobj for key, _ in selector.select()}
+                if self._lost_worker_at and not self._end_keepers():
+                    return
+                wait_s = _ENDING_LOOK_S if self._lost_worker_at else None
+                ready = {key.fileobj for key, _ in selector.select(wait_s)}
                 if self._ends in ready:
                     self._ends.recv(_MOST_BYTES)
                     self._note_ends()
                 if self._control in ready and not (is_asked := self._answer()):
                     selector.unregister(self._control)
+
+    def _note_loss(self, *_: object) -> None:
+        self._lost_worker_at = self._lost_worker_at or time.monotonic()
+
+    def _end_keepers(self) -> bool:
+        """Have all keepers end, as the worker has; False: they were given time enough.
+
+        This process outlives its worker for that: it has got what a keeper left that was killed.
+        """
+        for pid in self._status_fds:
+            # Again and again: one that has just been forked does not listen yet.
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+        return time.monotonic() - self._lost_worker_at < keeper.KEEPER_S
 
     def _answer(self) -> bool:
         """Answer one request; False: there are no more."""
@@ -381,10 +402,9 @@ class _Forking:
         self, module: str, settings: dict[str, object], mark: str, status_fd: int, held: list[int]
     ) -> None:
         try:
-            from partwise.processes import keeper
-
             signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (signal.SIGCHLD, signal.SIGTERM):
+                signal.signal(number, signal.SIG_DFL)
             for each in self._sockets:
                 each.close()
             for descriptor in (status_fd, *self._status_fds.values()):

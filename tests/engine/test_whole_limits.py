@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partwise.processes import control_group
-from partwise.processes.control_group import counts_memory, find_folder, prepare_folder
 from partwise.processes.family import children_of, descendants_of, is_running
 from partwise.processes.memory import FamilyMemory
 from tests.engine.shards import ShardOfRun, table_of
@@ -43,29 +41,6 @@ def shard(tmp_path):
 @pytest.fixture(params=["shared", "partition"])
 def isolation(request) -> str:
     return request.param
-
-
-FOLDER = find_folder()
-COUNTS = counts_memory()
-
-
-@pytest.fixture(params=["group", "keeper"])
-def way(request, monkeypatch):
-    """Have children end with a control group, where one can be made here; then with none."""
-    if request.param == "keeper":
-        if FOLDER is None:
-            pytest.skip("there is no other way here")
-        monkeypatch.setattr(control_group, "_MEMBERSHIP", os.devnull)
-    prepare_folder.cache_clear()
-    yield request.param
-    prepare_folder.cache_clear()
-
-
-@pytest.fixture
-def way_of_counting(way) -> None:
-    """Have memory be counted by group, where it can be here; then by process."""
-    if way == "keeper" and not COUNTS:
-        pytest.skip("there is no other way here")
 
 
 def fill(mapped: mmap.mmap) -> None:
@@ -110,7 +85,6 @@ def take_shared_memory(size: int) -> None:
 
 
 @pytest.mark.parametrize("take", [map_anonymous, map_in_children, take_shared_memory])
-@pytest.mark.usefixtures("way_of_counting")
 def test_shared_memory_counts(shard, isolation, take) -> None:
     def function(data, context):
         if context.key == "a":
@@ -146,7 +120,6 @@ def share_among_forks(size: int) -> None:
         os.waitpid(pid, 0)
 
 
-@pytest.mark.usefixtures("way_of_counting")
 def test_what_processes_share_counts_once(shard) -> None:
     def function(data, context):
         share_among_forks(150 * MIB)
@@ -178,7 +151,6 @@ def test_rows_that_are_mapped_from_a_scratch_folder_in_memory_do_not_count() -> 
         folder.rmdir()
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("end", ["crash", "exit", "kill", "late", "parent"])
 def test_a_daemon_ends_with_its_partition_however_that_ends(shard, tmp_path, isolation, end):
     def function(data, context):
@@ -214,9 +186,8 @@ def kill_keeper(isolation: str) -> None:
     time.sleep(60)
 
 
-@pytest.mark.usefixtures("way")
 def test_a_daemon_ends_also_when_its_keeper_is_killed(shard, tmp_path, isolation) -> None:
-    """It has dropped session and environment: its group leads to it, or who takes it in then."""
+    """It has dropped session and environment: only who takes it in then knows of it."""
 
     def function(data, context):
         if context.key == "a":
@@ -235,12 +206,9 @@ def test_a_daemon_ends_also_when_its_keeper_is_killed(shard, tmp_path, isolation
 WORKER = """
 import os, sys, time
 from pathlib import Path
-from partwise.processes import control_group
 from tests.engine.shards import ShardOfRun, table_of
 from tests.engine.test_whole_limits import hold_all
 folder = sys.argv[1]
-if sys.argv[3] == "keeper":
-    control_group._MEMBERSHIP = os.devnull
 ShardOfRun(Path(folder)).run(
     lambda data, context: hold_all(folder), table_of(a=1), isolation=sys.argv[2]
 )
@@ -258,14 +226,9 @@ def hold_all(folder: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("victim", "way"),
-    [("worker", "group"), ("worker", "keeper"), ("child", "group"), ("both", "keeper")],
-)
-def test_nothing_is_left_when_a_worker_or_a_child_is_killed(
-    tmp_path, isolation, victim, way
-) -> None:
-    words = [sys.executable, "-c", WORKER, str(tmp_path), isolation, way]
+@pytest.mark.parametrize("victim", ["worker", "child", "both"])
+def test_nothing_is_left_when_a_worker_or_a_child_is_killed(tmp_path, isolation, victim) -> None:
+    words = [sys.executable, "-c", WORKER, str(tmp_path), isolation]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
         while not (tmp_path / "ready").exists():
             assert worker.poll() is None
@@ -290,7 +253,22 @@ def test_nothing_is_left_when_a_worker_or_a_child_is_killed(
     held.unlink(missing_ok=True)
 
 
-@pytest.mark.usefixtures("way")
+def test_a_daemon_ends_also_when_its_keeper_and_the_worker_are_killed_at_once(tmp_path) -> None:
+    words = [sys.executable, "-c", WORKER, str(tmp_path), "shared"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+        while not (tmp_path / "ready").exists():
+            assert worker.poll() is None
+            time.sleep(0.05)
+        server, keeper, *_ = below = list(descendants_of(worker.pid))
+        # Held still first, so that it ends nothing when the worker is gone.
+        os.kill(keeper, signal.SIGSTOP)
+        worker.kill()
+        os.kill(keeper, signal.SIGKILL)
+    assert [pid for pid in (server, *below) if not is_gone(pid)] == []
+    assert is_gone(int((tmp_path / "daemon.pid").read_text()))
+    Path((tmp_path / "held").read_text()).unlink(missing_ok=True)
+
+
 def test_files_in_shared_memory_go_with_a_partition_that_is_killed_and_others_stay(
     shard, tmp_path, isolation
 ) -> None:
@@ -366,7 +344,6 @@ def test_a_log_is_bounded_while_it_is_written(shard, tmp_path, isolation) -> Non
     assert len(log) < 2 * MIB
 
 
-@pytest.mark.usefixtures("way")
 def test_a_fork_bomb_is_stopped(shard, isolation, monkeypatch) -> None:
     monkeypatch.setattr("partwise.engine.worker.supervisor.MOST_PROCESSES", 40)
 

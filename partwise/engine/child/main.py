@@ -57,7 +57,6 @@ from partwise.engine.works import StoredModel, Work
 from partwise.errors import ArtifactNotFoundError, FunctionError, PartwiseError
 from partwise.models.serdes import SERDES
 from partwise.outcomes import PartitionStatus
-from partwise.processes.control_group import ControlGroup
 from partwise.processes.family import adopt_orphans
 from partwise.processes.forks import ForkServer, end_like, refuse_threads
 from partwise.processes.memory import anonymous_bytes
@@ -101,8 +100,6 @@ class ChildSettings:
     """What names of its files in shared memory begin with."""
     directory: str
     """A folder of its own for files that it hands over."""
-    control_group: str
-    """The path of its `ControlGroup`."""
     recycle_bytes: int
     """Memory that it may keep between partitions."""
     isolation: "Isolation"
@@ -207,7 +204,6 @@ class Child:
     def __init__(self, settings: ChildSettings) -> None:
         self.settings = settings
         self.pid = os.getpid()
-        self._group = ControlGroup(settings.control_group)
         self.connection = Connection(socket.socket(fileno=_raise_descriptor(settings.socket_fd)))
         self._mark = mmap.mmap(settings.mark_fd, MARK.size + PID.size)
         PID.pack_into(self._mark, MARK.size, self.pid)
@@ -277,8 +273,7 @@ class Child:
             end_like(status)
         # What was written after its outcome, by what was left of it, belongs to no partition.
         self.log.take()
-        # What it left in shared memory would count as the next one's.
-        return self._group.shared_bytes() <= self.settings.recycle_bytes
+        return True
 
     def _prepare(self) -> None:
         """Import what the work's code imports, and note the state that each partition meets."""
@@ -423,12 +418,12 @@ class Child:
         )
 
     def _is_bloated(self) -> bool:
-        if anonymous_bytes(self.pid) + self._group.shared_bytes() <= self.settings.recycle_bytes:
+        if anonymous_bytes(self.pid) <= self.settings.recycle_bytes:
             return False
         pa.default_memory_pool().release_unused()
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)
-        return anonymous_bytes(self.pid) + self._group.shared_bytes() > self.settings.recycle_bytes
+        return anonymous_bytes(self.pid) > self.settings.recycle_bytes
 
 
 def _open_shard(shard: OpenShard) -> _ShardAtWork:

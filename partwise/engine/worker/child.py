@@ -27,7 +27,6 @@ from partwise.engine.options import Isolation
 from partwise.engine.worker.packages import packages_variables
 from partwise.environments.building import BuiltEnvironment
 from partwise.errors import ClusterError
-from partwise.processes.control_group import new_group
 from partwise.processes.family import (
     children_of,
     clears_up,
@@ -75,7 +74,6 @@ class ChildProcess:
         token = secrets.token_hex(8)
         self.mark = f"{owner}:{token}"
         self._own_folder = own_folder_of(self._directory, token)
-        self._group = new_group()
         self.work_path: str | None = None
         ours, theirs = socket.socketpair()
         mark_fd = os.memfd_create("partwise-mark")
@@ -91,7 +89,6 @@ class ChildProcess:
             log_fd=self._log_fd,
             token=token,
             directory=self._directory,
-            control_group=self._group.path,
             recycle_bytes=recycle_bytes,
             isolation=isolation,
             threads=threads,
@@ -173,12 +170,7 @@ class ChildProcess:
 
     def memory_bytes(self, family: list[int], limit: int) -> int:
         """Return the memory of the child's processes, for a comparison with a limit."""
-        counted = self._group.memory()
-        if counted is None:
-            return self._memory.measure(family, limit)
-        # What leaves its group, as that of a container that it starts, is still the child's.
-        outside = [pid for pid in family if not self._group.holds(pid)]
-        return sum(counted) + self._memory.measure(outside, limit - sum(counted))
+        return self._memory.measure(family, limit)
 
     def pause(self) -> None:
         """Hold the child still, so that what it is doing can be read without a race."""
@@ -211,7 +203,6 @@ class ChildProcess:
             self._process.wait()
         needle = f"{ENVIRONMENT_MARK}={self.mark}".encode()
         end_all(lambda: find_marked(needle, group=group))
-        self._group.end()
 
     def was_killed(self) -> bool:
         """Whether the process was ended by SIGKILL."""

@@ -23,7 +23,6 @@ def test_all_is_well_with_a_store_a_cluster_and_a_server(cluster, tmp_path, caps
         "CPUs",
         "memory",
         "open files",
-        "control groups",
     ):
         assert any(line.split()[1:2] == [what.split()[0]] for line in lines), what
     assert f"{tmp_path / 'new'} can be written" in out
