@@ -32,15 +32,15 @@ _MODULES = {
         *("Best", "LastValue", "LightGBMTrainer", "Linear", "Mean", "RandomForest"),
         *("SeasonalNaive", "StatsForecast", "Trainer", "XGBoostTrainer", "default_predict"),
     ),
-    "partwise.trainers.tuned": ("Tuned",),
+    "partwise.trainers.choosing.tuned": ("Tuned",),
     "partwise.tuning.space": ("choice", "grid", "loguniform", "randint", "uniform"),
     "partwise.tuning.budget": ("Budget",),
     "partwise.evaluation": (
         *("Backtest", "CrossValidation", "Evaluation", "HoldoutByTime", "HoldoutFraction"),
     ),
-    "partwise.trainers.distributed_lightgbm": ("DistributedLightGBM",),
-    "partwise.trainers.distributed_xgboost": ("DistributedXGBoost",),
-    "partwise.trainers.torch_distributor": ("TorchDistributor",),
+    "partwise.trainers.ranks.lightgbm": ("DistributedLightGBM",),
+    "partwise.trainers.ranks.xgboost": ("DistributedXGBoost",),
+    "partwise.trainers.ranks.torch": ("TorchDistributor",),
     "partwise.models.serdes": (
         *("KerasSerde", "LightGBMSerde", "ModelSerde", "NeuronSerde", "OnnxSerde"),
         *(

@@ -123,10 +123,10 @@ from partwise.trainers import (
     XGBoostTrainer,
     default_predict,
 )
-from partwise.trainers.distributed_lightgbm import DistributedLightGBM
-from partwise.trainers.distributed_xgboost import DistributedXGBoost
-from partwise.trainers.torch_distributor import TorchDistributor
-from partwise.trainers.tuned import Tuned
+from partwise.trainers.choosing.tuned import Tuned
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
+from partwise.trainers.ranks.torch import TorchDistributor
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
 from partwise.transformers.collection import TransformersExport
 from partwise.transformers.options import TransformersOptions
 from partwise.tuning.budget import Budget

@@ -80,7 +80,7 @@ class DistributedTrainerOptions:
                     f"lightgbm; {self.trainer} has its own: leave it out."
                 )
             return self.trainer
-        from partwise.trainers.distributed import DISTRIBUTED_TRAINERS
+        from partwise.trainers.ranks.every import DISTRIBUTED_TRAINERS
 
         if self.trainer not in DISTRIBUTED_TRAINERS:
             raise InputError(

@@ -21,7 +21,7 @@ from partwise.formatting import did_you_mean
 if TYPE_CHECKING:
     from partwise.evaluation import Evaluation
     from partwise.flows.cli.options import TrainerOptions
-    from partwise.trainers.tuned import Tuned
+    from partwise.trainers.choosing.tuned import Tuned
 
 TUNING = Group("Tuning", sort_key=0)
 _KINDS = ("uniform", "loguniform", "randint", "choice", "grid")
@@ -85,7 +85,7 @@ class TuningOptions:
         return self._tuned(*searched_trainer(options), options)
 
     def _tuned(self, trainer: Any, holdout: "Evaluation", options: "TrainerOptions") -> "Tuned":
-        from partwise.trainers.tuned import Tuned
+        from partwise.trainers.choosing.tuned import Tuned
         from partwise.tuning.budget import Budget
 
         budget = given_options({name: getattr(self, name) for name in _TOTALS})

@@ -22,9 +22,9 @@ from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 from partwise.tables.filters import Filter
 from partwise.tables.schemas import SchemaPolicy
 from partwise.trainers import Best, Tuned
-from partwise.trainers.distributed_lightgbm import DistributedLightGBM
-from partwise.trainers.distributed_xgboost import DistributedXGBoost
-from partwise.trainers.ready import ReadyTrainer
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
+from partwise.trainers.ready.every import ReadyTrainer
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}

@@ -19,8 +19,8 @@ from partwise.scripts.spec import argument_words
 from partwise.sources.opening import data_of_recipe
 from partwise.trainers import TrainerSettings
 from partwise.trainers.allowed_modules import check_allowed
-from partwise.trainers.distributed import DistributedSettings
-from partwise.trainers.torch_distributor import TorchDistributor
+from partwise.trainers.ranks.every import DistributedSettings
+from partwise.trainers.ranks.torch import TorchDistributor
 
 _COLUMNS = frozenset({"label", "features", "columns", "partition_by", "keep_columns", "weight"})
 """Settings that name columns, which may look like the name of a function."""

@@ -14,7 +14,7 @@ from partwise.models.serdes import serde_name
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
 from partwise.runs.documents import to_json
-from partwise.trainers.torch_distributor import TorchDistributor
+from partwise.trainers.ranks.torch import TorchDistributor
 
 TORCH = "torch_distributor"
 """The kind of a TorchDistributor, which is no model with one of its own."""

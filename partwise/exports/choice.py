@@ -6,14 +6,14 @@ from typing import Any
 from partwise.errors import ExportRefusedError, FunctionError
 from partwise.exports.keras.exporter import KerasNativeExporter, KerasOnnxExporter
 from partwise.exports.keras.models import INSTEAD_OF_KERAS_2
-from partwise.exports.lightgbm.exporter import LightGBMOnnxExporter
-from partwise.exports.native import NativeExporter
 from partwise.exports.neuron import NeuronExporter
 from partwise.exports.protocol import Exporter
 from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.exports.torch.pt2 import Pt2Exporter
 from partwise.exports.torch.torchscript import TorchScriptExporter
-from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
+from partwise.exports.trees.lightgbm import LightGBMOnnxExporter
+from partwise.exports.trees.native import NativeExporter
+from partwise.exports.trees.xgboost import XGBoostOnnxExporter
 from partwise.models.export_options import ExportOptions, ModelFormat
 from partwise.models.serdes import library_of
 from partwise.models.signature import type_name

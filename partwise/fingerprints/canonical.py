@@ -24,6 +24,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from partwise.fingerprints.first_places import first_place
 from partwise.renamed import first_names
 
 _ABSENT = object()
@@ -83,7 +84,7 @@ class CanonicalEncoder:
 
     def reference(self, cls: type) -> bytes:
         """Encode a class."""
-        return frame("class", cls.__module__, cls.__qualname__)
+        return frame("class", first_place(cls.__module__), cls.__qualname__)
 
     def other(self, value: Any) -> bytes:
         """Encode, or refuse, what has no content of its own that could be compared."""

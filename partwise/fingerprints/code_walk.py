@@ -31,6 +31,7 @@ from partwise.fingerprints.bytecode import (
 )
 from partwise.fingerprints.canonical import CanonicalEncoder, frame, type_name
 from partwise.fingerprints.class_content import annotations_of, class_content
+from partwise.fingerprints.first_places import first_place
 from partwise.fingerprints.libraries import library_version
 from partwise.fingerprints.statements import acts_of
 from partwise.fingerprints.user_modules import (
@@ -237,7 +238,7 @@ class CodeWalk(CanonicalEncoder):
         # Called by its own name, it was seen in the code, where what it is called with counts too.
         if module in _LOOKING and not self._path[-1].endswith(name):
             self._take_note(words_for(name))
-        return frame(kind, module, name)
+        return frame(kind, first_place(module), name)
 
     def _refer(self, name: str, item: Any) -> bytes:
         """Put an item on the list of those to encode, or encode it here if it is nameless."""

@@ -119,3 +119,17 @@ def refuse_optimization(options: ExportOptions) -> None:
             f"optimization={options.optimization!r} is for PyTorch modules: a model of trees is "
             "one operator, which onnxruntime does not rewrite. Leave it out."
         )
+
+
+def refuse_native_options(options: ExportOptions) -> None:
+    """Refuse options of a file that a library writes by itself.
+
+    Raises:
+        ExportRefusedError: One is given that says more than which features there are.
+    """
+    given = options.model_dump(exclude_defaults=True, exclude={"features"})
+    if given:
+        raise ExportRefusedError(
+            f"The format native writes the library's own file, so the options {sorted(given)} "
+            "mean nothing there: leave them out, or choose onnx."
+        )

@@ -20,9 +20,9 @@ from partwise.runs.run import Run
 from partwise.sources.descriptions import Source
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import KeyColumn
-from partwise.trainers.best import Best
-from partwise.trainers.scored_settings import ScoredSettings
-from partwise.trainers.tuned import Tuned
+from partwise.trainers.choosing.best import Best
+from partwise.trainers.choosing.scored_settings import ScoredSettings
+from partwise.trainers.choosing.tuned import Tuned
 from partwise.tuning.portfolio import pick
 from partwise.tuning.sampler import check_sampler
 from partwise.tuning.search import draw_settings

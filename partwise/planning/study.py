@@ -27,9 +27,9 @@ from partwise.studies.plan import StudyPlan
 from partwise.studies.search import SearchSpec, first_settings
 from partwise.studies.work import ScoredTrainer, TrialWork
 from partwise.trainers import resolve_trainer
-from partwise.trainers.boosting import BoostingTrainer
-from partwise.trainers.distributed_boosting import DistributedBoosting
-from partwise.trainers.torch_distributor import TorchDistributor
+from partwise.trainers.ranks.boosting import DistributedBoosting
+from partwise.trainers.ranks.torch import TorchDistributor
+from partwise.trainers.ready.boosting import BoostingTrainer
 from partwise.tuning.space import Space, SpaceFunction, parse_space
 
 DEFAULT_HOLDOUT = HoldoutFraction()

@@ -41,7 +41,7 @@ from partwise.studies.assignment import Question, TrialAssignment, TrialReceipt
 from partwise.studies.trials import Ask
 from partwise.studies.work import check_score
 from partwise.tables.keys.partition_keys import partition_id
-from partwise.trainers.distributed_boosting import DistributedBoosting
+from partwise.trainers.ranks.boosting import DistributedBoosting
 
 GRACE_S = 5.0
 """Between SIGTERM and SIGKILL: a trial that is given up has nothing to keep."""

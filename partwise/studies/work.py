@@ -16,9 +16,9 @@ from partwise.evaluation import Evaluation, FitOn
 from partwise.evaluation.scores import Direction, find_metric
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.trainers import resolve_trainer
-from partwise.trainers.boosting import BoostingTrainer
 from partwise.trainers.candidate import Watch, score
-from partwise.trainers.choice import Choice, conclude
+from partwise.trainers.choosing.choice import Choice, conclude
+from partwise.trainers.ready.boosting import BoostingTrainer
 
 MOST_REPORTS = 25
 """Of a fit: the worker asks the driver each time, which takes longer than a boosting round."""

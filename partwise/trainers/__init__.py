@@ -4,18 +4,18 @@ from typing import Annotated
 
 from pydantic import Field
 
-from partwise.trainers.best import Best
-from partwise.trainers.lightgbm import LightGBMTrainer
-from partwise.trainers.naive import LastValue, Mean, SeasonalNaive
+from partwise.trainers.choosing.best import Best
+from partwise.trainers.choosing.tuned import Tuned
 from partwise.trainers.predict import default_predict
 from partwise.trainers.protocol import Trainer
-from partwise.trainers.ready import READY_TRAINERS, ReadyTrainer
+from partwise.trainers.ready.every import READY_TRAINERS, ReadyTrainer
+from partwise.trainers.ready.lightgbm import LightGBMTrainer
+from partwise.trainers.ready.naive import LastValue, Mean, SeasonalNaive
+from partwise.trainers.ready.scikit_learn import Linear, RandomForest
+from partwise.trainers.ready.stats_forecast import StatsForecast
+from partwise.trainers.ready.xgboost import XGBoostTrainer
 from partwise.trainers.resolving import resolve_trainer
-from partwise.trainers.scikit_learn import Linear, RandomForest
 from partwise.trainers.scored import HoldoutTrainer, libraries_of
-from partwise.trainers.stats_forecast import StatsForecast
-from partwise.trainers.tuned import Tuned
-from partwise.trainers.xgboost import XGBoostTrainer
 
 __all__ = [
     "READY_TRAINERS",

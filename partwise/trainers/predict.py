@@ -9,8 +9,8 @@ from partwise.errors import InputError
 from partwise.models.serdes import library_of
 from partwise.tables.calendar import with_calendar
 from partwise.tables.features import find_columns
-from partwise.trainers.lightgbm import predict_lightgbm
-from partwise.trainers.xgboost import predict_xgboost
+from partwise.trainers.ready.lightgbm import predict_lightgbm
+from partwise.trainers.ready.xgboost import predict_xgboost
 
 if TYPE_CHECKING:
     from partwise.connector.context import PartitionContext

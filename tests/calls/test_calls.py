@@ -32,7 +32,7 @@ from partwise.models.serdes import PickleSerde
 from partwise.runs.documents import to_json
 from partwise.sources.opening import open_source
 from partwise.trainers import LightGBMTrainer, Mean
-from partwise.trainers.distributed_lightgbm import DistributedLightGBM
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
 
 EVERY = [*CALLS.values(), PipelineCall]
 MODULE = "tests.flows.best_functions"

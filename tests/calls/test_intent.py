@@ -21,9 +21,9 @@ from partwise.runs.claim import Intent
 from partwise.runs.documents import to_json
 from partwise.sources.opening import open_source
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
-from partwise.trainers.distributed_lightgbm import DistributedLightGBM
-from partwise.trainers.distributed_xgboost import DistributedXGBoost
-from partwise.trainers.torch_distributor import TorchDistributor
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
+from partwise.trainers.ranks.torch import TorchDistributor
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
 from tests.flows.distributed_functions import sleep_while_told
 
 SCALE = 1.0

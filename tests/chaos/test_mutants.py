@@ -360,14 +360,14 @@ MUTANTS = (
     ),
     Mutant(
         "who says nothing to XGBoost is shown out",
-        "partwise/trainers/xgboost_collective.py",
+        "partwise/trainers/ranks/xgboost_collective.py",
         "if is_late and not _received_bytes(one):",
         "if False:",
         "tests/trainers/test_xgboost_collective.py -k strangers_are_shown_out",
     ),
     Mutant(
         "a stranger makes no failure of the farewell of XGBoost's ranks",
-        "partwise/trainers/xgboost_collective.py",
+        "partwise/trainers/ranks/xgboost_collective.py",
         "            except XGBoostError:\n                _kept",
         "            except ZeroDivisionError:\n                _kept",
         "tests/trainers/test_xgboost_collective.py -k strangers_are_shown_out",

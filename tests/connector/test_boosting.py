@@ -8,8 +8,8 @@ import pytest
 
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
-from partwise.trainers.lightgbm import predict_lightgbm
-from partwise.trainers.xgboost import predict_xgboost
+from partwise.trainers.ready.lightgbm import predict_lightgbm
+from partwise.trainers.ready.xgboost import predict_xgboost
 from tests.lazily import Lazily
 
 lightgbm, xgboost = Lazily("lightgbm"), Lazily("xgboost")

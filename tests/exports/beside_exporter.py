@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
+from partwise.exports.trees.xgboost import XGBoostOnnxExporter
 from partwise.models.signature import Feeds, Outputs, Signature
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pyarrow as pa
 
-from partwise.exports.lightgbm.exporter import LightGBMOnnxExporter
-from partwise.exports.native import NativeExporter
 from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.exports.torch.pt2 import Pt2Exporter
 from partwise.exports.torch.torchscript import TorchScriptExporter
-from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
+from partwise.exports.trees.lightgbm import LightGBMOnnxExporter
+from partwise.exports.trees.native import NativeExporter
+from partwise.exports.trees.xgboost import XGBoostOnnxExporter
 from partwise.testing import ExporterContract
 from tests.exports.ridge_exporter import RidgeExporter
 from tests.lazily import Lazily

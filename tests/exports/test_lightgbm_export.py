@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, ExportRefusedError
-from partwise.exports.lightgbm.exporter import LightGBMOnnxExporter
+from partwise.exports.trees.lightgbm import LightGBMOnnxExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.serdes.lightgbm import LightGBMSerde
 from partwise.models.signature import METADATA_KEY, feeds_of_matrix, feeds_of_rows
-from partwise.trainers.lightgbm import LightGBMTrainer, predict_lightgbm
+from partwise.trainers.ready.lightgbm import LightGBMTrainer, predict_lightgbm
 from tests.exports.split_values import split_values
 from tests.lazily import Lazily
 

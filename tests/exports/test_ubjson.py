@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from partwise.exports.xgboost.ubjson import read_ubjson
+from partwise.exports.trees.ubjson import read_ubjson
 from tests.lazily import Lazily
 
 xgboost = Lazily("xgboost")

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from partwise.errors import ExportRefusedError, InputError
-from partwise.exports.native import NativeExporter
+from partwise.exports.trees.native import NativeExporter
 from partwise.exports.works import ComparedRows, Proof
 from partwise.models.export_options import ExportOptions, ValidationOptions
 

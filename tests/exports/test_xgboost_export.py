@@ -12,8 +12,8 @@ from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, ExportRefusedError
 from partwise.exports.protocol import ModelDescription
-from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
-from partwise.exports.xgboost.trees import read_trees
+from partwise.exports.trees.xgboost import XGBoostOnnxExporter
+from partwise.exports.trees.xgboost_trees import read_trees
 from partwise.models.export_options import ExportOptions
 from partwise.models.serdes.xgboost import XGBoostSerde
 from partwise.models.signature import METADATA_KEY, feeds_of_matrix, feeds_of_rows

@@ -18,7 +18,7 @@ from partwise.reports.report import render_report
 from partwise.runs.run import Run
 from partwise.tables.classes import CLASS_COLUMN
 from partwise.trainers import LightGBMTrainer, XGBoostTrainer
-from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
 from tests.flows.test_train_distributed import TWO
 
 CLASSES: dict[str, tuple[Any, ...]] = {

@@ -8,8 +8,8 @@ from pydantic import SecretStr
 from partwise.blocks import RemoteCluster, StoreBlock
 from partwise.engine.scaling import ScalingConfig
 from partwise.flows import run_inference, train_distributed
-from partwise.trainers.distributed_lightgbm import DistributedLightGBM
-from partwise.trainers.torch_distributor import TorchDistributor
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
+from partwise.trainers.ranks.torch import TorchDistributor
 from tests.flows.distributed_functions import train_net
 
 ROWS = 4000

@@ -30,7 +30,7 @@ from partwise.outcomes import RunStatus
 from partwise.reports.report import render_report
 from partwise.runs.garbage import collect_garbage
 from partwise.runs.run import Run
-from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
 from tests.environments.wheels import make_wheel
 from tests.flows.distributed_functions import (
     count_rows,

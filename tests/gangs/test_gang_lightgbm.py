@@ -23,7 +23,7 @@ from partwise.runs.documents import execution_token
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
 from partwise.trainers import default_predict
-from partwise.trainers.distributed_lightgbm import DistributedLightGBM
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
 
 
 @pytest.mark.slow

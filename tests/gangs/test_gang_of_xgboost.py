@@ -20,8 +20,8 @@ from partwise.runs.bundle import CATEGORIES_FILENAME, content_file, decode
 from partwise.runs.documents import execution_token
 from partwise.shuffle.shared_folder import SharedFolder
 from partwise.sources.opening import open_source
-from partwise.trainers.distributed_xgboost import DistributedXGBoost
-from partwise.trainers.xgboost import predict_xgboost
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
+from partwise.trainers.ready.xgboost import predict_xgboost
 from tests.lazily import Lazily
 from tests.trainers.test_distributed_xgboost import make_rows, train
 

@@ -28,7 +28,7 @@ from partwise.runs.checkpoints import CheckpointDocument
 from partwise.runs.documents import execution_token
 from partwise.shuffle.shared_folder import StagedFile
 from partwise.store.signing import KEYS_VARIABLE, STATE_VARIABLE
-from partwise.trainers.torch_distributor import TorchDistributor
+from partwise.trainers.ranks.torch import TorchDistributor
 
 
 class Events:

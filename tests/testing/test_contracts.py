@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from partwise.exports.lightgbm.exporter import LightGBMOnnxExporter
+from partwise.exports.trees.lightgbm import LightGBMOnnxExporter
 from partwise.store.store import Store
 from partwise.testing import ExporterContract, SerdeContract, SourceContract, StoreContract
 

@@ -9,8 +9,8 @@ from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError
 from partwise.evaluation import HoldoutByTime, HoldoutFraction
-from partwise.exports.lightgbm.exporter import LightGBMOnnxExporter
-from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
+from partwise.exports.trees.lightgbm import LightGBMOnnxExporter
+from partwise.exports.trees.xgboost import XGBoostOnnxExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.onnx_model import OnnxModel
 from partwise.models.serdes import serde_for
@@ -24,8 +24,8 @@ from partwise.trainers import (
     XGBoostTrainer,
     default_predict,
 )
-from partwise.trainers.distributed_lightgbm import DistributedLightGBM
-from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
 from partwise.tuning.space import randint
 from tests.ranks.rank_threads import run_rank_threads
 from tests.trainers.test_distributed_lightgbm import Shared

@@ -14,8 +14,8 @@ from partwise.evaluation import HoldoutFraction
 from partwise.studies.work import ScoredTrainer
 from partwise.tables.calendar import with_calendar, zones_among
 from partwise.trainers import Best, LightGBMTrainer, Linear, Mean, Tuned, default_predict
-from partwise.trainers.distributed_lightgbm import DistributedLightGBM
-from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
 from partwise.tuning.space import randint
 from tests.ranks.rank_threads import CutRows, run_rank_threads
 

@@ -16,8 +16,8 @@ from partwise.errors import ColumnError, InputError, PeerLostError
 from partwise.outcomes import Result
 from partwise.tables.features import feature_matrix
 from partwise.trainers import default_predict
-from partwise.trainers.distributed_lightgbm import DistributedLightGBM
-from partwise.trainers.lightgbm import features_of_booster
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
+from partwise.trainers.ready.lightgbm import features_of_booster
 from tests.lazily import Lazily
 from tests.ranks.rank_threads import run_rank_threads
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
-from partwise.exports.xgboost.exporter import XGBoostOnnxExporter
+from partwise.exports.trees.xgboost import XGBoostOnnxExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.signature import feeds_of_rows
 from partwise.outcomes import Result
 from partwise.ranks.context import RankContext
 from partwise.tables.features import feature_matrix
 from partwise.trainers import XGBoostTrainer
-from partwise.trainers.distributed_xgboost import DistributedXGBoost
-from partwise.trainers.xgboost import predict_xgboost
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
+from partwise.trainers.ready.xgboost import predict_xgboost
 from tests.gangs.local_ranks import run_ranks
 from tests.lazily import Lazily
 from tests.ranks.rank_threads import CutRows, fragments_of, run_rank_threads

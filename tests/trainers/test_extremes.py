@@ -12,7 +12,7 @@ from partwise.errors import InputError
 from partwise.outcomes import Skip
 from partwise.tables.features import LARGEST_SINGLE, column_within_single, within_single
 from partwise.trainers.predict import default_predict
-from partwise.trainers.xgboost_batches import FeatureTables
+from partwise.trainers.ranks.xgboost_batches import FeatureTables
 
 ROWS = 60
 PLAIN = np.random.default_rng(0).normal(size=ROWS)

@@ -11,11 +11,11 @@ import pytest
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
-from partwise.exports.lightgbm.exporter import LightGBMOnnxExporter
-from partwise.exports.native import NativeExporter
+from partwise.exports.trees.lightgbm import LightGBMOnnxExporter
+from partwise.exports.trees.native import NativeExporter
 from partwise.models.export_options import ExportOptions
 from partwise.models.serdes.lightgbm import LightGBMSerde
-from partwise.trainers.lightgbm import LightGBMTrainer, features_of_booster, predict_lightgbm
+from partwise.trainers.ready.lightgbm import LightGBMTrainer, features_of_booster, predict_lightgbm
 from tests.lazily import Lazily
 
 lightgbm = Lazily("lightgbm")

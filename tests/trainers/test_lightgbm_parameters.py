@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from partwise.errors import InputError
-from partwise.trainers.lightgbm import lightgbm_names
-from partwise.trainers.lightgbm_parameters import parameter_names
+from partwise.trainers.ready.lightgbm import lightgbm_names
+from partwise.trainers.ready.lightgbm_parameters import parameter_names
 
 
 def test_the_names_are_those_of_the_package() -> None:

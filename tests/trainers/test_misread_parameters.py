@@ -15,7 +15,7 @@ from partwise import (
 )
 from partwise.connector.context import PartitionContext
 from partwise.errors import InputError
-from partwise.trainers.by_feature import by_place
+from partwise.trainers.ready.by_feature import by_place
 from tests.ranks.rank_threads import CutRows, run_rank_threads
 
 ROWS = 400

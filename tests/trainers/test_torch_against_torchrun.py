@@ -10,7 +10,7 @@ import pytest
 
 from partwise.outcomes import Result
 from partwise.ranks.context import RankContext
-from partwise.trainers.torch_distributor import TorchDistributor
+from partwise.trainers.ranks.torch import TorchDistributor
 from tests.gangs.local_ranks import run_ranks
 from tests.lazily import Lazily
 

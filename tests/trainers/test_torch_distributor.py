@@ -17,7 +17,7 @@ from partwise.outcomes import Result
 from partwise.ranks.context import RankContext
 from partwise.ranks.current_context import get_context
 from partwise.runs.bundle import CATEGORIES_FILENAME
-from partwise.trainers.torch_distributor import TorchDistributor, _takes_context
+from partwise.trainers.ranks.torch import TorchDistributor, _takes_context
 from tests.gangs.local_ranks import run_ranks
 from tests.lazily import Lazily
 from tests.ranks.rank_threads import fragments_of

@@ -324,7 +324,7 @@ def spends(table, budget, run_id):
 
 
 def test_seconds_that_a_partition_leaves_go_to_those_after_it(table, monkeypatch):
-    monkeypatch.setattr("partwise.trainers.trials.time", Clock())
+    monkeypatch.setattr("partwise.trainers.choosing.trials.time", Clock())
     budget = Budget(total_seconds=400)
     first = spends(table, budget, "one")
     own = first["trials"]

@@ -11,8 +11,8 @@ import pytest
 
 from partwise.errors import PeerLostError
 from partwise.ranks.context import RankContext
-from partwise.trainers import xgboost_collective
-from partwise.trainers.xgboost_collective import connected
+from partwise.trainers.ranks import xgboost_collective
+from partwise.trainers.ranks.xgboost_collective import connected
 from tests.gangs.local_ranks import run_ranks
 from tests.strangers import STRANGERS, strangers_at
 from tests.strangers_everywhere import strangers_everywhere

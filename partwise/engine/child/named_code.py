@@ -19,8 +19,8 @@ from partwise.fingerprints.user_modules import OwnCode, defining_module
 MOST_ELEMENTS = 1_000
 """So many elements of a container are looked at: a captured list of rows holds no code."""
 _PARTS = (
-    *("partwise.trainers.lightgbm", "partwise.trainers.xgboost", "partwise.models.serdes."),
-    *("partwise.trainers.tuned", "partwise.tuning."),
+    *("partwise.trainers.ready.lightgbm", "partwise.trainers.ready.xgboost"),
+    *("partwise.trainers.choosing.tuned", "partwise.tuning.", "partwise.models.serdes."),
 )
 """Our own modules that import a library in the functions of what the user hands over."""
 _SETTING = {"STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL", "DELETE_GLOBAL"}

@@ -19,7 +19,6 @@ from partwise.exports.keras.models import (
     predict_with,
     silence,
 )
-from partwise.exports.native import NativeExporter
 from partwise.exports.networks import is_close
 from partwise.exports.onnx.node_order import nodes_of, put_in_order
 from partwise.exports.onnx.quantization import lower_precision, optimize
@@ -28,7 +27,7 @@ from partwise.exports.torch.description import describe_module
 from partwise.exports.torch.exporter import TorchOnnxExporter
 from partwise.exports.torch.modules import weights_of
 from partwise.formatting import reason
-from partwise.models.export_options import ExportOptions
+from partwise.models.export_options import ExportOptions, refuse_native_options
 from partwise.models.onnx_files import OnnxContent, open_session, save_onnx
 from partwise.models.serdes import KerasSerde
 from partwise.models.signature import Feeds, Outputs, Signature, Tensor
@@ -131,7 +130,7 @@ class KerasNativeExporter:
 
     def check(self, options: ExportOptions) -> None:
         """Refuse options that no model could be exported with."""
-        NativeExporter().check(options)
+        refuse_native_options(options)
 
     def describe(
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions

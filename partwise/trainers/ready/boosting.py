@@ -24,7 +24,7 @@ from partwise.tables.features import (
     feature_matrix,
     find_categories,
 )
-from partwise.trainers.by_feature import by_place
+from partwise.trainers.ready.by_feature import by_place
 from partwise.trainers.scored import FeatureSettings, TabularTrainer
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from partwise.tables.features import (
     feature_names,
     find_columns,
 )
-from partwise.trainers.boosting import BoostingTrainer, TrainingData
 from partwise.trainers.candidate import Fit, Watch
-from partwise.trainers.lightgbm_categories import categories_of_features
-from partwise.trainers.lightgbm_parameters import parameter_names
+from partwise.trainers.ready.boosting import BoostingTrainer, TrainingData
+from partwise.trainers.ready.lightgbm_categories import categories_of_features
+from partwise.trainers.ready.lightgbm_parameters import parameter_names
 
 if TYPE_CHECKING:
     from partwise.connector.data_connector import DataConnector

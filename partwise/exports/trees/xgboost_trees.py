@@ -23,7 +23,7 @@ import numpy as np
 
 from partwise.errors import ExportRefusedError
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
-from partwise.exports.xgboost.ubjson import read_ubjson
+from partwise.exports.trees.ubjson import read_ubjson
 
 _IS_CATEGORICAL = 1
 

@@ -27,10 +27,10 @@ from partwise.tables.features import (
     find_columns,
     within_single,
 )
-from partwise.trainers.boosting import BoostingTrainer, LabelledRows, TrainingData
-from partwise.trainers.by_feature import INTERACTION, MONOTONE
 from partwise.trainers.candidate import Fit, Watch
-from partwise.trainers.xgboost_parameters import check_parameters
+from partwise.trainers.ready.boosting import BoostingTrainer, LabelledRows, TrainingData
+from partwise.trainers.ready.by_feature import INTERACTION, MONOTONE
+from partwise.trainers.ready.xgboost_parameters import check_parameters
 
 if TYPE_CHECKING:
     from partwise.connector.data_connector import DataConnector

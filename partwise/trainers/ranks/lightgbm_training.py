@@ -23,9 +23,9 @@ from partwise.tables.features import (
     feature_matrix,
     feature_names,
 )
-from partwise.trainers.lightgbm_network import LightGBMNetwork, network_pair
-from partwise.trainers.lightgbm_objectives import Gradients, exact_gradients
-from partwise.trainers.rank_table import RankTable, labelled
+from partwise.trainers.ranks.lightgbm_network import LightGBMNetwork, network_pair
+from partwise.trainers.ranks.lightgbm_objectives import Gradients, exact_gradients
+from partwise.trainers.ranks.table import RankTable, labelled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -12,7 +12,7 @@ from partwise.outcomes import Result, Skip
 if TYPE_CHECKING:
     from partwise.connector.context import PartitionContext
     from partwise.connector.data_connector import DataConnector
-    from partwise.trainers.tuned import Tuned
+    from partwise.trainers.choosing.tuned import Tuned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from partwise.errors import FunctionError
 from partwise.outcomes import Result, Skip
 from partwise.tables.features import label_numbers
 from partwise.trainers.candidate import Fit
-from partwise.trainers.choice import candidate_name
+from partwise.trainers.choosing.choice import candidate_name
 from partwise.trainers.predict import default_predict
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ bits.
 
 import numpy as np
 
-from partwise.exports.lightgbm.trees import ZERO, LightGBMTrees, LinearLeaves
 from partwise.exports.onnx.graph import Graph
+from partwise.exports.trees.lightgbm_trees import ZERO, LightGBMTrees, LinearLeaves
 
 
 def add_linear_leaves(

@@ -23,9 +23,10 @@ from partwise.tables.column_names import columns_there
 from partwise.tables.column_types import is_number
 from partwise.tables.features import FeatureColumns, choose_features, numbers
 from partwise.tables.roles import marked_labels
-from partwise.trainers.boosting import BoostingSettings
-from partwise.trainers.rank_table import RankTable
-from partwise.trainers.xgboost_batches import LabelledBatches
+from partwise.trainers.ranks.table import RankTable
+from partwise.trainers.ranks.xgboost_batches import LabelledBatches
+from partwise.trainers.ready.boosting import BoostingSettings
+from partwise.trainers.resolving import resolve_trainer
 
 if TYPE_CHECKING:
     from partwise.ranks.context import RankContext
@@ -281,8 +282,6 @@ def row_counts(context: RankContext, rows: RankTable) -> list[int]:
 
 def named_function(name: str) -> Any:
     """Return the function of a "package.module:function"; None where nothing is named."""
-    from partwise.trainers import resolve_trainer
-
     return resolve_trainer(name) if name else None
 
 

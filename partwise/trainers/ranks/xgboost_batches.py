@@ -19,7 +19,7 @@ from partwise.tables.features import (
     feature_matrix,
     feature_names,
 )
-from partwise.trainers.rank_table import RankTable, labelled, pieces
+from partwise.trainers.ranks.table import RankTable, labelled, pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

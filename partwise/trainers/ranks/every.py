@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from partwise.trainers.distributed_lightgbm import DistributedLightGBM
-from partwise.trainers.distributed_xgboost import DistributedXGBoost
+from partwise.trainers.ranks.lightgbm import DistributedLightGBM
+from partwise.trainers.ranks.xgboost import DistributedXGBoost
 
 DISTRIBUTED_TRAINERS: dict[str, type[DistributedLightGBM] | type[DistributedXGBoost]] = {
     "lightgbm": DistributedLightGBM,

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from partwise.errors import ColumnError, ExportRefusedError, InputError
 from partwise.exports.protocol import ModelDescription, Tolerance
-from partwise.exports.xgboost.graph import (
+from partwise.exports.trees.xgboost_graph import (
     LABEL,
     LINKS,
     PREDICTION,
@@ -17,7 +17,7 @@ from partwise.exports.xgboost.graph import (
     SINGLE,
     write_graph,
 )
-from partwise.exports.xgboost.trees import XGBoostTrees, read_trees
+from partwise.exports.trees.xgboost_trees import XGBoostTrees, read_trees
 from partwise.models.export_options import ExportOptions, refuse_optimization
 from partwise.models.signature import (
     Feature,
@@ -30,7 +30,7 @@ from partwise.models.signature import (
     type_name,
 )
 from partwise.tables.features import within_single
-from partwise.trainers.xgboost import booster_features
+from partwise.trainers.ready.xgboost import booster_features
 
 DEFAULT_OPSET = 21
 """Of the same release as the TreeEnsemble."""

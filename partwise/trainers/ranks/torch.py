@@ -14,7 +14,7 @@ from partwise.outcomes import Result
 from partwise.ranks.context import RankContext
 from partwise.ranks.current_context import set_context
 from partwise.ranks.protocols import Backend
-from partwise.trainers import resolve_trainer
+from partwise.trainers.resolving import resolve_trainer
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore

@@ -17,10 +17,18 @@ from partwise.errors import ColumnError, InputError
 from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
 from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
 from partwise.outcomes import Result, Skip
-from partwise.trainers.choice import Choice, Chooser, Question, candidate_name, choose, conclude
-from partwise.trainers.function_candidate import FunctionCandidate, importable_name
+from partwise.trainers.choosing.choice import (
+    Choice,
+    Chooser,
+    Question,
+    candidate_name,
+    choose,
+    conclude,
+)
+from partwise.trainers.choosing.functions import FunctionCandidate, importable_name
+from partwise.trainers.choosing.tuned import Tuned
 from partwise.trainers.predict import default_predict
-from partwise.trainers.ready import ReadyTrainer
+from partwise.trainers.ready.every import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
 from partwise.trainers.scored import (
     HoldoutTrainer,
@@ -29,7 +37,6 @@ from partwise.trainers.scored import (
     libraries_of,
     task_of,
 )
-from partwise.trainers.tuned import Tuned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

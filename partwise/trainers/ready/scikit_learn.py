@@ -17,7 +17,7 @@ from partwise.models.plain_models import LARGEST_LINEAR, Design, ForestModel, Li
 from partwise.outcomes import Skip
 from partwise.tables.calendar import with_calendar
 from partwise.tables.features import feature_matrix, find_categories
-from partwise.trainers.naive import PlainTrainer, PreparedPlain
+from partwise.trainers.ready.naive import PlainTrainer, PreparedPlain
 from partwise.trainers.scored import TabularTrainer
 
 if TYPE_CHECKING:

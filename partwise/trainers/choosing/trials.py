@@ -16,7 +16,7 @@ from partwise.tuning.search import PrunedError, Search, Trial, settings_key
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from partwise.trainers.choice import Question
+    from partwise.trainers.choosing.choice import Question
 
 CHECKPOINTS = 10
 """Of a fit, at which it may be given up: asking after each round would take longer than some."""

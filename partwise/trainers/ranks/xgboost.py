@@ -20,29 +20,29 @@ from partwise.ranks.global_sample import global_sample
 from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import REFUSED_BY_XGBOOST, Categories, FeatureColumns, feature_names
-from partwise.trainers.distributed_boosting import (
+from partwise.trainers.ranks.boosting import (
     TRAIN,
     DistributedBoosting,
     named_function,
     row_counts,
 )
-from partwise.trainers.xgboost import (
+from partwise.trainers.ranks.xgboost_batches import FeatureTables, xgboost_batches
+from partwise.trainers.ranks.xgboost_collective import connected
+from partwise.trainers.ready.xgboost import (
     XGBoostTrainer,
     booster_features,
     constraints_as_text,
     first_rounds,
     xgboost_names,
 )
-from partwise.trainers.xgboost_batches import FeatureTables, xgboost_batches
-from partwise.trainers.xgboost_collective import connected
-from partwise.trainers.xgboost_parameters import check_parameters
+from partwise.trainers.ready.xgboost_parameters import check_parameters
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from partwise.ranks.context import RankContext
     from partwise.ranks.protocols import Share
-    from partwise.trainers.rank_table import RankTable
+    from partwise.trainers.ranks.table import RankTable
 
 _NO_SUMS = ("auc", "aucpr", "cox-nloglik")
 """Metrics of XGBoost's that are no sums over rows or queries: of several ranks, it takes the mean

@@ -1,11 +1,11 @@
 """The built-in trainers of one kind of model."""
 
-from partwise.trainers.lightgbm import LightGBMTrainer
-from partwise.trainers.naive import LastValue, Mean, SeasonalNaive
-from partwise.trainers.scikit_learn import Linear, RandomForest
+from partwise.trainers.ready.lightgbm import LightGBMTrainer
+from partwise.trainers.ready.naive import LastValue, Mean, SeasonalNaive
+from partwise.trainers.ready.scikit_learn import Linear, RandomForest
+from partwise.trainers.ready.stats_forecast import StatsForecast
+from partwise.trainers.ready.xgboost import XGBoostTrainer
 from partwise.trainers.scored import ScoredTrainer
-from partwise.trainers.stats_forecast import StatsForecast
-from partwise.trainers.xgboost import XGBoostTrainer
 
 ReadyTrainer = (
     LightGBMTrainer

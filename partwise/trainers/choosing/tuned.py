@@ -22,10 +22,11 @@ from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
 from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
-from partwise.trainers.choice import Choice, Question, candidate_name, conclude
-from partwise.trainers.function_candidate import FunctionCandidate
+from partwise.trainers.choosing.choice import Choice, Question, candidate_name, conclude
+from partwise.trainers.choosing.functions import FunctionCandidate
+from partwise.trainers.choosing.trials import Limits, Study
 from partwise.trainers.predict import default_predict
-from partwise.trainers.ready import ReadyTrainer
+from partwise.trainers.ready.every import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
 from partwise.trainers.scored import (
     HoldoutTrainer,
@@ -34,7 +35,6 @@ from partwise.trainers.scored import (
     libraries_of,
     task_of,
 )
-from partwise.trainers.trials import Limits, Study
 from partwise.tuning.budget import Budget, Left
 from partwise.tuning.pruner import PrunerName
 from partwise.tuning.sampler import SamplerName, check_sampler

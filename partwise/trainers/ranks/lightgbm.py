@@ -17,20 +17,25 @@ from partwise.ranks.global_labels import global_label_counts
 from partwise.ranks.global_sample import global_sample
 from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
-from partwise.trainers.distributed_boosting import TRAIN, DistributedBoosting, named_function
-from partwise.trainers.lightgbm import MARK, LightGBMTrainer, features_of_booster, lightgbm_names
-from partwise.trainers.lightgbm_objectives import (
+from partwise.trainers.ranks.boosting import TRAIN, DistributedBoosting, named_function
+from partwise.trainers.ranks.lightgbm_objectives import (
     L2,
     gradients_of,
     label_sums,
     start_scores,
     weighted,
 )
+from partwise.trainers.ready.lightgbm import (
+    MARK,
+    LightGBMTrainer,
+    features_of_booster,
+    lightgbm_names,
+)
 
 if TYPE_CHECKING:
     from partwise.ranks.context import RankContext
     from partwise.tables.features import Categories, FeatureColumns
-    from partwise.trainers.rank_table import RankTable
+    from partwise.trainers.ranks.table import RankTable
 
 _BAGGING = "each rank would draw from its own rows"
 _REFUSED: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -140,8 +145,8 @@ class DistributedLightGBM(DistributedBoosting):
             InputError: A rank has no rows, a label is no class, or a parameter cannot be used.
             PeerLostError: Another rank has ended.
         """
-        from partwise.trainers.lightgbm_network import connect_ranks
-        from partwise.trainers.lightgbm_ranks import RankTraining, sample_bins, train_rank
+        from partwise.trainers.ranks.lightgbm_network import connect_ranks
+        from partwise.trainers.ranks.lightgbm_training import RankTraining, sample_bins, train_rank
 
         share = context.share(TRAIN, group=self.group)
         self.check(share.schema)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from partwise.errors import ExportRefusedError
-from partwise.exports.lightgbm.graph import (
+from partwise.exports.protocol import ModelDescription, Tolerance
+from partwise.exports.trees.lightgbm_graph import (
     DOUBLE,
     LABEL,
     PREDICTION,
@@ -19,9 +20,8 @@ from partwise.exports.lightgbm.graph import (
     objective_of,
     write_graph,
 )
-from partwise.exports.lightgbm.linear_leaves import numbers_of_leaves
-from partwise.exports.lightgbm.trees import ZERO, LightGBMTrees, read_trees
-from partwise.exports.protocol import ModelDescription, Tolerance
+from partwise.exports.trees.lightgbm_trees import ZERO, LightGBMTrees, read_trees
+from partwise.exports.trees.linear_leaves import numbers_of_leaves
 from partwise.models.export_options import refuse_optimization
 from partwise.models.signature import (
     Feature,
@@ -34,7 +34,7 @@ from partwise.models.signature import (
     type_name,
 )
 from partwise.tables.column_names import names_in_words
-from partwise.trainers.lightgbm import features_of_booster
+from partwise.trainers.ready.lightgbm import features_of_booster
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from partwise.errors import InputError
 from partwise.models.plain_models import ForecastModel
 from partwise.outcomes import Skip
-from partwise.trainers.naive import ForecastTrainer, PreparedPlain
+from partwise.trainers.ready.naive import ForecastTrainer, PreparedPlain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,1 @@
+"""Models of trees as ONNX: LightGBM and XGBoost."""

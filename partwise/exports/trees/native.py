@@ -1,0 +1,119 @@
+"""Boosters in their library's own format."""
+
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from partwise.errors import ExportRefusedError
+from partwise.exports.protocol import ModelDescription, Tolerance
+from partwise.models.export_options import ExportOptions, refuse_native_options
+from partwise.models.serdes import SERDES, library_of
+from partwise.models.signature import (
+    Feature,
+    Feeds,
+    Outputs,
+    Signature,
+    Tensor,
+    feature_tensors,
+    feeds_of_rows,
+    matrix_of_feeds,
+    type_name,
+)
+from partwise.trainers.ready.lightgbm import features_of_booster as lightgbm_features
+from partwise.trainers.ready.xgboost import booster_features as xgboost_features
+
+PREDICTION = "prediction"
+
+
+class NativeExporter:
+    """Boosters of LightGBM and XGBoost as their libraries write them.
+
+    The file holds no signature; it stands in signature.json beside it.
+    """
+
+    def check(self, options: ExportOptions) -> None:
+        """Refuse options that no model could be exported with."""
+        refuse_native_options(options)
+
+    def describe(
+        self,
+        model: Any,
+        rows: pa.Table,
+        feeds: Feeds | None,
+        options: ExportOptions,
+    ) -> ModelDescription:
+        """Return the features of a Booster, and its prediction as the library gives it.
+
+        Raises:
+            ExportRefusedError: It is no Booster, an option asks for another file than the
+                library's, or a function makes its inputs.
+            ColumnError: The rows lack a feature of the model.
+        """
+        self.check(options)
+        if feeds is not None:
+            raise ExportRefusedError(
+                "The format native takes rows by the model's own feature names: leave "
+                "example_inputs= out, or choose onnx."
+            )
+        if not self._is_booster(model):
+            raise ExportRefusedError(
+                f"The format native is for Boosters of LightGBM and XGBoost, and this is a "
+                f"{type_name(model)}: choose onnx, or train its Booster."
+            )
+        dtype: Literal["float32", "float64"]
+        if library_of(model) == "lightgbm":
+            dtype = "float64"
+            names, found = lightgbm_features(model, rows, options.features)
+            categories = dict(found)
+        else:
+            dtype = "float32"
+            names, categories = xgboost_features(model, rows, options.features)
+        features = tuple(
+            Feature(name=name, categories=tuple(categories[name]) if name in categories else None)
+            for name in names
+        )
+        signature = Signature(
+            inputs=feature_tensors(features, dtype, "tensor"),
+            outputs=(),
+            layout="tensor",
+            features=features,
+            prediction=PREDICTION,
+            model_type=type_name(model),
+        )
+        tried = self.predict(model, signature, feeds_of_rows(signature, rows.slice(0, 1)))
+        output = Tensor(
+            name=PREDICTION,
+            dtype=str(tried[PREDICTION].dtype),
+            shape=(None, *tried[PREDICTION].shape[1:]),
+        )
+        return ModelDescription(
+            signature=signature.model_copy(update={"outputs": (output,)}),
+            tolerance=Tolerance(atol=0.0, rtol=0.0),
+            # The file is the library's own: what is proved is that it is whole, and can be read.
+            is_constant=True,
+        )
+
+    def write(
+        self,
+        model: Any,
+        description: ModelDescription,  # noqa: ARG002 (the protocol)
+        sample: Feeds,  # noqa: ARG002 (the protocol)
+        options: ExportOptions,  # noqa: ARG002 (the protocol)
+        file_path: str,
+    ) -> None:
+        """Write the model with the serde of its library."""
+        SERDES[library_of(model) or ""]().write(model, file_path)
+
+    def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
+        """Return what the library predicts."""
+        matrix = np.ascontiguousarray(matrix_of_feeds(signature, feeds))
+        if library_of(model) == "lightgbm":
+            # No rows are refused by LightGBM.
+            tried = matrix if len(matrix) else np.zeros((1, matrix.shape[1]))
+            return {PREDICTION: np.asarray(model.predict(tried, num_threads=1))[: len(matrix)]}
+        # In place, infinite values are taken too.
+        return {PREDICTION: np.asarray(model.inplace_predict(matrix))}
+
+    def _is_booster(self, model: Any) -> bool:
+        return type(model).__name__ == "Booster" and library_of(model) in ("lightgbm", "xgboost")

@@ -1,1 +1,0 @@
-"""XGBoost models as ONNX."""

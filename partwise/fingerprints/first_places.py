@@ -1,0 +1,28 @@
+"""Where classes and functions of partwise's own stood when fingerprints first named them.
+
+A fingerprint names what is not the user's own code by its module. A class that moves keeps the name
+that it had, so that a run which an earlier release began goes on.
+"""
+
+_READY = ("boosting", "lightgbm", "naive", "scikit_learn", "stats_forecast", "xgboost")
+_FIRST = {
+    **{f"partwise.trainers.ready.{name}": f"partwise.trainers.{name}" for name in _READY},
+    **{
+        f"partwise.trainers.choosing.{name}": f"partwise.trainers.{name}"
+        for name in ("best", "tuned")
+    },
+    "partwise.trainers.ranks.boosting": "partwise.trainers.distributed_boosting",
+    "partwise.trainers.ranks.lightgbm": "partwise.trainers.distributed_lightgbm",
+    "partwise.trainers.ranks.xgboost": "partwise.trainers.distributed_xgboost",
+    "partwise.trainers.ranks.torch": "partwise.trainers.torch_distributor",
+}
+
+
+def first_place(module: str) -> str:
+    """Return the module in which fingerprints first met what now stands in this one.
+
+    Example:
+        >>> first_place("partwise.trainers.ready.lightgbm")
+        'partwise.trainers.lightgbm'
+    """
+    return _FIRST.get(module, module)

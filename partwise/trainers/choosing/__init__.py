@@ -1,0 +1,1 @@
+"""Choosing for each partition by itself: among trainers, and among settings."""

@@ -1,0 +1,1 @@
+"""Trainers of one model on all ranks of a gang."""

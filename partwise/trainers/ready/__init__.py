@@ -1,0 +1,1 @@
+"""Trainers of one model for each partition, ready for use."""
