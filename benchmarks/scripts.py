@@ -42,7 +42,7 @@ def by_partwise(folder: Path, params: dict[str, int], address: str) -> dict[str,
     run = run_script(
         SCRIPT,
         source_directory=str(EXAMPLES),
-        params=params,
+        arguments=params,
         ranks_per_node=2,
         backend="gloo",
         store=str(folder / "store"),

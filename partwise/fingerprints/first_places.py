@@ -15,6 +15,9 @@ _FIRST = {
     "partwise.trainers.ranks.lightgbm": "partwise.trainers.distributed_lightgbm",
     "partwise.trainers.ranks.xgboost": "partwise.trainers.distributed_xgboost",
     "partwise.trainers.ranks.torch": "partwise.trainers.torch_distributor",
+    "partwise.ranks.context": "partwise.connector.rank_context",
+    "partwise.ranks.current_context": "partwise.connector.current_context",
+    "partwise.ranks.script_context": "partwise.connector.script_context",
 }
 
 

@@ -5,10 +5,11 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator
 
 from partwise.errors import InputError, IntegrityError
 from partwise.models.export_options import ExportOptions
+from partwise.renamed import with_new_names
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import feature_matrix, find_columns
 
@@ -94,6 +95,11 @@ class Signature(BaseModel):
     """None: it was exported outside any run."""
     options: ExportOptions | None = None
     """How it was exported, likewise."""
+
+    @field_validator("options", mode="before")
+    @classmethod
+    def _of_earlier_versions(cls, options: Any) -> Any:
+        return with_new_names("ExportOptions", options) if isinstance(options, dict) else options
 
     def to_json(self) -> str:
         """Return the signature as JSON."""

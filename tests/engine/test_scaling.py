@@ -173,7 +173,7 @@ def test_workers_that_see_the_same_gpus_share_them():
 def test_what_no_machine_has_is_refused_with_both_numbers():
     with pytest.raises(InputError, match=r"A rank is to have 3 CPUs \(cpus\), .* has 2"):
         rank_slots([*workers_of(1, 1), *workers_of(2, host="b")], ScalingConfig(cpus=3))
-    with pytest.raises(InputError, match=r"A rank is to have 1 GPU \(gpus_per.*, .* has 0 GPUs"):
+    with pytest.raises(InputError, match=r"A rank is to have 1 GPU \(gpus.*, .* has 0 GPUs"):
         rank_slots(workers_of(2), ScalingConfig(gpus=1))
     with pytest.raises(InputError, match=r"3 ranks .* 2 GPUs: .* gpus=0"):
         rank_slots(cuda_workers(2, cores=8), ScalingConfig(ranks=3))

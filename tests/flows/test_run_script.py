@@ -57,8 +57,14 @@ def test_a_plain_script_is_given_rows_and_leaves_a_model(run, store, tmp_path):
     made = run(
         "train_plain.py",
         run_id="plain",
-        params={"column": "sales"},
-        arguments=["--data", "{inputs.rows}", "--model", "{outputs}/mean.json"],
+        arguments=[
+            "--column",
+            "sales",
+            "--data",
+            "{inputs.rows}",
+            "--model",
+            "{outputs}/mean.json",
+        ],
         inputs={"rows": str(tmp_path / "rows.csv"), "table": table},
     )
     assert (made.kind, made.status, made.counts) == (
@@ -94,7 +100,7 @@ def test_a_plain_script_is_given_rows_and_leaves_a_model(run, store, tmp_path):
 @pytest.mark.slow
 def test_scripts_of_torch_find_each_other_as_under_torchrun_and_open_mpi(run):
     pytest.importorskip("torch")
-    made = run("train_ddp.py", run_id="ddp", nodes=2, backend="gloo", params={"epochs": 2})
+    made = run("train_ddp.py", run_id="ddp", nodes=2, backend="gloo", arguments={"epochs": 2})
     assert made.counts == {"DONE": 2}
     assert made.partitions["epoch"].to_pylist() == [1, 1]
     assert "outputs/model.pt" in made.artifacts(0)
@@ -318,8 +324,7 @@ def test_the_command_line_runs_shows_and_repeats_a_script(cluster, store, tmp_pa
     assert main([*words, *there, "--", "--lr", "0.1", "$RANK"]) == 0
     assert "typed  SUCCESS" in capsys.readouterr().out
     call = Run.open("typed", store).read_generation_document().call["arguments"]
-    assert call["params"] == {"epochs": 3}
-    assert call["arguments"] == ["--lr", "0.1", "$RANK"]
+    assert call["arguments"] == ["--epochs", "3", "--lr", "0.1", "$RANK"]
     # Of the snapshot that the run has, whatever became of the folder.
     (tmp_path / "main.py").unlink()
     assert main(["runs", "repeat", "typed", "--run-id", "again", *there]) == 0

@@ -32,7 +32,7 @@ address, store, source = sys.argv[1:]
 run_script(
     "train_resumable.py",
     source_directory=source,
-    params={"epochs": 6, "seconds": 1.0},
+    arguments={"epochs": 6, "seconds": 1.0},
     ranks_per_node=2,
     run_id="driver",
     store=store,
@@ -84,7 +84,7 @@ def test_a_killed_process_is_one_attempt(cluster, tmp_path, victim):
     run = run_script(
         "train_resumable.py",
         source_directory=str(EXAMPLES),
-        params=PARAMS,
+        arguments=PARAMS,
         nodes=2,
         run_id=victim,
         store=tmp_path,

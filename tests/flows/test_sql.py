@@ -399,7 +399,7 @@ def test_blocks_go_by_their_names_and_tell_no_password(
 def test_the_command_line_takes_blocks(blocks, tmp_path, monkeypatch, capsys, wrong) -> None:
     monkeypatch.chdir(tmp_path)
     pq.write_table(sales(["a"]), "rows.parquet")
-    data = wrong if "source" in wrong else "rows.parquet"
+    data = wrong if "query" in wrong else "rows.parquet"
     words = ["map", data, "-p", "store", "--function", "operator:add", "--workers", "1"]
 
     code = main([*words, "--output", wrong if "table" in wrong else ""])
@@ -414,7 +414,7 @@ def test_blocks_take_no_password_in_their_uri() -> None:
         for uri in ("postgresql://u:canary@h/db", "postgresql://u@h/db?password=canary"):
             with pytest.raises(ValidationError, match="the URI has a password in it"):
                 kind(uri=uri, **names)
-        with pytest.raises(ValidationError, match=r"asterisks.*'sql-"):
+        with pytest.raises(ValidationError, match=r"asterisks.*'query-block/prod'"):
             kind(uri="postgresql://u@h/db", password="********", **names)
 
 
