@@ -68,12 +68,7 @@ def places_of(where: Medium) -> tuple[Place, ...]:
 
 
 def write_part(work: PartWork, fragments: Sequence[Fragment]) -> WrittenPart:
-    """Read fragments, and write a part.
-
-    Raises:
-        SourceError: The fragments cannot be read, or the part cannot be written.
-        NullKeyError: A key is null under the policy "error".
-    """
+    """Read fragments, and write a part."""
     name = f"{work.number:05d}-{os.urandom(4).hex()}.part"
     path = f"{work.folder}/{name}"
     numbered = list(zip(work.positions, fragments, strict=True))
@@ -117,19 +112,7 @@ def load_shards(
 ) -> ShardedRows:
     """Divide a source over shards, or find that an earlier run did.
 
-    Args:
-        source: Where the rows come from.
-        division: How they are divided.
-        client: Of the cluster whose workers read.
-        cache: Where parts are written.
-        shared_folder: Makes the dictionaries of the rows reachable for workers.
-        log: Hears how far it is.
-        check: Raises where the cluster is gone; called every now and then.
-
-    Raises:
-        SourceError: There are no rows, or they cannot be read.
-        NullKeyError: A key is null under the policy "error".
-        ClusterError: Workers died of it.
+    `check` is called now and then, and raises where the cluster is gone.
     """
     places = places_of(shared_folder.where)
     names = [column.name for column in division.key_columns]
@@ -159,11 +142,7 @@ def read_keys(
 ) -> pa.Table:
     """Return the distinct keys of a shard, wherever its rows lie.
 
-    Args:
-        shared_folder: Where its dictionaries were handed to workers.
-        key_columns: The columns of the partition key.
-        shard: The shard.
-        only: The hashes of the keys that are meant; None: all.
+    `only`: the hashes of the keys that are meant; None: all.
     """
     with tempfile.TemporaryDirectory(prefix="keys-", dir=shared_folder.directory) as directory:
         fetched = fetch_shard(shard, shared_folder.where, shared_folder.store, directory, directory)
@@ -207,11 +186,7 @@ def _all_whole(client: Client, paths: Sequence[str], check: Callable[[], None]) 
 
 
 def open_part(cache: ShardCache, part: WrittenPart) -> IndexedPart:
-    """Read the index of a part.
-
-    Raises:
-        SourceError: It is no whole part, or not the one that was written.
-    """
+    """Read the index of a part; SourceError where it is not whole, or not the one written."""
     store, path = cache.store, part.path
     size = store.size(path)
 

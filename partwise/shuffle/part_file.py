@@ -67,13 +67,7 @@ class PartIndex:
 
 
 class PartWriter:
-    """Writes a part.
-
-    Args:
-        path: Its file.
-        n_shards: Among how many shards rows are divided.
-        storage: Brings batches into the form in which they are stored.
-    """
+    """Writes a part."""
 
     def __init__(self, path: str | os.PathLike[str], n_shards: int, storage: ColumnStorage) -> None:
         self._file = Path(path).open("wb")  # noqa: SIM115 (closed by `close`)
@@ -89,10 +83,7 @@ class PartWriter:
     def write(self, batch: pa.RecordBatch, hashes: np.ndarray, position: int) -> None:
         """Divide stored rows among shards: one stable sort, one take, one message for each shard.
 
-        Args:
-            batch: The rows.
-            hashes: uint64, shape (rows,): the hashes of their keys.
-            position: The number of the fragment that they are of.
+        `hashes`: uint64, shape (rows,), of their keys. `position`: the number of their fragment.
         """
         numbers = hashes % np.uint64(self._n_shards)
         kind = np.uint16 if self._n_shards <= 2**16 else np.uint32
@@ -184,14 +175,8 @@ def read_index(
 ) -> PartIndex:
     """Read the index of a part.
 
-    Args:
-        read: Called with offset and size, gives bytes of the file.
-        size: The size of the file.
-        name: What the file is called in a message.
-        sha256: What `lay_in_shard_order` returned, for a part in a store.
-
-    Raises:
-        SourceError: It is no whole part, or not the one that was written.
+    `read` is called with offset and size; `sha256` is what `lay_in_shard_order` returned for a part
+    in a store. SourceError where it is not a whole part, or not the one that was written.
     """
     try:
         return _read_index(read, size, sha256)
@@ -236,12 +221,7 @@ def _digests(messages: pa.RecordBatch) -> np.ndarray | None:
 
 
 def check_message(message: Any, digest: np.ndarray, path: str) -> None:
-    """Compare a message of a part in a store with its SHA-256.
-
-    Args:
-        message: Its bytes.
-        digest: uint8, shape (32,).
-        path: Where the part lies in the store.
+    """Compare a message of a part in a store with its SHA-256, uint8 of shape (32,).
 
     Raises:
         IntegrityError: They differ.
@@ -275,10 +255,8 @@ def is_part_whole(path: str) -> bool:
 def lay_in_shard_order(path: str | os.PathLike[str], target: str | os.PathLike[str]) -> str:
     """Write a part once more, for a store: with the messages of each shard side by side.
 
-    A bucket gives a shard's rows in one request then.
-
-    Returns:
-        The SHA-256 of its tail, in which those of its messages stand.
+    A bucket gives a shard's rows in one request then. Returned is the SHA-256 of the tail, in which
+    those of the messages stand.
     """
     size = os.path.getsize(path)
     with pa.memory_map(os.fspath(path)) as source, Path(target).open("wb") as file:

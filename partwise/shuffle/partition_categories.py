@@ -37,8 +37,7 @@ def with_own_codes(schema: pa.Schema) -> pa.Schema:
 class CategoriesWriter:
     """Finds the categories of the partitions of a shard, piece by piece, in the order of keys.
 
-    Args:
-        dictionaries: A batch of no rows with the dictionaries that stored codes are of.
+    `dictionaries` is a batch of no rows with the dictionaries that stored codes are of.
     """
 
     def __init__(self, dictionaries: pa.RecordBatch) -> None:
@@ -84,12 +83,8 @@ class OwnCodes:
     """The codes of one dictionary column of a piece, partition by partition.
 
     A key and a value are a pair, with one number: those that occur, in their order, are the
-    categories of one partition after the other.
-
-    Args:
-        piece: The rows.
-        index: The number of the column.
-        order: The places of the dictionary's values, in the order of categories.
+    categories of one partition after the other. `order` has the places of the dictionary's values,
+    in the order of categories.
     """
 
     def __init__(self, piece: Piece, index: int, order: np.ndarray) -> None:
@@ -130,9 +125,7 @@ class OwnCodes:
     def of(self, codes: pa.Array, places: np.ndarray) -> pa.Array:
         """Return codes into the categories of partitions.
 
-        Args:
-            codes: int32, codes into the dictionary of some rows of the piece.
-            places: Where these stand in the piece.
+        `codes`, int32, are into the dictionary of some rows of the piece, which stand at `places`.
         """
         own = self._numbers[self._ranks_of(codes)] if self._own is None else self._own[places]
         mask = codes.is_null().to_numpy(zero_copy_only=False) if codes.null_count else None
@@ -142,13 +135,8 @@ class OwnCodes:
 def _numbered(pairs: np.ndarray, valid: np.ndarray, possible: int) -> tuple[np.ndarray, np.ndarray]:
     """Number the distinct pairs in their order.
 
-    Args:
-        pairs: int64, shape (rows,), each at least 0.
-        valid: bool, shape (rows,): those that count.
-        possible: How many distinct ones there may be.
-
-    Returns:
-        The distinct pairs, sorted, and the number of each row's.
+    They come back sorted, with the number of each row's. `pairs` are int64, at least 0; only
+    `valid` ones count; `possible`: how many distinct ones there may be.
     """
     # As many marks as pairs are possible, unless there are far fewer rows than that.
     if possible <= MARKS_PER_ROW * len(pairs):
@@ -164,12 +152,7 @@ def _numbered(pairs: np.ndarray, valid: np.ndarray, possible: int) -> tuple[np.n
 
 
 class CategoriesReader:
-    """Reads what `CategoriesWriter` wrote beside the file of a sorted shard.
-
-    Args:
-        path: That file's.
-        schema: Of the shard's rows.
-    """
+    """Reads what `CategoriesWriter` wrote beside the file of a sorted shard."""
 
     def __init__(self, path: str | os.PathLike[str], schema: pa.Schema) -> None:
         with pa.memory_map(f"{os.fspath(path)}{_SUFFIX}") as source:
@@ -196,10 +179,7 @@ class CategoriesReader:
     ) -> pa.RecordBatch:
         """Return rows of one partition of the file with the categories of that partition.
 
-        Args:
-            batch: Rows of the file.
-            schema: Of the shard's rows.
-            categories: What `of` returned for one of these rows.
+        `categories` is what `of` returned for one of these rows.
         """
         arrays: list[Any] = batch.columns[: len(schema)]
         own = batch.columns[len(schema) :]

@@ -117,19 +117,12 @@ def keyed_fragments(
     """Find the fragments that hold rows of one key only.
 
     With a filter, or with dictionaries, of which stored codes are those of the whole source, all
-    fragments have to be read first.
-
-    Args:
-        fragments: All fragments of the source.
-        division: How the rows are divided.
-        places: Where a fragment has to be, to be read by whoever works on its shard.
+    fragments have to be read first. `places`: where a fragment has to be, to be read by whoever
+    works on its shard.
 
     Returns:
         Those fragments; all others with their numbers; how many rows were left out because their
         key is null.
-
-    Raises:
-        NullKeyError: A key is null under the policy "error".
     """
     names = [column.name for column in division.key_columns]
     selection = division.selection
@@ -171,16 +164,8 @@ def merge_parts(
 ) -> ShardedRows:
     """Put shards together of what was written, and of fragments that are read where they lie.
 
-    Args:
-        source: What was divided.
-        parts: The parts, in the order of the source.
-        keyed: The fragments with rows of one key.
-        division: How the rows were divided.
-        dropped_rows: Rows left out besides those that the parts tell of.
-        dictionaries_path: Where the file of dictionaries is written.
-
-    Raises:
-        SourceError: There are no rows.
+    `parts` are in the order of the source; `dropped_rows` were left out besides those that the
+    parts count themselves.
     """
     counts = KeyRows()
     for part in parts:
@@ -279,17 +264,7 @@ def shard_rows(
 ) -> ShardedRows:
     """Divide a source over shards in this process alone: all that has to be read is one part.
 
-    Args:
-        source: Where the rows come from.
-        key_columns: The columns of the partition key.
-        n_shards: How many shards, 1 to 65,536.
-        directory: Where the parts are written; made if it is missing.
-        null_keys: What happens to rows whose key is null.
-
-    Raises:
-        SourceError: There are no rows.
-        NullKeyError: A key is null under the policy "error".
-        InputError: `n_shards` is out of range.
+    `directory` is made if it is missing.
 
     Example:
         >>> source = open_source("sales.parquet")

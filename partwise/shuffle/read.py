@@ -46,14 +46,7 @@ def stored_rows(
 ) -> Iterator[StoredRows]:
     """Give the rows of a shard.
 
-    Args:
-        shard: The shard, whose files stay as they are.
-        key_columns: The columns of the partition key.
-        spool: A file for the rows of fragments that were not written to part files; it is gone
-            afterwards.
-
-    Raises:
-        SourceError: A fragment has a key that its path or footer does not state.
+    `spool` is a file for the rows of fragments that are in no part file; it is gone afterwards.
     """
     numbers = {0, *(rows.dictionaries for rows in shard.written)}
     dictionaries = read_dictionaries(shard.dictionaries, numbers)
@@ -106,11 +99,7 @@ def _spooled(
 def read_keyed(
     shard: UnsortedShard, keyed: KeyedRows, key_columns: Sequence[KeyColumn]
 ) -> Iterator[pa.RecordBatch]:
-    """Read the rows of a fragment of one key, as they are stored.
-
-    Raises:
-        SourceError: A row has another key than its path or footer says.
-    """
+    """Read the rows of a fragment of one key, as they are stored."""
     if shard.selection is None:
         return
     storage = ColumnStorage(shard.selection.schema)
@@ -139,16 +128,8 @@ def find_key(
 ) -> pa.RecordBatch | None:
     """Find the normalized key, as one row, that has a hash; None where the shard has no such key.
 
-    Not all rows are read: the search ends with the first message that has the key.
-
-    Args:
-        shard: The shard.
-        key_columns: The columns of the partition key.
-        wanted: The hash.
-        read: Called with path, offset and size, gives bytes of a part file.
-
-    Raises:
-        IntegrityError: A part in a store has other rows than were written.
+    Not all rows are read: the search ends with the first message that has the key. `read` gives
+    bytes of a part file by path, offset and size.
     """
     for keyed in shard.keyed:
         if hash_keys(keyed.keys)[0] == wanted:

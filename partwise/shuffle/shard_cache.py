@@ -156,13 +156,7 @@ def _division_key(about: SourceDescription, division: Division, where: str) -> s
 def open_cache(
     about: SourceDescription, division: Division, shared_folder: SharedFolder
 ) -> Iterator[ShardCache]:
-    """Give a place for part files.
-
-    Args:
-        about: What is known of the source.
-        division: How it is divided.
-        shared_folder: The run's own folder.
-    """
+    """Give a place for part files."""
     token = f"{datetime.now(UTC):{_TIME}}-{secrets.token_hex(6)}"
     entry = f"{SHARDS}/{_division_key(about, division, shared_folder.where)}"
     with contextlib.ExitStack() as stack:
@@ -186,13 +180,8 @@ def open_cache(
 def collect_shards(store: Store, older_than: timedelta, *, dry_run: bool) -> list[tuple[str, int]]:
     """Delete the rows of runs that workers got by way of an artifact store, and that are old.
 
-    Args:
-        store: The artifact store.
-        older_than: What was written within this time stays: a run may be at work on it.
-        dry_run: Only say what would be deleted.
-
-    Returns:
-        Paths, relative to the store, and sizes in bytes.
+    What was written within `older_than` stays: a run may be at work on it. Returned are paths,
+    relative to the store, and sizes in bytes.
     """
     limit = f"{datetime.now(UTC) - older_than:{_TIME}}"
     files: list[tuple[str, int]] = []
@@ -215,10 +204,6 @@ def scratch_folder() -> Path:
     It is named by PARTWISE_SCRATCH, or lies in the folder for temporary files; only its owner has
     access. What lies in it is for `own_folder` to give: in one that the caller names others may
     have put something, and what is read there is run or trained on.
-
-    Raises:
-        InputError: It belongs to someone else, others can rename what is in it, or it cannot be
-            made.
     """
     default = os.path.join(tempfile.gettempdir(), f"partwise-{os.getuid()}")
     path = Path(os.environ.get(SCRATCH_VARIABLE) or default).absolute()
@@ -246,11 +231,7 @@ def scratch_folder() -> Path:
 
 
 def own_folder(name: str) -> Path:
-    """Return a folder in the scratch folder, made if need be, into which only this user can write.
-
-    Raises:
-        InputError: Somebody else made it, or can write to it.
-    """
+    """Return a folder in the scratch folder, made if need be; only this user can write into it."""
     path = scratch_folder() / name
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700)
@@ -261,13 +242,8 @@ def own_folder(name: str) -> Path:
 def check_own(path: Path, writable: int = 0) -> None:
     """Refuse a file or folder that another user made; one that is not there is none.
 
-    Args:
-        path: What is about to be read.
-        writable: Rights that others may not have. What lies in a folder of `own_folder` may have
-            any: nobody else gets there.
-
-    Raises:
-        InputError: Another user made it, others have these rights, or it is a link.
+    `writable`: rights that others may not have. What lies in a folder of `own_folder` may have any:
+    nobody else gets there. Links are refused too.
     """
     try:
         about = path.lstat()

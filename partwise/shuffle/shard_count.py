@@ -12,15 +12,8 @@ def default_n_shards(rows: int | None, size_bytes: int, slots: int) -> int:
     """Choose the number of shards.
 
     At least 8 per slot keep the longest shard from delaying the end; up to 400 are cheap, and a
-    later run with more workers must use the same number.
-
-    Args:
-        rows: Rows of the source, None where nobody knows.
-        size_bytes: Its size in Arrow memory.
-        slots: How many partitions are worked on at once.
-
-    Returns:
-        A number from 1 to 65,536.
+    later run with more workers must use the same number. `rows` None: nobody knows. `size_bytes` is
+    in Arrow memory; `slots` partitions are worked on at once.
     """
     about = size_bytes // _ROW_BYTES if rows is None else rows
     by_rows = min(64, about // _ROWS_PER_SHARD)
@@ -31,11 +24,7 @@ def default_n_shards(rows: int | None, size_bytes: int, slots: int) -> int:
 
 
 def check_n_shards(n_shards: int) -> int:
-    """Return a number of shards that is in range.
-
-    Raises:
-        InputError: It is not.
-    """
+    """Return a number of shards that is in range, else raise an InputError."""
     if not 1 <= n_shards <= MAX_SHARDS:
         raise InputError(f"n_shards is {n_shards}: choose a number from 1 to {MAX_SHARDS}.")
     return n_shards

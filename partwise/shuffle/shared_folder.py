@@ -39,12 +39,7 @@ class StagedFile:
 class SharedFolder:
     """The driver's folder for what it hands to workers; gone when the execution ends.
 
-    Args:
-        directory: A folder on this machine.
-        store: The artifact store; used where workers do not see the folder.
-        run_id: The run.
-        token: The execution's.
-        shared: Whether the workers see this machine's disk.
+    `store` is used where workers do not see `directory`, which `shared` says.
     """
 
     def __init__(
@@ -106,12 +101,7 @@ def fetch_shard(
 ) -> UnsortedShard:
     """Return a shard with its files on this machine: of those in the store, just its own rows.
 
-    Args:
-        sharded: The shard.
-        where: Where its files lie.
-        store: The artifact store.
-        shared: A folder on this machine's disk for what all shards have in common.
-        directory: One for this shard's own rows.
+    `shared` is a folder for what all shards have in common, `directory` one for this shard alone.
 
     Raises:
         IntegrityError: They are not what was written to the store.

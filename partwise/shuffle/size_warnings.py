@@ -21,14 +21,7 @@ FEW_ROWS = 2.0
 def warnings_of(
     sharded: ShardedRows, shared_folder: SharedFolder, slots: int, memory_bytes: int
 ) -> Iterator[str]:
-    """Yield what a person should know of the sizes of partitions before they are worked on.
-
-    Args:
-        sharded: The rows.
-        shared_folder: Where they can be looked up.
-        slots: Partitions that run at once.
-        memory_bytes: What a partition may take.
-    """
+    """Yield what a person should know of the sizes of partitions before they are worked on."""
     rows = sharded.key_rows
     largest = int(np.argmax(rows))
     share = float(rows[largest] / sharded.rows)

@@ -74,11 +74,7 @@ def _dense(codes: np.ndarray, width: int) -> tuple[np.ndarray, int]:
 
 
 def encode_sorted(keys: pa.Table) -> KeyCodes:
-    """Number the distinct keys of some rows in the order in which they sort.
-
-    Args:
-        keys: Normalized keys, n rows, at least one.
-    """
+    """Number the distinct keys of some rows, at least one, in the order in which they sort."""
     # A row's number is that of a mixed-radix number: the first column is the highest digit, so that
     # numbers sort as tuples of keys do. It is renumbered whenever it might not fit into int64.
     total, width = np.zeros(keys.num_rows, np.int32), 1
@@ -145,14 +141,8 @@ def cut_pieces(
 ) -> Iterator[Piece]:
     """Cut a shard into pieces that fit into memory, in the order of their keys.
 
-    Args:
-        stored: The rows of the shard, memory-mapped.
-        codes: Their keys.
-        size_bytes: The size of the shard.
-        scratch: The stem of files for the pieces; each is deleted when the next piece is asked for.
-
-    Yields:
-        Pieces of at most `PIECE_BYTES`, or of one partition.
+    A piece has at most `PIECE_BYTES`, or one partition. `scratch` is the stem of files for the
+    pieces; each is deleted when the next piece is asked for.
     """
     keys = len(codes.offsets) - 1
     if size_bytes <= PIECE_BYTES or keys == 1:

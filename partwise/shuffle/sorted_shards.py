@@ -88,14 +88,6 @@ def sort_shard(
     Anonymous memory is about 12 bytes per row for the keys and 200 MB for rows, not the size of
     the shard; a shard of more than 64 MB is written twice.
 
-    Args:
-        shard: The shard, whose file stays as it is.
-        key_columns: The columns of the partition key.
-        directory: Where the sorted file is written; made if it is missing.
-
-    Returns:
-        The sorted shard with its keys, partition IDs and row offsets.
-
     Example:
         >>> shard = sort_shard(sharded.shards[0], sharded.key_columns, "/tmp/sorted")
         >>> reader = ShardReader(shard.path)
@@ -201,13 +193,7 @@ def read_shard_keys(
 ) -> pa.Table:
     """Read the distinct keys of a shard that is not sorted.
 
-    Args:
-        shard: The shard.
-        key_columns: The columns of the partition key.
-        directory: A folder for a moment.
-
-    Returns:
-        Normalized key columns, one row per partition, in the order of `SortedShard.keys`.
+    They come back normalized, one row per partition, in the order of `SortedShard.keys`.
     """
     if not shard.written:
         return encode_sorted(pa.Table.from_batches([keyed.keys for keyed in shard.keyed])).keys
@@ -216,11 +202,7 @@ def read_shard_keys(
 
 
 class ShardReader:
-    """Reads partitions of a sorted shard from its memory-mapped file.
-
-    Args:
-        path: The file of a `SortedShard`.
-    """
+    """Reads partitions of a sorted shard from its memory-mapped file."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
@@ -254,12 +236,8 @@ class ShardReader:
     def partition(self, start_row: int, stop_row: int) -> pa.Table:
         """The rows of a partition, without a copy, with the categories of these rows alone.
 
-        Args:
-            start_row: Its first row, from `SortedShard.offsets`.
-            stop_row: The row after its last.
-
-        Returns:
-            A table that points into the mapped file and keeps it open.
+        Rows are counted as in `SortedShard.offsets`. The table points into the mapped file and
+        keeps it open.
         """
         pieces = self._pieces(int(start_row), int(stop_row))
         slices = [self._batches[i].slice(start, stop - start) for i, start, stop in pieces]
@@ -271,14 +249,8 @@ class ShardReader:
     def codes_fingerprint(self, row: int, columns: Collection[str] | None) -> str | None:
         """Fingerprint what `fingerprint` leaves out: which columns are codes, and of what.
 
-        Categories in the order of their values follow from these.
-
-        Args:
-            row: A row of the partition.
-            columns: The columns that matter; None: all.
-
-        Returns:
-            Hexadecimal digits; None where no column has a dictionary.
+        Categories in the order of their values follow from these. None where no column has a
+        dictionary. `columns` None: all matter.
         """
         coded = [
             index
@@ -304,13 +276,6 @@ class ShardReader:
 
         It does not depend on neighbours, batches, slices or dictionaries, nor on what stands
         under nulls.
-
-        Args:
-            start_row: Its first row, from `SortedShard.offsets`.
-            stop_row: The row after its last.
-
-        Returns:
-            64 hexadecimal digits.
         """
         digest = self._schema_hash.copy()
         for start in range(int(start_row), int(stop_row), _HASH_ROWS):

@@ -50,9 +50,7 @@ class KeyRows:
     def add(self, hashes: np.ndarray, rows: np.ndarray) -> None:
         """Count rows of keys.
 
-        Args:
-            hashes: uint64, shape (keys,).
-            rows: int64, shape (keys,): as many of each.
+        `hashes` is uint64 and `rows`, as many of each, int64; both of shape (keys,).
         """
         self._new.append((hashes, rows))
         self._new_count += len(hashes)
@@ -89,14 +87,7 @@ def write_fragments(
 ) -> PartIndex:
     """Read fragments once, and write their rows to one part file, divided by shard.
 
-    Args:
-        division: How rows are divided.
-        fragments: The fragments, each with its number in the source.
-        path: The file of the part.
-        first_row: How many rows of the source stand before; None where nobody knows.
-
-    Raises:
-        NullKeyError: A key is null under the policy "error".
+    `first_row`: how many rows of the source stand before; None where nobody knows.
     """
     storage = ColumnStorage(division.selection.schema)
     counter = _RowCounter(division, storage, first_row)
@@ -167,11 +158,7 @@ class _RowCounter:
 
 
 def refuse_null(column: str, where: str) -> None:
-    """Raise the error of a null key under the policy "error".
-
-    Raises:
-        NullKeyError: Always.
-    """
+    """Raise the error of a null key under the policy "error"."""
     raise NullKeyError(
         f"Key column {column!r} is null in {where}: pass null_keys='drop' to leave such rows out, "
         "or null_keys='keep' to make them a partition."
