@@ -44,12 +44,7 @@ def lock_entry(entry: Path, how: int) -> int:
 
 
 def remove_abandoned(folder: Path, pattern: str = "*") -> None:
-    """Remove the folders in a folder that nobody has locked, and their locks.
-
-    Args:
-        folder: Where they are; it need not exist.
-        pattern: Of their names.
-    """
+    """Remove the folders in a folder that nobody has locked, and their locks."""
     for lock in folder.glob(f"{pattern}.lock"):
         entry = lock.with_suffix("")
         # Somebody uses it, or has just removed it, or it is another user's.

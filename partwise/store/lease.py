@@ -135,17 +135,9 @@ class Lease:
 
         An owner that lives on this machine is seen at once, and so is one that died on it. One on
         another machine is seen to live by its counter within a few seconds, and given up when that
-        has not moved for `wait_s`.
-
-        Args:
-            store: Where the run is.
-            run_path: The run's folder in it.
-            wait_s: Silence in seconds after which an owner elsewhere counts as dead.
-            gives_way: Whether this owner looks at `is_wanted` now and then, and releases the run
-                when it is. It is waited for; others are not.
-
-        Raises:
-            RunBusyError: If the owner lives.
+        has not moved for `wait_s`. With `gives_way`, this owner looks at `is_wanted` now and then,
+        and releases the run when it is: it is waited for, others are not. RunBusyError where the
+        owner lives.
         """
         owner = LeaseOwner.of_this_process(gives_way=gives_way)
         while True:
@@ -194,10 +186,8 @@ class Lease:
         """Write down what is about to be deleted or moved; without this nothing may be.
 
         Whoever takes the run over carries it out before anything else, so that a process that is
-        stopped right behind this line deletes nothing later that others have found and kept.
-
-        Args:
-            step: For `earlier_steps` of the next owner.
+        stopped right behind this line deletes nothing later that others have found and kept. `step`
+        is for `earlier_steps` of the next owner.
 
         Raises:
             RunBusyError: If another process took the run over; this one must stop.
@@ -332,12 +322,7 @@ def _wait_until_free(
 ) -> None:
     """Return when the owner of a claim is done or dead; RunBusyError when it is seen to live.
 
-    Args:
-        store: Where the run is.
-        run_path: The run's folder in it.
-        number: Of the claim.
-        wait_s: Silence in seconds after which an owner elsewhere counts as dead.
-        asks: Whether an owner that gives way is asked to.
+    `asks`: whether an owner that gives way is asked to.
     """
     if store.exists(_object(run_path, number, "released")):
         return
@@ -371,10 +356,9 @@ def _wait_until_free(
 
 
 def check_nobody_works(store: Store, run_path: str, *, wait_s: float = 30.0) -> None:
-    """See that a run is free or its owner dead, as `Lease.acquire` does, and take nothing.
+    """See that a run is free or its owner dead (else RunBusyError), as `Lease.acquire` does.
 
-    Raises:
-        RunBusyError: If the owner lives.
+    Nothing is taken.
     """
     if number := _newest(store, run_path):
         _wait_until_free(store, run_path, number, wait_s, asks=False)
@@ -408,13 +392,7 @@ def _object(run_path: str, number: int, kind: str) -> str:
 
 
 def is_gone(store: Store, run_path: str, number: int = 1) -> bool:
-    """Whether the process of a claim is known to have ended, which only its own machine can know.
-
-    Args:
-        store: Where the claim is.
-        run_path: The folder that it is of.
-        number: The claim's.
-    """
+    """Whether the process of a claim is known to have ended: only its own machine knows that."""
     return _read_owner(store, run_path, number).state() == "gone"
 
 

@@ -37,10 +37,8 @@ def held_root(root: str) -> Iterator[None]:
     """Have a directory be this very one for as long as a block lasts, in all of this process.
 
     An unmounted disk leaves an empty directory, or none. What was written then would be found by
-    nobody, and hide that the rest is gone.
-
-    Args:
-        root: Absolute path of a store's directory. One that does not exist yet is not held.
+    nobody, and hide that the rest is gone. `root` is absolute; one that does not exist yet is not
+    held.
     """
     root = os.path.realpath(root)
     identity = _identity(root)
@@ -70,10 +68,8 @@ class LocalObjects:
     """The objects under one directory.
 
     Paths are checked by the `Store`; symbolic links below the root are refused here. Errors are
-    those of the operating system; a missing object is a `FileNotFoundError`.
-
-    Args:
-        root: Absolute path of the directory, which need not exist yet.
+    those of the operating system; a missing object is a `FileNotFoundError`. `root` is absolute,
+    and need not exist yet.
     """
 
     def __init__(self, root: str) -> None:

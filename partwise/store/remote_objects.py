@@ -36,12 +36,8 @@ def open_filesystem(
 ) -> Any:
     """Return the fsspec file system of a store or source, made once for each set of arguments.
 
-    Args:
-        protocol: One of those in `SECRET_OPTIONS`.
-        options: The keys, and what else a URL says to its file system.
-        endpoint_url: Of a service other than the provider's own.
-        region: Of an S3 bucket.
-        profile: A profile in the AWS configuration files of this process.
+    `options` are the keys, and what else a URL says to its file system; `profile` is one in the AWS
+    configuration files of this process.
     """
     # The thread and the connections of a file system do not survive a fork; and keys that were
     # replaced must not go on being used.
@@ -84,10 +80,7 @@ def _build_filesystem(
 class RemoteObjects:
     """The objects under one prefix of a bucket or container.
 
-    Args:
-        filesystem: An fsspec file system.
-        protocol: The protocol it was built for.
-        root: Bucket, and prefix if any, without protocol.
+    `root` is the bucket, and prefix if any, without protocol.
     """
 
     def __init__(self, filesystem: Any, protocol: str, root: str) -> None:

@@ -48,14 +48,7 @@ def recall(store_url: str, path: str) -> Seen:
 def check_not_older(seen: Seen, found: Seen, store_url: str, path: str) -> None:
     """Refuse a store that has less than was seen of it before.
 
-    Args:
-        seen: What `recall` returned, before the store was asked.
-        found: What the store has.
-        store_url: Of the store.
-        path: Of the run or dataset in it.
-
-    Raises:
-        SignatureError: It has.
+    `seen` is what `recall` returned, before the store was asked.
     """
     if found.since > seen.since or (found.since == seen.since and found.number >= seen.number):
         return

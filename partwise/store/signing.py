@@ -84,9 +84,6 @@ def set_signing_keys(text: str) -> None:
     """Keep the keys of a block in this process; those of the environment come before them.
 
     Child processes and workers do not inherit them, as they would the environment.
-
-    Raises:
-        InputError: A key is not of the form ID:KEY.
     """
     parse_keys(text, "the block's signing_keys")
     with _lock:
@@ -97,12 +94,7 @@ def set_signing_keys(text: str) -> None:
 def parse_keys(text: str, where: str) -> tuple[SigningKey, ...]:
     """Return the keys that a text names, in its order.
 
-    Args:
-        text: "ID:KEY, ID:KEY".
-        where: What the text is, for messages, which never repeat a key.
-
-    Raises:
-        InputError: A key is not of this form, or an ID stands there twice.
+    `text` is "ID:KEY, ID:KEY". `where` names it in messages, which never repeat a key.
     """
     keys: list[SigningKey] = []
     for number, item in enumerate(filter(None, re.split(r"[,\s]+", text)), 1):
@@ -124,11 +116,7 @@ def parse_keys(text: str, where: str) -> tuple[SigningKey, ...]:
 
 
 def configured_keys() -> tuple[SigningKey, ...]:
-    """Return the keys that this process was given; the first signs.
-
-    Raises:
-        InputError: A key is not of the form ID:KEY.
-    """
+    """Return the keys that this process was given; the first signs."""
     with _lock:
         texts = [*_of_blocks] if _blocks_count.get() else []
     found = {key.key_id: key for text in reversed(texts) for key in parse_keys(text, "the block")}
@@ -153,22 +141,14 @@ def signing_keys_text() -> str:
 
 
 def replace_signing_keys(text: str) -> None:
-    """Keep keys in this process in place of all that `set_signing_keys` was given.
-
-    Raises:
-        InputError: A key is not of the form ID:KEY.
-    """
+    """Keep keys in this process in place of all that `set_signing_keys` was given."""
     parse_keys(text, "the driver's signing keys")
     with _lock:
         _of_blocks[:] = [text]
 
 
 def given_key() -> SigningKey:
-    """Return the key that signs, in a process whose caller was given keys.
-
-    Raises:
-        SignatureError: This process has none.
-    """
+    """Return the key that signs; SignatureError where the caller of this process was given none."""
     keys = configured_keys()
     if not keys:
         raise SignatureError(
@@ -179,28 +159,19 @@ def given_key() -> SigningKey:
 
 
 def is_configured() -> bool:
-    """Whether keys were given, so that unsigned documents are refused.
-
-    Raises:
-        InputError: A key is not of the form ID:KEY.
-    """
+    """Whether keys were given, so that unsigned documents are refused."""
     return bool(configured_keys())
 
 
 def sign(content: bytes, purpose: str, key: SigningKey | None = None) -> str | None:
     """Return a signature of a content, with the ID of its key.
 
-    Args:
-        content: What is signed.
-        purpose: Which document it is: a content that is valid for one is not valid for another.
-        key: Signs; None: the first that is configured, else this user's own.
+    `purpose` says which document it is: a content that is valid for one is not valid for another.
+    `key` None: the first that is configured, else this user's own.
 
     Returns:
         "hmac-sha256:ID:DIGEST"; None where no key is configured and this user has no folder to keep
         one in.
-
-    Raises:
-        InputError: A key is not of its form, or others can read this user's own.
     """
     if key is None:
         keys = configured_keys()
@@ -211,14 +182,7 @@ def sign(content: bytes, purpose: str, key: SigningKey | None = None) -> str | N
 def verify(content: bytes, purpose: str, signature: str | None, scope: str = "") -> str | None:
     """Return the ID of the key that signed a content; None: no key that counts here did.
 
-    Args:
-        content: What was signed.
-        purpose: Which document it is.
-        signature: What `sign` returned.
-        scope: That of the key; "": it was no derived one.
-
-    Raises:
-        InputError: A key is not of its form, or others can read this user's own.
+    `scope` is that of the key; "": it was not a derived one.
     """
     match = _SIGNATURE.fullmatch(signature or "")
     if match is None:
@@ -237,10 +201,7 @@ def verify(content: bytes, purpose: str, signature: str | None, scope: str = "")
 def seal(document: bytes, purpose: str = "", key: SigningKey | None = None) -> bytes:
     """Return a JSON document with its checksum, and its signature, as its last members.
 
-    Args:
-        document: An object as `Document.to_bytes` gives it.
-        purpose: Which document it is, for the signature; "" for one that gets none.
-        key: Signs, as `sign` has it.
+    `purpose` "": the document gets no signature. `key` is as `sign` has it.
     """
     body = document.removesuffix(_END)
     members = [f'"sha256": "{hashlib.sha256(body).hexdigest()}"']
@@ -258,11 +219,7 @@ def unseal(document: bytes) -> bytes | None:
 
 
 def signer(document: bytes, purpose: str) -> str | None:
-    """Return the ID of the key that signed a sealed document; None: none that this process has.
-
-    Raises:
-        InputError: A key is not of its form, or others can read this user's own.
-    """
+    """Return the ID of the key that signed a sealed document; None: none that this process has."""
     match = _SEAL.fullmatch(document)
     return None if match is None else verify(match[1], purpose, _text(match[3]))
 
@@ -270,14 +227,8 @@ def signer(document: bytes, purpose: str) -> str | None:
 def check_signed(document: bytes, purpose: str, where: str, scope: str = "") -> None:
     """Refuse a document that no key of ours signed, where keys are configured.
 
-    Args:
-        document: As it stands in the store.
-        purpose: Which document it is.
-        where: Its path, for the message.
-        scope: That of the key, as `verify` has it.
-
-    Raises:
-        SignatureError: It is unsigned, was altered, is another document, or of an unknown key.
+    It is unsigned, was altered, is another document, or of an unknown key: SignatureError. `scope`
+    is as `verify` has it.
     """
     match = _SEAL.fullmatch(document)
     if match is None:
@@ -291,15 +242,8 @@ def check_signature(
 ) -> None:
     """Refuse a content that no key of ours signed, where keys are configured.
 
-    Args:
-        content: What was signed.
-        purpose: Which document or file it is.
-        text: The signature; None: there is none.
-        where: Its path, for the message.
-        scope: That of the key, as `verify` has it.
-
-    Raises:
-        SignatureError: It is unsigned, was altered, is another one, or of an unknown key.
+    It is unsigned, was altered, is another one, or of an unknown key: SignatureError. `scope` is as
+    `verify` has it.
     """
     keys = configured_keys()
     if not keys or verify(content, purpose, text, scope) is not None:
@@ -355,14 +299,8 @@ def state_folder() -> Path | None:
 def own_key(*, make: bool = True) -> SigningKey | None:
     """Return the key of this user on this machine.
 
-    Args:
-        make: Whether one is made where there is none.
-
-    Returns:
-        The key. None: there is none, or no folder to keep it in.
-
-    Raises:
-        InputError: Others can read or write it, or it is damaged.
+    None: there is none, or no folder to keep it in. It is made where it is missing, if `make` says
+    so, and refused where others can read or write it.
     """
     folder = state_folder()
     if folder is None:
