@@ -99,11 +99,7 @@ def makeable(schema: pa.Schema) -> list[str]:
 
 
 def check_calendar(schema: pa.Schema, columns: Sequence[str]) -> None:
-    """Refuse columns of which no calendar can be made.
-
-    Raises:
-        ColumnError: One is missing, or of another type, or what is made of it is there already.
-    """
+    """Refuse columns of which no calendar can be made."""
     if missing := [name for name in columns if name not in schema.names]:
         raise ColumnError(
             f"The calendar columns {names_in_words(missing)} are missing; "
@@ -138,9 +134,6 @@ def with_calendar(rows: pa.Table, names: Iterable[str]) -> pa.Table:
 
     A time zone's column gives what its clocks show. Null stays null.
 
-    Raises:
-        ColumnError: Its time zone is unknown.
-
     Example:
         >>> day = pa.array([19723], pa.int32()).cast(pa.date32())
         >>> with_calendar(pa.table({"day": day}), ["day@month"]).column("day@month").to_pylist()
@@ -165,12 +158,7 @@ def with_calendar(rows: pa.Table, names: Iterable[str]) -> pa.Table:
 
 
 def zones_of(names: Iterable[str], schema: pa.Schema) -> dict[str, str]:
-    """Return the time zones in which times are shown, by column; "" of times without one.
-
-    Args:
-        names: Columns, and such as are made of them.
-        schema: Of the rows.
-    """
+    """Return the time zones in which times are shown, by column; "" of times without one."""
     kinds = {
         name: schema.field(name).type
         for name in source_columns(names, schema)
@@ -180,11 +168,7 @@ def zones_of(names: Iterable[str], schema: pa.Schema) -> dict[str, str]:
 
 
 def in_zones(table: pa.Table, zones: Mapping[str, str]) -> pa.Table:
-    """Return rows with times in the zones in which a model has learned what clocks show.
-
-    Raises:
-        ColumnError: A column has a zone and had none in training, or the other way round.
-    """
+    """Return rows with times in the zones in which a model has learned what clocks show."""
     for name, zone in zones.items():
         index = table.schema.get_field_index(name)
         kind = None if index < 0 else table.schema.field(index).type

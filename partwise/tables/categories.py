@@ -28,12 +28,7 @@ def keeps_order(kind: pa.DictionaryType) -> bool:
 def category_order(dictionary: pa.Array, kind: pa.DictionaryType) -> np.ndarray:
     """Return the places of a dictionary's values in the order of categories.
 
-    Args:
-        dictionary: Distinct values without nulls.
-        kind: The type of the column.
-
-    Returns:
-        int64, shape (values,).
+    The values are distinct and not null; places are int64.
     """
     if keeps_order(kind):
         return np.arange(len(dictionary))
@@ -48,8 +43,7 @@ def category_order(dictionary: pa.Array, kind: pa.DictionaryType) -> np.ndarray:
 def with_own_categories(table: pa.Table) -> pa.Table:
     """Return a table with the categories of its own rows, as a partition of a run has them.
 
-    Args:
-        table: Its dictionary columns may have unused values, and differing dictionaries.
+    Its dictionary columns may have unused values, and differing dictionaries.
     """
     for index, field in enumerate(table.schema):
         kind = readable_type(field.type)
@@ -75,12 +69,7 @@ def _distinct(arrays: list[pa.Array], kind: pa.DataType) -> pa.Array:
 def categories_of_rows(table: pa.Table, left_out: tuple[str, ...]) -> pa.Table | None:
     """Return what `with_categories_of` needs to give the codes of these rows to others.
 
-    Args:
-        table: The rows of a partition, as a run gives them.
-        left_out: Columns that are not asked for.
-
-    Returns:
-        One row, with a list of categories in place of each dictionary column; None without one.
+    It is one row, with a list of categories in place of each dictionary column; None without one.
     """
     lists = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
@@ -94,11 +83,8 @@ def with_categories_of(table: pa.Table, trained: pa.Table) -> pa.Table:
     """Return rows with the codes that their values had in training.
 
     A column that has no dictionary now stays as it is. One with values that the training had not
-    met is not ordered any more, as nobody knows where they belong.
-
-    Args:
-        table: The rows of a partition, as a run gives them.
-        trained: What `categories_of_rows` returned for the rows trained on.
+    met is not ordered any more, as nobody knows where they belong. `trained` is what
+    `categories_of_rows` returned for the rows trained on.
     """
     for name in trained.column_names:
         index = table.schema.get_field_index(name)

@@ -25,13 +25,8 @@ _METADATA_KEY = b"partwise.classes"
 def class_array(name: str, kind: pa.DataType, classes: Sequence[ClassValue]) -> pa.Array:
     """Return the classes of a label as text, booleans or int64 (or uint64), as its type is.
 
-    Args:
-        name: The label.
-        kind: Its type.
-        classes: All of them, in the order of a model's outputs.
-
-    Raises:
-        ColumnError: One is no value of that type, or two are the same.
+    They are in the order of a model's outputs. ColumnError where one is not a value of that type,
+    or two are the same.
     """
     kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     if not (is_text(kind) or is_number(kind)):
@@ -80,16 +75,8 @@ def _value(name: str, kind: pa.DataType, given: ClassValue) -> ClassValue:
 def class_places(name: str, column: pa.ChunkedArray, classes: Sequence[ClassValue]) -> np.ndarray:
     """Return the place of each row's class among the classes.
 
-    Args:
-        name: The label.
-        column: Its values, n of them.
-        classes: All of the run.
-
-    Returns:
-        Double, shape (n,), NaN where the label is null or NaN.
-
-    Raises:
-        ColumnError: A value is none of the classes, or the types do not fit.
+    Double, shape (n,), NaN where the label is null or NaN. ColumnError where a value is none of the
+    classes, or the types do not fit.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -131,10 +118,7 @@ def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def with_classes(categories: pa.Table | None, label: str, classes: pa.Array) -> pa.Table:
     """Return the categories of the rows trained on with the classes of their label.
 
-    Args:
-        categories: What `categories_of_rows` returned.
-        label: The column.
-        classes: What `class_array` returned.
+    `categories` is what `categories_of_rows` returned, `classes` what `class_array` did.
     """
     columns = {}
     if categories is not None:
@@ -155,14 +139,8 @@ def classes_among(categories: pa.Table) -> tuple[str, pa.Array] | None:
 def predicted_classes(predictions: np.ndarray, classes: pa.Array) -> pa.Array:
     """Return the most probable class of each row, the first of equals.
 
-    Args:
-        predictions: Probabilities, shape (n,) of the second of two classes, or (n, classes). Of
-            more than two classes, those of shape (n,) are places (as XGBoost's multi:softmax has
-            them).
-        classes: As `classes_among` returns them.
-
-    Returns:
-        n values: text, booleans or int64, null where a probability is NaN.
+    Probabilities of shape (n,) are of the second of two classes; of more than two classes they are
+    places (as XGBoost's multi:softmax has them). A row is null where one is NaN.
     """
     if predictions.ndim == 1 and len(classes) > 2:
         unknown = np.isnan(predictions)

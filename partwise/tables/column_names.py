@@ -18,11 +18,7 @@ def columns_there(
 ) -> str:
     """Return the end of a sentence about columns that are missing: which are there.
 
-    Args:
-        names: Those that are there.
-        missing: Those that were named.
-        begin: How it begins.
-        makeable: Others that can have been meant.
+    `makeable` are others that can have been meant.
 
     Example:
         >>> columns_there(["store", "day"], "stroe")

@@ -40,17 +40,8 @@ def comparison(
     A double beside decimals stands for the decimal that is written for it, 54.1 for 54.1, and one
     beside narrower floating numbers for the nearest of them, as in numpy, pandas and polars.
 
-    Args:
-        name: The column.
-        kind: Its type, a plain one.
-        operator: One of =, ==, !=, <, <=, > and >=.
-        value: As a normalized filter has it.
-
     Returns:
         One of =, !=, <, <=, > and >= with a value of the type, or `ALWAYS` or `NEVER` with None.
-
-    Raises:
-        ColumnError: The value is not of the column's kind.
 
     Example:
         >>> comparison("n", pa.int64(), ">=", 2.5)
@@ -72,11 +63,7 @@ def comparison(
 
 
 def equal_values(name: str, kind: pa.DataType, values: Sequence[Any]) -> list[pa.Scalar]:
-    """Return those values of the column's type that are equal to one of some values.
-
-    Raises:
-        ColumnError: A value is not of the column's kind.
-    """
+    """Return those values of the column's type that are equal to one of some values."""
     found = [comparison(name, kind, "=", value) for value in values]
     return [scalar for _, scalar in found if scalar is not None]
 

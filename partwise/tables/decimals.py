@@ -20,17 +20,8 @@ def cast_values(
 ) -> pa.Array | pa.ChunkedArray:
     """Cast as Arrow does, but decimals to the nearest floating number.
 
-    Args:
-        values: n of them, of a plain type.
-        kind: The type wanted. Decimals become float32 and float16 by way of the nearest double.
-        safe: Whether a value that does not fit is refused.
-
-    Returns:
-        Shape (n,), chunked like `values`, null where they are; infinite beyond the type's numbers.
-
-    Raises:
-        pa.ArrowInvalid: A value does not fit.
-        pa.ArrowNotImplementedError: Arrow knows no cast between the two types.
+    Decimals become float32 and float16 by way of the nearest double, and infinite beyond the type's
+    numbers. If `safe`, a value that does not fit is refused: pa.ArrowInvalid.
 
     Example:
         >>> cast_values(pa.array(["9.81"]).cast(pa.decimal128(9, 2)), pa.float64())[0].as_py()

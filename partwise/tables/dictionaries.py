@@ -110,11 +110,7 @@ def leaves(array: pa.Array) -> list[pa.Array]:
 
 
 def check_no_opaque(fields: Sequence[pa.Field]) -> None:
-    """Refuse columns of Arrow's type for what only another system can read, however deep.
-
-    Raises:
-        ColumnError: With the column and its type in the message.
-    """
+    """Refuse columns of Arrow's type for what only another system can read, however deep."""
     for field in fields:
         kinds = [field.type]
         for kind in kinds:
@@ -146,11 +142,7 @@ def readable_type(data_type: pa.DataType) -> pa.DataType:
 class ColumnStorage:
     """Brings the batches of a source into the form in which they are written.
 
-    Args:
-        schema: The schema of the source.
-
-    Raises:
-        ColumnError: A column is a union, which Arrow can neither take from nor join.
+    A column of unions is refused: Arrow can neither take from nor join them.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
@@ -178,11 +170,7 @@ class ColumnStorage:
         """What readers of the sorted shards see."""
 
     def store(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Turn a batch of the source into one of `stored_schema`.
-
-        Raises:
-            SourceError: A column of the batch does not have the type that the schema promised.
-        """
+        """Turn a batch of the source into one of `stored_schema`."""
         arrays = []
         for index, field in enumerate(self.stored_schema):
             array = batch.column(index)
@@ -251,9 +239,7 @@ class ColumnStorage:
 def decode_batch(stored: pa.RecordBatch, dictionaries: pa.RecordBatch) -> pa.RecordBatch:
     """Turn stored rows back into what the source had: codes into dictionary columns.
 
-    Args:
-        stored: A batch of `ColumnStorage.stored_schema`.
-        dictionaries: What `ColumnStorage.dictionaries` returned when all batches were stored.
+    `dictionaries` is what `ColumnStorage.dictionaries` returned when all batches were stored.
     """
     arrays: Sequence[Any] = [
         pa.DictionaryArray.from_arrays(array, known.dictionary, ordered=known.type.ordered)
@@ -276,9 +262,7 @@ def stored_schema(shown: pa.Schema) -> pa.Schema:
 def merge_dictionaries(schema: pa.Schema, parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Make one dictionary per column of those of several parts, in the order of their values.
 
-    Args:
-        schema: The schema of the source.
-        parts: What `ColumnStorage.dictionaries` returned for each part.
+    `parts` is what `ColumnStorage.dictionaries` returned for each.
     """
     storage = ColumnStorage(schema)
     for part in parts:

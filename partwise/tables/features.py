@@ -82,9 +82,6 @@ def choose_features(
         categorical: Columns of categories, besides those of a dictionary type.
         left_out: What is no feature unless `features` names it.
         calendar: Dates and times in whose place all columns are taken that can be made of them.
-
-    Raises:
-        ColumnError: A column is missing, named twice, of an unfit type, or there is none.
     """
     if label in features:
         raise ColumnError(f"The label {label!r} is among the features; take it out of them.")
@@ -198,9 +195,6 @@ def within_single(values: np.ndarray) -> np.ndarray:
 
     Trees look at nothing but the order of numbers; XGBoost and scikit-learn refuse what their
     single precision does not hold.
-
-    Args:
-        values: Single or double, any shape; NaN stays.
     """
     is_beyond = np.abs(values) > LARGEST_SINGLE
     return np.clip(values, -LARGEST_SINGLE, LARGEST_SINGLE) if is_beyond.any() else values
@@ -220,17 +214,8 @@ def column_within_single(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def feature_matrix(table: pa.Table, names: Sequence[str], categories: Categories) -> np.ndarray:
     """Return features as numbers: categories as their codes, and NaN for what is missing.
 
-    Args:
-        table: Has the columns.
-        names: The columns, in the model's order.
-        categories: Of the categorical ones. A value that is none of them is missing.
-
-    Returns:
-        Shape (n, k) in column order, double, or single where no column needs double.
-
-    Raises:
-        ColumnError: A column is of a type that has no numbers, or of another kind than its
-            categories.
+    Shape (n, k) in column order, double, or single where no column needs double. A value that is
+    none of its column's categories is missing.
     """
     table = with_calendar(table, names)
     kinds = [table.schema.field(name).type for name in names]
@@ -255,11 +240,7 @@ def _fits_single(kind: pa.DataType) -> bool:
 
 
 def numbers(name: str, column: pa.ChunkedArray) -> np.ndarray:
-    """Return a column as single or double numbers of shape (n,), NaN where it is null.
-
-    Raises:
-        ColumnError: It is no column of numbers.
-    """
+    """Return a column as single or double numbers of shape (n,), NaN where it is null."""
     if not (is_number(column.type) or pa.types.is_null(column.type)):
         hint = f" {DECIMAL_COMMA}" if is_text(column.type) else ""
         raise ColumnError(f"The column {name!r} is {column.type}, but numbers are needed.{hint}")
@@ -275,13 +256,7 @@ def label_numbers(
 ) -> np.ndarray:
     """Return a label as doubles of shape (n,), NaN where there is none.
 
-    Args:
-        name: The label.
-        column: Its values.
-        classes: All of the run, of which a label is the place; none: it is numbers.
-
-    Raises:
-        ColumnError: It has neither numbers nor one of these classes.
+    `classes` are all of the run, of which a label is the place; none: it is numbers.
     """
     if classes:
         return class_places(name, column, classes)
@@ -335,14 +310,8 @@ def columns_in_order(
 ) -> list[str]:
     """Return the columns that a user gives for the features of a model, which has no names.
 
-    Args:
-        given: The columns, in the model's order.
-        n_features: Of the model.
-        schema: Of the data.
-        has_names: Whether the model has names for its features nevertheless.
-
-    Raises:
-        ColumnError: It has, or there are more or fewer, or the data lack one.
+    They are in the model's order. ColumnError where it has names nevertheless, there are more or
+    fewer, or the data lack one.
     """
     if has_names:
         raise ColumnError(
@@ -363,13 +332,7 @@ def find_columns(
 ) -> list[str]:
     """Return the columns of a model's features, some of which `with_calendar` makes.
 
-    Args:
-        features: The names that the model has.
-        schema: Of the data.
-        spellings: How a library may spell the names of columns, each parallel to them.
-
-    Raises:
-        ColumnError: There is no such column for a feature, or several.
+    `spellings`: how a library may spell the names of columns, each parallel to them.
     """
     columns = [*schema.names, *makeable(schema)]
     names_of: dict[str, set[str]] = {name: {name} for name in columns}

@@ -69,11 +69,7 @@ def _condition(condition: Any) -> list[Any]:
 
 
 def normalize_filter(filter: Filter | None) -> Conditions | None:  # noqa: A002
-    """Bring a filter into the one form that stands in documents: a list of lists of conditions.
-
-    Raises:
-        InputError: A condition is malformed, or its value has no place in JSON.
-    """
+    """Bring a filter into the one form that stands in documents: a list of lists of conditions."""
     if not filter:
         return None
     first = filter[0]
@@ -135,11 +131,7 @@ def _comparable(kind: pa.DataType) -> pa.DataType:
 
 
 def filter_batch(batch: pa.RecordBatch, conjunctions: Conditions) -> pa.RecordBatch:
-    """Keep the rows for which a normalized filter holds; a comparison with null does not.
-
-    Raises:
-        ColumnError: A value does not compare with its column.
-    """
+    """Keep the rows for which a normalized filter holds; a comparison with null does not."""
     total = None
     for conditions in conjunctions:
         mask = None
@@ -153,10 +145,8 @@ def filter_batch(batch: pa.RecordBatch, conjunctions: Conditions) -> pa.RecordBa
 def filter_expression(conjunctions: Conditions, schema: pa.Schema) -> pc.Expression | None:
     """A normalized filter as an expression on columns of these types.
 
-    Returns:
-        The expression, which holds for every row that passes, and perhaps for others; None where a
-        value does not compare with a column as it is there, so that nothing can be said before
-        rows are read.
+    It holds for every row that passes, and perhaps for others; None where a value does not compare
+    with a column as it is there, so that nothing can be said before rows are read.
     """
     total = None
     for conditions in conjunctions:

@@ -28,14 +28,8 @@ _A_DAY = 86_400
 def local_times(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return instants as the clocks of their time zone show them: timestamps without a zone.
 
-    Args:
-        column: Timestamps of any unit with a zone, shape (n,).
-
-    Returns:
-        Of the same unit; microseconds where nanoseconds would end, in 1677 or 2262.
-
-    Raises:
-        ArrowInvalid: This machine does not know the zone.
+    Of the same unit; microseconds where nanoseconds would end, in 1677 or 2262. ArrowInvalid where
+    this machine does not know the zone.
     """
     if column.type.unit == "ns" and _ends(column):
         column = _in_microseconds(column)
@@ -74,9 +68,7 @@ def _in_microseconds(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _offsets(zone: ZoneInfo, seconds: np.ndarray) -> np.ndarray:
     """Return by how many seconds clocks are ahead of UTC.
 
-    Args:
-        zone: Of the clocks.
-        seconds: Since 1970, int64 of shape (n,), none before 2038.
+    `seconds` are since 1970, none before 2038.
     """
     years = seconds.astype("datetime64[s]").astype("datetime64[Y]").astype(np.int64) + 1970
     offsets = np.zeros_like(seconds)

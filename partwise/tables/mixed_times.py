@@ -14,15 +14,7 @@ from partwise.errors import ColumnError
 
 
 def check_times(frame: Any, table: pa.Table) -> None:
-    """Refuse columns of Python objects in which times are of several kinds.
-
-    Args:
-        frame: A pandas frame.
-        table: What Arrow made of it, with its index or without.
-
-    Raises:
-        ColumnError: With the column, and both kinds, in the message.
-    """
+    """Refuse columns of Python objects in which times are of several kinds."""
     for field in table.schema:
         kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
         if _is_time(kind):
@@ -33,13 +25,7 @@ def check_times(frame: Any, table: pa.Table) -> None:
 def check_kinds(what: str, values: Iterable[Any], kind: pa.DataType) -> None:
     """Refuse Python objects among which times are of several kinds.
 
-    Args:
-        what: What holds them, in words.
-        values: Any objects.
-        kind: What Arrow made of them.
-
-    Raises:
-        ColumnError: With both kinds in the message.
+    `what` says in words what holds them, `kind` what Arrow made of them.
     """
     found = dict.fromkeys(filter(None, map(_kind, values))) if _is_time(kind) else ()
     if len(found) > 1:

@@ -34,12 +34,7 @@ def unwritable_field(schema: pa.Schema) -> tuple[pa.Field, str] | None:
 def check_writable(schema: pa.Schema, what: str) -> None:
     """Refuse columns that Parquet has no type for.
 
-    Args:
-        schema: The columns.
-        what: Where they come from, for the message: "keep_columns names".
-
-    Raises:
-        ColumnError: A column cannot be written.
+    `what` begins the message: "keep_columns names".
     """
     refused = unwritable_field(schema)
     if refused is not None:
@@ -55,9 +50,6 @@ def storable(rows: pa.Table) -> pa.Table:
 
     Of dictionaries it gives back those of text and bytes; others would come back as the numbers
     in which their values are stored.
-
-    Raises:
-        ColumnError: Parquet cannot hold a column at all.
     """
     for index, field in enumerate(rows.schema):
         if pa.types.is_dictionary(field.type) and not has_offsets(field.type.value_type):

@@ -170,10 +170,8 @@ def _text_streams(array: pa.Array, bounds: np.ndarray | None) -> Iterator[_Strea
 def hash_rows(digest: Any, pieces: Sequence[tuple[LaidOut, int, int]]) -> None:
     """Add some rows to a digest.
 
-    Args:
-        digest: A hash object, such as `hashlib.sha256()`; it should know the schema already.
-        pieces: The rows: at least one batch laid out, each with the first row and the row after
-            the last. How rows are divided into batches makes no difference.
+    `digest` should know the schema already. A piece is a batch laid out, its first row and the row
+    after its last: how rows are divided into batches makes no difference.
     """
     first, start, stop = pieces[0]
     if len(pieces) == 1 and first.values is not None:

@@ -8,11 +8,7 @@ import pyarrow as pa
 
 
 class RowsByNumber:
-    """Takes rows of a table of many chunks; `Table.take` would join all its chunks first.
-
-    Args:
-        table: The rows.
-    """
+    """Takes rows of a table of many chunks; `Table.take` would join all its chunks first."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table

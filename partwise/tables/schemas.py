@@ -45,9 +45,6 @@ def common_schema(
         policy: "cast": the columns of the first, which all others must have. "strict": all have
             the same columns and types, in any order. "union": the columns of all.
         declared: Types of columns, which are taken in place of those that the schemas say.
-
-    Raises:
-        ColumnError: A schema has other columns than the policy allows, or an unfit type.
     """
     first, first_name = schemas[0]
     declared = declared or {}
@@ -119,11 +116,7 @@ def _widened(
 def cast_batch(
     batch: pa.RecordBatch, schema: pa.Schema, constants: Mapping[str, Any], what: str
 ) -> pa.RecordBatch:
-    """Bring a batch into a schema: columns by name, and constant ones that are not in it.
-
-    Raises:
-        ColumnError: A value does not fit.
-    """
+    """Bring a batch into a schema: columns by name, and constant ones that are not in it."""
     if batch.schema.equals(schema):
         return batch
     arrays = []

@@ -33,13 +33,8 @@ class StepScale:
     def steps(self, column: pa.ChunkedArray, what: str) -> np.ndarray:
         """Return by how many steps rows are after the last one trained on; integers, shape (n,).
 
-        Args:
-            column: Times, shape (n,).
-            what: What messages call the column.
-
-        Raises:
-            ColumnError: It is null somewhere, or of another kind than in training.
-            InputError: Steps are business days, and a row is on a Saturday or Sunday.
+        ColumnError where a time is null, or of another kind than in training; InputError where
+        steps are business days, and one is on a Saturday or Sunday.
         """
         is_aware = pa.types.is_timestamp(column.type) and column.type.tz is not None
         times = _local_times(column, self.zone)
@@ -61,13 +56,7 @@ def scale_of(column: pa.ChunkedArray, *, business_days: bool = False) -> StepSca
 
     A step is the most frequent distance between neighbours. It is a month, or some, where times are
     28 days apart or more, and either of one day of the month or no multiples of the least distance.
-
-    Args:
-        column: Times; those that are null do not count.
-        business_days: Whether steps are business days, as `is_of_business_days` says.
-
-    Returns:
-        None where there is no time at all.
+    Null times do not count; None where there is no time at all.
     """
     zone = _zone_of(column)
     times = _local_times(column, zone)
@@ -87,8 +76,7 @@ def scale_of(column: pa.ChunkedArray, *, business_days: bool = False) -> StepSca
 def is_of_business_days(column: pa.ChunkedArray) -> bool:
     """Whether times are days, and Mondays to Fridays only, with a weekend between them.
 
-    Args:
-        column: Times; those that are null do not count.
+    Null times do not count.
     """
     times = _local_times(column, _zone_of(column))
     if not times.unit:

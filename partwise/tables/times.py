@@ -26,14 +26,7 @@ def check_time_column(
 ) -> pa.DataType:
     """Return the type of a column that can order rows in time.
 
-    Args:
-        column: Its name.
-        what: What messages call it.
-        schema: Of the rows.
-        empty_columns: Columns in which every value is null.
-
-    Raises:
-        ColumnError: It is missing, null in every row, or of a type that has no order in time.
+    `what` is what messages call it; in `empty_columns` every value is null.
     """
     if column not in schema.names:
         raise ColumnError(f"{what} is missing; {columns_there(schema.names, column)}")
@@ -72,12 +65,7 @@ def times_of(column: pa.ChunkedArray) -> Times:
 
 
 def in_order(column: pa.ChunkedArray, chosen: np.ndarray) -> np.ndarray:
-    """Return the places of chosen rows that have a time, in the order of their times.
-
-    Args:
-        column: The time column, shape (n,).
-        chosen: Bools of shape (n,).
-    """
+    """Return the places of chosen rows that have a time, in the order of their times."""
     times = times_of(column)
     places = np.flatnonzero(chosen & times.present)
     # Rows of one instant stay in the order of the table.

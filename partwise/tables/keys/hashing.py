@@ -134,18 +134,7 @@ def _hash_distinct(array: pa.Array, name: str) -> np.ndarray:
 
 
 def hash_column(array: pa.Array, name: str) -> np.ndarray:
-    """Hash one normalized key column.
-
-    Args:
-        array: Keys in canonical type, n rows.
-        name: The column's name, for messages.
-
-    Returns:
-        uint64, shape (n,).
-
-    Raises:
-        ColumnError: A text is not valid UTF-8.
-    """
+    """Hash one normalized key column of n rows: uint64, shape (n,)."""
     kind = array.type
     if pa.types.is_null(kind):
         hashes = np.zeros(len(array), np.uint64)

@@ -82,16 +82,7 @@ def key_class_of(name: str, data_type: pa.DataType) -> KeyClass:
 def key_columns(schema: pa.Schema, partition_by: Sequence[str]) -> tuple[KeyColumn, ...]:
     """Find the key columns in a schema, with their classes.
 
-    Args:
-        schema: The schema of the source.
-        partition_by: The names of the key columns, at least one.
-
-    Returns:
-        One `KeyColumn` for each name, in the order of `partition_by`.
-
-    Raises:
-        ColumnError: A name is missing or stands there twice, no name was given, the schema has
-            duplicate names, or a column's type cannot be a key.
+    They are in the order of `partition_by`, which must not be empty.
     """
     if isinstance(partition_by, str):
         partition_by = (partition_by,)
@@ -121,14 +112,6 @@ def key_columns(schema: pa.Schema, partition_by: Sequence[str]) -> tuple[KeyColu
 
 def check_key_classes(trained: Sequence[KeyColumn], now: Sequence[KeyColumn], what: str) -> None:
     """Refuse keys of another class than those of the run that they meet.
-
-    Args:
-        trained: The key columns of the earlier run.
-        now: The key columns of the data at hand.
-        what: Names the earlier run in the message, such as "training run 'prices-1'".
-
-    Raises:
-        KeyClassError: A name, the number of columns or a class differs.
 
     Example:
         >>> check_key_classes(run_columns, key_columns(schema, ["store"]), "training run 'a'")

@@ -52,10 +52,8 @@ _LAST_YEAR = dt.datetime(9999, 12, 31, 23, 59, 59, 999_999)  # noqa: DTZ001
 def check_python_years(data: pa.Array | pa.ChunkedArray) -> None:
     """Raise `pa.ArrowInvalid` when a date or time has no Python value, as keys must have.
 
-    Of time stamps and lengths of time in nanoseconds, pandas has values.
-
-    Args:
-        data: A normalized key column: microseconds, nanoseconds (which end in 2262) or days.
+    Of time stamps and lengths of time in nanoseconds, pandas has values. Keys are microseconds,
+    nanoseconds (which end in 2262) or days.
     """
     kind = data.type
     if kind == pa.time64("ns"):

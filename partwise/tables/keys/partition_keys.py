@@ -137,13 +137,6 @@ def normalize_keys(data: _Data, columns: Sequence[KeyColumn]) -> _Data:
     Integers become int64 (uint64 stays), every encoding of strings `string` (`large_string` above
     2 GiB), floats double with -0.0 as 0.0, time stamps microseconds (nanoseconds stay) in UTC.
 
-    Args:
-        data: Rows of the source.
-        columns: The key columns, as `key_columns` found them.
-
-    Returns:
-        A batch or table, as `data` is, with one column for each key column and as many rows.
-
     Raises:
         KeyClassError: A column holds another class than `columns` says.
         ColumnError: A value has no canonical form, such as a time stamp beyond Python's years.
@@ -158,14 +151,7 @@ def normalize_keys(data: _Data, columns: Sequence[KeyColumn]) -> _Data:
 def hash_keys(normalized: pa.RecordBatch | pa.Table) -> np.ndarray:
     """Hash normalized keys, the same in every process and for every width and encoding.
 
-    Args:
-        normalized: What `normalize_keys` returned, n rows.
-
-    Returns:
-        uint64, shape (n,). Equal keys have equal hashes; the order of key columns matters.
-
-    Raises:
-        ColumnError: A text key is not valid UTF-8.
+    uint64, shape (n,). Equal keys have equal hashes; the order of key columns matters.
     """
     total: np.ndarray | None = None
     for name, data in zip(normalized.schema.names, normalized.columns, strict=True):
@@ -238,10 +224,9 @@ def key_bytes(key: Key, columns: Sequence[KeyColumn]) -> bytes:
 
 
 def partition_seed(seed: int, key_bytes: bytes) -> int:
-    """Derive the seed of a partition from the run's seed and its key.
+    """Derive a partition's seed, in [0, 2**31), from that of the run and its key.
 
-    Returns:
-        An integer in [0, 2**31), the same whatever the number of workers or shards.
+    It is the same for any number of workers and shards.
     """
     digest = hashlib.sha256(b"%d:" % seed + key_bytes).digest()
     return int.from_bytes(digest[:4], "little") >> 1
@@ -255,16 +240,9 @@ def _named(texts: Sequence[str], encoded: bytes) -> str:
 def partition_id(key: Key, columns: Sequence[KeyColumn]) -> str:
     """Name the partition of a key, safe as a path part on every store.
 
-    Args:
-        key: A scalar for one column, a tuple for several.
-        columns: The key columns.
-
     Returns:
         A slug of at most 40 characters, "-", and 16 hexadecimal digits of the SHA-256 of
         `key_bytes`: ASCII, lower case, at most 57 characters.
-
-    Raises:
-        KeyClassError: A value is of another class than its column.
 
     Example:
         >>> partition_id("Zürich HB", [KeyColumn(name="stop", key_class=KeyClass.STRING)])
@@ -290,15 +268,7 @@ def _plain_list(array: Any, column: KeyColumn) -> list[Any]:
 
 
 def encode_keys(normalized: pa.RecordBatch | pa.Table, columns: Sequence[KeyColumn]) -> list[bytes]:
-    """`key_bytes` of many keys at once.
-
-    Args:
-        normalized: What `normalize_keys` returned, n rows.
-        columns: The key columns.
-
-    Returns:
-        n encodings, in the order of the rows.
-    """
+    """`key_bytes` of many keys at once, in the order of the rows."""
     parts = [
         [encode_value(value, column.key_class) for value in _plain_list(data, column)]
         for data, column in zip(normalized.columns, columns, strict=True)
@@ -307,15 +277,7 @@ def encode_keys(normalized: pa.RecordBatch | pa.Table, columns: Sequence[KeyColu
 
 
 def partition_ids(normalized: pa.RecordBatch | pa.Table, columns: Sequence[KeyColumn]) -> list[str]:
-    """`partition_id` of many keys at once, in the order of the rows.
-
-    Args:
-        normalized: What `normalize_keys` returned, n rows.
-        columns: The key columns.
-
-    Returns:
-        n partition IDs.
-    """
+    """`partition_id` of many keys at once, in the order of the rows."""
     texts = [
         [plain_text(value, column.key_class) for value in _plain_list(data, column)]
         for data, column in zip(normalized.columns, columns, strict=True)
