@@ -158,10 +158,8 @@ def _is_compressible(content: bytes) -> bool:
 def decode(stored: bytes, artifact: StoredArtifact, where: str) -> bytes:
     """Return an artifact's content from its stored bytes, checked against its sha256.
 
-    Args:
-        stored: `artifact.stored_bytes` bytes from `artifact.offset` of its bundle.
-        artifact: What the ledger says of it.
-        where: Names the run and partition in the error.
+    `stored` begins at `artifact.offset` of its bundle; `where` names run and partition in the
+    error.
 
     Raises:
         IntegrityError: The bytes are not those that were committed.
@@ -199,10 +197,7 @@ def _damaged(artifact: StoredArtifact, where: str) -> IntegrityError:
 def read_local_artifact(path: str, offset: int, artifact: StoredArtifact) -> Iterator[str]:
     """Give the path of a file with an artifact's content, read from a local file.
 
-    Args:
-        path: A local file that holds the stored bytes at `offset`.
-        offset: Where they begin in that file.
-        artifact: What the ledger says of it.
+    The stored bytes begin at `offset` of it.
 
     Raises:
         IntegrityError: The bytes are not those that were committed.
@@ -212,11 +207,7 @@ def read_local_artifact(path: str, offset: int, artifact: StoredArtifact) -> Ite
 
 
 def local_content(path: str, offset: int, artifact: StoredArtifact) -> bytes:
-    """Return an artifact's content, read from a local file as `read_local_artifact` does.
-
-    Raises:
-        IntegrityError: The bytes are not those that were committed.
-    """
+    """Return an artifact's content, read from a local file as `read_local_artifact` does."""
     # As the store reads: a link could have us read any file of this machine.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as file:

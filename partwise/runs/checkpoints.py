@@ -64,9 +64,7 @@ class CheckpointDocument:
     def to_bytes(self, purpose: str = "", key: SigningKey | None = None) -> bytes:
         """Return the document as indented JSON.
 
-        Args:
-            purpose: Where it will lie, for its signature.
-            key: Signs it; None: nobody does.
+        `purpose` says where it will lie, for its signature; `key` None: nobody signs it.
         """
         content = json.dumps(asdict(self), indent=2).encode() + b"\n"
         return content if key is None else seal(content, purpose, key)

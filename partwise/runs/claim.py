@@ -256,10 +256,7 @@ class Claim:
     def begin(self, *, n_shards: int, intent: Intent, partitions: int | None = None) -> None:
         """Claim the run if it is new, and write down the generation that begins.
 
-        Args:
-            n_shards: Of the run, if it is new.
-            intent: What the call is about to do.
-            partitions: How many there are to work on, for readers who ask how far it is.
+        `partitions` are those to work on, for readers who ask how far it is.
 
         Raises:
             RunExistsError: Another process claimed the run ID a moment ago.
@@ -322,8 +319,7 @@ class Claim:
     def replace(self, outputs: Sequence[str]) -> None:
         """Set output files aside that this generation has replaced, unless the run is not ours.
 
-        Args:
-            outputs: Their paths, relative to the run.
+        `outputs` are paths relative to the run.
         """
         step = Step(replace=tuple(outputs))
         if self._lease is not None:
@@ -356,21 +352,13 @@ class Claim:
         self._acquire()
 
     def check(self) -> None:
-        """See that nobody took the run over.
-
-        Raises:
-            RunBusyError: Somebody did; this process must write nothing more.
-        """
+        """See that nobody took the run over; else RunBusyError: write nothing more."""
         if self._lease is not None:
             self._lease.check()
 
 
 def refuse_existing(run_id: str, store: Store) -> None:
-    """Refuse to begin a run that exists, as a claim does; nothing is claimed.
-
-    Raises:
-        RunExistsError: It exists.
-    """
+    """Refuse to begin a run that exists, as a claim does; nothing is claimed."""
     try:
         run = Run.find(run_id, store)
     except RunNotFoundError:

@@ -92,11 +92,8 @@ class Generations:
 def list_generations(store: Store, run_id: str, *, is_signed: bool | None = None) -> Generations:
     """Return which generations of a run were begun, and which have ended.
 
-    Args:
-        store: Where the run is.
-        run_id: The run.
-        is_signed: Whether a removal that no key signed does not count; None: where this process
-            was given keys.
+    `is_signed`: a removal that no key signed does not count; None: where this process was given
+    keys.
     """
     names = store.list_folder(run_path(run_id, "generations"))
     removals = [number for number in map(removed_number, names) if number is not None]
@@ -144,8 +141,7 @@ class Segments:
     def merge(self, generations: Iterable[int] | None = None) -> pa.Table | None:
         """Return one row per partition, sorted by key; None where there is none.
 
-        Args:
-            generations: Those whose segments count; None: all.
+        `generations`: those whose segments count; None: all.
         """
         allowed = None if generations is None else set(generations)
         paths = [p for p in self.tables if allowed is None or generation_of(p) in allowed]
@@ -161,13 +157,8 @@ def ledger_segments(store: Store, run_id: str, shard: int | None = None) -> list
 def write_segment(table: pa.Table, path: str, *, is_signed: bool) -> bytes:
     """Return rows of a ledger as the file of a segment.
 
-    Args:
-        table: The rows.
-        path: Where it will lie, relative to the store: a signature is for this place alone.
-        is_signed: Whether the run's process was given signing keys.
-
-    Raises:
-        SignatureError: It was, and this process was not.
+    `path` is relative to the store: a signature is for this place alone. `is_signed`: the run's
+    process was given signing keys; SignatureError where this one was not.
     """
     return write_table(table, path, given_key() if is_signed else None)
 
@@ -175,11 +166,7 @@ def write_segment(table: pa.Table, path: str, *, is_signed: bool) -> bytes:
 def read_segments(store: Store, paths: Iterable[str], *, is_signed: bool | None = None) -> Segments:
     """Return the ledger rows in these segments, and which of them are damaged.
 
-    Args:
-        store: Where they are.
-        paths: Their paths.
-        is_signed: Whether one that no key signed counts as damaged; None: where this process was
-            given keys.
+    `is_signed`: one that no key signed counts as damaged; None: where this process was given keys.
 
     Raises:
         NewerFormatError: A newer release wrote one.
@@ -246,16 +233,8 @@ def read_committed(
     """Return what is committed of a shard, for a process that works on it.
 
     A segment that cannot be read is moved to the folder `damaged` of the run: its partitions count
-    as not done, and whoever reads the run next does not meet it again.
-
-    Args:
-        store: Where the run is.
-        run_id: The run.
-        shard: The number of the shard.
-        generation: The current generation.
-        compatible: Earlier generations that count.
-        is_signed: Whether a segment that no key signed cannot be read either; None: where this
-            process was given keys.
+    as not done, and whoever reads the run next does not meet it again. `compatible` are earlier
+    generations that count; `is_signed` is as `read_segments` has it.
 
     Raises:
         NewerFormatError: A newer release wrote a segment.
@@ -318,11 +297,7 @@ def read_output(store: Store, run_id: str, name: str) -> bytes:
 def output_rows(content: bytes, where: str, sha256: str | None, rows: int) -> pa.Table:
     """Return the output rows of a file, when they are those that the ledger speaks of.
 
-    Args:
-        content: The file.
-        where: Its name, for messages.
-        sha256: What the ledger says; None: it is of format version 1, which says nothing.
-        rows: How many rows the ledger says it has.
+    `sha256` is what the ledger says; None: it is of format version 1, which says nothing.
 
     Raises:
         IntegrityError: It is another file, or was changed.

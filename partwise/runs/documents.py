@@ -70,11 +70,7 @@ _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 
 
 def check_run_id(run_id: str) -> str:
-    """Return the run ID when it is a safe name on every store.
-
-    Raises:
-        RunIdError: It is not.
-    """
+    """Return the run ID when it is a safe name on every store, else raise a RunIdError."""
     if not is_run_id(run_id):
         shown = repr(run_id)
         shown = shown if len(shown) <= 80 else f"{shown[:80]}..."
@@ -115,8 +111,7 @@ class Document(BaseModel):
     def to_bytes(self, purpose: str = "") -> bytes:
         """Return the document as indented JSON.
 
-        Args:
-            purpose: Which document it is, for its signature; "" for one that gets none.
+        `purpose` says which document it is, for its signature; "": it gets none.
         """
         content = self.model_dump_json(indent=2).encode() + b"\n"
         return content if self.sealed_since is None else seal(content, purpose)
@@ -263,9 +258,6 @@ class SummaryDocument(Document):
 
         Readers see the newest generation of which this holds. The ranks of a gang do one thing
         together, so that a gang that failed has done nothing, even where each failed by itself.
-
-        Args:
-            kind: Of the run.
         """
         if KINDS[kind].is_gang and self.status is RunStatus.FAILURE:
             return False

@@ -14,12 +14,7 @@ from partwise.runs.trials import best_row
 def check_has_models(run: Run, *, takes_exports: bool) -> None:
     """Refuse a run that has no models.
 
-    Args:
-        run: What was named as `training_run_id`.
-        takes_exports: Whether the models of a run of export_models are as good.
-
-    Raises:
-        InputError: With its kind in the message.
+    With `takes_exports`, the models of a run of export_models are as good.
     """
     taken = {
         name: kind.flow
@@ -38,11 +33,7 @@ def check_has_models(run: Run, *, takes_exports: bool) -> None:
 def has_one_model(run: Run) -> bool:
     """Tell a run of one model, or of its export, from those with a model for each partition.
 
-    Args:
-        run: A run of training, or of exports.
-
-    Raises:
-        RunNotFoundError: It has exports, and their training run is gone.
+    RunNotFoundError where it has exports, and their training run is gone.
     """
     trained = run
     if run.kind == "export" and run.document.training_run_id is not None:
@@ -58,13 +49,8 @@ def ledger_of_models(run: Run) -> pa.Table:
 def find_exports(run: Run, form: ModelFormat) -> Run:
     """Return the run with the models of another run in a format.
 
-    Args:
-        run: A run of exports, which is returned, or a training run that was exported once.
-        form: The format.
-
-    Raises:
-        InputError: The run is of another kind or format, or was exported several times.
-        RunNotFoundError: The training run was not exported in this format.
+    A run of exports is returned itself. InputError where it is of another kind or format, or the
+    training run was exported several times.
     """
     if run.kind == "export":
         if form not in exported_as(run):

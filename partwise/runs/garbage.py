@@ -55,21 +55,10 @@ def collect_garbage(
 
     Of a run that is not complete, or of which partitions were cancelled or lost, only what was
     handed to workers by way of the store is deleted: a resume goes on from the rest, of earlier
-    generations too. A process that wants to work on the run meanwhile does not wait for the end.
-    Of a run that was sent to a work pool and not begun, what was sent is deleted.
-
-    Args:
-        store: Where the run is.
-        run_id: The run.
-        dry_run: Only say what would be deleted.
-        grace_hours: What readers could see stays for so many hours after it was replaced: a handle
-            that was opened before, or an inference that has begun, goes on with it.
-
-    Raises:
-        InputError: The hours are negative.
-        RunNotFoundError: There is no such run.
-        RunBusyError: A process works on it.
-        IntegrityError: Its ledger is gone or was changed.
+    generations too. A process that wants to work on the run meanwhile does not wait for the end. Of
+    a run that was sent to a work pool and not begun, what was sent is deleted. What readers could
+    see stays for `grace_hours` after it was replaced: a handle that was opened before, or an
+    inference that has begun, goes on with it.
     """
     if grace_hours < 0:
         raise InputError(f"grace_hours is {grace_hours:g}; it must be 0 or more.")

@@ -52,11 +52,7 @@ class ShownRun(Protocol):
 
 
 def run_html(run: ShownRun) -> str:
-    """Return what a run came to as a table: status, counts, medians of metrics, failures, place.
-
-    Raises:
-        PartwiseError: Something in the run cannot be read.
-    """
+    """Return what a run came to as a table: status, counts, medians of metrics, failures, place."""
     rows = "".join(
         f'<tr><th style="text-align: left">{name}</th><td style="text-align: left">'
         f"{'<br>'.join(map(_escaped, lines))}</td></tr>"

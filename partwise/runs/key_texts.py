@@ -24,11 +24,6 @@ def row_key_text(keys: pa.Table, row: int) -> str | None:
 
 
 def key_texts(ledger: pa.Table, most: int | None = None) -> list[str]:
-    """Return the keys of a ledger's rows as `--key` takes them.
-
-    Args:
-        ledger: Its rows.
-        most: How many of the first; None: all.
-    """
+    """Return the keys of a ledger's first rows (`most` None: of all) as `--key` takes them."""
     rows = ledger if most is None else ledger.slice(0, most)
     return list(map(key_reader(rows), range(rows.num_rows)))

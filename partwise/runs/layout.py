@@ -76,12 +76,7 @@ def lay_out(run: Run, target: Store | str | Path) -> int:
 
 
 def check_target(target: Store) -> None:
-    """See that a run can be laid out there, before hours of work.
-
-    Raises:
-        StoreError: The target cannot be written.
-        RunFormatError: An index stands there that is not of ours.
-    """
+    """See that a run can be laid out there, before hours of work."""
     target.check_writable()
     _read_index(target)
 

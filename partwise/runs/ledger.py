@@ -126,9 +126,7 @@ class LedgerRow:
 def segment_table(keys: pa.Table, rows: Sequence[LedgerRow]) -> pa.Table:
     """Return ledger rows as a table.
 
-    Args:
-        keys: Normalized key columns, one row for each of `rows`.
-        rows: What the ledger is to say of them.
+    `keys` are normalized, one row for each of `rows`.
     """
     columns: dict[str, Any] = {}
     for column in fields(LedgerRow):
@@ -146,10 +144,7 @@ def segment_table(keys: pa.Table, rows: Sequence[LedgerRow]) -> pa.Table:
 def write_table(table: pa.Table, purpose: str = "", key: SigningKey | None = None) -> bytes:
     """Return a table as the bytes of a Parquet file with our format version and its own checksum.
 
-    Args:
-        table: The table.
-        purpose: Which file it is, for its signature.
-        key: What signs it; None: it gets no signature.
+    `purpose` says which file it is, for its signature; `key` None: it gets none.
     """
     version = {b"partwise.format_version": b"%d" % FORMAT_VERSION}
     metadata = {**(table.schema.metadata or {}), **version}
@@ -285,12 +280,8 @@ def merge(tables: Iterable[pa.Table], written_in: Iterable[int] = ()) -> pa.Tabl
     """Return one row per partition, sorted by key: the rule that every reader goes by.
 
     Of several rows for one partition a DONE one is taken before others, then that of the newest
-    generation, then the newest.
-
-    Args:
-        tables: Ledger rows.
-        written_in: The generation that wrote each table, which may have carried its rows over from
-            an earlier one; none: the same wrote all of them.
+    generation, then the newest. `written_in` has the generation that wrote each table, which may
+    have carried its rows over from an earlier one; none: the same wrote all of them.
     """
     segments = list(tables)
     if not segments:
@@ -446,11 +437,7 @@ def _free_name(name: str, prefix: str, taken: Container[str]) -> str:
 def metric_values(table: pa.Table) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """Yield each metric of a ledger, by name: its name, the rows that have it, their values.
 
-    Args:
-        table: A ledger of n rows.
-
-    Yields:
-        The name; row numbers of shape (m,), ascending; float64 values of shape (m,).
+    Row numbers are ascending, of shape (m,), and values float64.
     """
     metrics = _metric_maps(table)
     if not len(metrics):

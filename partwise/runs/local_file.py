@@ -10,11 +10,7 @@ from partwise.errors import InputError, PartwiseError
 
 
 def check_free(path: Path, *, overwrite: bool) -> None:
-    """See that a file can be written there, before the work that makes its content.
-
-    Raises:
-        InputError: There is one, and it is not to be replaced; or its folder is not there.
-    """
+    """See that a file can be written there, before the work that makes its content."""
     if path.is_dir():
         raise InputError(f"{path} is a folder: name the file.")
     if path.exists() and not path.is_file():
@@ -27,15 +23,7 @@ def check_free(path: Path, *, overwrite: bool) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Give the path of a temporary file, which gets its name when the block ends without error.
-
-    Args:
-        path: Where to.
-        overwrite: Whether it replaces a file that is there.
-
-    Raises:
-        InputError: There is one, and it is not to be replaced; or it cannot be written.
-    """
+    """Give the path of a temporary file, which gets its name when the block ends without error."""
     check_free(path, overwrite=overwrite)
     # A link is followed: its target is what is to be replaced.
     target = path.resolve()

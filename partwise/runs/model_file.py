@@ -25,19 +25,8 @@ class ModelFile:
 def write_model_file(run: Run, name: str, to: Path, *, overwrite: bool = False) -> list[ModelFile]:
     """Write the model of a partition to a file, as it is kept.
 
-    A file that the model refers to by name stands beside it under that name.
-
-    Args:
-        run: The run.
-        name: The partition_id.
-        to: The file; or a folder that is there, where it gets its own name.
-        overwrite: Whether files that are there are replaced.
-
-    Raises:
-        PartitionNotFoundError: The run has no such partition.
-        ModelNotFoundError: The partition has no model.
-        InputError: The file is there, or cannot be written.
-        IntegrityError: The bytes differ from their checksum.
+    A file that the model refers to by name stands beside it under that name. `name` is the
+    partition_id; `to` may be a folder, where the file gets its own name.
     """
     stored = run.stored_artifacts(name)
     model = next((artifact for artifact in stored if artifact.serde), None)

@@ -14,14 +14,9 @@ _SHOWN = 3
 
 
 def unfit_types(ledger: pa.Table, schemas: Mapping[str, pa.Schema]) -> str | None:
-    """Tell of the first column whose types do not go together which partitions have which.
+    """Name the first column whose types do not go together, and partitions of each type.
 
-    Args:
-        ledger: The rows of a run's ledger.
-        schemas: Of each of its files of rows.
-
-    Returns:
-        The end of a sentence; None: all go together.
+    Returned is the end of a sentence; None: all go together.
     """
     found: dict[str, dict[pa.DataType, list[str]]] = defaultdict(lambda: defaultdict(list))
     for path, schema in schemas.items():

@@ -20,15 +20,7 @@ _END_BYTES = 64 << 10
 
 
 def read_schemas(run: Run, paths: Sequence[str]) -> list[tuple[pa.Schema, str]]:
-    """Return the schema of each file of rows, and words that name it; only its end is read.
-
-    Args:
-        run: The run.
-        paths: Of the files, relative to the run.
-
-    Raises:
-        IntegrityError: A file is gone or damaged.
-    """
+    """Return the schema of each file of rows, and words that name it; only its end is read."""
     with ThreadPoolExecutor(READ_THREADS) as threads:
         return list(threads.map(lambda name: (_read_schema(run, name), f"file {name!r}"), paths))
 
@@ -68,19 +60,8 @@ def rewrite_partial_files(
     """Write again each output file that holds more than the rows of a ledger.
 
     A file can hold rows of partitions that another execution of the shard, or a later generation,
-    did again.
-
-    Args:
-        store: Where the run is.
-        run_id: The run.
-        ledger: Some rows of a ledger.
-        rename: Gives the new file of an old one, both relative to the run.
-
-    Returns:
-        The ledger, with the places of the output rows as they are now.
-
-    Raises:
-        IntegrityError: A file is gone.
+    did again. `rename` gives the new name of an old file, both relative to the run. Returned is the
+    ledger, with the places of the output rows as they are now.
     """
     for name in sorted(set(ledger["rows_file"].drop_null().to_pylist())):
         chosen = pc.equal(ledger["rows_file"], name).fill_null(False)

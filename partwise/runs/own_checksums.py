@@ -29,12 +29,8 @@ def write_sealed(table: pa.Table, purpose: str = "", key: SigningKey | None = No
     """Return a table as the bytes of a Parquet file with its own checksum, and a signature.
 
     The checksum is of all bytes but itself: that of a page does not cover the page's header, nor
-    anything the footer, and one bit there can hide rows.
-
-    Args:
-        table: The table, with its other metadata.
-        purpose: Which file it is, for its signature: its path in the store.
-        key: What signs it; None: it gets no signature.
+    anything the footer, and one bit there can hide rows. `purpose`, for the signature, is its path
+    in the store; `key` None: it gets none.
     """
     metadata = {**(table.schema.metadata or {}), CHECKSUM: NO_CHECKSUM}
     # Rows that are carried over bring the metadata of their segment.
@@ -65,16 +61,7 @@ def _fill(file: io.BytesIO, empty: bytes, value: bytes) -> None:
 
 
 def check_own_signature(content: bytes, purpose: str, where: str) -> None:
-    """Refuse a file that no key of this process signed.
-
-    Args:
-        content: The file.
-        purpose: Which file it is: its path in the store.
-        where: Its name, for messages.
-
-    Raises:
-        SignatureError: It is unsigned, was altered, or belongs elsewhere.
-    """
+    """Refuse a file that no key of this process signed for this place in the store."""
     footer = _footer(content)
     signatures = list(_SIGNED.finditer(content, footer))
     places = list(_PLACE.finditer(content, footer))

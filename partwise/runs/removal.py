@@ -63,10 +63,7 @@ def measure(store: Store, run_id: str) -> Removal:
 def remove_run(store: Store, run_id: str, looked_at: Removal | None = None) -> Removal:
     """Remove a run, or what an interrupted removal has left of it.
 
-    Args:
-        store: Where the run is.
-        run_id: The run.
-        looked_at: What `measure` returned when it was decided; None: it is decided now.
+    `looked_at` is what `measure` returned when it was decided; None: it is decided now.
 
     Raises:
         RunNotFoundError: There is no such run, and nothing is left of one that was removed.

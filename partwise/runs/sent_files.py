@@ -30,11 +30,8 @@ _SENT_URL = re.compile(rf"run://([^/]+)/{SENT}/({_NAME})(?:/([^/]+))?/?")
 def write_sent(store: Store, run_id: str, token: str, files: Sequence[CheckpointFile]) -> str:
     """Write down which parts make which file, and return the name that this list has.
 
-    Args:
-        store: The artifact store, which has the parts already.
-        run_id: The run that they are sent to.
-        token: That of the parts: eight hexadecimal digits that were drawn for them.
-        files: The files, with paths relative to the folder that was sent.
+    The store has the parts already, and `token`, eight hexadecimal digits, is theirs. Paths of
+    files are relative to the folder that was sent.
     """
     name = f"{_sha256_of(files)}-{token}"
     content = CheckpointDocument(step=0, files=tuple(files)).to_bytes()
@@ -99,11 +96,8 @@ def parse_sent(text: str) -> tuple[str, str, str] | None:
 def unneeded(store: Store, run_id: str, documents: Iterable[str], since: datetime) -> Iterator[str]:
     """Yield the snapshots and sent files that no document names, and that were not sent lately.
 
-    Args:
-        store: Where the run is.
-        run_id: The run.
-        documents: Those of its generations that still count.
-        since: What was written after this moment may belong to a call that waits for a worker.
+    `documents` are those of generations that still count. What was written after `since` may belong
+    to a call that waits for a worker.
     """
     needed = {
         path

@@ -75,11 +75,6 @@ def verify_run(run_id: str, store: Store) -> Verification:
     Documents with the checksums at their ends, with each other, and with their signatures where
     keys are configured; the ledger with the summary; each artifact and each file of output rows
     with the ledger; segments of the ledger with the checksums that they hold; counts.
-
-    Raises:
-        RunNotFoundError: There is no such run.
-        NewerFormatError: A newer release wrote it.
-        StoreError: The store cannot be read.
     """
     found = Verification(run_id=run_id)
     try:
@@ -266,10 +261,6 @@ def set_aside(found: Verification, store: Store) -> list[str]:
 
     A resume then finds it gone, and runs its partitions again. `partwise runs gc` removes it when
     that is done.
-
-    Args:
-        found: What `verify_run` returned.
-        store: Where the run is.
 
     Returns:
         What was moved, relative to the run.

@@ -96,11 +96,7 @@ class View:
         self._is_alone = is_alone
 
     def alone(self, generation: int) -> "View":
-        """Return the view of one generation alone, complete or not.
-
-        Raises:
-            RunNotFoundError: The run has no such generation.
-        """
+        """Return the view of one generation alone, complete or not."""
         is_none = generation <= self.removed or (generation == 0 and self.newest)
         if not 0 <= generation <= self.newest or is_none:
             raise RunNotFoundError(
@@ -163,11 +159,7 @@ class View:
         return [end for end in ends if end is not None and end.is_complete(self._document.kind)]
 
     def document(self, generation: int) -> GenerationDocument:
-        """Return what is written down of a generation.
-
-        Raises:
-            RunFormatError: It is damaged or missing.
-        """
+        """Return what is written down of a generation."""
         name = generation_file(generation)
         content = self._document_bytes(generation)
         document = GenerationDocument.from_bytes(content, f"{self._run_id}/{name}")
@@ -202,10 +194,6 @@ class View:
         """Whether a key that this process has signed what a generation was begun with.
 
         That is a key that it was given, or this user's own on this machine.
-
-        Raises:
-            RunFormatError: The document is damaged or missing.
-            InputError: A key is not of its form, or others can read this user's own.
         """
         # The signature is of this path, and the document names run.json: one that is signed for
         # another run or generation does not count.
@@ -293,12 +281,7 @@ class View:
         )
 
     def lost(self, name: str, why: str) -> PartwiseError:
-        """Return what to raise for a file that should be there as it was written.
-
-        Args:
-            name: Of the file, relative to the run.
-            why: As in "is gone".
-        """
+        """Return what to raise for a file that is not as it was written; `why`: "is gone"."""
         now = open_view(self._store, self._document, self._run_sha256)
         if now.removed > self.removed:
             return self._removed_since()
@@ -313,13 +296,7 @@ class View:
 
 
 def open_view(store: Store, document: RunDocument, run_sha256: str) -> View:
-    """Return what readers see of a run now.
-
-    Args:
-        store: Where the run is.
-        document: Its `run.json`.
-        run_sha256: Of the bytes of that.
-    """
+    """Return what readers see of a run now."""
     path = run_path(document.run_id)
     seen = recall(store.url, path)
     there = list_generations(store, document.run_id)
