@@ -103,18 +103,9 @@ def compare_partitions(
     """Count the partitions that were added, removed or changed.
 
     Compared are the columns that both versions have with one type, in the order of the rows. Both
-    are sharded to disk by key, and compared shard by shard: memory is that of one shard's keys.
-
-    Args:
-        before: The earlier version.
-        after: The later version.
-        partition_by: The key columns.
-        examples: The most keys to keep of each kind of change.
-        directory: Where to shard to, with space for both versions; None: the temporary folder.
-
-    Raises:
-        ColumnError: A version has no such column, or it cannot be a key.
-        KeyClassError: The key's class differs between the versions.
+    are sharded to disk by key, and compared shard by shard: memory is that of one shard's keys. At
+    most `examples` keys are kept of each kind of change. `directory` needs space for both versions;
+    None: the temporary folder.
     """
     names = _common_columns(before.manifest.schema, after.manifest.schema, partition_by)
     sources = [_without_marks(dataset).source(columns=names) for dataset in (before, after)]

@@ -184,13 +184,8 @@ def dataset_names(store: Store) -> list[str]:
 def resolve_references(data: Any, store: Callable[[], Store]) -> Any:
     """Return what a caller gives as data, with datasets in place of `dataset://` names.
 
-    Args:
-        data: Anything; `dataset://NAME` is the version that is the newest at this moment.
-        store: Gives where the run is, and with it the datasets; asked only when there is one.
-
-    Raises:
-        InputError: A dataset lies in another store than the run, which could not be resumed.
-        DatasetNotFoundError: There is no such dataset, or not this version.
+    `dataset://NAME` is the version that is the newest at this moment; `store` is asked only when
+    there is such a name. A dataset of another store is refused: the run could not be resumed.
     """
     if isinstance(data, list | tuple):
         return [resolve_references(item, store) for item in data]

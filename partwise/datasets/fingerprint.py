@@ -12,10 +12,8 @@ class ContentFingerprint:
     """SHA-256 over a stream of rows; holds a few digests for each column, and no rows.
 
     Each stream of bytes of a column (null marks, lengths, data) has a digest of its own, so that
-    the place where a batch ends makes no difference.
-
-    Args:
-        schema: Of the rows; its names and plain types count, its metadata does not.
+    the place where a batch ends makes no difference. Names and plain types of the schema count, its
+    metadata does not.
 
     Example:
         >>> fingerprint = ContentFingerprint(table.schema)

@@ -11,20 +11,8 @@ from partwise.store.store import Store
 def collect_dataset_garbage(store: Store, name: str, *, dry_run: bool) -> list[tuple[str, int]]:
     """Delete the parts of registrations that died before they were committed.
 
-    Registrations at work are left alone.
-
-    Args:
-        store: Where the dataset is.
-        name: The dataset.
-        dry_run: Only say what would be deleted.
-
-    Returns:
-        Paths, relative to the store, and sizes in bytes.
-
-    Raises:
-        InputError: The name is no safe name.
-        DatasetNotFoundError: Nothing of that name was ever begun.
-        RunFormatError: A manifest is damaged: nobody knows what it refers to.
+    Registrations at work are left alone. A damaged manifest is an error: nobody knows what it
+    refers to. Returned are paths, relative to the store, and sizes in bytes.
     """
     check_dataset_name(name)
     parts = dataset_path(name, PARTS)

@@ -152,11 +152,7 @@ def _decode_schema(text: str) -> pa.Schema:
 
 
 def check_dataset_name(name: str) -> str:
-    """Return the name of a dataset when it is a safe one on every store.
-
-    Raises:
-        InputError: It is not.
-    """
+    """Return the name of a dataset when it is a safe one on every store."""
     if not is_run_id(name):
         raise InputError(
             f"The dataset name {name[:80]!r} is not a safe name; use 1 to 64 letters, digits, '-' "

@@ -21,16 +21,7 @@ _FOOTER_TAIL = 8
 class DatasetWriter:
     """Writes a stream of rows as parts of a dataset, one after the other.
 
-    Memory is that of one part and one row group.
-
-    Args:
-        store: Where to.
-        name: The dataset.
-        token: The registration, which nobody else has.
-        schema: Of the rows.
-
-    Raises:
-        ColumnError: Parquet has no such type as a column's.
+    Memory is that of one part and one row group. Nobody else has the token.
     """
 
     def __init__(self, store: Store, name: str, token: str, schema: pa.Schema) -> None:

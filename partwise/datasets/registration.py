@@ -208,12 +208,7 @@ def plain_schema(schema: pa.Schema) -> pa.Schema:
 
 
 def commit(draft: Draft) -> Registration:
-    """Write the parts of a draft, then its manifest under the next free number.
-
-    Raises:
-        SourceError: There are no rows.
-        StoreError: The store cannot be written, or somebody removed the parts meanwhile.
-    """
+    """Write the parts of a draft, then its manifest under the next free number."""
     store, name = draft.store, draft.name
     if known := _registered(draft, None, list_versions(store, name)):
         return Registration(dataset=known, is_new=False)
@@ -338,10 +333,7 @@ def _removed(draft: Draft) -> str:
 def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> Dataset | None:
     """Return the version that a draft would only repeat; None: there is none.
 
-    Args:
-        draft: What is to be registered.
-        fingerprint: Of its rows; None: they are not read yet.
-        versions: The versions that there are, ascending.
+    `fingerprint` is None as long as the rows are not read; `versions` are ascending.
     """
     if not versions:
         return None

@@ -78,11 +78,7 @@ class StoredPart:
         return stored_file(self.store, self.path, self.document.size_bytes)
 
     def check(self) -> None:
-        """Compare its size and metadata with the manifest: two requests.
-
-        Raises:
-            IntegrityError: They differ, or it is missing.
-        """
+        """Compare its size and metadata with the manifest: two requests."""
         expected = self.document
         try:
             size = self.store.size(self.path)
@@ -103,9 +99,6 @@ class StoredPart:
         Once in a process: a part that is read in pieces is not read again for each. From a bucket
         only the columns asked for are fetched; there the checksums of pages, of the footer, and
         the number of rows have to do, and `partwise data verify` compares the rest.
-
-        Raises:
-            IntegrityError: It differs.
         """
         path = self.store.local_path(self.path)
         if path is None:
@@ -153,11 +146,7 @@ class PartFragment:
         return str(self.part)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read its rows.
-
-        Raises:
-            IntegrityError: The part is missing, or is not as it was registered.
-        """
+        """Read its rows."""
         self.part.check()
         self.part.check_content()
         file = self.part.file()
@@ -177,10 +166,6 @@ class DatasetRows:
     What is known before reading comes from the manifest: no part is opened. Of each part its size
     and the SHA-256 of its metadata are compared when its turn comes, and its pages carry checksums,
     so that a changed, cut or missing part is noticed without reading all columns.
-
-    Args:
-        store: Where the version lies.
-        manifest: Its manifest.
     """
 
     def __init__(self, store: Store, manifest: DatasetManifest) -> None:
@@ -223,16 +208,7 @@ class DatasetRows:
     def fragments(
         self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
     ) -> list[Fragment]:
-        """The parts, divided as files are, without what a filter's look at footers excludes.
-
-        Args:
-            names: The columns to read.
-            conditions: A normalized filter.
-            keys: Columns whose value is stated where a fragment has only one.
-
-        Raises:
-            IntegrityError: A part is missing, or is not as it was registered.
-        """
+        """The parts, divided as files are, without what a filter's look at footers excludes."""
         with ThreadPoolExecutor(READ_THREADS) as threads:
             list(threads.map(StoredPart.check, self.parts))
         files = [part.file() for part in self.parts]

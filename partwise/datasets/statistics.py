@@ -22,11 +22,7 @@ _SALT = np.uint64(0x9E3779B97F4A7C15)
 
 
 class ColumnStatistics:
-    """Nulls, least and greatest value, mean and distinct values of one column.
-
-    Args:
-        field: The column.
-    """
+    """Nulls, least and greatest value, mean and distinct values of one column."""
 
     def __init__(self, field: pa.Field) -> None:
         self._field = field

@@ -29,18 +29,7 @@ class DatasetVerification:
 
 
 def verify_dataset(name: str, store: Store, version: int | None = None) -> DatasetVerification:
-    """Read manifests and parts of a dataset, and compare them with every checksum that there is.
-
-    Args:
-        name: The dataset.
-        store: Where it is.
-        version: The only one to look at; None: all.
-
-    Raises:
-        DatasetNotFoundError: There is no such dataset, or not this version.
-        NewerFormatError: A newer release wrote a manifest.
-        StoreError: The store cannot be read.
-    """
+    """Read manifests and parts of a dataset, and compare them with every checksum that there is."""
     found = DatasetVerification(name=name)
     versions = list_versions(store, name)
     if version is not None or not versions:
