@@ -49,9 +49,7 @@ def code_objects(code: types.CodeType) -> Iterator[types.CodeType]:
 def instructions(code: types.CodeType, *, whole: bool = False) -> list[dis.Instruction]:
     """Return the instructions, without those that come and go with the size of a table.
 
-    Args:
-        code: Compiled code.
-        whole: With those that make the annotations of functions.
+    `whole`: with those that make the annotations of functions.
     """
     steps = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
     place = 0 if whole else len(steps)
@@ -125,12 +123,9 @@ def global_loads(code: types.CodeType, *, whole: bool = False) -> set[tuple[str,
 def imported_names(code: types.CodeType, package: str, *, on_import: bool = False) -> set[str]:
     """Return the names of modules in import statements, and in calls that import one by its name.
 
-    Each name that is imported from a module counts as a module too: it may be one.
-
-    Args:
-        code: Of a function or module.
-        package: What names with leading dots are relative to.
-        on_import: Only what a module imports while it is imported, not in bodies of functions.
+    Each name that is imported from a module counts as a module too: it may be one. `package` is
+    what names with leading dots are relative to; `on_import`: only what is imported while the
+    module is, not in bodies of functions.
     """
     found = set()
     for part in code_objects(code):

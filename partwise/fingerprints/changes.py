@@ -6,10 +6,6 @@ from collections.abc import Mapping
 def describe_changes(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
     """Name the parts that differ, as phrases: what can be acted on first.
 
-    Args:
-        before: The parts of a fingerprint by name, each with its hash, version or checksum.
-        after: Those of another.
-
     Example:
         >>> describe_changes({"library lightgbm": "4.5.0"}, {"library lightgbm": "4.6.0"})
         ['lightgbm is 4.6.0 and was 4.5.0']

@@ -32,10 +32,8 @@ _NOTES |= {"_original_assignment", "_original_annotation"}
 def class_content(cls: type, *, whole: bool) -> dict[str, Any]:
     """Return what was written into a class, by name: values, functions, fields, members.
 
-    Args:
-        cls: The class.
-        whole: With docstrings, raw annotations, and all in the order in which it was written; else
-            only what has an order of its own is in order: fields and members.
+    `whole`: with docstrings, raw annotations, and all in the order in which it was written; else
+    only what has an order of its own is in order: fields and members.
     """
     members = list(vars(cls).items())
     if not whole:

@@ -69,9 +69,7 @@ _FOLLOWED: tuple[type, ...] = (
 class CodeWalk(CanonicalEncoder):
     """Encodes code. What has a name of its own is encoded once, and referred to by that name.
 
-    Args:
-        own: Tells the user's own modules.
-        whole: With docstrings, annotations and the order of methods.
+    `whole`: with docstrings, annotations and the order of methods.
     """
 
     def __init__(self, own: OwnCode, *, whole: bool = False) -> None:

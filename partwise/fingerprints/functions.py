@@ -47,9 +47,7 @@ class CodeFingerprint:
 def code_fingerprint(obj: Any, version: str | None = None) -> CodeFingerprint:
     """Return a fingerprint of a function, or of an object such as a trainer with its settings.
 
-    Args:
-        obj: A function, class, partial, bound method, or an object with methods.
-        version: The user's own word for it, which is taken in place of looking.
+    `version` is the user's own word for it, which is taken in place of looking.
 
     Example:
         >>> code_fingerprint(lambda data, context: None).unknown
@@ -65,9 +63,7 @@ def arguments_fingerprint(
 ) -> CodeFingerprint:
     """Return a fingerprint of values and functions, each of which is a part of its own.
 
-    Args:
-        arguments: The values and functions by name, such as "trainer=".
-        given: More parts, as they are: versions of libraries, checksums of files.
+    `given` are more parts, as they are: versions of libraries, checksums of files.
     """
     own = OwnCode({package_of(value) for value in arguments.values()})
     try:

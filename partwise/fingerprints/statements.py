@@ -117,10 +117,6 @@ def acts_of(body: list[ast.stmt], is_own: Callable[[str], bool]) -> list[ast.stm
 
     Such as `decimal.getcontext().prec = 6`, `register(fit)`, or a decorator that keeps a list. A
     call counts unless it is one of a few well-known ones.
-
-    Args:
-        body: The statements of a module or class, as `without_notes` leaves them.
-        is_own: Tells whether a global of the module is the user's own function or class.
     """
     return [statement for statement in body if _acts(statement, is_own)]
 

@@ -56,9 +56,8 @@ class ModuleText:
 class OwnCode:
     """Tells own modules from others.
 
-    Args:
-        packages: Top-level packages that are own wherever they lie, being those of the function or
-            trainer in question. Elsewhere all that is not installed is own; partwise never is.
+    `packages` are top-level ones that are own wherever they lie, being those of the function or
+    trainer in question. Elsewhere all that is not installed is own; partwise never is.
     """
 
     def __init__(self, packages: Iterable[str]) -> None:
