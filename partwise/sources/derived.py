@@ -91,12 +91,7 @@ class DerivedFragment:
 
 
 class DerivedSource:
-    """A source with the column of a derivation: a `Source`.
-
-    Args:
-        base: The rows.
-        derivation: How they get their column, which is the last one.
-    """
+    """A source with the column of a derivation: a `Source`."""
 
     def __init__(self, base: Source, derivation: Derivation) -> None:
         self._base = base
@@ -163,11 +158,6 @@ def in_blocks(source: Source, rows: int = BLOCK_ROWS, size_bytes: int = BLOCK_BY
     A block is rows of one fragment, or neighbouring fragments that are small. Its name begins with
     the number of its first fragment, so that names are in the order of the source. The same
     source has the same blocks each time, wherever it is read.
-
-    Args:
-        source: The rows.
-        rows: The most rows of a block.
-        size_bytes: About the most bytes of a block in Arrow memory.
     """
     field = pa.field(free_name(BLOCK, source.schema), pa.string(), nullable=False)
     return DerivedSource(source, _Blocks(field=field, rows=rows, size_bytes=size_bytes))
@@ -177,13 +167,8 @@ def sampled(source: Source, name: str, value: int, rows: int = SAMPLE_ROWS) -> S
     """Return some rows of a source with an int64 column, the last one, of one value.
 
     At most 32 fragments are read, evenly chosen (with a filter all of them), and of each the rows
-    whose numbers have the smallest hashes: the same ones each time.
-
-    Args:
-        source: The rows.
-        name: The name of the column, with underscores where the rows have one of that name.
-        value: Its value.
-        rows: About the most rows to take.
+    whose numbers have the smallest hashes: the same ones each time. `name` gets underscores where
+    the rows have one of that name.
     """
     field = pa.field(free_name(name, source.schema), pa.int64(), nullable=False)
     return DerivedSource(source, _Sample(field=field, value=value, rows=rows))

@@ -156,10 +156,7 @@ class Selection:
     ) -> "Selection":
         """Select columns of a schema.
 
-        Args:
-            schema: Of the rows.
-            names: The columns to deliver.
-            conditions: A normalized filter on any columns.
+        The filter may be on any columns.
         """
         read_names = dict.fromkeys([*names, *filter_columns(conditions)])
         fields = [schema.field(name) for name in read_names]

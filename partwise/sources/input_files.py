@@ -12,16 +12,8 @@ _CHUNK_BYTES = 1 << 20
 def checksums(paths: Sequence[str]) -> dict[str, str]:
     """Return the SHA-256 of files, by the name under which a caller gave them.
 
-    Args:
-        paths: Files, folders, globs and URLs. In folders and globs, names that begin with "." or
-            "_" do not count.
-
-    Returns:
-        Of a file under its path as it was given; of a file of a folder or glob, with its own path
-        below that.
-
-    Raises:
-        InputError: A file is missing, or cannot be read.
+    In folders and globs, names that begin with "." or "_" do not count. A file of these is named by
+    the path that was given, with its own path below that.
     """
     found: dict[str, str] = {}
     for text in map(str, paths):

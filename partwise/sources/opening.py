@@ -200,11 +200,7 @@ def open_source(
 def data_of_recipe(recipe: Mapping[str, Any]) -> Any:
     """Return the data that a description's recipe stands for, as `open_source` takes it.
 
-    Args:
-        recipe: `SourceDescription.recipe`, as it was or read back from JSON.
-
-    Raises:
-        InputError: It is the recipe of no source.
+    It may have been read back from JSON.
     """
     options = {name: value for name, value in recipe.items() if name not in ("columns", "filter")}
     if options.keys() == {"sources"}:
@@ -222,10 +218,6 @@ def values_as(source: Source, recipe: Mapping[str, Any] | None) -> Source:
     """Return rows of CSV files and workbooks with the values that an earlier call would read.
 
     A decimal comma that was said in training and forgotten in inference makes 4.057 of 4057.
-
-    Args:
-        source: The rows.
-        recipe: Those of the other call, as its description has it; None: they are unknown.
     """
     if not isinstance(recipe, Mapping) or not isinstance(source, _SelectedSource):
         return source
@@ -248,10 +240,7 @@ def values_like(source: Source, other: Source) -> Source:
 def keyed_by(source: Source, names: Sequence[str], trained: Sequence[KeyColumn] = ()) -> Source:
     """Return rows with key columns as text whose numbers are written as codes, such as 01.
 
-    Args:
-        source: The rows.
-        names: The key columns.
-        trained: Those of an earlier run, whose classes files without types are read with.
+    `trained` are those of an earlier run, whose classes files without types are read with.
     """
     if not isinstance(source, _SelectedSource):
         return source

@@ -15,14 +15,7 @@ from partwise.tables.schemas import common_schema
 
 
 class SeveralRows:
-    """The rows of several sources, one after the other.
-
-    Args:
-        parts: The sources; each has the columns of the first.
-
-    Raises:
-        ColumnError: A source lacks a column, or has it with a type that does not fit.
-    """
+    """The rows of several sources, one after the other."""
 
     def __init__(self, parts: Sequence[Rows]) -> None:
         self._parts = list(parts)

@@ -58,12 +58,8 @@ _NOT_UTF_8 = "invalid UTF8 data"
 def settle(file: FoundFile, options: CsvOptions) -> CsvOptions:
     """Return the options with the delimiter and encoding of a file, which its first bytes say.
 
-    Args:
-        file: The file.
-        options: As the caller gave them; what they say is not looked for.
-
-    Raises:
-        SourceError: They do not say it, or something else than the options.
+    What the caller's options say is not looked for. SourceError where the bytes do not say it, or
+    something else than the options.
     """
     with file.open_stream() as stream:
         start = stream.read(_START_BYTES)
@@ -139,11 +135,7 @@ def _first_line(text: str, options: CsvOptions) -> str:
 
 
 def _delimiter_of(file: FoundFile, options: CsvOptions, line: str) -> str:
-    """Return the delimiter that a line has.
-
-    Raises:
-        SourceError: It may be one or another.
-    """
+    """Return the delimiter that a line has."""
     counts = {each: line.count(each) for each in (",", *_OTHER_DELIMITERS) if each in line}
     if options.column_names:
         # A row may have commas in its numbers.
@@ -187,15 +179,8 @@ def find_codes(
 ) -> tuple[dict[str, str], dict[str, Thousands]]:
     """Return those columns of numbers that are written as codes, with a value of each.
 
-    Args:
-        file: The file.
-        options: As `settle` returned them.
-        schema: What the first rows look like.
-        names: The columns to look at, all in the rows that say their types; none: all, in fewer of
-            the first rows.
-
-    Returns:
-        The columns; and how those that were looked at write their thousands.
+    `names` are looked at in all the rows that say their types; none: all columns, in fewer of the
+    first rows. Returned is also how those that were looked at write their thousands.
     """
     looked_at = [n for n in names or schema.names if is_ordered_number(schema.field(n).type)]
     if not looked_at:
@@ -257,12 +242,8 @@ def opened_csv(
 ) -> Iterator[Any]:
     """Give a reader of a file, with what Arrow refuses named by its line.
 
-    Args:
-        file: The file.
-        options: As `settle` returned them.
-        schema: The types to read; None: as the first rows look.
-        names: The columns to parse; none: all.
-        block_bytes: How much is read at a time; 0: as much as types are found out by.
+    `schema` None: as the first rows look; `names` none: all; `block_bytes` 0: as much as types are
+    found out by.
 
     Raises:
         SourceError: The text is not in the encoding.

@@ -13,10 +13,8 @@ _ROW = re.compile(r"Row #(\d+): ")
 def with_line(message: str, stream: Any, options: CsvOptions = _COMMAS) -> str:
     """Return a message of Arrow's CSV reader with the line of the file in place of its row.
 
-    Args:
-        message: Its rows count from 1, with the header, and without lines that are empty.
-        stream: Gives the bytes of the file from its beginning, decompressed, as UTF-8.
-        options: How the file is read.
+    `message` counts rows from 1, with the header, and without lines that are empty. `stream` gives
+    the bytes of the file from its beginning, decompressed, as UTF-8.
     """
     found = _ROW.search(message)
     if found is None:
@@ -28,10 +26,8 @@ def with_line(message: str, stream: Any, options: CsvOptions = _COMMAS) -> str:
 def line_of_row(stream: Any, row: int, options: CsvOptions = _COMMAS) -> int:
     r"""Return the number of the line in which a row begins, from 1.
 
-    Args:
-        stream: Gives the bytes of the file from its beginning.
-        row: The number of the row, from 1, empty lines not counted but those that are skipped.
-        options: How the file is read.
+    `row` counts from 1 too, empty lines left out but for those that are skipped; `stream` gives the
+    bytes of the file from its beginning.
 
     Example:
         >>> line_of_row(io.BytesIO(b'a,b\n\n"x\ny",1\n2,3\n'), 3)

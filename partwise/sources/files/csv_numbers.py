@@ -27,13 +27,8 @@ def schema_of_numbers(
     """Return the schema of a file with the numbers that Arrow takes for text or for doubles.
 
     Columns of text are of numbers where all their values are some with thousands. Whole numbers
-    from 2^63 on, which would be doubles, are uint64, or else decimals.
-
-    Args:
-        schema: As Arrow sees the first rows.
-        first: These rows.
-        options: How the file is read.
-        read_texts: Reads columns of these rows as they are written.
+    from 2^63 on, which would be doubles, are uint64, or else decimals. `first` are these rows;
+    `read_texts` reads columns of them as they are written.
 
     Raises:
         pa.ArrowInvalid: They cannot be read.
@@ -76,17 +71,7 @@ def _number_type(texts: pa.Array, options: CsvOptions) -> pa.DataType | None:
 def with_numbers(
     batch: pa.RecordBatch, wanted: pa.Schema, options: CsvOptions, what: str
 ) -> pa.RecordBatch:
-    """Return a batch with numbers in place of the texts that they were read as.
-
-    Args:
-        batch: As it was read.
-        wanted: The types of its columns.
-        options: How the file is read.
-        what: The file, for errors.
-
-    Raises:
-        ColumnError: A value is no number of this form.
-    """
+    """Return a batch with numbers in place of the texts that they were read as."""
     if not options.thousands:
         return batch
     columns = list(batch.columns)
@@ -101,11 +86,7 @@ def with_numbers(
 
 
 def check_groups(texts: pa.Array, options: CsvOptions, what: str) -> None:
-    """Refuse texts that are no numbers with groups of three digits, such as 1.00 with dots.
-
-    Raises:
-        ColumnError: There is one.
-    """
+    """Refuse texts that are no numbers with groups of three digits, such as 1.00 with dots."""
     is_number = pc.match_substring_regex(texts, _pattern(options))
     wrong = texts.filter(pc.invert(is_number.fill_null(True)))
     if len(wrong):

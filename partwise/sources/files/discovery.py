@@ -281,16 +281,8 @@ def find_files(
 ) -> list[FoundFile]:
     """Find the files behind absolute paths, directories, globs and URLs.
 
-    Args:
-        paths: What the caller named.
-        form: The format of all files; None: by their suffixes.
-        access: What opens the buckets of URLs.
-
-    Returns:
-        The files in the order of `paths`, sorted within a directory or glob.
-
-    Raises:
-        SourceError: Nothing is there, a file is named twice, or a suffix is unknown.
+    They are in the order of `paths`, sorted within a directory or glob. `form` None: by their
+    suffixes.
     """
     found: dict[str, FoundFile] = {}
     seen: set[str] = set()

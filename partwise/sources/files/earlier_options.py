@@ -12,18 +12,10 @@ def earlier_options(
 ) -> Mapping[str, Any] | None:
     """Return the options with which an earlier call read files of a kind.
 
-    Of a list of sources they are those of the same files; or those that all files of this kind
-    have in common; or those of the same place in the list.
-
-    Args:
-        recipe: How the earlier call read its rows.
-        kind: That of the files at hand.
-        paths: Of the files at hand, as they were named.
-        place: Where they stand in a list of as many sources; None: in another one, or in none.
-
-    Returns:
-        The options, without what is as by default; None: some files of this kind were read with
-        others, and nobody knows which ones these are like.
+    Of a list of sources they are those of the same files; or those that all files of this kind have
+    in common; or those of the same place in the list. `place` is that of the files in a list of as
+    many sources; None: in another one, or in none. What is as by default is left out; None: some
+    files of this kind were read with other options, and nobody knows which ones these are like.
     """
     if "sources" not in recipe:
         found: Mapping[str, Any] = recipe.get(kind, {})

@@ -38,17 +38,8 @@ _ARROW_TYPES: dict[frozenset[type], pa.DataType] = {
 def read_workbook(file: FoundFile, options: ExcelOptions) -> tuple[pa.Table, ExcelOptions]:
     """Read a sheet of a workbook.
 
-    A column of whole numbers is of integers, and one of values of several kinds is text.
-
-    Args:
-        file: The workbook.
-        options: How it is read.
-
-    Returns:
-        The rows; and the options, with the name of the sheet that was read.
-
-    Raises:
-        SourceError: It cannot be read, has no such sheet, or is too large to be read whole.
+    A column of whole numbers is of integers, and one of values of several kinds is text. The
+    options come back with the name of the sheet that was read.
     """
     sheet, name = _open_sheet(file, options)
     what = f"Sheet {name!r} of file {file.path!r}"
@@ -89,14 +80,7 @@ def workbook_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Give columns of a sheet, with numbers as text where text is wanted.
 
-    Args:
-        file: The workbook.
-        options: As `read_workbook` returned them.
-        names: The columns.
-        schema: The types that are wanted.
-
-    Raises:
-        SourceError: It cannot be read.
+    `options` is what `read_workbook` returned.
     """
     table = read_workbook(file, options)[0].select(names)
     for place, name in enumerate(names):

@@ -91,16 +91,7 @@ def naming(file: FoundFile) -> Iterator[None]:
 
 
 def read_head(file: FoundFile, options: ReadingOptions = None) -> FileHead:
-    """Read the schema of a file, and what else costs little.
-
-    Args:
-        file: The file.
-        options: How a caller wants it read; None: as by default.
-
-    Raises:
-        SourceError: It cannot be read.
-        ColumnError: A column stands there twice.
-    """
+    """Read the schema of a file, and what else costs little."""
     with naming(file):
         match file.format:
             case "parquet":
@@ -162,10 +153,7 @@ def _excel_head(file: FoundFile, options: ExcelOptions) -> FileHead:
 def reading_schema(file: FoundFile, own: pa.Schema, common: pa.Schema) -> pa.Schema:
     """The types with which a file is read, where its format says none.
 
-    Args:
-        file: The file.
-        own: The types that its first rows look like.
-        common: Those of all files, to which what was read is cast.
+    `own` is what its first rows look like; what was read is cast to `common`, that of all files.
     """
     if file.format in ("csv", "excel"):
         # Of text every type can be made.
@@ -213,14 +201,8 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Read columns of a file, or of some pieces of it.
 
-    Args:
-        file: The file.
-        names: The columns to read, which it has.
-        schema: What `reading_schema` says.
-        pieces: Row groups of a Parquet file, stripes of an ORC file, record batches of an Arrow
-            file; None: all of the file.
-        row_bytes: The estimated size of a row, which limits that of batches.
-        options: Those of the file's head.
+    `pieces` are row groups of a Parquet file, stripes of an ORC file, record batches of an Arrow
+    file; None: all of it. `row_bytes`, the estimated size of a row, limits that of batches.
     """
     match file.format:
         case "parquet":

@@ -23,12 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class GuessedNumbers:
-    """What files and their paths say of how their numbers are written.
-
-    Args:
-        files: All of one format.
-        heads: Of each file.
-    """
+    """What files and their paths say of how their numbers are written."""
 
     def __init__(self, files: Sequence[FoundFile], heads: Sequence[FileHead]) -> None:
         self._files = files
@@ -48,9 +43,7 @@ class GuessedNumbers:
     def look_for_codes(self, names: Sequence[str], schema: pa.Schema) -> None:
         """Look for codes in all of the first rows of key columns, and say why they are text.
 
-        Args:
-            names: The columns.
-            schema: Of all files; columns that it lacks are not looked at.
+        Columns that the schema of all files lacks are not looked at.
         """
         new = [name for name in names if name in schema.names]
         new = [name for name in new if name not in self._codes and name not in self._looked_at]

@@ -21,10 +21,7 @@ def of_each(
 ) -> list[Found]:
     """Return what heads of files say.
 
-    Args:
-        files: The files.
-        read: Reads that of one.
-        arguments: Of each file, what `read` gets.
+    `arguments` are, of each file, what `read` gets.
     """
     if len(files) > 1 and any(file.access is not None for file in files):
         with ThreadPoolExecutor(_FOOTER_THREADS) as pool:
@@ -37,10 +34,7 @@ def read_heads(
 ) -> list[FileHead]:
     """Return the heads of files.
 
-    Args:
-        files: The files.
-        late: Columns that lines of JSON may have though the first ones do not.
-        options: How they are read.
+    `late` are columns that lines of JSON may have though the first ones do not.
     """
     heads = of_each(files, lambda file: read_head(file, options), files)
     if files[0].format != "json":

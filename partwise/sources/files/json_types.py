@@ -18,11 +18,7 @@ _WITH_ZONE = r"[T ]\d\d.*(Z|[+-]\d\d(:?\d\d)?)$"
 def json_schema(guessed: pa.Schema, read: Callable[[pa.Schema], pa.RecordBatch]) -> pa.Schema:
     """Return the types of the first lines of a file, with zones, and with whole numbers exact.
 
-    A column of times with and without a zone is text.
-
-    Args:
-        guessed: As Arrow sees these lines.
-        read: Reads them with a schema.
+    A column of times with and without a zone is text. `read` reads them with a schema.
 
     Raises:
         pa.ArrowInvalid: They cannot be read.

@@ -29,13 +29,9 @@ def with_exact_times(
 ) -> Iterator[pa.RecordBatch]:
     """Give batches with times that are as fine as they were written.
 
-    Args:
-        batches: Read with INT96 in microseconds.
-        finer: The columns of INT96 alone, read in nanoseconds, which wrap around.
-        wanted: The types of the columns; one that is to be in nanoseconds is taken from `finer`.
-
-    Raises:
-        OSError: A time is finer than microseconds, or is to be in nanoseconds and has none.
+    `finer` has the columns of INT96 alone, read in nanoseconds, which wrap around: a column that is
+    to be in nanoseconds is taken from there. OSError where a time is finer than microseconds, or is
+    to be in nanoseconds and has none.
     """
     waiting = pa.RecordBatch.from_pylist([])
     for batch in batches:

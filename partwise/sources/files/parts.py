@@ -39,13 +39,9 @@ def divide_file(
 ) -> list[FilePart]:
     """Divide a file into parts: of few pieces each, or of one key.
 
-    Args:
-        file: The file.
-        head: What its head or footer says.
-        schema: Of all files, with the types that known keys are given in.
-        conditions: A normalized filter on columns of the file itself; row groups of which the
-            footer shows that none of their rows passes are left out.
-        keys: Columns of the file whose value is stated where a part has only one.
+    `conditions` are on columns of the file itself: row groups of which the footer shows that none
+    of their rows passes are left out. The value of `keys` is stated where a part has only one, in
+    the type that `schema` says.
     """
     if head.metadata is None:
         return _even_parts(head)

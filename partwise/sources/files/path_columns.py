@@ -47,16 +47,8 @@ def hive_columns(
     Those without a declared type are integers where every value is one, else text;
     `__HIVE_DEFAULT_PARTITION__` is null.
 
-    Args:
-        files: The files.
-        types: The declared types of columns.
-
     Returns:
         Their schema, and for each file its values by name.
-
-    Raises:
-        SourceError: The files' directories name different columns.
-        ColumnError: A value is none of the declared type.
     """
     values: list[dict[str, Any]] = [dict(_path_values(file)) for file in files]
     names = list(values[0])
@@ -79,11 +71,7 @@ def hive_columns(
 
 
 def path_value(file: FoundFile, name: str, text: str | None, kind: pa.DataType) -> Any:
-    """The value that a directory's name gives a column.
-
-    Raises:
-        ColumnError: The text is no value of the type.
-    """
+    """The value that a directory's name gives a column."""
     try:
         return pa.scalar(text, pa.string()).cast(kind).as_py()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:

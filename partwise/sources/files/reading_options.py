@@ -179,12 +179,7 @@ def values_as(
 
     What is as by default counts as not given: the command line, forms and recipes leave it out.
 
-    Args:
-        options: As they are given.
-        earlier: Those of another call, without what is as by default.
-
-    Returns:
-        The options; what they took from the earlier ones; and which are given and other ones.
+    Returned are they, what they took from the earlier ones, and which are given and other ones.
 
     Example:
         >>> values_as(CsvOptions(delimiter=";"), {"decimal": ",", "delimiter": "|"})[1:]

@@ -25,11 +25,7 @@ class Access:
 
 
 def bucket_of(url: str) -> str:
-    """Return the bucket of a URL, as protocol://bucket.
-
-    Raises:
-        SourceError: The protocol is not read, or there are credentials in the URL.
-    """
+    """Return the bucket of a URL, as protocol://bucket."""
     protocol, _, rest = url.partition("://")
     if "::" in url or protocol not in PROTOCOLS:
         # The rest of the URL may hold a password.
@@ -49,11 +45,7 @@ def bucket_of(url: str) -> str:
 
 
 def filesystem_of(url: str, access: Access) -> Any:
-    """Return the fsspec file system that a URL is read with, in this process.
-
-    Raises:
-        SourceError: The protocol is not read, or its package is not installed.
-    """
+    """Return the fsspec file system that a URL is read with, in this process."""
     bucket = bucket_of(url)
     kind = bucket.partition("://")[0]
     try:

@@ -84,13 +84,7 @@ class FileFragment:
         return f"file {self.file.path!r}"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read its rows.
-
-        Raises:
-            SourceError: The file cannot be read, or changed since it was found.
-            ColumnError: A value does not fit the common type of its column, or is another than the
-                file's path says.
-        """
+        """Read its rows."""
         what, keys = str(self), self._key_numbers()
         with naming(self.file):
             self.file.check_unchanged()
@@ -145,15 +139,7 @@ class FileRows:
     """The rows of files of one format, in the order given.
 
     A column that stands in the files and in their paths is read from the files, and must say the
-    same.
-
-    Args:
-        requested: The files, and how the caller wants them read.
-        found: The files, where they were found already.
-
-    Raises:
-        SourceError: There is no file, or one cannot be read.
-        ColumnError: A file's columns are not as the policy allows, or stand there twice.
+    same. `found` are the files, where they were found already.
     """
 
     def __init__(self, requested: Files, found: Sequence[FoundFile] = ()) -> None:
@@ -209,9 +195,7 @@ class FileRows:
     def values_as(self, recipe: Mapping[str, Any], place: int | None = None) -> "FileRows":
         """The rows as the options of an earlier call read them, where this one gives none.
 
-        Args:
-            recipe: The other rows', as `recipe` returned it.
-            place: Where these stand in a list of as many sources; None: in no such list.
+        `place` is that of the rows in a list of as many sources; None: in no such list.
         """
         kind = self._files[0].format
         options = self._requested.options_for(kind)
@@ -248,9 +232,8 @@ class FileRows:
     def keyed_by(self, classes: Mapping[str, str]) -> "FileRows":
         """The rows with key columns as text whose numbers are written as codes, such as 01.
 
-        Args:
-            classes: The key columns, with the class of their keys where an earlier run says it,
-                else "". A class that is known is taken as the declaration of a type is.
+        `classes` has the key columns, with the class of their keys where an earlier run says it,
+        else "". A class that is known is taken as the declaration of a type is.
         """
         guessed = [n for n in classes if n not in self._known and self._is_guessed(n)]
         self._numbers.look_for_codes(
@@ -320,13 +303,7 @@ class FileRows:
     def fragments(
         self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
     ) -> list[Fragment]:
-        """The files, big ones in parts, without what a filter's look at paths and footers excludes.
-
-        Args:
-            names: The columns to read.
-            conditions: A normalized filter.
-            keys: Columns whose value is stated where a fragment has only one.
-        """
+        """The files, big ones in parts, without those whose paths or footers a filter excludes."""
         self._warn_of_codes([name for name in names if name not in keys])
         schema = pa.schema([self.schema.field(name) for name in names])
         as_written = tuple(

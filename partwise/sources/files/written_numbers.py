@@ -33,11 +33,7 @@ def is_canonical(text: str) -> bool:
 def code_in(texts: pa.Array, kind: pa.DataType, options: CsvOptions) -> str | None:
     """Return a value of a column of numbers that is written as a code; None: there is none.
 
-    Args:
-        texts: The first values as they are written.
-        kind: The type that they look like; where a number of it can be written in several ways
-            without leading zeros, none is to be.
-        options: How the file is read.
+    Where a number of `kind` can be written in several ways without leading zeros, none is to be.
     """
     texts = without_nulls(texts, options)
     # The expression takes as long as all else of a file's head: few values have to be looked at.
@@ -78,12 +74,7 @@ def _second_way(distinct: pa.Array, kind: pa.DataType, options: CsvOptions) -> s
 def quoted_numbers(text: str, names: Sequence[str], options: CsvOptions) -> dict[str, str]:
     """Return the columns whose numbers stand in quotes, with a value of each.
 
-    Where all values of a line are quoted, that says nothing.
-
-    Args:
-        text: The beginning of a file.
-        names: Its columns.
-        options: How the file is read, with its delimiter.
+    Where all values of a line are quoted, that says nothing. `text` is the beginning of a file.
     """
     if not options.quote:
         return {}
@@ -102,13 +93,8 @@ def quoted_numbers(text: str, names: Sequence[str], options: CsvOptions) -> dict
 class KeyNumbers:
     """Reads the numbers of a key column, each of which is to be written in one way.
 
-    Args:
-        kind: Their type.
-        options: How the file is read.
-        name: The column.
-        what: The file, for errors.
-        way: How all files write the numbers of this column (`written_ways`); None: it is the only
-            file, or they can be written in one way.
+    `way`: how all files write the numbers of this column (`written_ways`); None: it is the only
+    file, or they can be written in one way. `what` names the file in errors.
     """
 
     def __init__(
@@ -123,12 +109,7 @@ class KeyNumbers:
         self._distinct = pa.array([], pa.string())
 
     def read(self, texts: pa.Array) -> pa.Array:
-        """Return the numbers of the next rows, which were read as text.
-
-        Raises:
-            ColumnError: A value is no number of this type, or its number is written in another way
-                too.
-        """
+        """Return the numbers of the next rows, which were read as text."""
         texts = without_nulls(texts, self._options)
         try:
             numbers = as_plain(texts, self._options).cast(self._kind)
@@ -183,11 +164,7 @@ class KeyNumbers:
 
 
 def check_exact(numbers: pa.Array, name: str, what: str) -> None:
-    """Refuse keys of JSON that are doubles and may have been other whole numbers as written.
-
-    Raises:
-        ColumnError: A number is beyond those that a double holds one by one.
-    """
+    """Refuse keys of JSON that are doubles and may have been other whole numbers as written."""
     wide = numbers.filter(pc.greater_equal(pc.abs(numbers), _NOT_EXACT).fill_null(False))
     if len(wide):
         raise ColumnError(

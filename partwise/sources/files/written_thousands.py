@@ -32,13 +32,7 @@ class Thousands:
 
 
 def thousands_in(texts: pa.Array, kind: pa.DataType, options: CsvOptions) -> Thousands:
-    """Return how the numbers of a column write their thousands.
-
-    Args:
-        texts: The first values as they are written.
-        kind: The type that they look like.
-        options: How the file is read.
-    """
+    """Return how the numbers of a column write their thousands."""
     texts = without_nulls(texts, options).drop_null()
     point = re.escape(options.decimal)
     if pa.types.is_floating(kind):
@@ -67,8 +61,7 @@ def _first(texts: pa.Array, mask: pa.BooleanArray) -> str:
 def two_spellings(of_files: Mapping[str, Thousands]) -> TwoSpellings | None:
     """Return two numbers of a column that may be one, as different files write it.
 
-    Args:
-        of_files: What `thousands_in` returned, by the path of the file.
+    `of_files` has what `thousands_in` returned, by the path of the file.
     """
     decimal = _first_of({path: each.decimal for path, each in of_files.items()})
     separated = _first_of({path: each.separated for path, each in of_files.items()})

@@ -68,8 +68,7 @@ def common_way(numbers: Sequence[Ways]) -> Way | None:
 def two_ways(of_files: Mapping[str, Mapping[Ways, str]]) -> TwoSpellings | None:
     """Return two numbers that are written in different ways, each with its file.
 
-    Args:
-        of_files: What `ways_of_writing` returned for the first rows of each file.
+    `of_files` has what `ways_of_writing` returned for the first rows of each file.
     """
     all_of_them = [(ways, path, text) for path in of_files for ways, text in of_files[path].items()]
     for (ways, path, text), (others, other_path, other) in combinations(all_of_them, 2):

@@ -46,11 +46,7 @@ class DaskPart(OpaqueFragment):
         return "a partition of the Dask frame"
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Turn its rows into Arrow.
-
-        Raises:
-            ColumnError: A column is not of the type that the frame's meta promised.
-        """
+        """Turn its rows into Arrow."""
         for start in range(0, len(self.frame), _ROWS_AT_ONCE):
             table = pandas_table(self.frame.iloc[start : start + _ROWS_AT_ONCE])
             for batch in table.select(self.schema.names).to_batches():
@@ -89,14 +85,7 @@ class DaskFragment(OpaqueFragment):
 
 
 class DaskRows(OpaqueRows):
-    """The rows of a Dask DataFrame; a named index is kept, one without a name is not.
-
-    Args:
-        frame: A dask.dataframe.DataFrame.
-
-    Raises:
-        ColumnError: The type of a column is unknown before it is computed.
-    """
+    """The rows of a Dask DataFrame; a named index is kept, one without a name is not."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame

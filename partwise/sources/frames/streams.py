@@ -72,14 +72,7 @@ class StreamRows(OpaqueRows):
 
 
 def stream_rows(data: Any) -> StreamRows | None:
-    """The rows of a DuckDB relation, a polars LazyFrame, a pyarrow dataset, or an Arrow stream.
-
-    Returns:
-        None where the data is none of these.
-
-    Raises:
-        SourceError: It cannot be read.
-    """
+    """The rows of a DuckDB relation, a polars LazyFrame, a pyarrow dataset, or an Arrow stream."""
     duckdb, polars = sys.modules.get("duckdb"), sys.modules.get("polars")
     datasets = sys.modules.get("pyarrow.dataset")
     if duckdb is not None and isinstance(data, duckdb.DuckDBPyRelation):
@@ -97,12 +90,7 @@ def stream_rows(data: Any) -> StreamRows | None:
 
 
 def frame_table(data: Any) -> pa.Table:
-    """Return a frame of a library that speaks Arrow as a table, with what a source gives of it.
-
-    Raises:
-        SourceError: It cannot be read.
-        ColumnError: A column is of a type that Arrow lacks.
-    """
+    """Return a frame of a library that speaks Arrow as a table, with what a source gives of it."""
     rows = stream_rows(data)
     if rows is None:
         return table_of(data)

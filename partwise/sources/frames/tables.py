@@ -83,11 +83,7 @@ class _HashSink:
 
 
 def concatenated(tables: list[pa.Table]) -> pa.Table:
-    """Join tables into one with the columns of the first, of types to which those of all widen.
-
-    Raises:
-        ColumnError: A table lacks a column, has one twice, or with a type that does not fit.
-    """
+    """Join tables into one with the columns of the first, of types to which those of all widen."""
     named = [(table.schema, f"item {index} of the list") for index, table in enumerate(tables)]
     for schema, _ in named:
         check_unique_names(schema.names)
@@ -128,12 +124,6 @@ def check_polars_types(kinds: Any) -> None:
     """Refuse columns of which polars gives Arrow something else than their values.
 
     Of Python objects it gives the addresses, and of integers of 128 bits a type that Arrow lacks.
-
-    Args:
-        kinds: The schema of a polars frame.
-
-    Raises:
-        ColumnError: With the column and its type in the message.
     """
     for name, kind in kinds.items():
         if unfit := next((w for w in _NOT_FROM_POLARS if re.search(rf"\b{w}\b", str(kind))), None):
@@ -164,11 +154,7 @@ def check_column_names(frame: Any) -> None:
 
 
 def pandas_table(frame: Any) -> pa.Table:
-    """A pandas frame as a table, with its index if that has a name of its own.
-
-    Raises:
-        ColumnError: A column has no text for a name, stands there twice, or holds mixed types.
-    """
+    """A pandas frame as a table, with its index if that has a name of its own."""
     check_column_names(frame)
     # One that keeps the name of a column, as set_index(name, drop=False) has it, says nothing new.
     is_new = [name is not None and name not in frame.columns for name in frame.index.names]
@@ -180,11 +166,7 @@ def pandas_table(frame: Any) -> pa.Table:
 
 
 def arrow_of_frame(frame: Any, *, keep_index: bool) -> pa.Table:
-    """Return a pandas frame as a table.
-
-    Raises:
-        ColumnError: A column holds values of several types.
-    """
+    """Return a pandas frame as a table."""
     frame = _dense(frame)
     try:
         table = pa.Table.from_pandas(frame, preserve_index=keep_index)

@@ -65,9 +65,8 @@ class TypedColumn:
 class Database:
     """Where a database is, and what opens it.
 
-    Raises:
-        InputError: The URI is of an unknown kind, or malformed; it is not repeated, as a piece of a
-            password could stand anywhere in it.
+    A URI of an unknown kind, or a malformed one, is not repeated in the message, as a piece of a
+    password could stand anywhere in it.
     """
 
     uri: str = field(repr=False)
@@ -171,12 +170,7 @@ class Database:
     def connect(self, mode: Mode = "read") -> Iterator[Any]:
         """Open a connection of `adbc_driver_manager.dbapi`, in a transaction.
 
-        Args:
-            mode: "read": the server refuses to write anything.
-
-        Raises:
-            InputError: The driver is not installed.
-            SourceError: The database cannot be opened.
+        In the mode "read" the server refuses to write anything.
         """
         driver = import_driver(self.kind)
         from adbc_driver_manager import dbapi
@@ -211,9 +205,7 @@ class Database:
     def telling(self, what: str, error: type[PartwiseError] = SourceError) -> Iterator[None]:
         """Turn what a driver raises into one sentence with the server's own words.
 
-        Args:
-            what: What failed, the beginning of the sentence.
-            error: What to raise.
+        `what` failed: the beginning of the sentence.
         """
         import adbc_driver_manager
 
@@ -241,11 +233,7 @@ def _drivers() -> list[str]:
 
 
 def import_driver(kind: DatabaseKind) -> Any:
-    """Return the ADBC package of a kind of database.
-
-    Raises:
-        InputError: It is not installed; the message says what to install.
-    """
+    """Return the ADBC package of a kind of database."""
     try:
         importlib.import_module("adbc_driver_manager.dbapi")
         return importlib.import_module(f"adbc_driver_{kind}")
@@ -259,11 +247,7 @@ def import_driver(kind: DatabaseKind) -> Any:
 
 
 def quoted_name(name: str, kind: DatabaseKind = "postgresql") -> str:
-    """Return a column or table name as SQL has it, whatever signs are in it.
-
-    Raises:
-        InputError: There is a null character in it, which no database takes.
-    """
+    """Return a column or table name as SQL has it; any sign may be in it but a null character."""
     if "\0" in name:
         raise InputError(f"The name {name!r} has a null character in it, which SQL cannot express.")
     sign = "`" if kind == "bigquery" else '"'
@@ -296,9 +280,7 @@ def is_table_name(text: str) -> bool:
 def table_parts(name: str, kind: DatabaseKind) -> tuple[str, str]:
     """Return schema ("" where there is none) and name of a table, as the database knows them.
 
-    Args:
-        name: What `is_table_name` holds for.
-        kind: PostgreSQL makes what is not quoted lower case.
+    `is_table_name` holds for the name. PostgreSQL makes what is not quoted lower case.
     """
     quoted_or_bare = re.findall(r'"((?:[^"]|"")+)"|([^."]+)', name)
     parts = [
@@ -309,11 +291,7 @@ def table_parts(name: str, kind: DatabaseKind) -> tuple[str, str]:
 
 
 def subquery(text: str) -> str:
-    """Return a query, or a table by its name, so that it can stand after FROM.
-
-    Raises:
-        InputError: There is nothing, or a null character in it.
-    """
+    """Return a query, or a table by its name, so that it can stand after FROM."""
     bare = text.strip().rstrip(";").strip()
     if not bare or "\0" in bare:
         raise InputError(f"The query {text!r} is empty, or has a null character in it.")

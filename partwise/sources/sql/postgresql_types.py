@@ -124,11 +124,7 @@ def is_numeric(data_type: pa.DataType) -> bool:
 
 
 def check_finite(array: pa.Array, name: str) -> None:
-    """Refuse dates and time stamps that are infinite, or too far away.
-
-    Raises:
-        ColumnError: There is one.
-    """
+    """Refuse dates and time stamps that are infinite, or too far away."""
     kinds = pa.types
     if kinds.is_list(array.type):
         array = array.flatten()

@@ -23,13 +23,7 @@ def where_clause(
 ) -> tuple[str, list[Any]]:
     """Return a normalized filter as SQL.
 
-    Args:
-        conjunctions: The filter; None: all rows.
-        types: The types of the columns.
-        kind: The kind of database.
-
-    Returns:
-        The clause, "" where nothing is to be filtered, and the values of its parameters.
+    Returned are the clause, "" where nothing is to be filtered, and the values of its parameters.
     """
     if not conjunctions or kind not in ("postgresql", "sqlite"):
         return "", []

@@ -91,13 +91,7 @@ class Query:
 
 
 class QueryRows(OpaqueRows):
-    """The rows of a query: what `open_source` makes a source of.
-
-    Raises:
-        InputError: The driver is not installed.
-        SourceError: The database cannot be opened, or does not take the query.
-        ColumnError: Values of a column are of several types (SQLite), or an `order_by` is missing.
-    """
+    """The rows of a query: what `open_source` makes a source of."""
 
     rows: int | None = None
     """None: unknown before the rows are read."""
@@ -161,11 +155,7 @@ class QueryRows(OpaqueRows):
                 )
 
     def size_bytes(self, names: Sequence[str]) -> int:
-        """What the planner expects of all columns, scaled to some of them by their number.
-
-        Raises:
-            ColumnError: One of them is of a type that cannot be read.
-        """
+        """What the planner expects of all columns, scaled to some of them by their number."""
         self._check(names)
         return self._size_bytes * len(names) // max(1, len(self._columns))
 
@@ -192,8 +182,7 @@ class QueryRows(OpaqueRows):
     ) -> tuple[str, list[Any]]:
         """Return what the server is asked for some columns of some rows.
 
-        Returns:
-            The statement, and the values of its parameters.
+        Returned are the statement, and the values of its parameters.
         """
         kind = self._kind
         looked_at = filter_columns(conditions)
@@ -229,12 +218,7 @@ class QueryRows(OpaqueRows):
     def batches(
         self, names: Sequence[str], conditions: Conditions | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Stream some columns; the server leaves out what a normalized filter does not keep.
-
-        Raises:
-            SourceError: The database cannot be read, or goes away meanwhile.
-            ColumnError: A value has no place in Arrow, such as an infinite time stamp.
-        """
+        """Stream some columns; the server leaves out what a normalized filter does not keep."""
         self._check(names)
         schema = pa.schema([self.schema.field(name) for name in names])
         text, values = self.statement(names, conditions)

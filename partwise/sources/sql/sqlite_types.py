@@ -27,9 +27,6 @@ def sqlite_columns(cursor: Any, source: str) -> tuple[list[TypedColumn], int, in
     One pass over the query. Whole numbers alone are int64, with fractions among them double; a
     column declared as a fraction, a decimal or numeric is double always, so that the next rows do
     not change its type.
-
-    Raises:
-        ColumnError: A column holds text and numbers, or bytes and either.
     """
     # A view gives names and declarations without a row being read, and is of one SELECT only.
     cursor.execute(f"CREATE TEMP VIEW {_VIEW.partition('.')[2]} AS SELECT * FROM {source}")

@@ -175,10 +175,7 @@ class DeltaLog:
 def read_delta_log(root: str, access: Access | None, version: int | None) -> DeltaLog:
     """Read the log of a Delta table.
 
-    Args:
-        root: The folder, or its URL.
-        access: What opens the bucket of a URL; None for a local folder.
-        version: The version to read; None: the newest.
+    `version` None: the newest.
 
     Raises:
         SourceError: It cannot be read, or uses a feature with which its files would be read wrong.

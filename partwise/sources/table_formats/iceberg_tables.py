@@ -56,14 +56,7 @@ _FIELD_ID = b"PARQUET:field_id"
 class IcebergSnapshot:
     """A snapshot of an Iceberg table: a `LogTable`.
 
-    Args:
-        root: What a caller named.
-        access: What opens the buckets of URLs; None for a local folder.
-        table: As its file of metadata says.
-        snapshot: Its ID; None: the current one.
-
-    Raises:
-        SourceError: It cannot be read as it is.
+    `snapshot` is its ID; None: the current one.
     """
 
     def __init__(
@@ -230,10 +223,7 @@ class IcebergSnapshot:
 def read_snapshot(root: TableRoot, access: Access | None, version: int | None) -> IcebergSnapshot:
     """Read the metadata of an Iceberg table.
 
-    Args:
-        root: Its folder, or the file of metadata in it.
-        access: What opens the buckets of URLs; None for a local folder.
-        version: The ID of a snapshot; None: the current one.
+    `version` is the ID of a snapshot; None: the current one.
 
     Raises:
         SourceError: It cannot be read, or its files would be read wrong.

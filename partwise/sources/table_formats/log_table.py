@@ -47,9 +47,4 @@ class LogTable(Protocol):
         """Its files, in an order of their own, without those of which the log excludes all rows."""
 
     def names_in(self, schema: pa.Schema, file: TableFile) -> dict[str, str]:
-        """The columns that stand in a file, with the names that they have there.
-
-        Args:
-            schema: What the file's footer says.
-            file: The file.
-        """
+        """The columns that stand in a file, with the names that they have there."""

@@ -55,22 +55,14 @@ class TableRoot:
 
 
 class TableFinder:
-    """Looks at folders for the log of a table, at each of them once.
-
-    Args:
-        access: What opens the buckets of URLs.
-    """
+    """Looks at folders for the log of a table, at each of them once."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
         self._formats: dict[str, TableFormat | None] = {}
 
     def table_at(self, path: str) -> TableRoot | None:
-        """Return the table whose folder, or file of metadata, a path or URL is.
-
-        Raises:
-            SourceError: It is a file, folder or glob in the folder of a table.
-        """
+        """Return the table whose folder, or file of metadata, a path or URL is."""
         path = path.rstrip("/") or path
         if _METADATA.search(path) and f"{os.sep}metadata{os.sep}" in path:
             root = path.rpartition("/")[0].rpartition("/")[0]

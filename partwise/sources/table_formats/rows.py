@@ -31,13 +31,7 @@ _GROWTH = 3
 
 
 def open_files(requested: Files) -> Rows:
-    """Return the rows of files, and of tables that have a log; none is read.
-
-    Raises:
-        SourceError: There is nothing, or a part of a table was named, or a table cannot be read.
-        InputError: An option has no meaning for a table.
-        ColumnError: A file's columns are not as the policy allows, or stand there twice.
-    """
+    """Return the rows of files, and of tables that have a log; none is read."""
     if requested.format not in (None, "parquet", "orc"):
         return _plain_files(requested, None)
     finder = TableFinder(requested.access)
@@ -98,13 +92,7 @@ def _read_log(requested: Files, root: TableRoot) -> LogTable:
 
 
 class LogTableRows:
-    """The rows of a table that has a log.
-
-    Args:
-        requested: How a caller named it.
-        root: Where it lies.
-        table: What its log says.
-    """
+    """The rows of a table that has a log."""
 
     def __init__(self, requested: Files, root: TableRoot, table: LogTable) -> None:
         self._requested, self._root, self._table = requested, root, table
@@ -150,13 +138,7 @@ class LogTableRows:
     def fragments(
         self, names: Sequence[str], conditions: Conditions | None, keys: Sequence[str] = ()
     ) -> list[Fragment]:
-        """The files of the table, big ones in parts, without what log and footers exclude.
-
-        Args:
-            names: The columns to read.
-            conditions: A normalized filter.
-            keys: Columns whose value is stated where a fragment has only one.
-        """
+        """The files of the table, big ones in parts, without what log and footers exclude."""
         files = self._files(conditions)
         found: list[Fragment] = []
         for file, values in zip(files, self._values(files), strict=True):
@@ -271,12 +253,7 @@ class LogTableFragment:
         return str(self.inner)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Read its rows.
-
-        Raises:
-            SourceError: The file cannot be read.
-            ColumnError: A value does not fit the type of its column.
-        """
+        """Read its rows."""
         for batch in self.inner.batches():
             named = batch if self.inner.names == self.names else batch.rename_columns(self.names)
             yield cast_batch(named, self.schema, self.constants, str(self))
