@@ -59,18 +59,7 @@ class BatchReader:
 def open_reader(
     rows: PortableTable, *, batch_size: int | None, shuffle: bool, drop_last: bool, seed: int
 ) -> BatchReader:
-    """Choose the forms of all columns, and the order of the batches.
-
-    Args:
-        rows: The table, whose dictionary columns have one dictionary each.
-        batch_size: Rows per batch; None for single rows.
-        shuffle: Whether each epoch has an order of its own.
-        drop_last: Whether a last batch of fewer rows is left out.
-        seed: Of the shuffle.
-
-    Raises:
-        InputError: An argument is out of range, or `drop_last` without batches.
-    """
+    """Choose the forms of all columns, and the order of the batches."""
     if batch_size is None and drop_last:
         raise InputError("drop_last=True leaves out a batch, but there are none: pass batch_size.")
     table = rows.table

@@ -43,11 +43,7 @@ class MemoryLink:
         self.artifacts[filename] = content
 
     def download(self, filename: str, run_id: str | None) -> bytes:
-        """Return what was uploaded.
-
-        Raises:
-            ArtifactNotFoundError: Nothing was, or another run is asked for.
-        """
+        """Return what was uploaded."""
         if run_id is not None or filename not in self.artifacts:
             raise ArtifactNotFoundError(f"There is no artifact {filename!r} outside a run.")
         return self.artifacts[filename]
@@ -234,11 +230,7 @@ class PartitionContext:
 
 
 def check_filename(filename: str) -> None:
-    """Refuse a file name that is not flat, or that partwise itself uses.
-
-    Raises:
-        InputError: With the name in its message.
-    """
+    """Refuse a file name that is not flat, or that partwise itself uses."""
     if not _FILENAME.fullmatch(filename) or filename.endswith((".", " ")):
         raise InputError(
             f"The artifact name {filename!r} is not a flat file name; use letters, digits, '.', "

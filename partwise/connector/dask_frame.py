@@ -21,13 +21,7 @@ _PART_BYTES = 64 * 2**20
 def dask_frame(rows: PortableTable, parts: int | None, types: PandasTypes) -> "dd.DataFrame":
     """Cut rows into slices, each of which a task turns into a pandas frame.
 
-    Args:
-        rows: The table, whose dictionary columns have one dictionary each.
-        parts: How many; None for parts of 64 MB.
-        types: Of the frames.
-
-    Raises:
-        InputError: `parts` is less than 1, or there are no such types.
+    `parts` None: parts of 64 MB.
     """
     import dask
     import dask.dataframe as dd

@@ -12,12 +12,7 @@ if TYPE_CHECKING:
 
 
 def hf_dataset(table: pa.Table) -> "datasets.Dataset":
-    """Wrap a table; columns of dictionaries are decoded, all others are not copied.
-
-    Raises:
-        ColumnError: There is no such type as a column's.
-        InputError: The package datasets is not installed.
-    """
+    """Wrap a table; columns of dictionaries are decoded, all others are not copied."""
     try:
         import datasets
     except ImportError as error:

@@ -15,11 +15,7 @@ PandasTypes = Literal["numpy", "arrow"]
 
 
 def pandas_frame(table: pa.Table, types: PandasTypes) -> "pd.DataFrame":
-    """Turn a table into a pandas frame.
-
-    Raises:
-        InputError: There are no such types.
-    """
+    """Turn a table into a pandas frame."""
     if types not in ("numpy", "arrow"):
         raise InputError(f"types={types!r} is unknown: pass 'numpy' or 'arrow'.")
     table = without_null_categories(table)

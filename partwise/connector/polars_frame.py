@@ -20,11 +20,7 @@ _NOT_IN_POLARS = (
 
 
 def polars_frame(table: pa.Table) -> "pl.DataFrame":
-    """Return a table as a polars frame.
-
-    Raises:
-        ColumnError: Polars has no such type as a column's.
-    """
+    """Return a table as a polars frame."""
     import polars as pl
 
     for field in table.schema:

@@ -52,12 +52,8 @@ class PortableTable:
     """A table that can be sent to other processes without its neighbours in memory.
 
     Pickled for a process that is being spawned, such as a DataLoader's worker, it is the file in
-    which its rows lie, to be mapped there; otherwise its own rows. (Arrow pickles the whole
-    buffers of which a table is a slice.)
-
-    Args:
-        table: The rows.
-        spooled: Where they lie in a file, if they do.
+    which its rows lie, to be mapped there; otherwise its own rows. (Arrow pickles the whole buffers
+    of which a table is a slice.) `spooled` is where the rows lie in a file, if they do.
     """
 
     def __init__(self, table: pa.Table, spooled: SpooledRows | None = None) -> None:
@@ -112,14 +108,6 @@ def spool(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> SpooledRows:
     """Write rows into a file without a name in the folder for temporary files (`TMPDIR`).
 
     One batch is held at a time, and the distinct values of dictionary columns.
-
-    Args:
-        batches: The rows.
-        schema: Of every batch.
-
-    Raises:
-        ColumnError: A column is a union.
-        SourceError: The file cannot be written.
     """
     with _telling_of_room(tempfile.gettempdir()):
         file = NamelessFile()
@@ -128,17 +116,7 @@ def spool(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> SpooledRows:
 
 
 def write_spooled(path: str, batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> int:
-    """Write rows to a file with a name, as `spool` does, and return how many there were.
-
-    Args:
-        path: The file, which `map_spooled` reads.
-        batches: The rows.
-        schema: Of every batch.
-
-    Raises:
-        ColumnError: A column is a union.
-        SourceError: The file cannot be written.
-    """
+    """Write rows to a file with a name, as `spool` does, and return how many there were."""
     with _telling_of_room(os.path.dirname(path)):
         return _write(path, batches, schema)
 
@@ -172,11 +150,7 @@ def _telling_of_room(folder: str) -> Iterator[None]:
 
 
 def map_spooled(path: str) -> pa.Table:
-    """Map spooled rows into memory, without reading them.
-
-    Args:
-        path: `NamelessFile.path`, of this process or another one that is alive.
-    """
+    """Map spooled rows into memory, without reading them."""
     return read_spooled(pa.memory_map(path))
 
 
@@ -189,11 +163,7 @@ def read_spooled(source: pa.NativeFile) -> pa.Table:
 
 
 class SpooledReader:
-    """Reads parts of spooled rows from their memory-mapped file.
-
-    Args:
-        path: The file, of `write_spooled`.
-    """
+    """Reads parts of spooled rows from their memory-mapped file."""
 
     def __init__(self, path: str) -> None:
         self._table = map_spooled(path)

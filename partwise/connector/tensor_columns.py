@@ -91,12 +91,7 @@ def _flat(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def batch_values(batch: pa.RecordBatch, forms: Mapping[str, ColumnForm]) -> dict[str, Values]:
     """Give a batch in the forms of its columns.
 
-    Args:
-        batch: n rows.
-        forms: Of all columns.
-
-    Returns:
-        By name: an array of shape (n, ...), which may be read-only, or a list of n values.
+    By name: an array of shape (n, ...), which may be read-only, or a list of n values.
     """
     return {
         name: _values(column, forms[name])

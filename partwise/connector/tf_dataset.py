@@ -17,15 +17,7 @@ if TYPE_CHECKING:
 
 
 def tf_dataset(reader: BatchReader) -> "tf.data.Dataset":
-    """Make a dataset of a reader's batches, shuffled again in each pass.
-
-    Args:
-        reader: Reads the batches.
-
-    Raises:
-        ColumnError: A column has no form in TensorFlow.
-        InputError: TensorFlow is not installed.
-    """
+    """Make a dataset of a reader's batches, shuffled again in each pass."""
     try:
         import tensorflow as tf
     except ImportError as error:

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 class TorchRows:
-    """What `DataConnector.to_torch_dataset` returns: an `IterableDataset` of dictionaries.
-
-    Args:
-        reader: Reads the batches.
-        epoch: int64 of shape (), shared by this process and a DataLoader's workers.
-    """
+    """What `DataConnector.to_torch_dataset` returns: an `IterableDataset` of dictionaries."""
 
     def __init__(self, reader: BatchReader, epoch: "Tensor") -> None:
         self._reader = reader
@@ -83,12 +78,7 @@ def _dataset_class() -> type[Any]:
 def torch_dataset(reader: BatchReader, epoch: "Tensor | None" = None) -> Any:
     """Make the dataset of a reader.
 
-    Args:
-        reader: Reads the batches.
-        epoch: Its epoch, if it is a copy of another dataset.
-
-    Raises:
-        InputError: PyTorch is not installed.
+    `epoch` is that of another dataset, if this is a copy of it.
     """
     try:
         import torch

@@ -12,9 +12,8 @@ from partwise.tables.decimals import cast_values
 def vector_of(column: pa.ChunkedArray) -> np.ndarray:
     """One column as a vector of its own type, without a copy for numbers that have no nulls.
 
-    Returns:
-        Shape (n,). Dictionaries are decoded, decimals are doubles; a null number is NaN, a null
-        time NaT, and any other null None.
+    Dictionaries are decoded, decimals are doubles; a null number is NaN, a null time NaT, and any
+    other null None.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
@@ -33,11 +32,7 @@ def vector_of(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def number_dtype(name: str, kind: pa.DataType) -> np.dtype[Any]:
-    """The dtype that holds a column of numbers in a matrix.
-
-    Raises:
-        ColumnError: It has no numbers.
-    """
+    """The dtype that holds a column of numbers in a matrix."""
     numbers = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if pa.types.is_null(kind) or pa.types.is_decimal(kind):
         return np.dtype(np.float64)
@@ -53,11 +48,7 @@ def number_dtype(name: str, kind: pa.DataType) -> np.dtype[Any]:
 def matrix_of(table: pa.Table) -> np.ndarray:
     """All columns as a matrix of the smallest float type that holds them.
 
-    Returns:
-        Shape (n, k): float32 only where all columns are float32 or small integers, else float64.
-
-    Raises:
-        ColumnError: A column has no numbers.
+    float32 only where all columns are float32 or small integers, else float64.
     """
     dtypes = [number_dtype(field.name, field.type) for field in table.schema]
     common = np.result_type(np.float16, *dtypes) if dtypes else np.dtype(np.float64)

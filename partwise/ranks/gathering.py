@@ -8,9 +8,7 @@ from partwise.ranks.protocols import Exchange
 def gather_tables(exchange: Exchange, table: pa.Table) -> list[pa.Table]:
     """Return what every rank has given, in the order of ranks; each has to call it.
 
-    Args:
-        exchange: Between the ranks; a `RankContext` is one.
-        table: Small: rank 0 holds those of all.
+    `table` is small: rank 0 holds those of all.
     """
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

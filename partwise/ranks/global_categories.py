@@ -31,9 +31,8 @@ class GlobalCategories:
     def artifact(self) -> bytes | None:
         """What gives rows that come later the codes of these, for the run.
 
-        Returns:
-            An Arrow IPC stream of what `categories_of_rows` gives, for those columns that have a
-            dictionary; None where none has.
+        An Arrow IPC stream of what `categories_of_rows` gives, for those columns that have a
+        dictionary; None where none has.
         """
         lists = {}
         for name, column in self.values.items():
@@ -64,13 +63,7 @@ class Batches(Protocol):
 def global_categories(
     exchange: Exchange, share: Batches, columns: Sequence[str]
 ) -> GlobalCategories:
-    """Find the distinct values of columns in the rows of all ranks; each has to call it alike.
-
-    Args:
-        exchange: Between the ranks; a `RankContext` is one.
-        share: The rank's rows.
-        columns: Columns of categories, of any type that can be a category.
-    """
+    """Find the distinct values of columns in the rows of all ranks; each has to call it alike."""
     found: dict[str, list[pa.Array]] = {name: [] for name in columns}
     for batch in share.batches():
         for name, arrays in found.items():

@@ -16,12 +16,7 @@ def global_label_counts(
     """Count the distinct labels in the rows of all ranks, without null and NaN, ascending.
 
     Each rank has to call it alike. Meant for classes: of a label that is different in each row,
-    every rank would hold all values.
-
-    Args:
-        context: The rank's.
-        share: The rank's rows.
-        labels_of: Returns the labels of some rows as numbers, NaN where there is none.
+    every rank would hold all values. `labels_of` gives NaN where there is no label.
     """
     counts: dict[float, int] = {}
     for batch in share.batches():

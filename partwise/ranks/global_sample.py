@@ -22,18 +22,9 @@ def global_sample(
     """Return the same rows on every rank, chosen by a hash of the row's number in the source.
 
     So the sample is the same for any number of ranks and any borders between them. Each rank has to
-    call it alike.
-
-    Args:
-        context: The rank's; its seed chooses the rows.
-        share: The rank's rows.
-        columns: The columns wanted.
-        most: How many rows are expected at most; there are sqrt(most) more or fewer. All, where
-            there are no more.
-
-    Returns:
-        The rows in the order of the source; categories as plain values, since the dictionaries of
-        ranks differ.
+    call it alike. The seed of the context chooses the rows: `most` of them are expected, sqrt(most)
+    more or fewer; all, where there are no more. They come in the order of the source, with
+    categories as plain values, since the dictionaries of ranks differ.
     """
     fields = [share.schema.field(name) for name in columns]
     schema = pa.schema([pa.field(each.name, plain_storage(each.type)) for each in fields])

@@ -52,11 +52,7 @@ class FolderCheckpoints:
         every_steps: int | None = None,
         every_minutes: float | None = None,
     ) -> bool:
-        """Keep what `write(a new folder)` writes, where that is due, in place of the last one.
-
-        Raises:
-            InputError: Nothing was written.
-        """
+        """Keep what `write(a new folder)` writes, where that is due, in place of the last one."""
         if not self._schedule.is_due(step, every_steps, every_minutes):
             return False
         with tempfile.TemporaryDirectory(dir=self.folder.parent) as new:
