@@ -29,13 +29,7 @@ def resolve_beside(
 ) -> ResolvedEnvironment:
     """Find a version of each package, for a process in which partwise runs too.
 
-    Args:
-        environment: What is asked for.
-        earlier: The versions of an earlier time, taken where they fit; then come those that are
-            installed here.
-
-    Raises:
-        PackageError: There are none that fit, or partwise does not work with them.
+    The versions of an earlier time are taken where they fit; then come those installed here.
     """
     limits = [line for name, line in _requirements_of("partwise") if name in SHARED]
     resolved = resolve(environment, _versions({**_installed(), **(earlier or {})}), limits)
@@ -44,11 +38,7 @@ def resolve_beside(
 
 
 def _check_shared(resolved: ResolvedEnvironment) -> None:
-    """See that what partwise imports, and what that imports in turn, finds versions that it needs.
-
-    Raises:
-        PackageError: It does not.
-    """
+    """See that what partwise imports, directly or not, finds versions that it needs."""
     chosen = _versions({canonicalize_name(n): v for n, v in resolved.versions.items()})
     waiting, seen = list(SHARED), set(SHARED)
     while waiting:

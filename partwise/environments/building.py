@@ -84,10 +84,6 @@ def open_environment(resolved: ResolvedEnvironment) -> BuiltEnvironment:
 
     Any number of processes and threads may ask at once: one builds, the others wait for it. One
     that is killed leaves nothing that counts, and the next one builds.
-
-    Raises:
-        EnvironmentBuildError: It cannot be built here.
-        InputError: The scratch folder cannot be used.
     """
     if not resolved.is_own:
         return BuiltEnvironment(python=sys.executable, site_packages="")
@@ -140,11 +136,7 @@ def _build(resolved: ResolvedEnvironment, entry: Path) -> None:
 
 
 def _build_with_uv(resolved: ResolvedEnvironment, tree: Path, lock: int) -> None:
-    """Make the environment and install its packages.
-
-    Raises:
-        EnvironmentBuildError: uv failed.
-    """
+    """Make the environment and install its packages."""
     python = str(tree / "bin" / "python")
     where = str(tree.parent)
     try:
@@ -174,11 +166,7 @@ def _build_with_uv(resolved: ResolvedEnvironment, tree: Path, lock: int) -> None
 
 
 def _describe(resolved: ResolvedEnvironment, entry: Path, seconds: float) -> BuiltDocument:
-    """Return what is known of an environment that was just built.
-
-    Raises:
-        EnvironmentBuildError: It has no Python.
-    """
+    """Return what is known of an environment that was just built."""
     if find_places(entry) is None:
         raise EnvironmentBuildError(
             f"The environment of {resolved.name} has no Python ({entry / TREE / 'bin' / 'python'}):"
@@ -194,11 +182,7 @@ def _describe(resolved: ResolvedEnvironment, entry: Path, seconds: float) -> Bui
 
 
 def _check_machine(resolved: ResolvedEnvironment) -> None:
-    """See that this machine is of the kind that the packages were chosen for.
-
-    Raises:
-        EnvironmentBuildError: It is not.
-    """
+    """See that this machine is of the kind that the packages were chosen for."""
     here = (python_version(), sysconfig.get_platform())
     if not resolved.conda and here != (resolved.python, resolved.platform):
         raise EnvironmentBuildError(

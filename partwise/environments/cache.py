@@ -67,19 +67,14 @@ class CachedEnvironment:
 
 
 def environments_folder() -> Path:
-    """Return the folder of this machine's environments.
-
-    Raises:
-        InputError: The scratch folder cannot be used, or others can write to this one.
-    """
+    """Return the folder of this machine's environments."""
     return own_folder(ENVIRONMENTS)
 
 
 def read_document(entry: Path) -> BuiltDocument | None:
     """Return what stands in an entry; None where nothing there counts.
 
-    Raises:
-        InputError: Another user made it, whose interpreter would be started.
+    An entry of another user is refused, since its interpreter would be started.
     """
     path = entry / COMPLETE
     for each in (entry, path):
@@ -147,10 +142,7 @@ def collect_environments(
 ) -> list[CachedEnvironment]:
     """Remove the environments that nobody has used for some time, and what killed builders left.
 
-    Args:
-        older_than: What was used within this time stays; what a process uses stays however long it
-            has had it.
-        dry_run: Only say what would be removed.
+    What was used within `older_than` stays; what a process uses stays however long it has had it.
     """
     limit = datetime.now(UTC) - older_than
     gone = []

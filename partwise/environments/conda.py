@@ -22,11 +22,7 @@ _MOST_CHARS = 2_000
 
 
 def resolve_conda(environment: Environment) -> ResolvedEnvironment:
-    """Read a conda file and, where there is a conda program, see that it can be resolved.
-
-    Raises:
-        PackageError: The file cannot be read, or conda refuses it; has its own words.
-    """
+    """Read a conda file and, where there is a conda program, see that it can be resolved."""
     path = Path(environment.conda_file).absolute()
     try:
         text = path.read_text()
@@ -51,11 +47,7 @@ def resolve_conda(environment: Environment) -> ResolvedEnvironment:
 
 
 def build_conda(resolved: ResolvedEnvironment, tree: Path, lock: int) -> None:
-    """Have conda make an environment.
-
-    Raises:
-        EnvironmentBuildError: There is no conda program here, or it failed.
-    """
+    """Have conda make an environment."""
     program, host = find_conda(), socket.gethostname()
     if program is None:
         raise EnvironmentBuildError(

@@ -47,12 +47,7 @@ def read_requested(
 ) -> Requested:
     """Read all files that an environment of pip packages names.
 
-    Args:
-        environment: The environment.
-        variables: Stand for ${NAME} in the lines of files.
-
-    Raises:
-        PackageError: A file cannot be read, or a line in it cannot be used on the workers.
+    `variables` stand for ${NAME} in the lines of files.
     """
     reader = _Reader(variables)
     for package in environment.packages:
@@ -80,9 +75,6 @@ def without_files(environment: Environment) -> Environment:
     """Return an environment with what its files say in place of their names, to be sent elsewhere.
 
     A conda file is left: the machine that creates its environment has it.
-
-    Raises:
-        PackageError: A file cannot be read, or a line in it cannot be used on the workers.
     """
     if environment.conda_file or not environment.is_own:
         return environment
@@ -106,11 +98,7 @@ class _Reader:
         self._at_work: list[Path] = []
 
     def read(self, path: Path, lines: list[str]) -> None:
-        """Read a requirements file, and those that it includes, into requirements or constraints.
-
-        Raises:
-            PackageError: It cannot be read, or a line of it cannot be used.
-        """
+        """Read a requirements file, and those it includes, into requirements or constraints."""
         path = path.absolute()
         if path in self._at_work:
             return
@@ -125,11 +113,7 @@ class _Reader:
         self._at_work.remove(path)
 
     def read_project(self, name: str) -> None:
-        """Read the dependencies of a pyproject.toml, and of its extras: pyproject.toml[plots].
-
-        Raises:
-            PackageError: It cannot be read, or does not name its dependencies.
-        """
+        """Read the dependencies of a pyproject.toml, and of its extras: pyproject.toml[plots]."""
         match = _EXTRAS.fullmatch(name)
         path = Path(match["path"] if match else name).absolute()
         try:
@@ -164,11 +148,7 @@ class _Reader:
                 )
 
     def add_package(self, line: str) -> None:
-        """Add a package of the caller's own list: a requirement, or whether wheels are taken.
-
-        Raises:
-            PackageError: It cannot be read, or names what only this machine has.
-        """
+        """Add a package of the caller's own list: a requirement, or whether wheels are taken."""
         if line.startswith(_KEPT):
             self.asked.options.append(line)
         else:
@@ -177,11 +157,7 @@ class _Reader:
     def add_requirement(
         self, line: str, where: str, lines: list[str] | None = None
     ) -> Requirement | None:
-        """Add one requirement; return what it says, or None where it is a bare URL.
-
-        Raises:
-            PackageError: It cannot be read, or names what only this machine has.
-        """
+        """Add one requirement; return what it says, or None where it is a bare URL."""
         text = line.partition(" --")[0].strip()
         found = None
         try:

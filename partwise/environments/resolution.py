@@ -23,14 +23,8 @@ def resolve(
 ) -> ResolvedEnvironment:
     """Find a version of each package, for this Python and this kind of machine.
 
-    Args:
-        environment: What is asked for.
-        preferred: Versions by name, taken where they fit.
-        constraints: Requirements that packages must fulfil where they are needed at all.
-
-    Raises:
-        PackageError: A file cannot be read, or there are no packages that fit; has the resolver's
-            own words.
+    `preferred` versions are taken where they fit; `constraints` are requirements that packages must
+    fulfil where they are needed at all.
 
     Example:
         >>> resolve(Environment()).is_own
@@ -73,11 +67,7 @@ def _compile(
     preferred: Mapping[str, str],
     constraints: Sequence[str],
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return a line for each package that is needed, and the place where each was found, by name.
-
-    Raises:
-        UvError: There are none that fit.
-    """
+    """Return a line for each package that is needed, and where each was found, by name."""
     with tempfile.TemporaryDirectory(prefix="partwise-packages-") as directory:
         found = Path(directory, "requirements.txt")
         # uv keeps the versions that its earlier output has, as far as they fit.

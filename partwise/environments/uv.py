@@ -31,11 +31,7 @@ class PackageSources:
         return f"{type(self).__name__}(...)"
 
     def variables(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """Return the variables by which uv is told, with what stands in them already.
-
-        Args:
-            environ: The variables of this process.
-        """
+        """Return the variables that tell uv the same, with what stands in them already."""
         places = [*self.find_links, environ.get("UV_FIND_LINKS", "")]
         indexes = [*self.extra_index_urls, environ.get("UV_INDEX", "")]
         given = {"UV_FIND_LINKS": ",".join(filter(None, places))}
@@ -64,13 +60,7 @@ def run_uv(
 ) -> None:
     """Run uv to its end.
 
-    Args:
-        arguments: Its words.
-        sources: Where packages come from.
-        directory: Where it runs.
-        text: Its standard input.
-        inherited: Descriptors that it, and what it starts, hold as long as they live.
-        environ: The variables of this process.
+    `inherited` descriptors are held by it, and what it starts, as long as they live.
 
     Raises:
         UvError: It failed.
