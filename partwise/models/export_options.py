@@ -109,11 +109,7 @@ class ValidationOptions(FormSettings):
 
 
 def refuse_optimization(options: ExportOptions) -> None:
-    """Refuse to optimize a model of trees, which is one operator: there is nothing to rewrite.
-
-    Raises:
-        ExportRefusedError: The options ask for it.
-    """
+    """Refuse to optimize a model of trees, which is one operator: there is nothing to rewrite."""
     if options.optimization != "none":
         raise ExportRefusedError(
             f"optimization={options.optimization!r} is for PyTorch modules: a model of trees is "

@@ -68,11 +68,7 @@ def to_metadata(guards: Iterable[Guard]) -> str:
 
 
 def guards_of_metadata(metadata: Mapping[str, str]) -> tuple[Guard, ...]:
-    """Return the guards that a file names; none in most.
-
-    Raises:
-        IntegrityError: They have a form that this release does not know.
-    """
+    """Return the guards that a file names; none in most."""
     text = metadata.get(GUARDS_KEY)
     if not text:
         return ()

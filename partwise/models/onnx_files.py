@@ -48,13 +48,9 @@ def save_onnx(
 ) -> None:
     """Write an ONNX model with its signature in its metadata; equal models give equal bytes.
 
-    Args:
-        model: An `onnx.ModelProto`. It is changed: its metadata, and weights that go into a file
-            of their own leave it one by one, so that they are never in memory twice. If some stand
-            in `<file name>.data` already, no others are moved.
-        signature: What it takes and gives.
-        file_path: Where to.
-        embedded_bytes: Weights of more bytes than this in all go into `<file name>.data`.
+    The model, an `onnx.ModelProto`, is changed: its metadata, and weights of more bytes than
+    `embedded_bytes` in all leave it one by one for `<file name>.data`, so that they are never in
+    memory twice. If some stand there already, no others are moved.
 
     Raises:
         ExportRefusedError: The model is too large for protobuf even so.
@@ -103,10 +99,6 @@ def read_onnx(file_path: str, largest_bytes: int = LARGEST_BYTES) -> OnnxContent
     A model names the files of its weights itself. Only a regular file in the model's own folder is
     read, which is no link of any kind, and only if it holds what the model says of it.
 
-    Args:
-        file_path: The model.
-        largest_bytes: What all files may have together.
-
     Raises:
         IntegrityError: A file is too large, is not there, or is none that a model may name.
     """
@@ -117,11 +109,7 @@ def read_onnx(file_path: str, largest_bytes: int = LARGEST_BYTES) -> OnnxContent
 def read_graph(file_path: str) -> bytes:
     """Read a model without its external data, which is checked as `read_onnx` checks it.
 
-    Returns:
-        The serialized `onnx.ModelProto`.
-
-    Raises:
-        IntegrityError: A file is not there, or is none that a model may name.
+    Returned is the serialized `onnx.ModelProto`.
     """
     model, _ = _open_onnx(file_path, sys.maxsize, lambda _file, size: size)
     return model
@@ -246,15 +234,7 @@ def _parse(content: bytes, name: str) -> Any:
 
 
 def open_session(content: OnnxContent, threads: int = 1) -> Any:
-    """Return an `onnxruntime.InferenceSession` of a model that was read, on the CPU.
-
-    Args:
-        content: From `read_onnx`.
-        threads: For the work of one call.
-
-    Raises:
-        IntegrityError: onnxruntime does not load it; its reason is in the message.
-    """
+    """Return an `onnxruntime.InferenceSession` of a model that was read, on the CPU."""
     options = _session_options(threads)
     if content.files:
         names, files = list(content.files), list(content.files.values())
@@ -266,12 +246,7 @@ def open_session(content: OnnxContent, threads: int = 1) -> Any:
 def open_session_in_place(file_path: str, threads: int = 1) -> Any:
     """Return an `onnxruntime.InferenceSession` of a model that it reads itself, on the CPU.
 
-    Args:
-        file_path: A model, once `read_graph` has looked at what it names.
-        threads: For the work of one call.
-
-    Raises:
-        IntegrityError: onnxruntime does not load it; its reason is in the message.
+    `read_graph` has looked at what the model names.
     """
     return _session(file_path, _session_options(threads))
 
@@ -299,9 +274,6 @@ def _session(model: bytes | str, options: Any) -> Any:
 def read_signature(model: bytes) -> Signature:
     """Return what the model takes and gives, as its metadata says.
 
-    Args:
-        model: The serialized `onnx.ModelProto`.
-
     Raises:
         IntegrityError: It is no ONNX model, or export_models did not write it.
     """
@@ -311,9 +283,6 @@ def read_signature(model: bytes) -> Signature:
 
 def session_signature(session: Any) -> Signature:
     """Return what a loaded model takes and gives, without a second reading of its bytes.
-
-    Args:
-        session: From `open_session`.
 
     Raises:
         IntegrityError: export_models did not write the model.

@@ -132,23 +132,16 @@ class Design:
     def usable(found: np.ndarray, *, one_hot: bool) -> np.ndarray:
         """Return features with NaN for what such a model cannot use: infinities, as missing ones.
 
-        A linear model can neither square nor add up numbers beyond 1e100; the trees of
-        scikit-learn are of single precision, where what is beyond is the largest number.
-
-        Args:
-            found: Doubles of any shape.
-            one_hot: Whether the model is the linear one.
+        A linear model can neither square nor add up numbers beyond 1e100; the trees of scikit-learn
+        are of single precision, where what is beyond is the largest number. `found` are doubles of
+        any shape; `one_hot` says that the model is the linear one.
         """
         if one_hot:
             return np.where(np.abs(found) <= LARGEST_LINEAR, found, np.nan)
         return np.where(np.isinf(found), np.nan, within_single(found))
 
     def matrix(self, table: pa.Table) -> np.ndarray:
-        """Return features as doubles of shape (n, k), without NaN.
-
-        Raises:
-            ColumnError: A feature is missing, or its type does not fit.
-        """
+        """Return features as doubles of shape (n, k), without NaN."""
         find_columns(self.names, table.schema)
         found = feature_matrix(table, self.names, self.categories).astype(np.float64)
         found = self.usable(found, one_hot=self.one_hot)

@@ -131,11 +131,7 @@ class Signature(BaseModel):
         return [feature.name for feature in self.features]
 
     def check_sizes(self, feeds: Feeds) -> None:
-        """Refuse inputs whose sizes are others than those that are fixed; no rows always fit.
-
-        Raises:
-            InputError: One is; its shape and the expected one are in the message.
-        """
+        """Refuse inputs whose sizes are others than those that are fixed; no rows always fit."""
         for tensor in self.inputs:
             shape = np.shape(feeds[tensor.name])
             if shape[:1] == (0,):
@@ -214,10 +210,9 @@ def feeds_of_rows(signature: Signature, rows: pa.Table) -> dict[str, np.ndarray]
 def feeds_of_matrix(signature: Signature, matrix: np.ndarray) -> dict[str, np.ndarray]:
     """Return a matrix of features as the inputs of a model.
 
-    Args:
-        signature: Of the layouts "tensor" or "columns".
-        matrix: Shape (n, k), categories as their codes, NaN for what is missing. Where an input is
-            text, a code that is none of a category stands for a text that is none of them.
+    The layout is "tensor" or "columns". The matrix has shape (n, k), categories as their codes, NaN
+    for what is missing. Where an input is text, a code that is none of a category stands for a text
+    that is none of them.
     """
     if signature.layout == "tensor":
         (tensor,) = signature.inputs

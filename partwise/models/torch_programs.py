@@ -181,11 +181,7 @@ class NeuronModel(TorchScriptModel):
 
 
 def neuron_tracer() -> Callable[..., Any]:
-    """Return the SDK's function that compiles a module for example inputs.
-
-    Raises:
-        ExportRefusedError: Neither SDK can be imported.
-    """
+    """Return the SDK's function that compiles a module for example inputs."""
     try:
         return importlib.import_module("torch_neuronx").trace  # type: ignore[no-any-return]
     except ModuleNotFoundError as error:
@@ -207,10 +203,7 @@ def neuron_tracer() -> Callable[..., Any]:
 def run_program(program: Any, signature: Signature, feeds: Feeds) -> Outputs:
     """Return what a function of tensors gives; no rows give no rows without a call of it.
 
-    Args:
-        program: Takes the signature's inputs in order, and returns its outputs as a tuple.
-        signature: Names both.
-        feeds: The inputs.
+    `program` takes the signature's inputs in order, and returns its outputs as a tuple.
     """
     import torch
 

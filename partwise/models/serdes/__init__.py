@@ -103,11 +103,7 @@ def serde_for(model: Any) -> ModelSerde:
 
 
 def resolve_serde(serde: ModelSerde | str | None) -> ModelSerde | None:
-    """Return the serde that a caller gives: itself, or the name of a built-in one; "" is none.
-
-    Raises:
-        SerdeError: There is no built-in serde of this name.
-    """
+    """Return the serde that a caller gives: itself, or the name of a built-in one; "" is none."""
     if not isinstance(serde, str):
         return serde
     if not serde:

@@ -12,10 +12,6 @@ from partwise.formatting import reason
 def readable(file_path: str, library: str) -> Iterator[None]:
     """Turn what a library raises on a file into a sentence with the reason.
 
-    Args:
-        file_path: The file.
-        library: Whose format it should have.
-
     Raises:
         IntegrityError: The library does not read it.
     """

@@ -119,11 +119,7 @@ class TorchSerde:
 
 
 def _filled(factory: Callable[[], Any], state: Mapping[str, Any]) -> Any:
-    """Return what the factory builds, with this state.
-
-    Raises:
-        SerdeError: The state is not that of such a module.
-    """
+    """Return what the factory builds, with this state."""
     module = factory()
     try:
         module.load_state_dict(state)
