@@ -13,13 +13,7 @@ Output = Table | DatasetOutput
 def check_output(output: Output | None, columns: Sequence[pa.Field]) -> None:
     """See before any work that rows can go where they are wanted.
 
-    Args:
-        output: Where to; None: nowhere.
-        columns: Those columns of the rows that are known.
-
-    Raises:
-        InputError: The table lacks a column, or has it with another type.
-        SourceError: The database cannot be opened.
+    `columns` are those of the rows that are known already.
     """
     if isinstance(output, Table):
         check_table(output, columns)

@@ -57,11 +57,7 @@ def _class_of(data_type: pa.DataType) -> str:
 
 
 def sql_type(data_type: pa.DataType, kind: DatabaseKind, name: str = "") -> str:
-    """Return the SQL type of a column that is to hold an Arrow type.
-
-    Raises:
-        InputError: There is none.
-    """
+    """Return the SQL type of a column that is to hold an Arrow type."""
     data_type = plain_storage(data_type)
     kind_of_type = _class_of(data_type)
     if kind == "sqlite":
@@ -96,9 +92,7 @@ def _no_place(name: str, data_type: pa.DataType, database: str) -> InputError:
 def sqlite_field(name: str, declared: str) -> pa.Field:
     """Return a column of SQLite: of type null where it keeps all values as they are.
 
-    Args:
-        name: Its name.
-        declared: The words of its declaration. Others than those of `affinity` are numbers.
+    Words of a declaration other than those of `affinity` are numbers.
     """
     return pa.field(name, _OF_AFFINITY[affinity(declared) or ("numeric" if declared else "")])
 
@@ -106,11 +100,7 @@ def sqlite_field(name: str, declared: str) -> pa.Field:
 def refuse_unfit(
     table: str, existing: pa.Schema, columns: Sequence[pa.Field], kind: DatabaseKind
 ) -> None:
-    """Refuse columns for which an existing table has no place.
-
-    Raises:
-        InputError: The first of them, by name.
-    """
+    """Refuse columns for which an existing table has no place."""
     for field in columns:
         if field.name not in existing.names:
             raise InputError(
@@ -147,11 +137,7 @@ def _sqlite_keeps(own: str, there: str, data_type: pa.DataType) -> bool:
 
 
 def fit_rows(rows: pa.Table, existing: pa.Schema, kind: DatabaseKind, table: str) -> pa.Table:
-    """Return rows with the types that an existing table has.
-
-    Raises:
-        InputError: A column is not there, or a value does not fit.
-    """
+    """Return rows with the types that an existing table has."""
     for name in OWN_COLUMNS:
         if name in rows.column_names:
             raise InputError(

@@ -99,16 +99,7 @@ class Published:
 
 
 def check_table(table: Table, columns: Sequence[pa.Field]) -> None:
-    """See before any work that a table can be written to, and has a place for some columns.
-
-    Args:
-        table: Where rows are to be appended.
-        columns: Those columns of the rows that are known.
-
-    Raises:
-        InputError: The driver is missing, or the table lacks a column, or has it with another type.
-        SourceError: The database cannot be opened.
-    """
+    """See before any work that a table can be written to, and has a place for some columns."""
     with Target.opened(table.database, table.name) as target:
         existing = target.find_schema()
     if existing is not None:

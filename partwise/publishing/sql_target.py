@@ -24,13 +24,7 @@ _AT_ONCE = 1000
 
 
 class Target:
-    """A table in a transaction. What the database says becomes an `OutputError`.
-
-    Args:
-        database: Where it is.
-        name: Its name as a user writes it.
-        connection: A connection that may write.
-    """
+    """A table in a transaction. What the database says becomes an `OutputError`."""
 
     def __init__(self, database: Database, name: str, connection: Any) -> None:
         self._connection = connection
@@ -105,10 +99,8 @@ class Target:
     ) -> None:
         """See to it that the table and its marks are there.
 
-        Args:
-            run_id: The run whose rows will be appended.
-            generation: Its generation; from now on no older one changes anything.
-            schema_of_rows: Gives their columns, which are asked for where there is no table.
+        From now on no older generation changes anything. `schema_of_rows` is asked where there is
+        no table.
         """
         if self._kind == "postgresql":
             self._lock("")
@@ -138,9 +130,6 @@ class Target:
         The number stands in a mark without partition. So a publisher that was stopped for long, and
         goes on when the run has been resumed and published, appends and removes nothing more: the
         database compares the numbers in the very transaction that would.
-
-        Raises:
-            OutputError: A newer one has.
         """
         self._lock(run_id)
         mark = f"{self._marked(run_id)} AND partition_id = ''"
@@ -197,18 +186,9 @@ class Target:
     ) -> tuple[int, int, int]:
         """Write the partitions of a file that are not there, or otherwise, in one transaction.
 
-        Args:
-            run_id: The run.
-            generation: Its generation; what a newer one wrote is left alone.
-            rows: A file of rows.
-            spans: Partition IDs, each with its first row and the one after its last.
-            contents: A fingerprint of the rows of each.
-
-        Returns:
-            Rows and partitions written, and how many of these were replaced.
-
-        Raises:
-            OutputError: A newer generation has begun to publish the run.
+        What a newer generation wrote is left alone. `spans` are partition IDs, each with its first
+        row and the one after its last; `contents` has a fingerprint of the rows of each. Returned
+        are the rows and partitions written, and how many of these were replaced.
         """
         self._take_turn(run_id, generation)
         marks: dict[str, tuple[str, int]] = {}
