@@ -15,13 +15,8 @@ def paths_left_behind(
 ) -> tuple[str, ...]:
     """Return a sentence about relative paths that processes will look for in vain; else none.
 
-    They run in a folder with a copy of the source directory, and not in the caller's.
-
-    Args:
-        words: The script or command, and its arguments.
-        shell: A command line for /bin/sh; empty: there is none.
-        variables: The environment variables of the processes.
-        names: Of the files in the source directory.
+    They run in a folder with a copy of the source directory, and not in the caller's. `shell` is a
+    command line for /bin/sh; `names` are the files in the source directory.
     """
     folders = {str(each) for name in names for each in PurePath(name).parents}
     found = [

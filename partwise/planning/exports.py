@@ -53,21 +53,8 @@ def prepare_export(
 ) -> Plan:
     """Return the plan of an export run: its work, and where the models of each shard stand.
 
-    Args:
-        call: What is asked for.
-        source: The rows on which exports are compared with their models.
-        training: The run that trained the models.
-        trainer: The built-in trainer of the training, which says which rows it held out; None: it
-            was another function.
-        seed: That of the training, which drew the held-out rows.
-        null_keys: What becomes of rows with a null key.
-
-    Raises:
-        InputError: The run is no training run.
-        KeyClassError: A key column of the rows has another class than in training.
-        SerdeError: The models need a serde that was not given.
-        ModelNotFoundError: The training run has no model at all.
-        ExportRefusedError: None of its models could be exported so.
+    `trainer` is the built-in one of the training, which says which rows it held out; None: it was
+    another function. The seed is that of the training, which drew these rows.
     """
     source, keys = _keyed_as(training, training, source)
     serde = resolve_serde(call.serde)
@@ -125,11 +112,7 @@ def _proof(call: ComparedCall, trainer: HoldoutTrainer | None = None) -> Proof:
 
 
 def check_exports(exports: Run) -> str:
-    """Return the ID of the training run whose exports a run holds: they can be proved again.
-
-    Raises:
-        InputError: It does not.
-    """
+    """Return the ID of the training run whose exports a run holds: they can be proved again."""
     training_run_id = exports.document.training_run_id
     if exports.kind == "export-transformers":
         raise InputError(
@@ -152,21 +135,7 @@ def prepare_validation(
     *,
     null_keys: NullKeys = "error",
 ) -> Plan:
-    """Return the plan of a validation run, and where the exports of each shard are.
-
-    Args:
-        call: What is asked for.
-        source: The rows on which exports are compared with their models.
-        exports: The run that has the exports.
-        training: The run that has their models.
-        null_keys: What becomes of rows with a null key.
-
-    Raises:
-        KeyClassError: A key column of the rows has another class than in the export run.
-        ModelNotFoundError: The export run has published nothing.
-        SerdeError: The trained models need a serde that was not given, or the exports are programs
-            and the caller has not named their format.
-    """
+    """Return the plan of a validation run, and where the exports of each shard are."""
     source, keys = _keyed_as(exports, training, source)
     serde = resolve_serde(call.serde)
     proof = _proof(call)
@@ -195,12 +164,7 @@ def prepare_validation(
 
 
 def prepare_collection(call: TransformersCall, exports: Sequence[TransformersExport]) -> Plan:
-    """Return the plan of a run that exports models of transformers, each a partition.
-
-    Args:
-        call: What is asked for.
-        exports: Its models, each with its feature and options.
-    """
+    """Return the plan of a run that exports models of transformers, each a partition."""
     source = open_source(tabulate(exports))
     call = replace(call, models=[export.model_dump(mode="json") for export in exports])
     keys = key_columns(source.schema, [KEY])
@@ -216,17 +180,7 @@ def check_coverage(
     read_keys: Callable[[UnsortedShard], pa.Table],
     run_id: str,
 ) -> None:
-    """See to it that no model is passed over for want of rows.
-
-    Args:
-        models: Where the models of each shard are.
-        sharded: The rows.
-        read_keys: Gives the distinct keys of a shard.
-        run_id: The run that the models are of.
-
-    Raises:
-        InputError: Some models have no row to be compared on.
-    """
+    """See to it that no model is passed over for want of rows."""
     shards = {shard.number: shard for shard in sharded.shards}
     missing: list[str] = []
     for number, table in models.items():

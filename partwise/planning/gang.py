@@ -36,17 +36,7 @@ def prepare_gang(
 ) -> GangPlan:
     """Return the plan of a run of one model, checked as far as it can be before any row is read.
 
-    Args:
-        call: What is asked for.
-        source: The rows trained on.
-        eval_sources: Those of each eval set, by name.
-        packages: What the ranks' packages came to; None: there are none.
-
-    Raises:
-        FunctionError: The name of a function leads nowhere.
-        ColumnError: The trainer needs a column that rows lack.
-        SerdeError: There is no serde of this name.
-        InputError: An eval set is named like the rows trained on.
+    `packages` None: the ranks have none of their own.
     """
     serde = resolve_serde(call.serde)
     function = resolve_trainer(call.trainer)
@@ -85,12 +75,7 @@ def prepare_gang(
 def gang_sources(
     source: Source, eval_sources: Mapping[str, Source], function: Any
 ) -> dict[str, Source]:
-    """Return the rows of a gang by name, checked, with the columns that its trainer reads.
-
-    Raises:
-        ColumnError: The trainer needs a column that rows lack.
-        InputError: An eval set is named like the rows trained on.
-    """
+    """Return the rows of a gang by name, checked, with the columns that its trainer reads."""
     if TRAIN in eval_sources:
         raise InputError(f"eval_data names {TRAIN!r}, which are the rows trained on: rename it.")
     sources = {TRAIN: source, **eval_sources}

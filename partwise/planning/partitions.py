@@ -60,20 +60,10 @@ def plan_of(
 ) -> Plan:
     """Return the plan of a run that is asked for so.
 
-    Args:
-        call: What is asked for, as a resume compares it and can repeat it.
-        source: The rows.
-        keys: Their key columns.
-        work: What is done with each partition.
-        function: The user's function or trainer; where there is none, the work.
-        packages: What the function's packages came to; None: it asks for none.
-        seed: Every partition's own is derived from it.
-        params: Parameters of single partitions.
-        null_keys: What becomes of rows with a null key.
-        uses: The run whose models are used: rows are divided as its rows were.
-        models: Where these models stand, a table for each shard.
-        model: Where the one model stands that all partitions have in common.
-        check_sharded: Refuses rows that cannot be used, once they are sharded.
+    `call` is what a resume compares and can repeat. `function` is the user's, or, where there is
+    none, the work. Rows are divided as those of `uses`, whose models stand in `models` (a table for
+    each shard) or in `model` (one for all partitions). `check_sharded` refuses rows that cannot be
+    used, once they are sharded.
     """
     used = models if model is None else {0: model}
     return Plan(
@@ -114,18 +104,8 @@ def prepare_training(
 ) -> Plan:
     """Return the plan of a training run, checked as far as it can be before any row is read.
 
-    Args:
-        call: What is asked for.
-        source: The rows.
-        earlier_keys: The key columns of the run of this ID, where there is one: files without types
-            are read with them.
-        packages: What the function's packages came to; None: it asks for none.
-
-    Raises:
-        FunctionError: The name of a function leads nowhere.
-        ColumnError: The trainer needs a column that the source lacks, or a key column is missing.
-        SerdeError: There is no serde of this name.
-        InputError: A file of `files` cannot be read.
+    `earlier_keys` are the key columns of the run of this ID, where there is one: files without
+    types are read with them.
     """
     source, names, keys = keys_of(source, call.partition_by, earlier_keys)
     has_packages = packages is not None
@@ -151,11 +131,7 @@ def prepare_training(
 
 
 def prepared(call: F, names: list[str], keys: tuple[KeyColumn, ...]) -> F:
-    """Return a call with its keys, params and files as they are compared and written down.
-
-    Raises:
-        ParamsError: The params do not go with the keys.
-    """
+    """Return a call with its keys, params and files as they are compared and written down."""
     return replace(
         call,
         partition_by=names,
@@ -171,19 +147,7 @@ def checked_trainer(
     *,
     has_packages: bool,
 ) -> Any:
-    """Return a trainer, or the function that a name stands for, which goes with the rows.
-
-    Args:
-        trainer: As the caller gives it.
-        schema: Of the rows.
-        key_columns: Those among the columns.
-        has_packages: Whether the run has packages of its own.
-
-    Raises:
-        FunctionError: The name of a function leads nowhere, or it takes other arguments.
-        ColumnError: It needs a column that the rows lack.
-        InputError: A setting of it, or a library that is not installed.
-    """
+    """Return a trainer, or the function that a name stands for, which goes with the rows."""
     function: Any = resolve_trainer(trainer)
     if isinstance(function, Best | Tuned):
         function = function.resolved()
@@ -198,9 +162,6 @@ def check_libraries(trainer: Any, *, has_packages: bool) -> None:
     """Refuse a trainer whose libraries are not installed, unless the run has packages of its own.
 
     Of several candidates, the one without its library would lose on each partition.
-
-    Raises:
-        InputError: With the libraries in its message.
     """
     names = () if has_packages else libraries_of(trainer)
     if missing := [name for name in names if find_spec(name.partition(".")[0]) is None]:
@@ -221,17 +182,7 @@ def prepare_mapping(
 ) -> Plan:
     """Return the plan of a map run, checked as far as it can be before any row is read.
 
-    Args:
-        call: What is asked for.
-        source: The rows.
-        output: Where the rows that are returned go besides the run.
-        earlier_keys: As `prepare_training` takes them.
-        packages: Likewise.
-
-    Raises:
-        FunctionError: The name of a function leads nowhere.
-        InputError: The output's table cannot take the key columns, or a file of `files` cannot be
-            read.
+    `earlier_keys` and `packages` are as `prepare_training` takes them.
     """
     source, names, keys = keys_of(source, call.partition_by, earlier_keys)
     call = replace(prepared(call, names, keys), output=output)
@@ -262,22 +213,8 @@ def prepare_inference(
 ) -> Plan:
     """Return the plan of an inference run: its work, and where the models of each shard stand.
 
-    Args:
-        call: What is asked for. Its key columns are those of the training run; any of the rows
-            where that trained one model, and none for blocks of rows.
-        source: The rows.
-        training: The run that has the models: of training, or of their exports.
-        output: Where the predictions go besides the run.
-        earlier_keys: As `prepare_training` takes them.
-        packages: Likewise.
-
-    Raises:
-        InputError: The run is no training run, or is partitioned by other columns; or a file of
-            `files` cannot be read.
-        KeyClassError: A key column has another class than in training.
-        SerdeError: The models need a serde that was not given.
-        ModelNotFoundError: The training run has no model at all.
-        ColumnError: A column to keep is missing.
+    The key columns are those of the training run; any of the rows where that trained one model, and
+    none for blocks of rows. `earlier_keys` and `packages` are as `prepare_training` takes them.
     """
     serde = resolve_serde(call.serde)
     given = _names(call.partition_by)
@@ -333,12 +270,7 @@ def prepare_inference(
 
 
 def trained_models(training: Run, serde: ModelSerde | None) -> dict[int, pa.Table]:
-    """Return where the models of a run stand, a table for each shard; all of them can be read.
-
-    Raises:
-        ModelNotFoundError: The run has no model at all.
-        SerdeError: The models need a serde that was not given.
-    """
+    """Return where the models of a run stand, a table for each shard; all of them can be read."""
     models = models_by_shard(ledger_of_models(training))
     if not models:
         raise _no_model(training)
@@ -350,12 +282,7 @@ def trained_models(training: Run, serde: ModelSerde | None) -> dict[int, pa.Tabl
 
 
 def trained_model(training: Run, serde: ModelSerde | None) -> pa.Table:
-    """Return where the one model of a run stands, for all partitions; it can be read.
-
-    Raises:
-        ModelNotFoundError: The run has no model.
-        SerdeError: The model needs a serde that was not given.
-    """
+    """Return where the one model of a run stands, for all partitions; it can be read."""
     model = model_of_every_partition(ledger_of_models(training))
     if model is None:
         raise _no_model(training)
@@ -375,11 +302,7 @@ def _no_model(training: Run) -> ModelNotFoundError:
 
 
 def check_serdes(models: Mapping[int, pa.Table], serde: ModelSerde | None) -> None:
-    """See to it that models can be read.
-
-    Raises:
-        SerdeError: They need a serde that was not given.
-    """
+    """See to it that models can be read."""
     for name in serdes_of(models):
         serde_by_name(name, serde)
 
@@ -394,14 +317,8 @@ def keys_of(
 ) -> tuple[Source, list[str], tuple[KeyColumn, ...]]:
     """Return the rows by their keys, the names of the key columns, and what they are.
 
-    Args:
-        source: The rows.
-        partition_by: The key columns.
-        earlier: Those of a run whose keys they are to meet: files that say no types are read with
-            their classes.
-
-    Raises:
-        ColumnError: One is missing.
+    `earlier` are those of a run whose keys they are to meet: files that say no types are read with
+    their classes.
     """
     names = _names(partition_by)
     source = keyed_by(source, names, earlier)
@@ -415,11 +332,7 @@ def _names(partition_by: str | Sequence[str]) -> list[str]:
 
 
 def _known(columns: Sequence[str], schema: pa.Schema) -> list[str]:
-    """Return columns that a trainer says it reads, each once.
-
-    Raises:
-        ColumnError: One is missing.
-    """
+    """Return columns that a trainer says it reads, each once."""
     known = set(schema.names)
     if missing := [name for name in columns if name not in known]:
         raise ColumnError(f"The trainer reads {missing}, which the source does not have.")
@@ -427,12 +340,7 @@ def _known(columns: Sequence[str], schema: pa.Schema) -> list[str]:
 
 
 def check_trained_keys(training: Run, names: list[str], keys: tuple[KeyColumn, ...]) -> None:
-    """Refuse key columns that are not those of the run that trained the models.
-
-    Raises:
-        InputError: They are other columns.
-        KeyClassError: One has another class than in training.
-    """
+    """Refuse key columns that are not those of the run that trained the models."""
     if names != training.document.partition_by:
         raise InputError(
             f"partition_by is {names}, and the training run {training.run_id!r} was partitioned "
@@ -442,11 +350,7 @@ def check_trained_keys(training: Run, names: list[str], keys: tuple[KeyColumn, .
 
 
 def check_kept(keep_columns: Sequence[str], schema: pa.Schema) -> None:
-    """Refuse columns to keep that are not there, or cannot be written.
-
-    Raises:
-        ColumnError: With the column in the message.
-    """
+    """Refuse columns to keep that are not there, or cannot be written."""
     known = set(schema.names)
     missing = [name for name in keep_columns if name not in known]
     if missing:

@@ -30,11 +30,7 @@ from partwise.tuning.space import plain_space
 
 
 def settings_to_score(call: PortfolioCall) -> Tuned:
-    """Return a trainer with the settings that are scored on each partition, its own first.
-
-    Raises:
-        InputError: The space cannot be searched, or a setting does not go with the trainer.
-    """
+    """Return a trainer with the settings that are scored on each partition, its own first."""
     try:
         tuned = Tuned(
             call.trainer,
@@ -63,18 +59,7 @@ def prepare_portfolio(
     *,
     earlier_keys: Sequence[KeyColumn] = (),
 ) -> Plan:
-    """Return the plan of a run that scores settings on a sample of partitions.
-
-    Args:
-        call: What is asked for.
-        source: The rows.
-        tuned: Of `settings_to_score`.
-        earlier_keys: The key columns of the run of this ID, where there is one.
-
-    Raises:
-        ColumnError: The trainer needs a column that the source lacks, or a key column is missing.
-        InputError: A setting cannot be used.
-    """
+    """Return the plan of a run that scores settings on a sample of partitions."""
     source, names, keys = keys_of(source, call.partition_by, earlier_keys)
     call = replace(
         call,
@@ -121,16 +106,7 @@ def pick_portfolio(run: Run, tuned: Tuned, size: int) -> Portfolio | None:
 
 
 def with_portfolio(trainer: Any, store: Callable[[], Store]) -> Any:
-    """Return a trainer with the settings of the portfolio that it names; others as they are.
-
-    Args:
-        trainer: As the caller gives it.
-        store: Opens the store of the portfolio, where one is named.
-
-    Raises:
-        RunNotFoundError: There is no such run.
-        InputError: It has no portfolio, or one of another trainer.
-    """
+    """Return a trainer with the settings of the portfolio that it names; others as they are."""
     if isinstance(trainer, Best):
         candidates = tuple(with_portfolio(each, store) for each in trainer.candidates)
         return trainer.model_copy(update={"candidates": candidates})

@@ -40,12 +40,8 @@ _BLOCKS = ("store-block/", "files-block/", "query-block/")
 def check_call(call: Call) -> Call:
     """Refuse a call that its flow would refuse, as far as that can be seen without Prefect.
 
-    Returns:
-        The call, with the rows opened: reading the footers of thousands of files takes seconds too,
-        and the flow need not do it again.
-
-    Raises:
-        InputError: The flow would refuse it; so with all other errors of ours.
+    It comes back with the rows opened: reading the footers of thousands of files takes seconds too,
+    and the flow need not do it again.
     """
     check_run_id(call.run_id)
     store = None if _names_block(call.store) else Store.parse(call.store)
@@ -70,11 +66,7 @@ def check_call(call: Call) -> Call:
 
 
 def check_functions(call: Call) -> None:
-    """Refuse names of functions and of an exporter that lead nowhere.
-
-    Raises:
-        FunctionError: With the name in its message.
-    """
+    """Refuse names of functions and of an exporter that lead nowhere."""
     if isinstance(call, MapCall):
         _check_function(call.function, "data", "context")
     if isinstance(call, InferCall | PipelineCall | PortfolioCall):
@@ -93,12 +85,7 @@ def _check_function(given: Any, *names: str) -> None:
 
 
 def check_stages(call: PipelineCall) -> None:
-    """Refuse of a pipeline what its later stages would, once all models are trained.
-
-    Raises:
-        FunctionError: The name of a function leads nowhere.
-        ExportRefusedError: Models of a built-in trainer cannot be exported so.
-    """
+    """Refuse of a pipeline what its later stages would, once all models are trained."""
     check_functions(call)
     kind: Any = call.trainer.trainer if isinstance(call.trainer, Tuned) else call.trainer
     # Of several candidates, a function may make models that nobody knows yet.
@@ -112,14 +99,8 @@ def check_stages(call: PipelineCall) -> None:
 def check_inference(call: PipelineCall, earlier: Sequence[KeyColumn]) -> None:
     """Refuse of a pipeline the rows of its last stage, once all models are trained and exported.
 
-    Args:
-        call: The call, with datasets in place of their names.
-        earlier: The key columns of the pipeline's training, where it has begun before.
-
-    Raises:
-        SourceError: They cannot be read.
-        ColumnError: A column is missing.
-        KeyClassError: A key column has another class than in training.
+    The call has datasets in place of their names; `earlier` are the key columns of the pipeline's
+    training, where it has begun before.
     """
     opened = OpenedData.of(call.data, call.data)
     columns, condition = call.columns or None, call.filter or None

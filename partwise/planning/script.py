@@ -81,15 +81,8 @@ def prepare_script(
 ) -> GangPlan:
     """Return the plan of a run of a script, checked as far as it can be before a slot is taken.
 
-    Args:
-        call: What is asked for.
-        inputs: By name: what `find_input` takes, or rows.
-        store: The artifact store.
-        shown: The inputs as they can be written down; without those that cannot.
-        resolved: What its packages came to; None: the worker's own Python.
-
-    Raises:
-        InputError: The call contradicts itself, or names a script or an input that is not there.
+    `inputs` are what `find_input` takes, or rows; `shown` are they as they can be written down,
+    without those that cannot. `resolved` None: the worker's own Python.
     """
     check_call(call, inputs)
     code = take_code(call, store)
@@ -151,11 +144,7 @@ def _options(call: ScriptCall) -> GangOptions:
 
 
 def check_call(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
-    """See that a call does not contradict itself.
-
-    Raises:
-        InputError: It does.
-    """
+    """See that a call does not contradict itself."""
     if bool(call.entry_script) == bool(call.command):
         both = "both are" if call.command else "neither is"
         raise InputError(f"entry_script and command: give one of them; {both} given.")
@@ -181,12 +170,7 @@ def check_call(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
 
 
 def take_code(call: ScriptCall, store: Store) -> Code:
-    """Pack the source directory, or read the snapshot that a run has of it.
-
-    Raises:
-        InputError: It cannot be packed, or its name is none.
-        RunNotFoundError: The store has no such snapshot.
-    """
+    """Pack the source directory, or read the snapshot that a run has of it."""
     named = _SNAPSHOT.fullmatch(call.source_directory)
     if call.source_directory.startswith(RUN_SCHEME) and named is None:
         raise InputError(
@@ -216,11 +200,7 @@ def take_code(call: ScriptCall, store: Store) -> Code:
 
 
 def newest_snapshot(run_id: str, store: Store) -> str:
-    """Return the name of the snapshot that the newest generation of a run was begun with.
-
-    Raises:
-        InputError: It has none, since it ran no script.
-    """
+    """Return the name of the snapshot that the newest generation of a run was begun with."""
     run = Run.open(run_id, store)
     document = run.read_generation_document() if run.generation else None
     call: Any = (document.call or document.call_known) if document else None
@@ -235,11 +215,7 @@ def newest_snapshot(run_id: str, store: Store) -> str:
 
 
 def check_script(call: ScriptCall, code: Code) -> None:
-    """See that the source directory has the script.
-
-    Raises:
-        InputError: It does not.
-    """
+    """See that the source directory has the script."""
     if not call.entry_script:
         return
     path = PurePosixPath(call.entry_script)

@@ -50,19 +50,7 @@ class _Scored:
 def prepare_study(
     call: TuneCall, source: Source, eval_sources: Mapping[str, Source] = NO_SOURCES
 ) -> StudyPlan:
-    """Return the plan of a study, checked as far as it can be before any row is read.
-
-    Args:
-        call: What is asked for.
-        source: The rows trained on.
-        eval_sources: The rows of each eval set, by name, of a gang that trains each trial.
-
-    Raises:
-        FunctionError: The name of a function leads nowhere.
-        ColumnError: The trainer needs a column that the rows lack.
-        SerdeError: There is no serde of this name.
-        InputError: The space, the metric, or a number cannot be used.
-    """
+    """Return the plan of a study, checked as far as it can be before any row is read."""
     _check_numbers(call)
     serde = resolve_serde(call.serde)
     space = _space_of(call.space)
@@ -122,11 +110,7 @@ def _narrowed(source: Source, function: Any, holdout: Evaluation) -> Source:
 def _is_for_gangs(
     function: Callable[..., Any], scaling: ScalingConfig, eval_sources: Mapping[str, Source]
 ) -> bool:
-    """Tell whether each trial is trained by ranks that work together.
-
-    Raises:
-        InputError: What only such ranks need is given to a trainer that works alone.
-    """
+    """Tell whether each trial is trained by ranks that work together."""
     if isinstance(function, DistributedBoosting | TorchDistributor):
         return True
     is_asked_for = scaling != DEFAULT_SCALING
