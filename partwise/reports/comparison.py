@@ -72,15 +72,7 @@ class Comparison:
 
 
 def compare_runs(before: Run, after: Run) -> Comparison:
-    """Compare the partitions of two runs, as readers see them, by their keys.
-
-    Args:
-        before: A run.
-        after: Another one, with keys of the same names and classes.
-
-    Raises:
-        InputError: Their keys are others.
-    """
+    """Compare the partitions of two runs, as readers see them, by their keys."""
     if before.key_columns != after.key_columns:
         one, other = (
             ", ".join(f"{column.name} ({column.key_class})" for column in run.key_columns)
@@ -122,9 +114,7 @@ def paired_values(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the finite values that partitions of two runs both have of a metric.
 
-    Returns:
-        Rows of the first run's ledger, the values of the first run and those of the second, each of
-        shape (n,).
+    Returned are rows of the first run's ledger, and the values of both, each of shape (n,).
     """
     first, second = before.ledger, after.ledger
     _, rows, partners = _in_both(first, second)

@@ -46,15 +46,7 @@ class MetricPicture:
 
 
 def render_comparison(before: Run, after: Run) -> str:
-    """Return the comparison of two runs: one HTML file without references to others.
-
-    Args:
-        before: A run.
-        after: Another one, with keys of the same names and classes.
-
-    Raises:
-        InputError: Their keys are others.
-    """
+    """Return the comparison of two runs: one HTML file without references to others."""
     found = compare_runs(before, after)
     known_first = sorted(found.metrics, key=lambda metric: metric.better is None)
     shown = [metric for metric in known_first if metric.count][:MOST_METRICS]

@@ -158,12 +158,8 @@ def describe_distribution(
 ) -> Distribution:
     """Describe the values that a quantity has.
 
-    Args:
-        name: Its name.
-        rows: Which partitions have it, shape (n,).
-        values: Their values, shape (n,); may hold NaN and infinities.
-        key_of: Gives the key of a partition.
-        text: Writes a value.
+    `rows` are the partitions that have it and `values` may hold NaN and infinities, both of shape
+    (n,).
     """
     finite = np.isfinite(values)
     odd = _odd_values(rows[~finite], values[~finite], key_of)

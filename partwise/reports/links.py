@@ -27,10 +27,7 @@ _SIGNATURE = "signature"
 def report_link(base_url: str, secret: str, run: "Run") -> str:
     """Return the link to the report of a run.
 
-    Args:
-        base_url: Where reports are served, such as http://127.0.0.1:4201.
-        secret: What the server that serves them knows as well.
-        run: The run.
+    `secret` is what the server at `base_url`, such as http://127.0.0.1:4201, knows as well.
     """
     store = {name: value for name, value in asdict(run.store).items() if value is not None}
     address = f"{_PATH}{quote(run.run_id, safe='')}?{urlencode(store)}"
@@ -40,9 +37,7 @@ def report_link(base_url: str, secret: str, run: "Run") -> str:
 def read_link(target: str, secret: str) -> tuple[str, dict[str, str]] | None:
     """Return the run ID and the fields of the store that a link names; None: it is none of ours.
 
-    Args:
-        target: Path and query of the request.
-        secret: What the link has to be signed with.
+    `target` is path and query of the request.
     """
     address, _, signature = target.rpartition(f"&{_SIGNATURE}=")
     expected = _sign(address, secret)

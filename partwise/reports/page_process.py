@@ -11,11 +11,7 @@ REFUSED = 3
 
 
 def main(argument: str) -> None:
-    """Write the report of a run as it stands.
-
-    Args:
-        argument: JSON with the `run_id`, and the fields of its `store`.
-    """
+    """Write the report of a run as it stands; the JSON has `run_id` and the fields of `store`."""
     # Here, since the server that knows REFUSED does without what this needs.
     from partwise.errors import PartwiseError
     from partwise.redaction import without_secrets

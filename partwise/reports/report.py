@@ -82,13 +82,6 @@ def render_report(run: Run) -> str:
     """Return the report of a run, as it stands: one HTML file without references to others.
 
     The same complete run gives the same report.
-
-    Args:
-        run: A run of any status, also one at work.
-
-    Raises:
-        RunFormatError: A document of the run is damaged.
-        IntegrityError: The ledger is gone or was changed.
     """
     ledger = run.ledger
     key_of = _key_reader(ledger)

@@ -74,11 +74,7 @@ class Scale:
 
 
 def scale_of(values: np.ndarray) -> Scale:
-    """Return the axis that shows finite values best: logarithmic where they spread wide.
-
-    Args:
-        values: Shape (n,), n > 0.
-    """
+    """Return the axis that shows finite values best: logarithmic where they spread wide."""
     low, high = float(values.min()), float(values.max())
     if low > 0 and high / low > _WIDE:
         return Scale(low=low, high=high, is_log=True)

@@ -49,11 +49,7 @@ class Settings:
 
 
 def describe_settings(run: Run) -> Settings | None:
-    """Return what is written down of a run's calls; None where no work on it ever began.
-
-    Raises:
-        RunFormatError: A document is damaged or missing.
-    """
+    """Return what is written down of a run's calls; None where no work on it ever began."""
     if not run.generation:
         return None
     oldest = max(run.oldest_generation, run.generation - MOST_GENERATIONS + 1)
