@@ -30,10 +30,6 @@ class CheckpointFolder:
     Of a script that a signal ends, nothing more is taken than what had stayed as it was before: it
     may have been in the midst of a file.
 
-    Args:
-        folder: Where the script writes.
-        checkpoints: Where they are kept.
-
     Example:
         >>> CheckpointFolder(folder, context.checkpoints).follow(program.run)  # doctest: +SKIP
         0

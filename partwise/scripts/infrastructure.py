@@ -202,18 +202,12 @@ def job_variables(
 ) -> JobVariables:
     """Return the job variables for a flow run in a work pool.
 
-    Args:
-        infrastructure: What is asked for.
-        pool_type: The type of the work pool: process, docker or kubernetes; any, where nothing is
-            asked for.
-        known: The variables that the template of the pool has. None: all.
+    `known` are the variables that the template of the pool has; None: all. With a `pool_type` of
+    any other kind than process, docker or kubernetes, nothing may be asked for.
 
     Returns:
         Values by the names of the template. Credentials of a registry stand there as
         `{"$ref": {"block_document_slug": name}}`, and never themselves.
-
-    Raises:
-        InputError: A setting that a pool of this type, or with this template, cannot have.
     """
     given = infrastructure.given()
     settings = _SETTINGS.get(pool_type, {})

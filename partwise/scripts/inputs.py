@@ -57,10 +57,7 @@ class ScriptInput(Protocol):
     def bring(self, name: str, folder: Path, store: Store) -> Path:
         """Return where the input lies on this machine.
 
-        Args:
-            name: The input's.
-            folder: A new folder of the node for it.
-            store: The artifact store of the run.
+        `folder` is a new one of the node for it.
 
         Raises:
             InputError: It is not there any more.
@@ -171,16 +168,9 @@ class RunArtifacts:
 def find_input(name: str, text: str, store: Store) -> ScriptInput:
     """Look for an input that is named by a text.
 
-    Args:
-        name: The input's.
-        text: A path of a file or folder; a URL of one in a bucket, or behind http; or artifacts of
-            a run of the artifact store: run://RUN, run://RUN/KEY or run://RUN/KEY/FILE; or what
-            `send_input` returned.
-        store: The artifact store.
-
-    Raises:
-        InputError: It is not there.
-        StoreError: The bucket cannot be read.
+    It is a path of a file or folder; a URL of one in a bucket, or behind http; artifacts of a run
+    of the artifact store: run://RUN, run://RUN/KEY or run://RUN/KEY/FILE; or what `send_input`
+    returned.
     """
     if (sent := parse_sent(text)) is not None:
         return _find_sent(name, text, sent, store)
@@ -203,16 +193,7 @@ def find_path(text: str) -> SharedPath | None:
 
 
 def upload_input(found: SharedPath, store: Store, target: str) -> UploadedPath:
-    """Write a file or folder of this machine to the store, for workers that do not see it.
-
-    Args:
-        found: The input.
-        store: The artifact store.
-        target: A new folder in it.
-
-    Raises:
-        InputError: There is nothing in the folder.
-    """
+    """Write a file or folder of this machine to the store, for workers that do not see it."""
     return UploadedPath(
         path=found.path,
         is_file=Path(found.path).is_file(),
@@ -225,13 +206,7 @@ def upload_input(found: SharedPath, store: Store, target: str) -> UploadedPath:
 def send_input(found: SharedPath, store: Store, run_id: str) -> str:
     """Write a file or folder of this machine to a run that begins elsewhere; return its URL.
 
-    Args:
-        found: The input.
-        store: The artifact store.
-        run_id: The run, which need not be there yet.
-
-    Raises:
-        InputError: There is nothing in the folder.
+    The run need not be there yet.
     """
     token = secrets.token_hex(4)
     files = _upload(found, store, sent_folder(run_id), f"{token}-")

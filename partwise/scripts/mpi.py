@@ -66,16 +66,10 @@ def run_mpi(
 ) -> int:
     """Run this rank's process of an MPI job; every rank of the gang has to call it.
 
-    Args:
-        context: The rank's.
-        environment: All variables of the program.
-        run: Runs the program to its end and returns how that was, as `subprocess` says it. It is
-            called with all variables of the program, those of Open MPI among them, and with a
-            function that wants to hear the number of its process when it has started.
-        grace_s: Seconds between SIGTERM and SIGKILL, for a program whose job has broken off.
-
-    Returns:
-        What `run` returned.
+    `run` is called with all variables of the program, those of Open MPI among them, and with a
+    function that wants to hear the number of its process when it has started; it returns how that
+    ended, as `subprocess` says it, and so does this. `grace_s` are seconds between SIGTERM and
+    SIGKILL, for a program whose job has broken off.
 
     Raises:
         InputError: There is no Open MPI here.

@@ -48,12 +48,7 @@ class OpenMpi:
 
 
 def find_open_mpi(path: str | None = None) -> OpenMpi:
-    """Return the Open MPI whose mpirun comes first in a PATH; None: that of this process.
-
-    Raises:
-        InputError: There is no mpirun, it is that of another MPI, or of a version that this is not
-            made for.
-    """
+    """Return the Open MPI whose mpirun comes first in a PATH; None: that of this process."""
     mpirun = shutil.which("mpirun", path=path)
     if mpirun is None:
         raise InputError(
@@ -90,14 +85,7 @@ def find_open_mpi(path: str | None = None) -> OpenMpi:
 def check_open_mpi(client: "Client", workers: Sequence[str], path: str | None = None) -> OpenMpi:
     """Look for Open MPI on Dask workers, which answer while their slots are busy.
 
-    Args:
-        client: Connected to the cluster.
-        workers: Addresses of those that are to be looked at.
-        path: PATH of the program; None: the worker's own.
-
-    Raises:
-        InputError: A worker has none that fits, or they have several versions.
-        ClusterError: A worker, or the scheduler, does not answer.
+    `path` is the PATH of the program; None: the worker's own.
     """
     answers = ask_workers(client, _look, path, workers=list(workers), limit_s=VERSION_S)
     for worker in workers:
@@ -130,9 +118,6 @@ def mpirun_words(ranks_of_nodes: Sequence[int]) -> list[str]:
 
     The first node is mpirun's own. The others have addresses that nobody has (240.0.0.0/4), so that
     they are neither looked up nor taken for this machine, and their numbers can be read from them.
-
-    Args:
-        ranks_of_nodes: How many ranks each node has.
     """
     hosts = [
         f"{node_host(node) if node else 'localhost'}:{ranks}"
@@ -163,11 +148,8 @@ def daemon_environment(
 ) -> dict[str, str]:
     """Return the variables of mpirun, and of the daemon of another node.
 
-    Args:
-        environment: Those of the program.
-        address: By which other nodes reach this one; empty: there are none.
-        folder: For what they keep on disk; it is gone with the rank.
-        variables: Those of our stub.
+    `environment` is that of the program. `address` is where other nodes reach this one; empty:
+    there are none. `folder` is for what they keep on disk, and gone with the rank.
     """
     own = {
         "PATH": f"{folder}{os.pathsep}{environment.get('PATH', os.defpath)}",
@@ -190,12 +172,9 @@ def program_environment(
 ) -> dict[str, str]:
     """Return the variables of a program.
 
-    Args:
-        environment: Those that its caller gives it.
-        of_process: Those that Open MPI has given to the stub that stands for it.
-        address: By which other nodes reach this one; empty: there are none.
-        folder: For what it shares with its neighbours, on this machine's disk.
-        is_crowded: Whether its machine has fewer cores than ranks.
+    `of_process` is what Open MPI has given to the stub that stands for it. `address` is where other
+    nodes reach this one; empty: there are none. `folder`, on this machine's disk, is for what it
+    shares with its neighbours; `is_crowded`: fewer cores than ranks.
     """
     # Open MPI names these files after the number of a rank on its node, so that two nodes on one
     # machine would overwrite each other's in /dev/shm; and of a process that is killed they stay.

@@ -13,11 +13,7 @@ LARGEST_BYTES = 4 << 30
 
 
 def check_globs(globs: Sequence[str]) -> None:
-    """See that globs stay in the working folder.
-
-    Raises:
-        InputError: One leads out of it.
-    """
+    """See that globs stay in the working folder."""
     for glob in globs:
         path = PurePosixPath(glob)
         if not glob.strip() or path.is_absolute() or ".." in path.parts:
@@ -32,13 +28,6 @@ def find_outputs(folder: Path, globs: Sequence[str]) -> dict[str, Path]:
 
     `**` at the end stands for all files below. A folder that a glob names is taken with all that
     is in it.
-
-    Args:
-        folder: The working folder.
-        globs: As `check_globs` allows them.
-
-    Raises:
-        InputError: A link leads out of the folder, or there is too much.
     """
     root = folder.resolve()
     found: dict[str, Path] = {}

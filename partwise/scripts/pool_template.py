@@ -73,12 +73,7 @@ _POD: Mapping[str, Any] = {
 
 
 def extended(template: Mapping[str, Any], pool_type: str) -> dict[str, Any]:
-    """Return a pool's template with what it lacks for `Infrastructure`; what it has, it keeps.
-
-    Args:
-        template: Prefect's base job template for a type of work pool.
-        pool_type: The type; any but docker and kubernetes stays as it is.
-    """
+    """Return a pool's template with what it lacks for `Infrastructure`; what it has, it keeps."""
     made: dict[str, Any] = deepcopy(dict(template))
     job, known = made["job_configuration"], made["variables"].setdefault("properties", {})
     if pool_type == "docker":

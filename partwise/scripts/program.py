@@ -31,12 +31,6 @@ class Program:
     Its stdout and stderr are pipes that this process empties, so that no line of it is missed,
     however much it writes: it has to wait where it writes faster. What it wrote to stdout before a
     traceback stands before that in the log, as long as this process keeps up.
-
-    Args:
-        words: The program and its arguments.
-        directory: Where it works.
-        environment: All of its variables.
-        metrics: Is updated by what it reports.
     """
 
     def __init__(

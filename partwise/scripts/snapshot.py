@@ -62,11 +62,7 @@ class Snapshot:
 
 
 def snapshot_name(sha256: str) -> str:
-    """Return a name that no other snapshot has, relative to the folder of its run.
-
-    Args:
-        sha256: Of the tar file.
-    """
+    """Return a name that no other snapshot has, relative to the folder of its run."""
     return f"{SNAPSHOTS}/{sha256}-{secrets.token_hex(4)}.tar.gz"
 
 
@@ -76,15 +72,7 @@ def sha256_of_snapshot(name: str) -> str:
 
 
 def take_snapshot(directory: Path) -> Snapshot:
-    """Pack a folder, but for what its .gitignore and .partwiseignore files leave out.
-
-    Args:
-        directory: The folder.
-
-    Raises:
-        InputError: There is no such folder, it is too large, or it holds something that cannot be
-            packed: a link that leads out of it, a device, a file that may not be read.
-    """
+    """Pack a folder, but for what its .gitignore and .partwiseignore files leave out."""
     if not directory.is_dir():
         raise InputError(
             f"source_directory={str(directory)!r}: there is no such folder; name the one that the "
@@ -244,11 +232,7 @@ def _add(archive: tarfile.TarFile, directory: Path, path: Path) -> None:
 
 
 def _link_target(directory: Path, path: Path) -> str:
-    """Return where a link leads, relative to its own folder.
-
-    Raises:
-        InputError: It leads out of the source directory.
-    """
+    """Return where a link leads, relative to its own folder."""
     root = directory.resolve()
     target = Path(os.path.normpath(path.parent.resolve() / os.readlink(path)))
     try:

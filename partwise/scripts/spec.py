@@ -75,14 +75,8 @@ class ScriptSpec:
     ) -> list[str]:
         """Return the words of the program as a rank starts it.
 
-        Args:
-            python: The interpreter of a script.
-            places: What the placeholders stand for; without "resume_from" where there is nothing
-                to resume from.
-            variables: The rank's environment, by name.
-
-        Raises:
-            InputError: A placeholder names a variable that the rank does not have.
+        `places` are what the placeholders stand for; without "resume_from" where there is nothing
+        to resume from. A placeholder of a variable that the rank lacks is refused.
         """
         places = {**places, **self._secrets(variables)}
         resume = self._resume_words(places)
@@ -128,12 +122,7 @@ def input_variable(name: str) -> str:
 def check_placeholders(texts: Mapping[str, str], inputs: Mapping[str, Any]) -> None:
     """See that placeholders name inputs that there are.
 
-    Args:
-        texts: Arguments and commands, by the words that messages name them with.
-        inputs: By name.
-
-    Raises:
-        InputError: One does not.
+    `texts` stand by the words that messages name them with.
     """
     for what, text in texts.items():
         for found in _PLACEHOLDER.findall(text):

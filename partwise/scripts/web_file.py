@@ -42,11 +42,7 @@ class WebFile:
     identity: str = ""
 
     def bring(self, name: str, folder: Path, store: Store) -> Path:  # noqa: ARG002 (the protocol)
-        """Read it from the network to the disk.
-
-        Raises:
-            InputError: It is not there any more, is another one, or does not come to its end.
-        """
+        """Read it from the network to the disk."""
         path = folder / (PurePosixPath(urllib.parse.urlsplit(self.url).path).name or "file")
         with _opened(name, self.url) as source:
             if self.identity and _identity(self.url, source) != self.identity:
@@ -57,11 +53,7 @@ class WebFile:
 
 
 def find_web_file(name: str, url: str) -> WebFile:
-    """Ask for a file behind http, and read none of it: not every server answers a HEAD request.
-
-    Raises:
-        InputError: It is not there.
-    """
+    """Ask for a file behind http, and read none of it: not every server answers a HEAD request."""
     with _opened(name, url) as source:
         return WebFile(url=url, identity=_identity(url, source))
 
