@@ -8,14 +8,7 @@ _SPARSE, _FULL = "block_sparse", "original_full"
 
 
 def check_attention(model_config: Any) -> None:
-    """Return when a model looks at all tokens of a text.
-
-    Args:
-        model_config: A `transformers.PreTrainedConfig`.
-
-    Raises:
-        ExportRefusedError: It looks at blocks of them.
-    """
+    """Return when a model looks at all tokens of a text."""
     if getattr(model_config, "attention_type", None) != _SPARSE:
         return
     raise ExportRefusedError(
@@ -30,8 +23,7 @@ def check_attention(model_config: Any) -> None:
 def look_at_all_tokens(model_config: Any) -> tuple[str, ...]:
     """Let a model that is not loaded yet look at all tokens, and return what is to be known of it.
 
-    Args:
-        model_config: A `transformers.PreTrainedConfig`, which is changed.
+    The configuration is changed.
     """
     if getattr(model_config, "attention_type", None) != _SPARSE:
         return ()

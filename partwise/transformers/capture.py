@@ -32,13 +32,7 @@ def write_onnx(
 ) -> None:
     """Write a model as ONNX, with its signature in the metadata.
 
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-        signature: The same, with dtypes and shapes.
-        options: How it is exported.
-        opset: The version of ONNX' operators.
-        file_path: Where to. Large weights stand beside it in `<file name>.data`.
+    Large weights stand beside the file in `<file name>.data`.
 
     Raises:
         ExportRefusedError: The library's exporter does not take it; its reason is in the message.

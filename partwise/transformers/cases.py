@@ -26,11 +26,7 @@ def make_cases(
 ) -> list[Case]:
     """Return inputs of each of the sizes, and real ones, with what the model gives for them.
 
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-        sizes: By the name of the case.
-        real: Inputs that a preprocessor made, by the name of the case.
+    `sizes` and `real`, which a preprocessor made, are by the name of the case.
     """
     feeds = {
         name: config.generate_dummy_inputs(each, _SEED + place)
@@ -51,12 +47,7 @@ def make_expectation(
 ) -> Expectation:
     """Return what the exported file has to be.
 
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-        options: How it is exported.
-        cases: At least one; of two and more, sizes that differ are free.
-        opset: The version of ONNX' operators that it is to declare.
+    There is at least one case; of two and more, sizes that differ are free.
     """
     tolerance = Tolerance(
         atol=0.0, rtol=config.rtol_for_validation, scaled=config.scaled_for_validation

@@ -53,11 +53,7 @@ class _Graph:
 
 
 def format_of(file: Path) -> TransformersFormat:
-    """Return the format of an export by its name.
-
-    Raises:
-        InputError: It is none of ours.
-    """
+    """Return the format of an export by its name."""
     for suffix, name in _FORMATS.items():
         if file.name.endswith(suffix):
             return name
@@ -89,15 +85,6 @@ def check_export(
         options: The tolerances, and which preprocessor makes inputs; the format is the file's.
             Where they do not say how it is quantized, its graph does.
         own_config: What the model takes and gives, where it is not in the table of architectures.
-
-    Raises:
-        InputError: The file is not there, is of no known format, or of one that runs code and has
-            no signature of ours.
-        IntegrityError: Its signature is none that this release knows.
-        ExportRefusedError: It is compiled for Neuron, whose SDK is not installed.
-        CheckpointError: The model cannot be read.
-        UnknownModelTypeError: Its architecture is not in the table.
-        UnknownFeatureError: Its architecture has no such feature.
     """
     check_installed()
     start = time.monotonic()

@@ -42,10 +42,6 @@ def find_checkpoint(name: str, *, trusts_code: bool = False) -> Path:
 
     Of a model on a hub everything is fetched but its weights; see `find_weights`.
 
-    Args:
-        name: The directory, or the ID of a model on a hub.
-        trusts_code: Whether Python code that comes with it is fetched too.
-
     Raises:
         CheckpointError: There is no such directory, nor could a model of this ID be fetched.
     """
@@ -88,11 +84,8 @@ def read_config(folder: Path) -> dict[str, Any]:
 def find_weights(name: str, folder: Path) -> None:
     """Return when a checkpoint has weights that torch can read, after fetching those on a hub.
 
-    Of the kinds of weights that many models on a hub have, one is fetched.
-
-    Args:
-        name: As `find_checkpoint` was given it.
-        folder: As it was returned.
+    Of the kinds of weights that many models on a hub have, one is fetched. `name` is what
+    `find_checkpoint` was given, and `folder` what it returned.
 
     Raises:
         CheckpointError: There are none, or not all of them.

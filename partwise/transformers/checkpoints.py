@@ -49,11 +49,7 @@ class Checkpoint:
         return report.model_copy(update={"files": (*files, noted)})
 
     def save_beside(self, folder: Path) -> list[Path]:
-        """Copy what a server needs besides the model: its configuration and preprocessor.
-
-        Returns:
-            The copies.
-        """
+        """Copy what a server needs besides the model: its configuration and preprocessor."""
         return [
             Path(shutil.copyfile(file, folder / file.name)) for file in served_files(self.folder)
         ]
@@ -66,12 +62,6 @@ def open_checkpoint(
 
     Weights may be one file or several, safetensors or pytorch_model.bin, of which only tensors are
     read. Those that the feature does not need may be missing or be too many.
-
-    Args:
-        name: A directory with config.json and weights, or the ID of a model on the hub.
-        feature: Such as "sequence-classification".
-        options: Whether its own code is trusted, and which preprocessor makes inputs.
-        own_config: What the model takes and gives, where it is not in the table of architectures.
 
     Raises:
         CheckpointError: There is no such directory, or something in it is missing or broken.

@@ -74,12 +74,8 @@ class TransformersExport(Settings):
 def read_exports(models: Sequence[Any]) -> list[TransformersExport]:
     """Return what is to be exported.
 
-    Args:
-        models: `TransformersExport`, mappings of its fields, or tuples of a model, a feature and
-            options.
-
-    Raises:
-        InputError: One cannot be used, by its place; two have one name, or there are none.
+    They are `TransformersExport`, mappings of its fields, or tuples of a model, a feature and
+    options.
     """
     if not models:
         raise InputError("models= is empty: give at least one (model, feature).")
@@ -107,12 +103,6 @@ def tabulate(exports: Sequence[TransformersExport]) -> pa.Table:
 
     What stands in the folders is looked at: names, sizes and times of change. Equal rows come to
     equal exports.
-
-    Raises:
-        CheckpointError: A model is not there, or its folder lacks weights, or what says of which
-            architecture they are.
-        UnknownModelTypeError: An architecture is not in the table.
-        UnknownFeatureError: An architecture has no such feature.
     """
     libraries = json.dumps({name: _installed(name) for name in LIBRARIES})
     rows = []

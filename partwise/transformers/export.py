@@ -67,13 +67,6 @@ def export(
         options: How it is exported, and compared.
         real: Inputs to compare on in addition to random ones.
 
-    Raises:
-        OpsetError: The opset does not suffice.
-        ExportRefusedError: The model cannot be captured, is not of single precision, or an option
-            says nothing of the format; or it has block-sparse attention.
-        TransformersMismatchError: A file is not right; nothing of it is kept.
-        StoreError: The disk is full, or may not be written to.
-
     Example:
         >>> config = config_for(model.config, "sequence-classification")  # doctest: +SKIP
         >>> export(model, config, Path("onnx")).files[0].name  # doctest: +SKIP
@@ -191,11 +184,7 @@ def prefill_name(file_name: str) -> str:
 
 
 def place(output: Path, options: TransformersOptions) -> tuple[Path, str]:
-    """Return the folder that is written to, and the name of the model's file in it.
-
-    Raises:
-        InputError: The output is a file of another format.
-    """
+    """Return the folder that is written to, and the name of the model's file in it."""
     default = SERDES[options.format]().filename
     if output.suffix == Path(default).suffix:
         return output.parent, output.name
@@ -211,11 +200,7 @@ _SUFFIXES = {Path(SERDES[name]().filename).suffix for name in get_args(Transform
 
 
 def existing(folder: Path) -> Path:
-    """Return the nearest folder above that exists, so that a file in it can be moved here.
-
-    Raises:
-        StoreError: A file is in the way.
-    """
+    """Return the nearest folder above that exists, so that a file in it can be moved here."""
     found = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not found.is_dir():
         raise StoreError(f"The export cannot be written to {folder}: {found} is a file.")

@@ -13,9 +13,6 @@ from partwise.transformers.onnx_config import HIGHEST_OPSET, OnnxConfig
 def architecture_of(model_type: str) -> Architecture:
     """Return the row of the table for a model type, in either spelling.
 
-    Raises:
-        UnknownModelTypeError: There is none.
-
     Example:
         >>> architecture_of("gpt_neo").name
         'GPT Neo'
@@ -31,12 +28,7 @@ def architecture_of(model_type: str) -> Architecture:
 
 
 def check_feature(model_type: str, feature: str) -> Architecture:
-    """Return the row of the table for a model type, which has this feature.
-
-    Raises:
-        UnknownModelTypeError: There is no such row.
-        UnknownFeatureError: It has no such feature.
-    """
+    """Return the row of the table for a model type, which has this feature."""
     architecture = architecture_of(model_type)
     feature_of(feature)
     if feature not in architecture.features:
@@ -48,26 +40,13 @@ def check_feature(model_type: str, feature: str) -> Architecture:
 
 
 def config_for(model_config: Any, feature: str) -> OnnxConfig:
-    """Return what a model takes and gives for a feature.
-
-    Args:
-        model_config: A `transformers.PreTrainedConfig`.
-        feature: Such as "sequence-classification".
-
-    Raises:
-        UnknownModelTypeError: Its architecture is not in the table.
-        UnknownFeatureError: Its architecture has no such feature.
-    """
+    """Return what a model takes and gives for a feature."""
     architecture = check_feature(model_config.model_type, feature)
     return architecture.family(model_config, feature)
 
 
 def check_opset(config: OnnxConfig, opset: int | None) -> int:
-    """Return the version of ONNX' operators to export with.
-
-    Raises:
-        OpsetError: The given one does not suffice, or is newer than what can be written.
-    """
+    """Return the version of ONNX' operators to export with."""
     lowest, highest = config.default_onnx_opset, HIGHEST_OPSET
     chosen = opset or lowest
     if not lowest <= chosen <= highest:

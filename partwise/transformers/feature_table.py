@@ -39,14 +39,7 @@ class FeatureTable(BaseModel):
 
 
 def describe_features(model_type: str) -> FeatureTable:
-    """Return what an architecture takes and gives for each feature, as its default model has it.
-
-    Args:
-        model_type: Such as "bert", in either spelling.
-
-    Raises:
-        UnknownModelTypeError: It is not in the table of architectures.
-    """
+    """Return what an architecture takes and gives for each feature, as its default model has it."""
     architecture = architecture_of(model_type)
     model_config = _default_config(model_type)
     rows = []

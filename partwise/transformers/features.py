@@ -58,9 +58,6 @@ FEATURES: Mapping[str, Feature] = {
 def feature_of(name: str) -> Feature:
     """Return the feature of a name, which may end in `WITH_PAST`.
 
-    Raises:
-        UnknownFeatureError: There is none.
-
     Example:
         >>> feature_of("causal-lm-with-past").auto_class
         'AutoModelForCausalLM'

@@ -33,12 +33,7 @@ def nested(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def flat_model(model: Any, config: OnnxConfig) -> Any:
-    """Return a module of keyword arguments, nested as `nested` does, that gives its outputs so.
-
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-    """
+    """Return a module of keyword arguments, nested as `nested` does, that gives its outputs so."""
     import torch
 
     class Flat(torch.nn.Module):  # type: ignore[misc]  # mypy does not read torch
@@ -94,13 +89,7 @@ def flattened(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def run_model(
     model: Any, config: OnnxConfig, feeds: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return what the model itself gives, by the names and in the order of the outputs.
-
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-        feeds: Its inputs.
-    """
+    """Return what the model itself gives, by the names and in the order of the outputs."""
     import torch
 
     # Copies, for a cache may be written to.

@@ -21,14 +21,8 @@ def compare_generation(
 
     The prompt is read first (the prefill), then token follows token, each made with the keys and
     values that the call before it gave. The model gets all tokens so far for each new one, and no
-    past, so that a mistake in it cannot be in both.
-
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives, with past.
-        decode: Runs the exported graph that takes the past.
-        prefill: Runs the one that reads the prompt, which may be the same.
-        count: Tokens to generate.
+    past, so that a mistake in it cannot be in both. `decode` runs the exported graph that takes the
+    past, `prefill` the one that reads the prompt, which may be the same.
     """
     prompt = _prompt(config)
     own = _generate_without_past(model, config, prompt, count)

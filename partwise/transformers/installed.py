@@ -13,11 +13,7 @@ TRANSFORMERS = "5.23"
 
 
 def check_installed(names: tuple[str, ...] = _NEEDED) -> None:
-    """Return when libraries are there, and transformers is of the release that this is made for.
-
-    Raises:
-        CheckpointError: One is not.
-    """
+    """Return when libraries are there, and transformers is of the release that this is made for."""
     missing = [name for name in names if find_spec(name) is None]
     if missing:
         raise CheckpointError(

@@ -15,11 +15,7 @@ _MOST_NAMED = 5
 
 
 def load_config(folder: Path, *, trusts_code: bool) -> Any:
-    """Return a model's configuration, a `transformers.PreTrainedConfig`.
-
-    Raises:
-        CheckpointError: It cannot be read, or only by code that comes with it.
-    """
+    """Return a model's configuration, a `transformers.PreTrainedConfig`."""
     import transformers
 
     try:
@@ -35,14 +31,7 @@ def load_model(
 ) -> tuple[Any, frozenset[str]]:
     """Return a model in single precision on the CPU, and the names of weights that it lacks.
 
-    Args:
-        folder: Its directory.
-        model_config: Its `transformers.PreTrainedConfig`.
-        auto_class: The class of transformers that knows which class it is.
-        trusts_code: Whether code that comes with it is run.
-
-    Raises:
-        CheckpointError: It cannot be read, its weights have other shapes, or it has other code.
+    `auto_class` is the class of transformers that knows which class it is.
     """
     import torch
     import transformers
@@ -80,9 +69,6 @@ def check_missing(model: Any, config: OnnxConfig, missing: Collection[str], fold
     """Return when no output depends on weights that a checkpoint lacks, such as a pooler's.
 
     transformers fills them with random numbers and only warns, so that an export would be noise.
-
-    Raises:
-        CheckpointError: One does.
     """
     if not missing:
         return

@@ -22,10 +22,6 @@ def odd_token_cases(model: Any, config: OnnxConfig) -> list[Case]:
     """Return cases with one token of -1, and with one beyond the last that a model knows.
 
     Of -1 an ONNX file takes the last row of a table, unless it has a guard.
-
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
     """
     feeds = config.generate_dummy_inputs(config.sizes_for_export, _SEED)
     cases = []

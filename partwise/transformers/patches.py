@@ -38,10 +38,6 @@ def shift_tokens_right(input_ids: Any, pad_token_id: int) -> Any:
 
     The original squeezes all axes of size 1 away: the graph that is captured of it with two rows
     and more does not run on one.
-
-    Args:
-        input_ids: A tensor (rows, tokens).
-        pad_token_id: The token that is padding.
     """
     import torch
 

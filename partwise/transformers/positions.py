@@ -58,13 +58,8 @@ def long_texts(model: Any, config: OnnxConfig, options: TransformersOptions) -> 
     Without past, one text has all positions. With past there are three cases: one earlier token
     and a long text; half of all tokens and two more; and all tokens but the last one.
 
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-        options: The longest text that is wanted.
-
-    Raises:
-        ExportRefusedError: The model itself fails on as many tokens as its configuration says.
+    The options say the longest text that is wanted. ExportRefusedError where the model itself fails
+    on as many tokens as its configuration says.
     """
     if not any("sequence" in axis for axis in parts_of_axes(config)):
         return LongTexts()
@@ -98,11 +93,7 @@ def long_texts(model: Any, config: OnnxConfig, options: TransformersOptions) -> 
 
 
 def most_tokens(model: Any) -> int | None:
-    """Return the most tokens that a model takes, earlier ones among them; None: any number.
-
-    Args:
-        model: A `transformers.PreTrainedModel`.
-    """
+    """Return the most tokens that a model takes, earlier ones among them; None: any number."""
     most = getattr(text_part(model.config), "max_position_embeddings", None)
     if not isinstance(most, int) or most < 1:
         return None

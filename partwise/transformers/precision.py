@@ -15,11 +15,7 @@ _LARGEST_BYTES = 4_000_000_000
 
 
 def check_precision(model: Any) -> None:
-    """Return when a model has single precision.
-
-    Raises:
-        ExportRefusedError: It has another.
-    """
+    """Return when a model has single precision."""
     import torch
 
     dtypes = {weights.dtype for weights in model.parameters() if weights.is_floating_point()}
@@ -34,11 +30,6 @@ def precision_notes(model: Any, config: OnnxConfig, expected: Expected) -> tuple
 
     An export adds the same numbers in another order. Where the model itself is as far from what
     it gives in double precision, the difference is that of the arithmetic, and no mistake.
-
-    Args:
-        model: A `transformers.PreTrainedModel` of single precision.
-        config: What it takes and gives.
-        expected: The cases, and what it gives.
     """
     import torch
 

@@ -54,10 +54,7 @@ def make_real_inputs(
     Text is two sentences of different length, padded; an image is random pixels. Inputs that no
     preprocessor makes, such as an empty past, are those of `generate_dummy_inputs`.
 
-    Args:
-        folder: The directory of the checkpoint.
-        config: What its model takes.
-        options: Which preprocessor. "auto" takes what stands there and works, and may find none.
+    The option "auto" takes what stands there and works, and may find none.
 
     Raises:
         CheckpointError: The named preprocessor is not there or does not work, or what it makes is
@@ -124,8 +121,7 @@ def _open(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a tokenizer and an image processor, as far as they are wanted and there.
 
-    Returns:
-        These by kind; and of those that nobody named and that cannot be read, why not.
+    They come by kind; and of those that nobody named and that cannot be read, why not.
     """
     takes = {"tokenizer": _text_name(config), "image processor": _image_name(config)}
     wanted = [kind for kind, name in takes.items() if name]
@@ -246,11 +242,7 @@ def _process_images(processor: Any, config: OnnxConfig) -> dict[str, np.ndarray]
 
 
 def _check(made: Mapping[str, np.ndarray], config: OnnxConfig, folder: Path, kind: str) -> None:
-    """Return when what a preprocessor made is something that the model takes.
-
-    Raises:
-        CheckpointError: Tokens are beyond its vocabulary, or images have another size than its own.
-    """
+    """Return when what a preprocessor made is something that the model takes."""
     text, image = _text_name(config), _image_name(config)
     size = getattr(_text_config(config), "vocab_size", None)
     if kind == "tokenizer" and size is not None and text in made:

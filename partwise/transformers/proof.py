@@ -49,12 +49,8 @@ def expect(
 ) -> Expected:
     """Return what an export of a model has to be.
 
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-        options: How it is exported.
-        opset: The version of ONNX' operators that it is to declare; None: any.
-        real: Inputs that a preprocessor made, by the name of the case.
+    `opset` is the version of ONNX' operators that it is to declare; None: any. `real` are inputs
+    that a preprocessor made, by the name of the case.
     """
     cases = make_cases(model, config, config.sizes_for_validation, real or {})
     # The sizes of neuron are fixed.
@@ -78,14 +74,8 @@ def validate_model_outputs(
 ) -> Verdict:
     """Compare a file with its model, in a process that has not loaded transformers.
 
-    That the tokens which it generates are the model's own is left to `export`.
-
-    Args:
-        config: What the model takes and gives.
-        model: A `transformers.PreTrainedModel`.
-        file_path: The export.
-        options: The tolerances.
-        opset: The version of ONNX' operators that it is to declare; None: any.
+    That the tokens which it generates are the model's own is left to `export`. `opset` is as
+    `expect` has it.
 
     Raises:
         ExportMismatchError: The file does not take or give what the model does.
@@ -100,13 +90,8 @@ def judge_file(file_path: str, model: Any, expected: Expected, *, is_new: bool =
     """Compare a file with its model on all cases, and of ONNX files all weights.
 
     Cases hold few of the tokens that a model knows: of the others' rows the weights are the proof.
-
-    Args:
-        file_path: The export.
-        model: A `transformers.PreTrainedModel`.
-        expected: What the file has to be.
-        is_new: Whether we have just written it. Then it has to fail on odd tokens, and gets guards
-            where it does not.
+    `is_new`: we have just written the file. Then it has to fail on odd tokens, and gets guards
+    where it does not.
     """
     expectation = expected.expectation
     if is_new:
@@ -131,17 +116,9 @@ def judge_generation(
 ) -> Verdict:
     """Generate text with an export that takes the past, and compare it with the model's own.
 
-    Args:
-        verdict: What came of its values. Where something was found, no text is generated.
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-        expectation: What the graph that takes the past has to be.
-        file: That graph.
-        prefill: The graph that reads the prompt, which may be the same.
-        count: Tokens.
-
-    Returns:
-        What came of both.
+    Where `verdict`, what came of its values, found something, no text is generated. `expectation`
+    is that of `file`, the graph that takes the past; `prefill`, which may be the same, reads the
+    prompt. Returned is what came of both.
     """
     if verdict.findings or not count or not _goes_on(config) or not config.feature.gives_tokens:
         return verdict

@@ -24,9 +24,6 @@ class Sizes:
     def of_axis(self, name: str) -> int:
         """Return the size of an axis by its name; a sum is that of its parts.
 
-        Raises:
-            InputError: There is no axis of this name.
-
         Example:
             >>> Sizes(past=5, sequence=2).of_axis("past_sequence + sequence")
             7

@@ -45,12 +45,7 @@ _FIXED_CASES = 3
 
 
 def check_format(config: OnnxConfig, options: TransformersOptions) -> None:
-    """Refuse what a format cannot have, before any work.
-
-    Raises:
-        ExportRefusedError: An option says nothing of the format; Neuron's SDK is not installed, or
-            the model's sizes cannot be fixed, as Neuron wants them.
-    """
+    """Refuse what a format cannot have, before any work."""
     defaults = TransformersOptions()
     for option, formats in _FORMATS_OF_OPTIONS.items():
         value = getattr(options, option)
@@ -84,22 +79,13 @@ def write_torchscript(
 ) -> Expected:
     """Trace a model, and write it as TorchScript with the sizes that the trace holds for.
 
-    Tied weights stay tied: the file has them once.
-
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-        expected: What the file has to be if the trace holds for any sizes.
-        options: The rows and tokens to trace with. Of tokens, no more than the model takes.
-        file_path: Where to.
+    Tied weights stay tied: the file has them once. `expected` is what the file has to be if the
+    trace holds for any sizes; of the tokens that the options say, no more are traced than the model
+    takes.
 
     Returns:
         What the file has to be, with a note on its sizes: compared on the sizes of the trace and
         on longer ones too, or fixed to those of the trace where it is wrong on others.
-
-    Raises:
-        ExportRefusedError: torch cannot trace it or write the trace; or it takes the past, and the
-            trace holds for one size only.
     """
     found = _traced_free(model, config, expected, options)
     if isinstance(found, str):
@@ -139,11 +125,7 @@ def _traced_fixed(
     options: TransformersOptions,
     problem: str,
 ) -> tuple[Any, Expected]:
-    """Return a trace that holds for its own sizes only, for the reason given.
-
-    Raises:
-        ExportRefusedError: The model takes the past, whose size grows.
-    """
+    """Return a trace that holds for its own sizes only, for the reason given."""
     if is_with_past(config.task):
         raise ExportRefusedError(
             f"A trace of {type(model).__name__} holds for its own sizes only, and with past they "
@@ -170,16 +152,6 @@ def write_pt2(model: Any, config: OnnxConfig, signature: Signature, file_path: P
 
     Many models need the patches of `transformers.exporters`, which are in force meanwhile. Neither
     inputs nor stack traces, which name folders of this machine, go into the file.
-
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-        signature: The same, with dtypes and shapes.
-        file_path: Where to.
-
-    Raises:
-        ExportRefusedError: torch.export does not take it, or does not read again what it wrote; its
-            reason is in the message.
     """
     import torch
     from transformers.exporters.exporter_dynamo import reset_model_state
@@ -223,19 +195,12 @@ def write_neuron(
 ) -> Expected:
     """Compile a model for AWS Neuron, with the rows and tokens that the options say, and write it.
 
-    Args:
-        model: A `transformers.PreTrainedModel`.
-        config: What it takes and gives.
-        expected: What the file would have to be if its sizes were free.
-        options: The rows and tokens. Of tokens, no more than the model takes.
-        file_path: Where to.
+    `expected` is what the file would have to be if its sizes were free; of the tokens that the
+    options say, no more are taken than the model takes.
 
     Returns:
         What the file has to be: fixed to these sizes, with the compiler's tolerance where the
         options say none.
-
-    Raises:
-        ExportRefusedError: The SDK is not installed, or its compiler does not take the model.
     """
     sizes, most = traced_sizes(model, config, options)
     trace = neuron_tracer()
@@ -259,11 +224,7 @@ def _program(
     capture: Callable[[Any, tuple[Any, ...]], Any],
     refusal: str,
 ) -> Any:
-    """Return what a function makes of a module of positional tensors and such tensors.
-
-    Raises:
-        ExportRefusedError: It fails; its reason is in the message.
-    """
+    """Return what a function makes of a module of positional tensors and such tensors."""
     inputs = tensors_of(config.generate_dummy_inputs(sizes))
     try:
         with prepared(model, config), capturing(model), patched():

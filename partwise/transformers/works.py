@@ -31,14 +31,7 @@ class TransformersWork:
         model: StoredModel | None,  # noqa: ARG002 (the protocol)
         directory: str,
     ) -> Produced:
-        """Export one model.
-
-        Raises:
-            CheckpointError: It cannot be read.
-            ExportRefusedError: It cannot be captured.
-            TransformersMismatchError: A file does not give what the model gives; the report is
-                kept.
-        """
+        """Export one model."""
         row = data.to_arrow().to_pylist()[0]
         options = TransformersOptions.model_validate_json(row["options"])
         with TemporaryDirectory(dir=directory) as folder:
