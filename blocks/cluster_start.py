@@ -115,9 +115,7 @@ def started(
 ) -> Iterator[distributed.Client]:
     """Start a cluster, connect to it, and end both with the context.
 
-    Args:
-        start: Makes the cluster with the options that it is given.
-        dashboard_address: Where the dashboard listens; empty: there is none.
+    `start` is given the options that all clusters have; an empty `dashboard_address`: no dashboard.
     """
     settings = DASK_SETTINGS if dashboard_address else DASK_SETTINGS | _NO_PAGES
     older = set(multiprocessing.active_children())
@@ -212,10 +210,8 @@ forked_workers = _WhileClusters(_forking)
 def forked_environment() -> tuple[dict[str, str], str]:
     """Return what gives a forked worker the environment that a spawned one would have.
 
-    The process that it is forked from may have been started long before.
-
-    Returns:
-        The variables of this process; and what the worker runs first, to forget all others.
+    The process that it is forked from may have been started long before. Returned are the variables
+    of this process; and what the worker runs first, to forget all others.
     """
     known = {"PYTHONHASHSEED", *os.environ}
     for key in ("pre-spawn-environ", "environ"):

@@ -319,11 +319,7 @@ class RemoteCluster(NamedFields):
 
 
 def check_growth(workers: int, max_workers: int) -> None:
-    """Refuse a cluster that would have to grow down.
-
-    Raises:
-        ValueError: The most workers are fewer than the fewest.
-    """
+    """Refuse a cluster that would have to grow down."""
     if 0 < max_workers < workers:
         raise ValueError(
             f"max_workers is {max_workers}, and workers, the fewest, {workers}: raise "

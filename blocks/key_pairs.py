@@ -8,10 +8,7 @@ def check_key_pair(
 ) -> None:
     """Check that a block has both halves of a pair of access keys, or neither.
 
-    Args:
-        access_key_id: The public half.
-        secret_access_key: The secret half.
-        block: A name that a saved block might have, for the message.
+    `block` is a name that a saved block might have, for the message.
 
     Raises:
         ValueError: Only one half was given, or asterisks for a secret.
