@@ -46,11 +46,8 @@ TRAINER = LightGBMTrainer(
 def run_demo(directory: str | Path = "demo") -> int:
     """Run the demo, or what is left to do of it, and print what came of it.
 
-    Args:
-        directory: Where the table and the runs lie. A second call resumes the runs in it.
-
-    Returns:
-        The exit code: 0, or 3 when some partitions failed.
+    A second call resumes the runs in the folder. The exit code is 0, or 3 when some partitions
+    failed.
     """
     console = Console(highlight=False, soft_wrap=True)
     path = Path(directory) / "sales.parquet"

@@ -44,13 +44,8 @@ _HOLIDAY_FACTORS = {
 def write_demo_table(path: Path, stores: int | None = None) -> int:
     """Write the demo's table as Parquet, the same bytes for the same versions.
 
-    Args:
-        path: The file; its folder exists.
-        stores: For how many stores, None: `STORES`; the rows of each are the same whatever their
-            number.
-
-    Returns:
-        The number of rows: one for each store and day.
+    `stores` None: `STORES`; the rows of each are the same whatever their number. Returned is the
+    number of rows: one for each store and day.
     """
     count = STORES if stores is None else stores
     table = pa.concat_tables(_store_table(number) for number in range(1, count + 1))
@@ -63,15 +58,9 @@ def forecast_errors(table: pa.Table, predictions: pa.Table) -> pa.Table:
     """Compare predictions with what a planner would otherwise take for the held-out month.
 
     That is the seasonal-naive forecast: mean sales on the same weekday in the four weeks before.
-    (The same weekday a year earlier does worse here.)
-
-    Args:
-        table: The demo's table.
-        predictions: Columns store, date, sales and prediction, for the held-out month.
-
-    Returns:
-        A row for each store, with `model` and `naive`: the sum of absolute errors divided by the
-        sum of sales.
+    (The same weekday a year earlier does worse here.) `predictions` has the columns store, date,
+    sales and prediction, for that month. A row for each store comes back, with `model` and `naive`:
+    the sum of absolute errors divided by the sum of sales.
     """
     since = HELD_OUT_FROM - timedelta(weeks=4)
     before = pc.and_(pc.greater_equal(table["date"], since), pc.less(table["date"], HELD_OUT_FROM))
