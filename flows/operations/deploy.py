@@ -87,12 +87,7 @@ class Deployed:
 def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
     """Read a folder's prefect.yaml.
 
-    Args:
-        folder: The project folder.
-        pool: A work pool to deploy to in place of those that the file names.
-
-    Raises:
-        InputError: There is none, or it deploys nothing.
+    `pool` is a work pool to deploy to in place of those that the file names.
     """
     path = folder / PROJECT_FILE
     try:
@@ -144,16 +139,8 @@ def deploy(
 ) -> list[Deployed]:
     """Register everything on a server.
 
-    Args:
-        project: What is deployed.
-        api_url: The server's.
-        pool_type: Of a work pool that is not there yet; None: process.
-        keeps_schedules: Leave schedules that the server has on or off, as they are; else they are
-            what the file says.
-
-    Raises:
-        InputError: A work pool is of another type, or Prefect does not know the type.
-        ServiceError: The server refuses something, or went away.
+    `pool_type` is that of a work pool that is not there yet; None: process. With `keeps_schedules`,
+    those that the server has stay on or off; else they are what the file says.
     """
     with temporary_settings(updates={PREFECT_API_URL: api_url}):
         try:
@@ -220,11 +207,7 @@ def _template(kind: str) -> dict[str, Any]:
 
 
 def pool_type(api_url: str, name: str) -> str:
-    """Return the type of a work pool.
-
-    Raises:
-        ServiceError: There is no such work pool.
-    """
+    """Return the type of a work pool."""
     with (
         temporary_settings(updates={PREFECT_API_URL: api_url}),
         get_client(sync_client=True) as client,
@@ -449,15 +432,10 @@ def save_crash_automation(client: SyncPrefectClient) -> UUID:
 def end_flow_runs(api_url: str, flow_run_ids: set[str]) -> list[str]:
     """Give flow runs an end whose processes are gone, where they have none yet.
 
-    Args:
-        api_url: The server's.
-        flow_run_ids: Of flow runs that no process works on any more.
+    No process works on them any more. Returned are name and state of each.
 
     Returns:
         Name and state of each.
-
-    Raises:
-        ServiceError: The server does not answer.
     """
     ended = []
     with temporary_settings(updates={PREFECT_API_URL: api_url}):

@@ -58,9 +58,7 @@ class Finding:
 def check_installation(store: str, cluster: "Cluster") -> Iterator[Finding]:
     """Check packages, machine, GPUs, store, cluster and Prefect's server, in this order.
 
-    Args:
-        store: A folder, or a URL such as s3://bucket/folder.
-        cluster: The cluster to reach. Of a local one, a single worker is started.
+    Of a local cluster, a single worker is started.
 
     Example:
         >>> [finding.what for finding in check_installation("artifacts", LocalCluster())][:1]

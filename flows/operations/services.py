@@ -94,11 +94,7 @@ class Services(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> Self | None:
-        """Return what was started in a folder and not ended; None: nothing.
-
-        Raises:
-            ServiceError: The file cannot be read.
-        """
+        """Return what was started in a folder and not ended; None: nothing."""
         path = folder / FOLDER / "services.json"
         try:
             return cls.model_validate_json(path.read_bytes())
@@ -144,11 +140,7 @@ def environment_of(process: psutil.Process) -> Mapping[str, str]:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Be the only one that starts or ends services in a folder.
-
-    Raises:
-        ServiceError: Another process does so now.
-    """
+    """Be the only one that starts or ends services in a folder."""
     (folder / FOLDER).mkdir(mode=0o700, exist_ok=True)
     _close_to_others(folder / FOLDER)
     with open(folder / FOLDER / "lock", "w", opener=_private) as file:
@@ -213,14 +205,8 @@ def password_of(folder: Path, api_url: str) -> str | None:
 def start(folder: Path, services: Services, role: Role, words: list[str]) -> Services:
     """Start a service away from this terminal, its output in `.partwise/<role>.log`.
 
-    Args:
-        folder: The project folder, in which it works.
-        services: Written down before and after, so that no process is started without a record.
-        role: Which one it is.
-        words: Its arguments.
-
-    Returns:
-        The services with the new one.
+    `services` are written down before and after, so that no process is started without a record;
+    with the new one, they are returned.
     """
     services.write(folder)
     log = log_path(folder, role)
@@ -283,11 +269,7 @@ def _closed(api_url: str, secret: str) -> dict[str, str]:
 def await_health(
     folder: Path, services: Services, role: Role, healthy: Callable[[], bool], timeout_s: float
 ) -> None:
-    """Wait until a service that was started is at work.
-
-    Raises:
-        ServiceError: It ended, or took too long; its log's end is in the notes.
-    """
+    """Wait until a service that was started is at work."""
     deadline = time.monotonic() + timeout_s
     # First whether it is alive: what answers may be another that was quicker to take the port.
     while (ended := not _is_there(services.pids[role])) or not healthy():
@@ -333,11 +315,7 @@ def answers(url: str) -> bool:
 
 
 def check_port(port: int) -> None:
-    """See that a server can listen on a port of this machine.
-
-    Raises:
-        ServiceError: It cannot; says by whom the port is taken, where that can be seen.
-    """
+    """See that a server can listen on a port of this machine."""
     with socket.socket() as listener:
         # As the server does: a port whose last connections are fading out is free.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -358,11 +336,7 @@ def check_port(port: int) -> None:
 
 
 def free_port(first: int) -> int:
-    """Return the first port from one on at which a server can listen.
-
-    Raises:
-        ServiceError: None of ten is free.
-    """
+    """Return the first port from one on at which a server can listen."""
     for port in range(first, first + PORTS_TRIED):
         with suppress(ServiceError):
             check_port(port)
@@ -397,8 +371,7 @@ def flow_runs_at_work(services: Services) -> dict[str, list[psutil.Process]]:
 def end_worker(services: Services, timeout_s: float = WORKER_STOP_S) -> set[str]:
     """End the worker and its flow runs: they may cancel their work first, then they are killed.
 
-    Returns:
-        The IDs of the flow runs that were at work, whether they ended in order or not.
+    Returned are the IDs of the flow runs that were at work, whether they ended in order or not.
     """
     first = _first(services, "worker")
     for process in first:
