@@ -33,15 +33,7 @@ _OF_ENGINE = ("Beginning flow run", "Finished in state", "View at ")
 
 
 class FlowRunLines:
-    """Logs here what a flow run logs elsewhere, and while it has not begun, what it waits for.
-
-    Args:
-        client: Of the server that both use.
-        flow_run_id: Of the flow run.
-        logger: Where the lines go.
-        run_id: Begins each line about it.
-        clock: Seconds since whenever.
-    """
+    """Logs here what a flow run logs elsewhere, and while it has not begun, what it waits for."""
 
     def __init__(
         self,

@@ -9,10 +9,6 @@ class GangLines:
 
     What rank 0 writes is news, as it is where libraries report on all ranks; of the others it is
     for who looks closer. The run keeps the logs of all.
-
-    Args:
-        logger: Where the lines go.
-        run_id: Begins each line about the gang.
     """
 
     def __init__(self, logger: Logger, run_id: str) -> None:

@@ -53,14 +53,7 @@ class TerminalBar:
 
 
 class Lines:
-    """A line of a log after ten seconds, then after pauses that double up to five minutes.
-
-    Args:
-        logger: Where the lines go.
-        run_id: Begins each line.
-        partitions: How many there are.
-        clock: Seconds since whenever.
-    """
+    """A line of a log after ten seconds, then after pauses that double up to five minutes."""
 
     def __init__(
         self,
@@ -96,12 +89,7 @@ class Lines:
 
 
 class FailureLines:
-    """A line of a log for each kind of failure, when it is first seen.
-
-    Args:
-        logger: Where the lines go.
-        run_id: Begins each line.
-    """
+    """A line of a log for each kind of failure, when it is first seen."""
 
     def __init__(self, logger: Logger, run_id: str) -> None:
         self._logger = logger
@@ -127,12 +115,7 @@ class FailureLines:
 
 
 class LeftoverLines:
-    """A line of a log for each way in which partitions left their process changed.
-
-    Args:
-        logger: Where the lines go.
-        run_id: Begins each line.
-    """
+    """A line of a log for each way in which partitions left their process changed."""
 
     def __init__(self, logger: Logger, run_id: str) -> None:
         self._logger = logger
@@ -161,11 +144,7 @@ def told_every(
 ) -> Iterator[None]:
     """Write a line every so often about what takes long, also while no news comes.
 
-    Args:
-        interval_s: Seconds between two lines.
-        logger: Where the lines go.
-        run_id: Begins each line.
-        describe: Gives the line; empty: there is nothing to say.
+    An empty line from `describe`: there is nothing to say.
     """
     ended = threading.Event()
 
@@ -189,10 +168,6 @@ class ProgressArtifact:
     """A progress bar over partitions in Prefect's UI, moved every two seconds.
 
     Without a server the run goes on without it.
-
-    Args:
-        key: Names the artifact among those of all flow runs.
-        partitions: How many there are.
     """
 
     def __init__(self, key: str, partitions: int) -> None:

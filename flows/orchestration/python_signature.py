@@ -14,11 +14,7 @@ from partwise.flows.orchestration.block_parameters import with_blocks
 
 
 class _Named:
-    """A type that shows as a text, and of which pydantic makes what it makes of the type.
-
-    Args:
-        annotation: The type.
-    """
+    """A type that shows as a text, and of which pydantic makes what it makes of the type."""
 
     def __init__(self, annotation: Any) -> None:
         self._annotation = annotation
@@ -37,12 +33,7 @@ class _Named:
 
 
 def flow_signature(call: type[Call], returned: Any) -> inspect.Signature:
-    """Return the signature of a flow: the fields of its call, with blocks where they may stand.
-
-    Args:
-        call: The call.
-        returned: The type of what the flow returns.
-    """
+    """Return the signature of a flow: the fields of its call, with blocks where they may stand."""
     signature = inspect.signature(call)
     parameters = []
     for each in dataclasses.fields(call):

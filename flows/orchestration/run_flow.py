@@ -84,11 +84,6 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
 
     Frames and large params never reach Prefect's database, and when its server dies in mid-run, the
     run goes on and the caller gets it all the same.
-
-    Args:
-        fn: What the flow does with a call of its kind; returns a `Run` or a `Pipeline`.
-        name: The flow's name.
-        call: The kind of call, whose fields are the flow's parameters.
     """
 
     def __init__(self, fn: Callable[[Any], R], name: str, call: type[Call]) -> None:

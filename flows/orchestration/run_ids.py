@@ -70,9 +70,7 @@ def new_run_id(kind: str) -> str:
 def run_id_of_flow_run(template: str, kind: str) -> str:
     """Return the run ID of the flow run at work: the same however often it is begun again.
 
-    Args:
-        template: What the caller gave; empty: a name is made up.
-        kind: What the run does.
+    An empty `template`: a name is made up.
 
     Raises:
         RunIdError: The template cannot be filled in.

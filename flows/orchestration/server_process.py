@@ -7,11 +7,7 @@ from partwise.processes.starting import become_child
 
 
 def main(argument: str) -> None:
-    """Serve Prefect's API on a port of the loopback address.
-
-    Args:
-        argument: JSON with the `parent`, a process ID, and the `port`.
-    """
+    """Serve Prefect's API on a loopback port; the JSON has `parent`, a process ID, and `port`."""
     told = json.loads(argument)
     become_child(told["parent"])
     # Its database holds blocks, and the key that they are encrypted with.

@@ -66,9 +66,7 @@ def result_of(run: R) -> R:
 def cancelled(run_id: str, *, has_begun: bool) -> RunCancelledError:
     """Return the error of a call that was cancelled before or after its partitions ran.
 
-    Args:
-        run_id: The run of the call; empty: it has no name yet.
-        has_begun: Whether something of it may have been begun.
+    An empty `run_id`: it has no name yet. `has_begun`: something of it may have been begun.
     """
     run = f"The run {run_id!r}" if run_id else "The call"
     message = f"{run} was interrupted before anything was begun: there is nothing to go on with."
