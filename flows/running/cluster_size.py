@@ -68,18 +68,8 @@ def set_cluster_size(
     """Bring a cluster to so many workers, and wait for them.
 
     Where they do not come, the cluster is brought back to what it was: also when this is
-    interrupted.
-
-    Args:
-        cluster: Whose scheduler runs already.
-        n: How many workers it is to have.
-        timeout_s: For so long they are waited for.
-        command: Brings the cluster to {n} workers; of a `RemoteCluster` only.
-
-    Raises:
-        InputError: The cluster cannot be scaled from here.
-        ClusterError: It did not come to so many workers in time; says to how many it was brought
-            back.
+    interrupted. The scheduler of the cluster runs already. `command`, of a `RemoteCluster` only,
+    brings it to {n} workers.
     """
     if n < 0:
         raise InputError(f"A cluster cannot have {n} workers: give a number from 0.")

@@ -55,11 +55,7 @@ _ADDRESSES = ("tcp://", "tls://")
 
 
 def open_store(store: StoreParameter) -> Store:
-    """Return the store that a caller names; a block's keys are kept in this process.
-
-    Raises:
-        InputError: The URL is not allowed, or no block has this name.
-    """
+    """Return the store that a caller names; a block's keys are kept in this process."""
     if names_block(store, StoreBlock):
         store = _load(StoreBlock, store)
     if not isinstance(store, StoreBlock):
@@ -85,33 +81,18 @@ def _keys(block: StoreBlock | FilesBlock) -> dict[str, str]:
 
 
 def open_data(data: Any, store: StoreParameter) -> Any:
-    """Return what a caller gives as data, with datasets of the store in place of their names.
-
-    Raises:
-        InputError: A name is not of the form dataset://NAME@VERSION, or lies in another store.
-        DatasetNotFoundError: There is no such dataset, or not this version.
-    """
+    """Return what a caller gives as data, with datasets of the store in place of their names."""
     return resolve_references(open_rows(data), lambda: open_store(store))
 
 
 def open_rows_of(call: RowsCall) -> Source:
-    """Open the rows of a call: its columns of them, under its filter.
-
-    Raises:
-        InputError: No block has this name.
-        SourceError: They cannot be read.
-    """
+    """Open the rows of a call: its columns of them, under its filter."""
     data = open_data(call.data, call.store)
     return open_source(data, columns=call.columns or None, filter=call.filter or None)
 
 
 def open_eval_rows(call: DistributedCall | TuneCall) -> dict[str, Source]:
-    """Open the rows that a model is measured on, by name.
-
-    Raises:
-        InputError: No block has this name.
-        SourceError: They cannot be read.
-    """
+    """Open the rows that a model is measured on, by name."""
     given = dict(call.eval_data).items()
     return {name: open_source(open_data(each, call.store)) for name, each in given}
 
@@ -119,13 +100,9 @@ def open_eval_rows(call: DistributedCall | TuneCall) -> dict[str, Source]:
 def open_rows(data: Any) -> Any:
     """Return what `open_source` takes for the rows that a caller names: a block's plain value.
 
-    Args:
-        data: A `FilesBlock` or `QueryBlock`, or the name of one that is saved
-            ("files-block/sales", "query-block/shop"); a mapping as a form sends it for files; or a
-            list of these. Anything else is returned as it is.
-
-    Raises:
-        InputError: No block has this name.
+    They may be named by a `FilesBlock` or `QueryBlock`, the name of one that is saved
+    ("files-block/sales", "query-block/shop"), a mapping as a form sends it for files, or a list of
+    these. Anything else is returned as it is.
     """
     if isinstance(data, list | tuple) and len(data) == 1:
         # As the command line has it.
@@ -155,12 +132,8 @@ def open_rows(data: Any) -> Any:
 def open_output(output: OutputParameter) -> Output | None:
     """Return where a caller wants rows besides the run; none: nowhere.
 
-    Args:
-        output: A `TableBlock`, the name of one that is saved ("table-block/prod"), a `Table`,
-            or the name of a dataset, "dataset://forecasts".
-
-    Raises:
-        InputError: It is none of these, or no block has this name.
+    It may be named by a `TableBlock`, the name of one that is saved ("table-block/prod"), a
+    `Table`, or the name of a dataset, "dataset://forecasts".
     """
     if isinstance(output, Table | DatasetOutput):
         return output
@@ -238,12 +211,8 @@ def _files(block: FilesBlock) -> Files:
 def open_cluster(cluster: ClusterParameter) -> Cluster:
     """Return the cluster that a caller names; none: the cores of this machine.
 
-    Args:
-        cluster: A block, the name of one that is saved ("cuda-cluster/big"), or the address of a
-            scheduler ("tcp://10.0.0.7:8786").
-
-    Raises:
-        InputError: The text is none of these, or no block has this name.
+    It may be named by a block, the name of one that is saved ("cuda-cluster/big"), or the address
+    of a scheduler ("tcp://10.0.0.7:8786").
     """
     if not cluster:
         return LocalCluster()
@@ -297,11 +266,7 @@ def _saved(kind: type[Block]) -> list[str]:
 
 @contextmanager
 def connect(cluster: Cluster) -> Iterator[Client]:
-    """Give a client of the cluster, which stands for the time of the block.
-
-    Raises:
-        ClusterError: It cannot be started or reached.
-    """
+    """Give a client of the cluster, which stands for the time of the block."""
     with ExitStack() as stack:
         try:
             client = stack.enter_context(cluster.client())

@@ -21,9 +21,6 @@ def resolve_packages(call: FunctionCall | DistributedCall) -> ResolvedEnvironmen
 
     A run that goes on has the versions that it had, as far as they still fit what is asked: newer
     ones would be changed code, and run all partitions again.
-
-    Raises:
-        PackageError: There are none that fit, or partwise does not work with them.
     """
     if not call.environment.is_own:
         return None
@@ -34,9 +31,6 @@ def resolve_script_packages(call: ScriptCall) -> ResolvedEnvironment:
     """Find a version of each package of a script, which has none of the workers' own.
 
     A run that goes on has the versions that it had, as `resolve_packages` says.
-
-    Raises:
-        PackageError: There are none that fit.
     """
     if not call.environment.is_own:
         return resolve(call.environment)

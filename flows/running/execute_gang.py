@@ -39,11 +39,6 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
 
     The order of the steps is that of `partwise.flows.running.frame`; the ledger is written when all
     ranks have ended.
-
-    Args:
-        plan: What is to be done.
-        store: The artifact store, as the caller names it.
-        cluster: The Dask cluster, likewise.
     """
     identity = plan.identity
     pack_work(plan.work, plan.name)
@@ -91,12 +86,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
 def _stage_payload(
     plan: GangPlan, folder: SharedFolder, client: Client, watch: ClusterWatch, token: str
 ) -> FunctionTarget:
-    """Make the work and the rows of a gang reachable for its ranks.
-
-    Raises:
-        SourceError: Rows that only this process has cannot be read.
-        FunctionError: The work cannot be sent.
-    """
+    """Make the work and the rows of a gang reachable for its ranks."""
     work = plan.work
     payload = GangPayload(
         work=work.staged(folder) if isinstance(work, StagedWork) else work,
@@ -142,8 +132,7 @@ def _drive(
 ) -> tuple[Sequence[RankEnd], Stop | None, BaseException | None]:
     """Run the gang as one step.
 
-    Returns:
-        How its ranks ended; why it was stopped; and what the rank that is to blame raised.
+    Returned are how its ranks ended; why it was stopped; and what the rank that is to blame raised.
     """
     logger = run_logger()
     driver = GangDriver(client, spec, watch, GangLines(logger, spec.run_id))

@@ -47,11 +47,6 @@ def execute(plan: Plan, store: StoreParameter, cluster: ClusterParameter) -> Run
     """Carry out a plan, and return the run as it then stands in the store.
 
     The order of the steps is that of `partwise.flows.running.frame`.
-
-    Args:
-        plan: What is to be done.
-        store: The artifact store, as the caller names it.
-        cluster: The Dask cluster, likewise.
     """
     opened_store = open_store(store)
     plan = plan.as_sample(opened_store)

@@ -49,11 +49,6 @@ def execute_study(plan: StudyPlan, store: StoreParameter, cluster: ClusterParame
 
     The order of the steps is that of `partwise.flows.running.frame`; each trial is committed by its
     worker.
-
-    Args:
-        plan: What is to be done.
-        store: The artifact store, as the caller names it.
-        cluster: The Dask cluster, likewise.
     """
     identity = plan.identity
     payload = pack_work(plan.work, plan.name)
@@ -111,11 +106,7 @@ class _Places:
 
 
 def _find_places(plan: StudyPlan, chosen: Cluster, client: Client) -> _Places:
-    """Find room for trials.
-
-    Raises:
-        InputError: The cluster has none.
-    """
+    """Find room for trials."""
     if plan.gang is not None:
         workers = cluster_workers(client)
         return _Places(gangs=place_gangs(workers, plan.gang.scaling, plan.max_concurrent))
@@ -171,11 +162,7 @@ def _stage_rows(
     token: str,
     watch: ClusterWatch,
 ) -> StagedFile | None:
-    """Have each machine of the cluster write the rows to its disk; None: ranks of gangs read them.
-
-    Raises:
-        SourceError: They cannot be read or written, or there are none.
-    """
+    """Have each machine of the cluster write the rows to disk; None: ranks of gangs read them."""
     if plan.gang is not None:
         return None
     fragments = rank_source(plan.source, folder, client, check=watch.look)

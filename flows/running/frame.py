@@ -87,13 +87,7 @@ class Clock:
 
 
 class Frame:
-    """A run at work: while it is entered, the run is claimed.
-
-    Args:
-        plan: What is to be done.
-        store: The artifact store.
-        cluster: The Dask cluster.
-    """
+    """A run at work: while it is entered, the run is claimed."""
 
     def __init__(self, plan: Planned, store: Store, cluster: Cluster) -> None:
         self.store, self.cluster = store, cluster
@@ -131,10 +125,8 @@ class Frame:
     ) -> tuple[Client, ClusterWatch]:
         """Connect to the cluster, look at it from now on, and give it the keys that it needs.
 
-        Args:
-            sources: What workers read.
-            silence_s: After so many seconds of silence a worker is let go; None: never.
-            buckets: What they read besides.
+        `sources` and `buckets` are what workers read; after `silence_s` seconds of silence a worker
+        is let go (None: never).
         """
         # Removed last, when all that works in it has ended.
         self.directory = self.stack.enter_context(run_scratch()) / "shared"
@@ -167,9 +159,7 @@ class Frame:
     def begin(self, *, n_shards: int, partitions: int) -> None:
         """Begin the generation: from here on the run is changed.
 
-        Args:
-            n_shards: Of the run, if it is new.
-            partitions: How many there are to work on.
+        `n_shards` counts if the run is new.
         """
         note_work()
         self.claim.begin(n_shards=n_shards, intent=self._plan.intent, partitions=partitions)

@@ -19,13 +19,8 @@ def open_inputs(
 ) -> tuple[dict[str, str | Source], dict[str, Any]]:
     """Return the inputs of a script, and how those are written down that can be opened again.
 
-    Args:
-        inputs: By name: a path, a URL, the name of a dataset, artifacts of a run, a block or the
-            name of one, data as `train_models` takes it, or what this function wrote down.
-        store: The artifact store, which has the datasets.
-
-    Raises:
-        InputError: They are no mapping, or one cannot be opened.
+    An input is a path, a URL, the name of a dataset, artifacts of a run, a block or the name of
+    one, data as `train_models` takes it, or what this function wrote down.
     """
     if not isinstance(inputs, Mapping):
         raise InputError(f"inputs= is {type(inputs).__name__}: give a mapping of name to path.")

@@ -31,10 +31,8 @@ logger = logging.getLogger(__name__)
 def send_script(call: ScriptCall, store: Store) -> Run:
     """Carry out a call of `run_script` in a work pool, with the files that it names here.
 
-    Args:
-        call: What is asked for. Of its inputs, a path is one of this machine, and file:// names one
-            of the machine that carries out the call; files of its environment are read here.
-        store: The artifact store.
+    Of its inputs, a path is one of this machine, and file:// names one of the machine that carries
+    out the call; files of its environment are read here.
 
     Raises:
         InputError: The call contradicts itself, names a file that is not here, or cannot be sent

@@ -135,11 +135,7 @@ def _detail(response: httpx.Response) -> str:
 
 
 def _read_pool(client: SyncPrefectClient, name: str) -> WorkPool:
-    """Return a work pool that takes work.
-
-    Raises:
-        InputError: There is none of this name, or it is paused.
-    """
+    """Return a work pool that takes work."""
     try:
         pool = client.read_work_pool(name)
     except ObjectNotFound:
@@ -158,11 +154,7 @@ def _read_pool(client: SyncPrefectClient, name: str) -> WorkPool:
 
 
 def _find_deployment(client: SyncPrefectClient, flow: str, pool: WorkPool) -> DeploymentResponse:
-    """Return the deployment of a flow in a work pool.
-
-    Raises:
-        InputError: It has none, or several; or its queue is paused.
-    """
+    """Return the deployment of a flow in a work pool."""
     found = client.read_deployments(
         flow_filter=FlowFilter(name=FlowFilterName(any_=[flow])),
         work_pool_filter=WorkPoolFilter(name=WorkPoolFilterName(any_=[pool.name])),
@@ -192,11 +184,7 @@ def _find_deployment(client: SyncPrefectClient, flow: str, pool: WorkPool) -> De
 
 
 def _sent_store(given: Any, store: Store, pool: WorkPool) -> JsonValue:
-    """Return the store as the flow run finds it: the caller reads the run there afterwards.
-
-    Raises:
-        InputError: It is a folder that a container cannot see; or it cannot be sent.
-    """
+    """Return the store as the flow run finds it: the caller reads the run there afterwards."""
     (plain,) = sent_parameters({"store": given}).values()
     if store.protocol != "file" or str(plain) != str(given):
         return plain
@@ -215,11 +203,7 @@ def _variables(
     pool: WorkPool,
     deployment: DeploymentResponse,
 ) -> JobVariables:
-    """Return the job variables of the flow run.
-
-    Raises:
-        InputError: The pool cannot have a setting; no image is named; or a block is missing.
-    """
+    """Return the job variables of the flow run."""
     known = pool.base_job_template.get("variables", {}).get("properties", {})
     variables = job_variables(infrastructure, pool.type, known)
     before = {name: each["default"] for name, each in known.items() if each.get("default")}
@@ -245,11 +229,7 @@ def _variables(
 
 
 def _reference(client: SyncPrefectClient, name: str) -> JsonValue:
-    """Return a reference to a saved block, which the worker resolves.
-
-    Raises:
-        InputError: There is no such block.
-    """
+    """Return a reference to a saved block, which the worker resolves."""
     kind, _, block = name.partition("/")
     try:
         document = client.read_block_document_by_name(block, kind, include_secrets=False)
