@@ -32,19 +32,8 @@ def load_partitions(
     """Divide a source into shards.
 
     Workers read the fragments that they can reach, and this process the others. Fragments of one
-    key, which the source tells beforehand, are not read here: those who use them do.
-
-    Args:
-        source: Where the rows come from.
-        division: How they are divided.
-        client: Of the cluster.
-        cache: Where what is read is written.
-        shared_folder: Makes what belongs to the rows reachable for workers.
-        check: Raises where the cluster is gone.
-
-    Raises:
-        SourceError: There are no rows, or they cannot be read.
-        NullKeyError: A key is null under the policy "error".
+    key, which the source tells beforehand, are not read here: those who use them do. `check` raises
+    where the cluster is gone.
     """
     log = run_logger().info
     return load_shards(source, division, client, cache, shared_folder, log, check)

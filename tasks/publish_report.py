@@ -34,14 +34,7 @@ MOST_METRICS = 20
     persist_result=False,
 )
 def publish_report(run: Run) -> None:
-    """Write report.html, and create the artifacts of the flow run: a summary, and its failures.
-
-    Args:
-        run: A run whose summary is written.
-
-    Raises:
-        StoreError: The report cannot be written.
-    """
+    """Write report.html, and create the artifacts of the flow run: a summary, and its failures."""
     report = write_report(run)
     if is_direct():
         return
@@ -66,13 +59,7 @@ def link_of(run: Run) -> str | None:
 
 
 def describe_run(run: Run, report: str, link: str | None) -> str:
-    """Return how a run ended, as Markdown.
-
-    Args:
-        run: A run whose summary is written.
-        report: Where its report lies.
-        link: To the report, for a browser.
-    """
+    """Return how a run ended, as Markdown."""
     summary = run.summary
     if summary is None:
         raise ValueError(f"the run {run.run_id!r} has no summary yet")

@@ -25,10 +25,6 @@ from partwise.tasks.steps import is_direct, run_logger, run_step
 def publish_rows(run: Run, output: Output) -> str:
     """Publish the rows of a run, each partition exactly once; returns what was done.
 
-    Args:
-        run: A run that has ended.
-        output: Where to.
-
     Raises:
         OutputError: They could not be; the run stays as it is, and the message says how to repeat
             only this.

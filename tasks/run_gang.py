@@ -18,15 +18,7 @@ from partwise.gangs.errors import GangFailedError
     persist_result=False,
 )
 def run_gang_step(driver: GangDriver, ranks: int) -> State[Any]:  # noqa: ARG001 (names the task run)
-    """Run a gang to its end, and return how its ranks ended; or the error that says why not.
-
-    Args:
-        driver: Of the gang.
-        ranks: How many there are.
-
-    Raises:
-        ClusterError: A slot stayed busy for too long, or the cluster is gone.
-    """
+    """Run a gang to its end, and return how its ranks ended; or the error that says why not."""
     try:
         return Completed(data=driver.run())
     except GangFailedError as error:

@@ -13,14 +13,5 @@ from partwise.studies.driver import StudyDriver, StudyEnd
     persist_result=False,
 )
 def run_study_step(driver: StudyDriver, trials: int) -> StudyEnd:  # noqa: ARG001 (names the task run)
-    """Run a study to its end, and return how it ended.
-
-    Args:
-        driver: Of the study.
-        trials: How many there are to be.
-
-    Raises:
-        ClusterError: The cluster is gone, or has had no worker for two minutes.
-        InputError: The space cannot be searched.
-    """
+    """Run a study to its end, and return how it ended."""
     return driver.run()
