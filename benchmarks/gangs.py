@@ -5,7 +5,7 @@
 
 The first trains on rows x 20 float32 with 500,000 rows of validation. The second is shaped like use
 case 8 of TPCx-AI, the classification of shopping trips: orders, line items and products are joined
-to 7 weekday flags and 68 sums by department, mostly zeros, from which 38 types of trips are told.
+to 7 weekday flags and 68 sums by department, mostly zeros, which tell 38 types of trips.
 
 Each contestant is a process of its own, and they run by turns. Printed are medians: seconds from
 the files to the model on a cluster (and, for gangs, a Prefect server) that is there already, and
@@ -297,7 +297,7 @@ class MemoryWatch(threading.Thread):
         self.largest_bytes = 0
 
     def run(self) -> None:
-        """Sample until told that it has ended."""
+        """Sample until `ended` is set."""
         while not self.ended.wait(SAMPLE_S):
             sizes = []
             try:

@@ -65,7 +65,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
-    # An interpreter's own start is no part of what importing costs.
+    # An interpreter's own start is not part of what importing costs.
     plain = Goal("python", (sys.executable, "-c", "pass"), 0.0)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

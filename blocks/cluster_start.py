@@ -1,4 +1,4 @@
-"""Starting Dask clusters on this machine, and ending them whatever happens.
+"""Starting Dask clusters on this machine, and ending them in any case.
 
 distributed alone is not enough for that: it serves on a well-known port unasked, runs the caller's
 script in every worker, fills the screen on Ctrl-C, and may wait for ever as it closes.
@@ -95,8 +95,8 @@ def _start_options(dashboard_address: str) -> dict[str, Any]:
     return {
         "threads_per_worker": 1,
         "host": "127.0.0.1",
-        # Loopback is no boundary between the users of a machine, and whoever reaches a scheduler or
-        # a worker can run code as its owner. So each connection has to show the certificate of this
+        # Loopback is not a boundary between the users of a machine: who reaches a scheduler or a
+        # worker can run code as its owner. So each connection has to show the certificate of this
         # cluster, which is in the memory of this process and of those that it starts.
         "protocol": "tls://",
         "security": Security.temporary(),

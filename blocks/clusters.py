@@ -1,6 +1,6 @@
 """Where the work is done: Dask clusters to start here, or to connect to.
 
-Each block's `client()` gives a connected `distributed.Client` and closes whatever it opened, also
+Each block's `client()` gives a connected `distributed.Client` and closes what it opened, also
 when the body raises. What is started here listens on loopback addresses only, and lets nobody in
 but the processes of its own run (TLS).
 
@@ -256,8 +256,8 @@ class RemoteCluster(NamedFields):
         address = urlsplit(self.address.strip())
         if address.scheme not in ("tls", "tcp") or not address.hostname or not _port(address):
             raise ValueError(
-                f"{self.address!r} is no address of a Dask scheduler: write tls://host:port, such "
-                "as tls://scheduler.example.org:8786."
+                f"{self.address!r} is not an address of a Dask scheduler: write tls://host:port, "
+                "such as tls://scheduler.example.org:8786."
             )
         if address.scheme == "tls":
             files = {

@@ -129,7 +129,7 @@ class CustomCluster(NamedFields):
 
         Raises:
             ImportError: The class is not installed.
-            ValueError: What it names is no cluster.
+            ValueError: What it names is not a cluster.
             ConnectionError: It does not start, no worker comes in time, or it is not encrypted.
         """
         kind = self._load_class()
@@ -156,7 +156,7 @@ class CustomCluster(NamedFields):
                 "with `pip install`, or correct the name."
             ) from exc
         if not (isinstance(found, type) and issubclass(found, Cluster)):
-            what = "is not there" if found is None else "is no class of Dask clusters"
+            what = "is not there" if found is None else "is not a class of Dask clusters"
             raise ValueError(
                 f"The cluster class {name} {what}: give one that is made from "
                 "distributed.deploy.Cluster, such as dask_jobqueue.SLURMCluster."

@@ -44,7 +44,7 @@ _HOLIDAY_FACTORS = {
 def write_demo_table(path: Path, stores: int | None = None) -> int:
     """Write the demo's table as Parquet, the same bytes for the same versions.
 
-    `stores` None: `STORES`; the rows of each are the same whatever their number. Returned is the
+    `stores` None: `STORES`; the rows of each are the same for any number. Returned is the
     number of rows: one for each store and day.
     """
     count = STORES if stores is None else stores

@@ -98,7 +98,7 @@ def read_project(folder: Path, pool: str | None = None) -> ProjectFile:
             "`partwise init NAME` makes a project with one."
         ) from None
     except yaml.YAMLError as error:
-        raise InputError(f"{path} is no YAML: {error}") from error
+        raise InputError(f"{path} is not YAML: {error}") from error
     deployments = document.get("deployments") if isinstance(document, dict) else None
     if not deployments:
         raise InputError(f"{path} has no deployments.")

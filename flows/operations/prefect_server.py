@@ -2,7 +2,7 @@
 
 Prefect 3.8 begins most of its transactions with BEGIN DEFERRED, which takes SQLite's lock at the
 first write. Most read first; and when another one has written in between, SQLite refuses the write
-at once ("database is locked"), whatever the time limit for waiting: what was read is out of date.
+at once ("database is locked") and does not wait: what was read is out of date.
 The server then answers 503, which Prefect's clients repeat and browsers do not, so that a form was
 sent and no flow run made. Prefect begins some of its transactions with BEGIN IMMEDIATE for this
 reason; here all do, and wait for their turn, for up to 60 s.

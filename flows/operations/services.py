@@ -2,11 +2,11 @@
 
 Each process that is started has a mark in its environment. All its children inherit the mark, also
 one whose parent has died or that has a session of its own. A process is ours when it has the mark:
-its ID alone is no proof, as the machine may have been booted, or the ID been used again.
+its ID alone is not proof, as the machine may have been booted, or the ID been used again.
 
 `prefect server start --background` is not used (Prefect 3.8): it keeps one PID file for all of
 PREFECT_HOME, so that two projects cannot each have a server; it connects the server's output to a
-pipe that nobody reads, so that there is no log; and `prefect server stop` ends whatever process has
+pipe that nobody reads, so that there is no log; and `prefect server stop` ends any process that has
 the PID by then, without waiting for its end.
 """
 

@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A program that is no Python package, and used where it is there."""
+    """A program that is not a Python package, and used where it is there."""
 
     words: tuple[str, ...]
     """What prints its version."""

@@ -1,6 +1,6 @@
 """Calls of flows that need no Prefect server: where none is named, and nobody asks for one.
 
-A direct call runs the body of its flow in this process. It is told of by nobody but its own lines,
+A direct call runs the body of its flow in this process. Only its own lines report it,
 its run in the store, and what it returns or raises, which are those of a flow run.
 """
 
@@ -54,7 +54,7 @@ def _asks_for_embedded_server() -> bool:
 @contextmanager
 def direct_call() -> Iterator[None]:
     """Have a call find no Prefect server, and SIGTERM interrupt it as it interrupts a flow run."""
-    # Whatever asks for a server all the same is to fail, and not to start one.
+    # What asks for a server all the same has to fail, and not to start one.
     with temporary_settings(updates={PREFECT_SERVER_ALLOW_EPHEMERAL_MODE: False}), _terminated():
         yield
 

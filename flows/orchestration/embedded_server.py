@@ -42,7 +42,7 @@ def start_embedded_server() -> None:
     it answers on the loopback address, where every user of the machine and every web page reaches
     it, and its blocks hold secrets.
 
-    As it is stopped, it shows tracebacks of whatever it was about to write down; with
+    As it is stopped, it shows tracebacks of what it was about to write down; with
     PREFECT_SERVER_LOGGING_LEVEL set it still does. And a terminal sends Ctrl-C to all processes of
     a command: the server would go at once, and the flow that tidies up would wait for it.
 
@@ -56,8 +56,8 @@ def start_embedded_server() -> None:
         """Prefect knows one server of a process, whichever of these classes it is of."""
 
         def _run_uvicorn_command(self) -> subprocess.Popen[Any]:
-            told = json.dumps({"parent": os.getpid(), "port": self.port})
-            words = python_words("partwise.flows.orchestration.server_process", told)
+            sent = json.dumps({"parent": os.getpid(), "port": self.port})
+            words = python_words("partwise.flows.orchestration.server_process", sent)
             return subprocess.Popen(words, env=_environment())  # noqa: S603 (our own arguments)
 
     # Of each call, also where the server runs: the settings of the last one may be gone.

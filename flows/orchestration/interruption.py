@@ -1,4 +1,4 @@
-"""The end of a flow run that is interrupted: within ten seconds, whatever hangs by then.
+"""The end of a flow run that is interrupted: within ten seconds, even where something hangs.
 
 A store, a scheduler or Prefect's server may not answer while a cancelled run tidies up. What waits
 for it on the main thread is then interrupted again, as an impatient person does it with Ctrl-C.
@@ -147,7 +147,7 @@ def noticed() -> Iterator[None]:
 
         return handle
 
-    # One that is no function (SIG_IGN, SIG_DFL) does not come here.
+    # One that is not a function (SIG_IGN, SIG_DFL) does not come here.
     taken = {number: handler(act) for number, act in earlier.items() if callable(act)}
     for number, handle in taken.items():
         signal.signal(number, handle)

@@ -58,7 +58,7 @@ from partwise.tasks.steps import named
 TASK_THREADS = 16
 LARGEST_PARAMETER_BYTES = 32 << 10
 MOST_MISTAKES = 4
-"""Told of in one message."""
+"""So many stand in one message."""
 USED_RUN_IDS = ("training_run_id", "export_run_id")
 """Parameters that name an earlier run; the scheduled time can stand in them."""
 
@@ -185,7 +185,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
         if ended is not None:
             ended.append(run)
         if not is_work_pool(arguments.get("cluster")):
-            # There, the flow run that did the work has told of it.
+            # There, the flow run that did the work has announced it.
             announce(run)
         return state_of(run)
 
@@ -214,7 +214,7 @@ class RunFlow(Flow[P, Any], Generic[P, R]):
 
         Raises:
             InputError: One is of a wrong type, or none of the choices.
-            RunIdError: The run ID, or what its template comes to, is no safe name.
+            RunIdError: The run ID, or what its template comes to, is not a safe name.
         """
         # Where a worker of Prefect's runs the flow, this is the first that is called of it.
         mask_logs()

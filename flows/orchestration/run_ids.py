@@ -23,7 +23,7 @@ def fill_in(template: str, scheduled: datetime) -> str:
         scheduled: When the flow run was to start, with a time zone.
 
     Raises:
-        RunIdError: A place cannot be read, or what comes out is no safe name.
+        RunIdError: A place cannot be read, or what comes out is not a safe name.
 
     Example:
         >>> due = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)

@@ -8,8 +8,8 @@ from partwise.processes.starting import become_child
 
 def main(argument: str) -> None:
     """Serve Prefect's API on a loopback port; the JSON has `parent`, a process ID, and `port`."""
-    told = json.loads(argument)
-    become_child(told["parent"])
+    given = json.loads(argument)
+    become_child(given["parent"])
     # Its database holds blocks, and the key that they are encrypted with.
     os.umask(0o077)
     import uvicorn
@@ -18,7 +18,7 @@ def main(argument: str) -> None:
         "prefect.server.api.server:create_app",
         factory=True,
         host="127.0.0.1",
-        port=told["port"],
+        port=given["port"],
         log_level="error",
         lifespan="on",
     )

@@ -22,7 +22,7 @@ def log_summary(logger: Logger, run: Run) -> None:
     try:
         text = summary_text(run)
     except PartwiseError as error:
-        # The run is complete; whoever reads it next is told what is wrong with the store.
+        # The run is complete; who reads it next learns what is wrong with the store.
         text = f"{run!r}; no summary could be made: {error}"
     logger.info("%s%s", BEGINNING, visible(text, "\n"))
 

@@ -146,8 +146,8 @@ def open_output(output: OutputParameter) -> Output | None:
     if not isinstance(output, TableBlock):
         # Not repeated: it may be a URI with a password.
         raise InputError(
-            f"The output is no block's name ({TableBlock.get_block_type_slug()}/<name>), no "
-            "dataset (dataset://<name>), no TableBlock and no partwise.Table."
+            f"The output is not a block's name ({TableBlock.get_block_type_slug()}/<name>), a "
+            "dataset (dataset://<name>), a TableBlock or a partwise.Table."
         )
     return Table(
         output.table,
@@ -228,8 +228,8 @@ def open_cluster(cluster: ClusterParameter) -> Cluster:
     kind = slugs.get(cluster.partition("/")[0])
     if kind is None:
         raise InputError(
-            f"The cluster {cluster!r} is no block's name ({', '.join(slugs)}, each with /<name>) "
-            "and no scheduler's address (tcp://... or tls://...)."
+            f"The cluster {cluster!r} is not a block's name ({', '.join(slugs)}, each with "
+            "/<name>) or a scheduler's address (tcp://... or tls://...)."
         )
     loaded: Cluster = _load(kind, cluster)
     return loaded

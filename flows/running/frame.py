@@ -1,7 +1,7 @@
 """What is the same around the work of every run: its claim, its cluster, its generation, its end.
 
 Shards, gangs and studies say what they load, and how it is worked on. The order is what makes it
-safe. Whatever can be refused is refused before the claim; the claim keeps every other process away;
+safe. What can be refused is refused before the claim; the claim keeps every other process away;
 a generation begins only once the rows are at hand, so that rows that cannot be read leave the run
 as it was; the summary is written last, and only by who still holds the claim. A driver that dies in
 between leaves a run without an end, which a resume goes on with.

@@ -88,7 +88,7 @@ def call_in_work_pool(
     Raises:
         InputError: The call cannot be sent there; no flow run was made.
         ServiceError: The flow run ended without a run, crashed, or cannot be followed any more.
-        PartwiseError: Whatever the call raises there before it has a run.
+        PartwiseError: What the call raises there before it has a run.
         RunCancelledError: It was cancelled before it had a run.
     """
     if PREFECT_API_URL.value() is None:
@@ -128,10 +128,10 @@ def _told(what: str) -> Iterator[None]:
 
 def _detail(response: httpx.Response) -> str:
     try:
-        told = response.json()
+        answer = response.json()
     except ValueError:
         return response.text
-    return str(told.get("detail") or told.get("exception_detail") or told)
+    return str(answer.get("detail") or answer.get("exception_detail") or answer)
 
 
 def _read_pool(client: SyncPrefectClient, name: str) -> WorkPool:
@@ -248,7 +248,7 @@ def _send(
     run_id: str,
 ) -> FlowRun:
     schema = (deployment.parameter_openapi_schema or {}).get("properties", {})
-    # Whatever the deployment says by default: there, the call works where it is.
+    # In place of the deployment's defaults: there, the call works where it is.
     here = {name: value for name, value in _HERE.items() if name in schema}
     # Called from a flow run, as here, it is shown there as a part of it.
     flow_run: Any = run_deployment(

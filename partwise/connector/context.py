@@ -218,13 +218,13 @@ class PartitionContext:
 
         Raises:
             TrialPruned: The study gives the trial up; let it pass.
-            InputError: The step is no count.
+            InputError: The step is not a count.
 
         Example:
             >>> context.report(step=epoch, metric=rmse)  # doctest: +SKIP
         """
         if not isinstance(step, Integral) or step < 0:
-            raise InputError(f"context.report() was given the step {step!r}, which is no count.")
+            raise InputError(f"context.report() was given the step {step!r}, which is not a count.")
         if self._link.report(int(step), float(metric)):
             raise TrialPruned(f"the study gave it up at step {step}, with {metric:.6g}")
 
@@ -246,12 +246,12 @@ def _refuse_swapped(obj: Any, filename: object) -> None:
     """Say so where the name was given first and the object second.
 
     Raises:
-        TypeError: The file name is no text, or no flat name where the object is one.
+        TypeError: The file name is not text, or not a flat name where the object is one.
     """
     is_name = isinstance(filename, str)
     if is_name and (_FILENAME.fullmatch(str(filename)) or not _looks_like_filename(obj)):
         return
-    given = "text that is no file name" if is_name else f"a {type(filename).__name__}"
+    given = "text that is not a file name" if is_name else f"a {type(filename).__name__}"
     hint = f"upload(..., {obj!r})" if _looks_like_filename(obj) else "upload(obj, 'curve.png')"
     raise TypeError(
         f"context.upload() was given {given} as its second argument; the object comes first and "

@@ -24,7 +24,7 @@ def polars_frame(table: pa.Table) -> "pl.DataFrame":
     import polars as pl
 
     for field in table.schema:
-        # It ends with a panic over some of these (2.1), which is no Exception.
+        # It ends with a panic over some of these (2.1), which is not an Exception.
         if any(is_type(field.type) for is_type in _NOT_IN_POLARS) or _OFFSET(str(field.type)):
             raise ColumnError(
                 f"Column {field.name!r} of type {field.type} has no form in polars: leave it "

@@ -75,7 +75,7 @@ def returned_table(outcome: Any, column: str) -> pa.Table:
     Raises:
         TypeError: It is none of these.
         ColumnError: Two columns have one name, as text; a mapping has columns of several lengths,
-            or what is no column; or a frame has one of a type that Arrow lacks, or of several.
+            or what is not a column; or a frame has one of a type that Arrow lacks, or of several.
     """
     if isinstance(outcome, pa.RecordBatch):
         outcome = pa.Table.from_batches([outcome])
@@ -199,8 +199,8 @@ def _naming(name: str, values: Any) -> Iterator[None]:
     ) as error:
         kind = f" of {values.dtype}" if isinstance(values, np.ndarray) else ""
         raise ColumnError(
-            f"The function returned {name!r}, a {type(values).__name__}{kind}, which is no column: "
-            "return a value of one kind for each row, or one for all of them."
+            f"The function returned {name!r}, a {type(values).__name__}{kind}, which is not a "
+            "column: return a value of one kind for each row, or one for all of them."
         ) from error
 
 

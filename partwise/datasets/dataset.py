@@ -58,7 +58,7 @@ class Dataset:
             store: The artifact store: its URL, a folder, or a `Store`.
 
         Raises:
-            InputError: The name is no safe name.
+            InputError: The name is not a safe name.
             DatasetNotFoundError: The store has no such dataset, or not this version.
             RunFormatError: The manifest is damaged, or of a newer format.
             SignatureError: Signing keys are configured, and none of them signed the manifest.

@@ -108,7 +108,7 @@ class DatasetManifest(Document):
         try:
             _decode_schema(text)
         except (ValueError, OSError) as error:
-            raise ValueError("it is no Arrow schema") from error
+            raise ValueError("it is not an Arrow schema") from error
         return text
 
     @property

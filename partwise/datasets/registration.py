@@ -339,7 +339,7 @@ def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> D
         return None
     if (origin := draft.origin) is not None:
         # Each outcome of a run has a version of its own, also one with equal rows: else a run that
-        # is published again could not be told from one that never was.
+        # is published again would look like one that never was.
         with ThreadPoolExecutor(READ_THREADS) as threads:
             others = threads.map(lambda n: Dataset.open(draft.name, n, draft.store), versions)
             return next((d for d in others if _same_outcome(d.manifest.origin, origin)), None)

@@ -90,7 +90,7 @@ def open_environment(resolved: ResolvedEnvironment) -> BuiltEnvironment:
     _check_machine(resolved)
     entry = environments_folder() / _entry_name(resolved)
     while True:
-        with _told_of_disk(resolved, entry):
+        with _disk_errors_explained(resolved, entry):
             # Waits for who builds it.
             descriptor = lock_entry(entry, fcntl.LOCK_SH)
         places = find_places(entry) if read_document(entry) else None
@@ -108,7 +108,7 @@ def open_environment(resolved: ResolvedEnvironment) -> BuiltEnvironment:
 
 def _build(resolved: ResolvedEnvironment, entry: Path) -> None:
     """Build an environment, unless somebody else has done so meanwhile."""
-    with _told_of_disk(resolved, entry):
+    with _disk_errors_explained(resolved, entry):
         descriptor = lock_entry(entry, fcntl.LOCK_EX)
         try:
             if read_document(entry) is not None:
@@ -199,8 +199,8 @@ def _entry_name(resolved: ResolvedEnvironment) -> str:
 
 
 @contextmanager
-def _told_of_disk(resolved: ResolvedEnvironment, entry: Path) -> Iterator[None]:
-    """Say of an error of the disk which environment it befell, and what to do."""
+def _disk_errors_explained(resolved: ResolvedEnvironment, entry: Path) -> Iterator[None]:
+    """Say in an error of the disk which environment was built, and what to do."""
     try:
         yield
     except OSError as error:

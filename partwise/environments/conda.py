@@ -27,7 +27,7 @@ def resolve_conda(environment: Environment) -> ResolvedEnvironment:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise PackageError(f"The file {str(path)!r} cannot be read: {reason}.") from error
     # The workers are asked in any case; the driver's machine may have no conda.
     if program := find_conda():

@@ -119,7 +119,7 @@ class _Reader:
         try:
             document = tomllib.loads(_text(path))
         except tomllib.TOMLDecodeError as error:
-            raise PackageError(f"The file {str(path)!r} is no TOML: {error}.") from error
+            raise PackageError(f"The file {str(path)!r} is not TOML: {error}.") from error
         project = document.get("project", {})
         if "dependencies" in project.get("dynamic", ()):
             raise PackageError(
@@ -167,7 +167,7 @@ class _Reader:
             place = text
             if "://" not in text and not _is_local(text):
                 raise PackageError(
-                    f"{where}: {text!r} is no requirement: {str(error).splitlines()[0]}."
+                    f"{where}: {text!r} is not a requirement: {str(error).splitlines()[0]}."
                 ) from error
         if _is_local(place):
             raise PackageError(
@@ -209,7 +209,7 @@ def _text(path: Path) -> str:
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise PackageError(f"The file {str(path)!r} cannot be read: {reason}.") from error
 
 

@@ -40,7 +40,7 @@ class ResolvedEnvironment:
 
     @property
     def key(self) -> str:
-        """What it is named by where it is built: equal for equal packages, whatever was asked."""
+        """What it is named by where it is built: equal for equal packages, for any wording."""
         content = [_FORMAT, self.python, self.platform, sorted(self.pins), self.options, self.conda]
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 

@@ -41,7 +41,7 @@ class PackageSources:
         return {name: value for name, value in given.items() if value}
 
     def options(self) -> list[str]:
-        """Return the options by which uv is told what no variable tells it."""
+        """Return the options for what no variable says."""
         return ["--no-index"] if self.no_index else []
 
 

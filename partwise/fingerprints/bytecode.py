@@ -188,7 +188,7 @@ def words(code: types.CodeType) -> Words:
 
 
 def words_for(function: str) -> Words:
-    """Return what code may do with one of Python's own functions, by whatever name it calls it."""
+    """Return what code may do with one of Python's own functions, under any name."""
     obstacles = ["imports a module of a computed name"] if function in _IMPORTERS else []
     obstacles += [f"runs code from a file ({function})"] if function in _FROM_FILES else []
     obstacles += [f"reads the text of code ({function})"] if function in _TEXTS else []

@@ -61,7 +61,7 @@ def frame(tag: str, *parts: bytes | str) -> bytes:
 
 
 class CanonicalEncoder:
-    """Encodes values; a subclass says what becomes of classes and of what is no plain value."""
+    """Encodes values; a subclass says what becomes of classes and of what is not a plain value."""
 
     def __init__(self) -> None:
         self._open: list[Any] = []

@@ -133,7 +133,7 @@ def find_module(name: str) -> ModuleSpec | None:
 def defining_module(value: types.FunctionType | type) -> str:
     """Return the name of the module in whose code a function or class is written.
 
-    Of a wrapper made by a decorator that is the decorator's, whatever its `__module__` says.
+    Of a wrapper made by a decorator that is the decorator's, not what its `__module__` says.
     """
     if isinstance(value, types.FunctionType):
         return str(value.__globals__.get("__name__", value.__module__))
@@ -158,7 +158,7 @@ def _read(name: str) -> ModuleText | None:
 
 
 def _parse(content: bytes) -> ast.Module:
-    """Parse a module, whatever other threads parse meanwhile.
+    """Parse a module, also while other threads parse.
 
     Python 3.11 counts the depth of syntax trees in one place for all threads, and may then take a
     tree for a wrong one (python/cpython#106905). Prefect has threads that parse as well.

@@ -97,7 +97,7 @@ def read_onnx(file_path: str, largest_bytes: int = LARGEST_BYTES) -> OnnxContent
     """Read a model and its external data.
 
     A model names the files of its weights itself. Only a regular file in the model's own folder is
-    read, which is no link of any kind, and only if it holds what the model says of it.
+    read, which is not a link of any kind, and only if it holds what the model says of it.
 
     Raises:
         IntegrityError: A file is too large, is not there, or is none that a model may name.
@@ -275,7 +275,7 @@ def read_signature(model: bytes) -> Signature:
     """Return what the model takes and gives, as its metadata says.
 
     Raises:
-        IntegrityError: It is no ONNX model, or export_models did not write it.
+        IntegrityError: It is not an ONNX model, or export_models did not write it.
     """
     entries = _parse(model, "The content").metadata_props
     return Signature.from_metadata({entry.key: entry.value for entry in entries})

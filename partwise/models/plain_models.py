@@ -285,6 +285,6 @@ def _array_to_json(array: np.ndarray) -> dict[str, Any]:
 def _array_of_json(written: Mapping[str, Any]) -> np.ndarray:
     dtype = np.dtype(written["dtype"])
     if dtype.kind not in "fi":
-        raise ValueError(f"an array of {dtype} is no array of numbers")
+        raise ValueError(f"an array of {dtype} is not an array of numbers")
     content = base64.b64decode(written["base64"], validate=True)
     return np.frombuffer(content, dtype).reshape(written["shape"])

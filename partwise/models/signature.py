@@ -94,7 +94,7 @@ class Signature(BaseModel):
     origin: Origin | None = None
     """None: it was exported outside any run."""
     options: ExportOptions | None = None
-    """How it was exported, likewise."""
+    """How it was exported; None as for `origin`."""
 
     @field_validator("options", mode="before")
     @classmethod

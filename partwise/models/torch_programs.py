@@ -112,7 +112,7 @@ class Pt2Model:
                 program = torch.export.load(file, extra_files=metadata)
         except OSError:
             raise
-        except Exception as error:  # whatever its many readers raise on bytes that are none
+        except Exception as error:  # its many readers raise anything on damaged bytes
             raise IntegrityError(f"{file_path} is not a .pt2 file: {reason(error)}") from error
         return cls(program, Signature.from_metadata(metadata))
 

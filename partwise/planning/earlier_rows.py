@@ -1,4 +1,4 @@
-"""How an earlier run read its rows: those that meet its keys and models are read likewise."""
+"""How an earlier run read its rows: those that meet its keys and models are read so too."""
 
 from collections.abc import Mapping
 from typing import Any

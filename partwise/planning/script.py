@@ -166,7 +166,7 @@ def check_call(call: ScriptCall, inputs: Mapping[str, Any]) -> None:
         raise InputError(f"Two inputs would have the variable {twice[0]}: rename one of them.")
     for name in call.environment_variables:
         if not _VARIABLE.fullmatch(name):
-            raise InputError(f"environment_variables has {name!r}, which is no name of a variable.")
+            raise InputError(f"environment_variables has {name!r}, which is not a variable's name.")
 
 
 def take_code(call: ScriptCall, store: Store) -> Code:

@@ -224,7 +224,7 @@ def _scored_function(function: Callable[..., Any], call: TuneCall) -> _Scored:
     name = call.metric
     if isinstance(function, BaseModel):
         raise InputError(
-            f"A {type(function).__name__} is no trainer of one model on all rows: give "
+            f"A {type(function).__name__} is not a trainer of one model on all rows: give "
             "LightGBMTrainer, XGBoostTrainer, or a function of (data, context)."
         )
     if not isinstance(name, str) or not name or names_function(name):

@@ -22,7 +22,7 @@ class DatasetOutput:
         name: Its name.
 
     Raises:
-        InputError: It is no safe name.
+        InputError: It is not a safe name.
     """
 
     name: str

@@ -21,7 +21,7 @@ CHECKPOINTS_VARIABLE = "PARTWISE_CHECKPOINTS"
 OUTPUTS_VARIABLE = "PARTWISE_OUTPUTS"
 RESUME_VARIABLE = "PARTWISE_RESUME_FROM"
 UNFINISHED = ".unfinished"
-"""A file that says: the checkpoints folder is no checkpoint at this moment."""
+"""A file that says: the checkpoints folder is not a checkpoint at this moment."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,7 +113,7 @@ class Distribution:
     median_at: float | None
     quantiles: tuple[tuple[str, str], ...]
     odd: tuple[tuple[str, int, tuple[str, ...]], ...]
-    """Values that are no numbers: which, how many partitions, some of their keys."""
+    """Values that are not numbers: which, how many partitions, some of their keys."""
 
     @property
     def is_plain(self) -> bool:

@@ -126,7 +126,7 @@ def _call(run: Run) -> Mapping[str, Any]:
 
 
 def _rows(run: Run) -> str | None:
-    """Return the words that name the rows of a run's call; None: they are no few plain files."""
+    """Return the words that name the rows of a run's call; None: they are not a few plain files."""
     data = _call(run).get("data")
     if not isinstance(data, Mapping):
         return None

@@ -68,7 +68,7 @@ class Intent:
     code_unknown: tuple[str, ...] = ()
     """What kept the code from having a fingerprint."""
     code_parts: Mapping[str, str] = field(default_factory=dict)
-    """What `code_fingerprint` is made of, so that a change of it can be told."""
+    """What `code_fingerprint` is made of, so that a message can name what changed."""
     packages: Mapping[str, str] = field(default_factory=dict)
     """Versions of the packages that come before those installed here."""
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class Claim:
     identity: Identity
     on_existing: OnExisting
     flow_run_id: str | None = None
-    """Of the Prefect flow run at work. What it began itself, it resumes, whatever on_existing."""
+    """Of the Prefect flow run at work. It resumes what it began itself, under any `on_existing`."""
     existing: Run | None = field(init=False, default=None)
     generation: int = field(init=False, default=0)
     compatible: tuple[int, ...] = field(init=False, default=())

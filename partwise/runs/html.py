@@ -1,7 +1,7 @@
 """A run as a small table of HTML, for notebooks.
 
 Every text in it is escaped, since keys, names of metrics and messages are others', and masked where
-it looks like a secret. It is bounded, whatever the run holds.
+it looks like a secret. Its size is bounded for any run.
 """
 
 import html

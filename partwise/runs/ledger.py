@@ -186,7 +186,7 @@ def read_table(content: bytes, where: str) -> pa.Table:
         table = file.read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         reason = " ".join(str(error).split())
-        raise RunFormatError(f"{where} is no readable Parquet file: {reason}") from error
+        raise RunFormatError(f"{where} is not a readable Parquet file: {reason}") from error
     if table.num_rows != file.metadata.num_rows:
         raise RunFormatError(
             f"{where} is damaged: it has {table.num_rows:,} of {file.metadata.num_rows:,} rows."
@@ -221,27 +221,27 @@ def read_ledger(content: bytes, where: str) -> pa.Table:
         table = _with_all_columns(table)
     except (pa.ArrowException, KeyError) as error:
         reason = " ".join(str(error).split())
-        raise RunFormatError(f"{where} is no ledger: {reason[:200]}") from error
+        raise RunFormatError(f"{where} is not a ledger: {reason[:200]}") from error
     names = table.column_names
     if len(set(names)) != len(names):
-        raise RunFormatError(f"{where} is no ledger: a column stands there twice.")
+        raise RunFormatError(f"{where} is not a ledger: a column stands there twice.")
     for name in names:
         if not name.startswith(KEY_PREFIX) and name not in COLUMNS.names:
-            raise RunFormatError(f"{where} is no ledger: it has the column {name[:80]!r}.")
+            raise RunFormatError(f"{where} is not a ledger: it has the column {name[:80]!r}.")
     for column in COLUMNS:
         if table.schema.field(column.name).type != column.type:
             kind = table.schema.field(column.name).type
-            raise RunFormatError(f"{where} is no ledger: its column {column.name!r} is {kind}.")
+            raise RunFormatError(f"{where} is not a ledger: its column {column.name!r} is {kind}.")
     for name in _NEVER_NULL:
         if table[name].null_count:
-            raise RunFormatError(f"{where} is no ledger: a row has no {name!r}.")
+            raise RunFormatError(f"{where} is not a ledger: a row has no {name!r}.")
     placed = table.filter(pc.is_valid(table["rows_file"]))
     offsets, counts = placed["rows_offset"], placed["rows_count"]
     # As sums may overflow, none of the three is believed before.
     within = [pc.greater_equal(each, 0) for each in (offsets, counts)]
     within.append(pc.less_equal(counts, pc.subtract(placed["rows_in_file"], offsets)))
     if not all(pc.all(each, skip_nulls=False, min_count=0).as_py() for each in within):
-        raise RunFormatError(f"{where} is no ledger: it names rows that are in no file.")
+        raise RunFormatError(f"{where} is not a ledger: it names rows that are in no file.")
     artifacts = pc.list_flatten(table["artifacts"])
     for name, texts, is_ours in (
         ("partition_id", table["partition_id"], _is_partition_id),

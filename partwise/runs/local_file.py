@@ -1,4 +1,4 @@
-"""A file of a caller's that we write for him: whole or not at all, and over nothing unless told."""
+"""A file written for a caller: whole or not at all, and over no other unless he says so."""
 
 import contextlib
 import os
@@ -14,7 +14,7 @@ def check_free(path: Path, *, overwrite: bool) -> None:
     if path.is_dir():
         raise InputError(f"{path} is a folder: name the file.")
     if path.exists() and not path.is_file():
-        raise InputError(f"{path} is no ordinary file: name another one.")
+        raise InputError(f"{path} is not an ordinary file: name another one.")
     if os.path.lexists(path) and not overwrite:
         raise _taken(path)
     if not path.parent.is_dir():

@@ -107,7 +107,7 @@ class Run:
             generation: Show this one alone, complete or not; None: what readers see.
 
         Raises:
-            RunIdError: The ID is no safe name.
+            RunIdError: The ID is not a safe name.
             RunNotFoundError: The store has no such run, and the message names some that it has; or
                 the run was removed, or has no such generation.
             RunFormatError: A document is damaged, or of a newer format.

@@ -2,7 +2,7 @@
 
 <node>/
     work/            a fresh copy of the snapshot; where the script works
-    work/outputs/    for files that are to be kept, whatever they are named
+    work/outputs/    for files that are to be kept, under any name
     inputs/<name>/   inputs that were brought here
     checkpoints/     what the script keeps for an attempt that comes after this one
     tmp/             temporary files (TMPDIR), which programs that are killed leave

@@ -128,7 +128,7 @@ class Infrastructure(FormSettings):
     def _is_of_one_version(cls, image: str) -> str:
         found = _IMAGE.fullmatch(image)
         if image and found is None:
-            raise ValueError(f"{image!r} is no image: give one such as team/forecast:1.4")
+            raise ValueError(f"{image!r} is not an image: give one such as team/forecast:1.4")
         if found is not None and not found["version"]:
             raise ValueError(
                 f"{image!r} has no tag: it would be whatever is newest that day. Give one such as "
@@ -142,21 +142,21 @@ class Infrastructure(FormSettings):
         prefix, _, rest = name.partition("/")
         if name and (prefix != REGISTRY_BLOCK or not re.fullmatch(r"[a-z0-9-]+", rest)):
             # Not repeated: it may be a password.
-            raise ValueError(f"it is no block's name, {REGISTRY_BLOCK}/NAME")
+            raise ValueError(f"it is not a block's name, {REGISTRY_BLOCK}/NAME")
         return name
 
     @field_validator("image_pull_secret", "priority_class")
     @classmethod
     def _is_a_name(cls, name: str) -> str:
         if name and not _KUBERNETES_NAME.fullmatch(name):
-            raise ValueError(f"{name!r} is no name of Kubernetes': small letters, digits and '-'")
+            raise ValueError(f"{name!r} is not a Kubernetes name: small letters, digits and '-'")
         return name
 
     @field_validator("vm_class")
     @classmethod
     def _is_a_label(cls, name: str) -> str:
         if not _LABEL.fullmatch(name):
-            raise ValueError(f"{name!r} is no type of machine, such as g5.xlarge")
+            raise ValueError(f"{name!r} is not a type of machine, such as g5.xlarge")
         return name
 
     @field_validator("node_selector")
@@ -164,7 +164,7 @@ class Infrastructure(FormSettings):
     def _are_labels(cls, labels: Mapping[str, str]) -> Mapping[str, str]:
         for name, value in labels.items():
             if not _LABEL_KEY.fullmatch(name) or not _LABEL.fullmatch(value):
-                raise ValueError(f"{name!r}: {value!r} is no label of Kubernetes'")
+                raise ValueError(f"{name!r}: {value!r} is not a label of Kubernetes'")
         return labels
 
     @field_validator("environment_variables")

@@ -1,7 +1,7 @@
 """Inputs of a script: files and folders that a node has, or brings to its disk, once for its ranks.
 
 The driver looks whether an input is there, and describes it as one of the classes here; a node
-brings it, which fails with the input's name when it has vanished meanwhile. Rows are no files: the
+brings it, which fails with the input's name when it has vanished meanwhile. Rows are not files: the
 gang has them as a source, and the node writes them as Parquet (`write_rows`).
 """
 
@@ -76,7 +76,7 @@ class SharedPath:
         path = Path(self.path)
         if not path.exists():
             raise vanished(name, self.path)
-        # What a script has added to a folder meanwhile is no change of what was there.
+        # What a script has added to a folder meanwhile is not a change of what was there.
         lost = _sizes_and_seconds(self.identity) - _sizes_and_seconds(_path_identity(path))
         if lost:
             raise changed(name, min(lost)[0])

@@ -124,7 +124,7 @@ class _MpiRank:
             neighbours = [place for place in places if place.machine == mine.machine]
             self.environment = program_environment(
                 self._given,
-                joined.told["environment"],
+                joined.content["environment"],
                 address,
                 self._folder,
                 is_crowded=len(neighbours) > mine.cores,
@@ -174,8 +174,8 @@ class _MpiRank:
             machine=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
             cores=len(os.sched_getaffinity(0)),
         )
-        told = context.all_gather(json.dumps(asdict(place)).encode())
-        places = [_Place(**json.loads(one)) for one in told]
+        gathered = context.all_gather(json.dumps(asdict(place)).encode())
+        places = [_Place(**json.loads(one)) for one in gathered]
         other = next((rank for rank, one in enumerate(places) if one.version != version), None)
         if other is not None:
             raise MpiError(
@@ -203,15 +203,15 @@ class _MpiRank:
                 self._daemon = _Daemon("mpirun", mpirun_words(counts), daemon_variables)
                 while len(commands) < len(counts) - 1:
                     message = self._accept(listener, "the commands of its daemons")
-                    commands[message.told["host"]] = message.told["command"]
+                    commands[message.content["host"]] = message.content["command"]
                     message.connection.close()
         finally:
             # Also where that failed: the others wait.
-            told = self._context.all_gather(json.dumps(commands).encode())[0]
-        commands = json.loads(told)
+            gathered = self._context.all_gather(json.dumps(commands).encode())[0]
+        commands = json.loads(gathered)
         if node > 0 and rank == min(of_node):
             if node_host(node) not in commands:
-                raise PeerLostError(f"Rank {rank} was not told how to start its part of MPI.")
+                raise PeerLostError(f"Rank {rank} got no command to start its part of MPI.")
             # Without a shell in between, it can be seen how the daemon ends.
             command = commands[node_host(node)].strip()
             command = f"exec {command}" if command.startswith("orted ") else command
@@ -230,9 +230,9 @@ class _MpiRank:
         while True:
             with contextlib.suppress(TimeoutError):
                 connection, _ = listener.accept()
-                told = _read_line(connection, deadline)
-                if told is not None:
-                    return _Message(told, connection)
+                content = _read_line(connection, deadline)
+                if content is not None:
+                    return _Message(content, connection)
                 connection.close()
             if self._daemon is not None and self._daemon.process.poll() is not None:
                 raise self._describe_end()
@@ -252,7 +252,7 @@ class _MpiRank:
         try:
             if program in wait(watched) or wait([program], SETTLE_S):
                 return
-            # Of that the stub has told, or it is gone: Open MPI is about to end all processes. It
+            # The stub has reported that, or it is gone: Open MPI is about to end all processes. It
             # waits for the stub.
             self._broke_off = True
             with contextlib.suppress(OSError):
@@ -290,7 +290,7 @@ class _MpiRank:
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    told: Any
+    content: Any
     connection: socket.socket
 
 
@@ -305,8 +305,8 @@ def _read_line(connection: socket.socket, deadline: float) -> dict[str, Any] | N
     limit.start()
     try:
         with connection.makefile("rb") as lines:
-            told = json.loads(lines.readline(LARGEST_MESSAGE_BYTES))
-        return told if isinstance(told, dict) else None
+            content = json.loads(lines.readline(LARGEST_MESSAGE_BYTES))
+        return content if isinstance(content, dict) else None
     except (OSError, ValueError):
         return None
     finally:

@@ -15,7 +15,7 @@ import sys
 RANKS_VARIABLE = "PARTWISE_MPI_RANKS"
 """JSON: the path of the socket of each rank of this node, by its number."""
 LAUNCH_VARIABLE = "PARTWISE_MPI_LAUNCH"
-"""The path of the socket of the rank to whom commands for other machines are told."""
+"""The path of the socket of the rank that passes on commands for other machines."""
 NO_RANK = 126
 """Exit status where the rank is gone, or is of another node."""
 
@@ -44,12 +44,12 @@ def join() -> int:
         # Open MPI ends its processes by SIGTERM, and after a second by SIGKILL.
         signal.signal(signal.SIGTERM, lambda *_: connection.sendall(b"abort\n"))
         connection.sendall(json.dumps({"environment": dict(os.environ)}).encode() + b"\n")
-        told = connection.makefile().readline()
+        line = connection.makefile().readline()
     except OSError:
         return NO_RANK
-    if not told:
+    if not line:
         return NO_RANK
-    code = int(told)
+    code = int(line)
     if code < 0:
         # Open MPI is to say by which signal the program ended.
         signal.signal(-code, signal.SIG_DFL) if -code not in (signal.SIGKILL, signal.SIGSTOP) else 0

@@ -1,4 +1,4 @@
-"""Which Open MPI a machine has, and how it is told to start the ranks of a gang without ssh."""
+"""Which Open MPI a machine has, and how it starts the ranks of a gang without ssh."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def find_open_mpi(path: str | None = None) -> OpenMpi:
             f"({os.environ.get('PATH', '') if path is None else path}): install openmpi-bin."
         )
     try:
-        told = subprocess.run(  # noqa: S603 (what PATH names mpirun)
+        said = subprocess.run(  # noqa: S603 (what PATH names mpirun)
             [mpirun, "--version"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -67,9 +67,9 @@ def find_open_mpi(path: str | None = None) -> OpenMpi:
         ).stdout.decode(errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
         raise InputError(f"{mpirun} --version does not answer: {error}.") from error
-    found = re.search(r"\(Open MPI\) (\d[\w.]*)", told)
+    found = re.search(r"\(Open MPI\) (\d[\w.]*)", said)
     if found is None:
-        first = told.strip().partition("\n")[0]
+        first = said.strip().partition("\n")[0]
         raise InputError(
             f"backend='mpi' needs Open MPI, and {mpirun} is of something else: {first!r}. Put the "
             "mpirun of Open MPI first in PATH."

@@ -18,7 +18,7 @@ from partwise.engine.works import check_metrics
 
 READ_BYTES = 256 << 10
 LONGEST_LINE = 64 << 10
-"""A longer one is no metrics line, and is not waited for."""
+"""A longer one is not a metrics line, and is not waited for."""
 UNFINISHED_S = 0.2
 """After so long without its end, the beginning of a line is written to the log."""
 METRICS = "metrics"
@@ -185,13 +185,13 @@ def parse_metrics(line: bytes) -> dict[str, float]:
 @contextmanager
 def left_to_the_program() -> Iterator[Callable[[], bool]]:
     """Have SIGTERM not end this process; gives a function that says whether it has come."""
-    told: list[int] = []
+    numbers: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        told.append(number)
+        numbers.append(number)
 
     before = signal.signal(signal.SIGTERM, note)
     try:
-        yield lambda: bool(told)
+        yield lambda: bool(numbers)
     finally:
         signal.signal(signal.SIGTERM, before)

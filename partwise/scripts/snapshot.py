@@ -108,7 +108,7 @@ def read_snapshot_names(content: bytes, name: str) -> frozenset[str]:
     """Return the names of all files in a snapshot of this name.
 
     Raises:
-        IntegrityError: The bytes differ from their checksum, or are no snapshot.
+        IntegrityError: The bytes differ from their checksum, or are not a snapshot.
     """
     with _opened(content, name) as (_, members):
         return frozenset(member.name for member in members)
@@ -118,7 +118,7 @@ def read_snapshot_names(content: bytes, name: str) -> frozenset[str]:
 def _opened(content: bytes, name: str) -> Iterator[tuple[tarfile.TarFile, list[tarfile.TarInfo]]]:
     """Give the archive of a snapshot with its members, once its checksum is known to be right."""
     try:
-        # No more than a snapshot can have, whatever the bytes would become.
+        # No more than a snapshot can have: a few bytes can expand to any size.
         plain = zlib.decompressobj(wbits=_GZIP).decompress(content, _LARGEST_TAR_BYTES)
     except zlib.error:
         plain = b""
@@ -218,7 +218,7 @@ def _add(archive: tarfile.TarFile, directory: Path, path: Path) -> None:
         return
     if not stat.S_ISREG(mode):
         raise InputError(
-            f"{path} is no file, folder or link, and cannot be part of a snapshot; name it in a "
+            f"{path} is not a file, folder or link, and cannot be part of a snapshot; name it in a "
             "file .partwiseignore in the source directory."
         )
     try:

@@ -67,7 +67,7 @@ class ScriptSpec:
     outputs: tuple[str, ...] = ()
     """Globs, relative to the working folder."""
     resume_argument: str = "--resume-from"
-    """The argument by which the script is told what to resume from, or words with the placeholder
+    """The argument that says what the script resumes from, or words with the placeholder
     {resume_from}; empty: none."""
 
     def command(

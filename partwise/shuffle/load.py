@@ -308,7 +308,7 @@ class _Writing:
         total, reported = len(pending), time.monotonic()
         failures: dict[int, BaseException] = {}
         while pending:
-            # What failed, its future says; that none is done in time is no failure.
+            # What failed, its future says; that none is done in time is not a failure.
             with contextlib.suppress(Exception):
                 wait(list(pending), timeout=LOOK_S, return_when="FIRST_COMPLETED")
             for future in [future for future in pending if future.done()]:

@@ -44,7 +44,7 @@ def _column_codes(column: pa.ChunkedArray) -> tuple[np.ndarray, int]:
     encoded = column.dictionary_encode(null_encoding="mask")
     # All chunks share one dictionary, so the first chunk's has every value. It is in the order of
     # appearance; `ranks` gives each of its codes the place among the sorted values, and nulls,
-    # which are no value of it, the place after them all.
+    # which are not a value of it, the place after them all.
     dictionary = encoded.chunk(0).dictionary
     count = len(dictionary)
     ranks = np.empty(count + 1, np.int32)

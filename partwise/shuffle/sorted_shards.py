@@ -293,7 +293,7 @@ class ShardReader:
         return self._laid_out[1], start, stop
 
     def _rows_of(self, index: int) -> pa.RecordBatch:
-        """A batch with its values, whatever partitions they are of."""
+        """A batch with its values, of any partitions."""
         batch = self._batches[index]
         if self._categories is None:
             return batch

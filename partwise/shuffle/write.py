@@ -1,6 +1,6 @@
 """Reading fragments of a source once, and dividing their rows among shards by the hash of the key.
 
-Memory is that of a few batches, whatever the size of the fragments.
+Memory is that of a few batches, for fragments of any size.
 """
 
 import os

@@ -88,7 +88,7 @@ class LocalObjects:
     def locate_object(self, path: str) -> str:
         """Return the absolute path of an object, or folder, that others open.
 
-        It is no symbolic link itself, and no pipe or device, whose opening may wait for ever.
+        It is not a symbolic link itself, nor a pipe or device, whose opening may wait for ever.
         """
         target = self.locate(path)
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):

@@ -5,7 +5,7 @@ variable `PARTWISE_SIGNING_KEYS`, or from the block of a store: "ID:KEY, ID:KEY"
 hexadecimal digits. The first signs and all verify, so that a key can be replaced. Without any, the
 key of this user on this machine signs: it is made when it is first needed, in the folder that
 `state_folder` names, and says only which documents were made here. Beside configured keys it does
-not count: whatever runs as this user, a function of a partition too, can read it or put its own
+not count: what runs as this user, a function of a partition too, can read it or put its own
 there.
 
 Processes that run functions get no key, and one of them has to sign: the rank that keeps a
@@ -68,7 +68,7 @@ class SigningKey:
         return hmac.new(self.secret, message, hashlib.sha256).hexdigest()
 
     def derived(self, scope: str) -> "SigningKey":
-        """Return the key for a scope, from which this one cannot be told; of "" this one."""
+        """Return the key for a scope, which does not disclose this one; for "" this one."""
         if not scope:
             return self
         message = b"partwise-derived-key-1\n" + scope.encode()

@@ -111,7 +111,7 @@ class Store:
             data = self._objects().read_range(_checked(path), 0, LARGEST_DOCUMENT_BYTES + 1)
         if len(data) > LARGEST_DOCUMENT_BYTES:
             raise RunFormatError(
-                f"{path} in the artifact store {self.url} is no document: it has more than the "
+                f"{path} in the artifact store {self.url} is not a document: it has more than the "
                 f"{LARGEST_DOCUMENT_BYTES >> 20} MiB that one may have; restore it."
             )
         return data
@@ -297,7 +297,7 @@ class Store:
 
     @contextlib.contextmanager
     def _errors(self, verb: str, path: str) -> Iterator[None]:
-        """Turn whatever a file system raises into the few errors that callers know."""
+        """Turn what a file system raises into the few errors that callers know."""
         writes = verb in ("write", "create", "delete")
         try:
             yield

@@ -18,7 +18,7 @@ def parse_json(content: bytes | str) -> Any:
     """Return the value of a JSON document.
 
     Raises:
-        ValueError: It is no JSON, too large or too deep, or an object of it has a name twice.
+        ValueError: It is not JSON, too large or too deep, or an object of it has a name twice.
     """
     if len(content) > LARGEST_DOCUMENT_BYTES:
         raise ValueError(

@@ -110,7 +110,7 @@ def with_categories_of(table: pa.Table, trained: pa.Table) -> pa.Table:
 def _common_type(trained: pa.DataType, now: pa.DataType) -> pa.DataType:
     """Return the type in which categories are compared: that of now, but of decimals the wider.
 
-    1.25 with two digits and 1.2550 with four are no values of each other's type.
+    1.25 with two digits and 1.2550 with four are not values of each other's type.
     """
     if not (pa.types.is_decimal(trained) or pa.types.is_decimal(now)):
         return now

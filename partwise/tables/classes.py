@@ -68,7 +68,7 @@ def _value(name: str, kind: pa.DataType, given: ClassValue) -> ClassValue:
         except ValueError:
             pass
     raise ColumnError(
-        f"The label {name!r} is {kind}, and the class {given!r} is no value of that type."
+        f"The label {name!r} is {kind}, and the class {given!r} is not a value of that type."
     )
 
 
@@ -88,7 +88,7 @@ def class_places(name: str, column: pa.ChunkedArray, classes: Sequence[ClassValu
     }
     values = _comparable(column)
     distinct = values.unique()
-    # As numbers of Python, which are equal or not to the last digit, whatever their types.
+    # As numbers of Python, which compare exactly, also across types.
     known = pa.array([places_of.get(each) for each in distinct.to_pylist()], pa.float64())
     places = known.take(pc.index_in(values, value_set=distinct))
     missing = pc.is_null(values, nan_is_null=True)

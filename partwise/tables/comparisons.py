@@ -125,7 +125,7 @@ def _number(name: str, kind: pa.DataType, value: Any) -> Fraction | int:
     try:
         found = Decimal(value if isinstance(value, str) else repr(value))
     except InvalidOperation as exc:
-        raise _no_such(name, kind, value, "it is no decimal number") from exc
+        raise _no_such(name, kind, value, "it is not a decimal number") from exc
     if not found.is_finite() or (found and abs(found.adjusted()) > _MOST_DIGITS):
         raise _no_such(name, kind, value, "it is beyond all decimals")
     return Fraction(found)

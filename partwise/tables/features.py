@@ -36,7 +36,7 @@ _ESCAPED = re.compile(
 
 _UNNAMED_INDEX = re.compile(r"__index_level_\d+__")
 """The columns that pandas makes of an index without a name, as of rows that were filtered: places
-of rows, which are no property of them."""
+of rows, which are not a property of them."""
 
 DECIMAL_COMMA = (
     "Numbers of CSV files with a decimal comma are read with --csv-decimal , or in Python "
@@ -80,7 +80,7 @@ def choose_features(
             "day@month". None at all: every column but the label, `left_out` and what pandas wrote
             of an index without a name.
         categorical: Columns of categories, besides those of a dictionary type.
-        left_out: What is no feature unless `features` names it.
+        left_out: What is not a feature unless `features` names it.
         calendar: Dates and times in whose place all columns are taken that can be made of them.
     """
     if label in features:
@@ -125,7 +125,7 @@ def choose_features(
 
 
 def _check_type(name: str, kind: pa.DataType, is_categorical: bool, fit: Sequence[str]) -> None:
-    """Refuse a feature that is no number; `fit` are those that can stay."""
+    """Refuse a feature that is not a number; `fit` are those that can stay."""
     if is_categorical:
         values = kind.value_type if pa.types.is_dictionary(kind) else kind
         if not (is_text(values) or is_number(values) or pa.types.is_null(values)):
@@ -310,7 +310,7 @@ def columns_in_order(
 ) -> list[str]:
     """Return the columns that a user gives for the features of a model, which has no names.
 
-    They are in the model's order. ColumnError where it has names nevertheless, there are more or
+    They are in the model's order. ColumnError where it has names after all, there are more or
     fewer, or the data lack one.
     """
     if has_names:

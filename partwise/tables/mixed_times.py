@@ -54,7 +54,7 @@ def _objects(frame: Any, name: str) -> Iterable[Any]:
 
 def _kind(value: Any) -> str:
     if isinstance(value, dt.datetime):
-        # Of pandas' NaT it cannot be told.
+        # pandas' NaT does not say which.
         if value != value:
             return ""
         return "times without a zone" if value.tzinfo is None else "times with a zone"

@@ -1,4 +1,4 @@
-"""The fingerprint of rows: SHA-256 over their values, whatever buffers these lie in.
+"""The fingerprint of rows: SHA-256 over their values, which may lie in any buffers.
 
 The IPC bytes of a slice would not do: their writer pads buffers with what follows in memory, so the
 rows of a neighbour would show. Here the values of a batch are laid out once as plain streams
@@ -67,7 +67,7 @@ class LaidOut:
     """All streams."""
 
     values: tuple[tuple[memoryview, int, np.ndarray | None], ...] | None
-    """Data, width and bounds of those that are no null marks; None when the batch has nulls."""
+    """Data, width and bounds of those that are not null marks; None when the batch has nulls."""
 
 
 def lay_out_batch(batch: pa.RecordBatch) -> LaidOut:

@@ -159,7 +159,7 @@ def _cast(array: pa.Array, field: pa.Field, what: str) -> pa.Array:
 
 
 def _check_midnights(array: pa.Array, field: pa.Field, what: str) -> None:
-    """Raise `ColumnError` where a time stamp is no date: Arrow would drop its time of the day."""
+    """Refuse a time stamp that is not a date: Arrow would drop its time of the day."""
     is_date = pc.equal(pc.floor_temporal(array, unit="day"), array)
     times = array.filter(pc.invert(is_date.fill_null(True)))
     if len(times):

@@ -3,8 +3,8 @@
 Features and inputs are those of transformers 4.44, where an architecture was in its
 table; ConvNeXTV2, PLBart and XLM-RoBERTa-XL, which its guide named, were not. What differs from it:
 
-- an image's channels are no free axis, and its height and width are one only where the model takes
-  other sizes than the one it was trained with;
+- an image's channels are not a free axis, and its height and width are one only where the model
+  takes other sizes than the one it was trained with;
 - encoders and decoders with past have no `input_ids`, for the encoder's keys and values are inputs.
 
 A family (see `families.py`) says what its architectures take and give. An architecture of your own

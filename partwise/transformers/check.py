@@ -49,7 +49,7 @@ class _Graph:
     is_int8: bool = False
     """Whether it multiplies integers."""
     signature: Signature | None = None
-    """Of what is no ONNX file."""
+    """Of what is not an ONNX file."""
 
 
 def format_of(file: Path) -> TransformersFormat:
@@ -57,7 +57,9 @@ def format_of(file: Path) -> TransformersFormat:
     for suffix, name in _FORMATS.items():
         if file.name.endswith(suffix):
             return name
-    raise InputError(f"The file {file} is no export by its name, which ends in .onnx, .pt or .pt2.")
+    raise InputError(
+        f"The file {file} is not an export by its name, which ends in .onnx, .pt or .pt2."
+    )
 
 
 def check_export(

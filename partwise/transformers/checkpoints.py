@@ -58,7 +58,7 @@ class Checkpoint:
 def open_checkpoint(
     name: str, feature: str, options: TransformersOptions, own_config: OwnConfig | None = None
 ) -> Checkpoint:
-    """Read a model for a feature, in single precision, whatever precision its weights have.
+    """Read a model for a feature, in single precision, which its weights need not have.
 
     Weights may be one file or several, safetensors or pytorch_model.bin, of which only tensors are
     read. Those that the feature does not need may be missing or be too many.

@@ -22,7 +22,7 @@ def load_config(folder: Path, *, trusts_code: bool) -> Any:
         with quiet():
             # A plain False, for at None the library asks whoever sits at the keyboard.
             return transformers.AutoConfig.from_pretrained(folder, trust_remote_code=trusts_code)
-    except Exception as error:  # whatever the code of a model raises
+    except Exception as error:  # the code of a model can raise anything
         raise CheckpointError(_why_not(folder, error)) from error
 
 

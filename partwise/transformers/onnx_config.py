@@ -47,7 +47,7 @@ class OnnxConfig(ABC):
     default_onnx_opset: ClassVar[int] = LOWEST_OPSET
     """The version of ONNX' operators that it is exported with, and the lowest that suffices."""
     forward_arguments: ClassVar[Mapping[str, Any]] = {}
-    """Arguments of the model's forward that are no inputs, such as interpolate_pos_encoding."""
+    """Arguments of the model's forward that are not inputs, such as interpolate_pos_encoding."""
     scaled_for_validation: float = 5e-5
     """Values may differ by this part of the size that those of their output have, the median, and
     by `rtol_for_validation` of the expected one. The arithmetic of 12 layers takes 1e-5."""

@@ -34,7 +34,7 @@ def _patches() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
 
 
 def shift_tokens_right(input_ids: Any, pad_token_id: int) -> Any:
-    """Return tokens moved by one, with the last one that is no padding in front.
+    """Return tokens moved by one, with the last one that is not padding in front.
 
     The original squeezes all axes of size 1 away: the graph that is captured of it with two rows
     and more does not run on one.

@@ -139,7 +139,7 @@ def _open(
             if not found:
                 raise CheckpointError(
                     f"The processor in {folder} is a {type(processor).__name__}, of which "
-                    f"{names_in_words(wanted)} is no part: name it by its own kind."
+                    f"{names_in_words(wanted)} is not a part: name it by its own kind."
                 )
             return found, {}
         case named:
@@ -196,7 +196,7 @@ def _call(preprocessor: Any, *data: Any, **settings: Any) -> dict[str, np.ndarra
     try:
         with quiet():
             made = preprocessor(*data, return_tensors="np", **settings)
-    except Exception as error:  # whatever a preprocessor raises
+    except Exception as error:  # a preprocessor can raise anything
         raise _UnfitError(brief(error)) from error
     return {name: np.asarray(values) for name, values in made.items()}
 

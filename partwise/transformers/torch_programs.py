@@ -241,7 +241,7 @@ def _problem(program: Any, expectation: Expectation, cases: Sequence[Case]) -> s
         comparison = Comparison(expectation, cases)
         try:
             given = run_program(program, expectation.signature, case.feeds)
-        except Exception as error:  # whatever operators raise for sizes that do not fit
+        except Exception as error:  # operators raise anything for sizes that do not fit
             # TorchScript's errors end with what failed.
             what = str(error).strip().splitlines()[-1:] or [type(error).__name__]
             return f"On the case {case.name!r} it fails: {what[0]}"

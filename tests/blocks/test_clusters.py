@@ -207,7 +207,7 @@ def test_plaintext_on_this_machine_is_allowed(host):
     "address", ["", "8786", "host:8786", "ucx://host:8786", "tls://host", "tls://:1", "tcp://h:x"]
 )
 def test_what_is_no_scheduler_address_is_refused(address):
-    with pytest.raises(ValidationError, match="is no address of a Dask scheduler: write tls://"):
+    with pytest.raises(ValidationError, match="is not an address of a Dask scheduler: write tls"):
         RemoteCluster(address=address)
 
 

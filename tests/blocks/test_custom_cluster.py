@@ -90,7 +90,7 @@ def test_a_class_that_is_not_there_is_named():
 
 @pytest.mark.parametrize("name", ["NoCluster", "NOT_A_CLASS", "threading"])
 def test_what_is_no_cluster_is_not_called(name):
-    assert f"{OTHERS}.{name} is no class of Dask clusters: give one" in connecting(of(name))
+    assert f"{OTHERS}.{name} is not a class of Dask clusters: give one" in connecting(of(name))
 
 
 @pytest.mark.parametrize("name", ["", "SLURMCluster", "a b.C", "os;C", "../x.C", "dask:C.D", "a.1"])
@@ -152,7 +152,7 @@ def test_ctrl_c_stays_ours_whatever_a_package_sets_as_it_is_imported():
     sys.modules.pop("dask_jobqueue.runner", None)
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     said = connecting(CustomCluster(cluster_class="dask_jobqueue.runner.Role"))
-    assert "is no class of Dask clusters" in said
+    assert "is not a class of Dask clusters" in said
     assert "dask_jobqueue.runner" in sys.modules
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 

@@ -11,7 +11,7 @@ from partwise.errors import InputError
     [
         ("notes.txt", b"content", "a bytes"),
         ("choice.json", {"best": 3}, "a dict"),
-        ("notes.txt", "all is\nwell", "text that is no file name"),
+        ("notes.txt", "all is\nwell", "text that is not a file name"),
         (b"content", None, "a NoneType"),
         (b"content", 7, "a int"),
     ],

@@ -45,7 +45,7 @@ def test_any_frame_in_memory(data):
 def test_a_frame_in_memory_is_not_copied():
     table = DATA.to_arrow()
     assert DataConnector.from_dataframe(table).to_arrow() is table
-    with pytest.raises(SourceError, match=r"of type builtins\.dict is no source"):
+    with pytest.raises(SourceError, match=r"of type builtins\.dict is not a source"):
         DataConnector.from_dataframe({"x": [1]})
 
 

@@ -181,9 +181,9 @@ def test_single_values_are_one_row_or_stand_for_all_rows():
         ({"a": [1, 2], "b": [1, 2, 3]}, r"several lengths: 'a' has 2, 'b' has 3 values"),
         ({"a": np.zeros((2, 2))}, r"'a' of 2 dimensions"),
         ({"a": ROWS.to_pandas()}, r"'a' of 2 dimensions"),
-        ({"a": (i for i in "ab")}, r"'a', a generator, which is no column"),
-        ({"a": object()}, r"'a', a object, which is no column"),
-        ({"a": np.array([1, "x"], object)}, r"'a', a ndarray of object, which is no column"),
+        ({"a": (i for i in "ab")}, r"'a', a generator, which is not a column"),
+        ({"a": object()}, r"'a', a object, which is not a column"),
+        ({"a": np.array([1, "x"], object)}, r"'a', a ndarray of object, which is not a column"),
     ],
 )
 def test_what_is_no_column_is_refused_in_a_sentence(outcome, reason):
@@ -216,8 +216,8 @@ def test_masks_and_bytes_of_another_order_are_values_of_their_own(outcome, expec
 @pytest.mark.parametrize(
     ("outcome", "reason"),
     [
-        (np.array([1j]), "'value', a ndarray of complex128, which is no column"),
-        (np.array([1, "a"], dtype=object), "'value', a ndarray of object, which is no column"),
+        (np.array([1j]), "'value', a ndarray of complex128, which is not a column"),
+        (np.array([1, "a"], dtype=object), "'value', a ndarray of object, which is not a column"),
         (
             [dt.date(2024, 1, 1), dt.datetime(2024, 1, 1, 5, tzinfo=dt.UTC)],
             "'value', which the function returned, holds dates and times with a zone",

@@ -93,8 +93,8 @@ def test_the_resolver_says_itself_why_there_is_no_answer(
         ("../dist/mine-1.0-py3-none-any.whl", r"lies on this machine"),
         ("mine @ file:///srv/mine", "lies on this machine"),
         ("git+file:///srv/mine", "lies on this machine"),
-        ("shop >= ", "is no requirement"),
-        ("shop numpy", "is no requirement"),
+        ("shop >= ", "is not a requirement"),
+        ("shop numpy", "is not a requirement"),
         ("--pre", "line 2: --pre is an option that environments do not have"),
         ("-r gone.txt", "gone.txt' cannot be read: No such file"),
         ("-c gone.txt", "gone.txt' cannot be read"),
@@ -127,14 +127,14 @@ def test_options_in_files_count(tmp_path, monkeypatch) -> None:
     assert (asked.index_url, asked.no_index) == ("https://two.example/simple", True)
     assert asked.options == ["--only-binary :all:"]
     assert [line.partition(" ")[0] for line in asked.requirements] == ["shop==1.0", "mine"]
-    with pytest.raises(PackageError, match=r"is no requirement"):
+    with pytest.raises(PackageError, match=r"is not a requirement"):
         read_requested(Environment(packages=("-r other.txt",)))
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("dependencies = [", "is no TOML"),
+        ("dependencies = [", "is not TOML"),
         ("[project]\nname = 'a'\ndynamic = ['dependencies']", "build backend"),
         ("[project]\nname = 'a'\nrequires-python = '>=4'", "needs Python >=4"),
         (

@@ -301,7 +301,7 @@ REFUSED = [
     ({"ranks_per_node": 64}, "64 processes with 1 CPUs each .* The cluster has 2 workers"),
     ({"nodes": 3}, "room for 2 such nodes"),
     ({"backend": "nccl"}, "no process has one: give backend='gloo'"),
-    ({"environment_variables": {"A-B": "x"}}, "no name of a variable"),
+    ({"environment_variables": {"A-B": "x"}}, "not a variable's name"),
     (
         {"backend": "mpi", "environment_variables": {"PATH": "/nowhere"}},
         "On the worker tcp.*: backend='mpi' needs Open MPI",

@@ -307,7 +307,7 @@ def test_an_older_version_is_read_from_the_command_line(tmp_path):
         assert Dataset.open("sales", store=store).rows == rows
     code, err = partwise(*words, "--table-version", "new")
     assert code == 2
-    assert "Files(version='new') is no version" in err
+    assert "Files(version='new') is not a version" in err
 
 
 def test_options_that_say_nothing_leave_paths_as_they_are(folder):
@@ -321,7 +321,7 @@ def test_options_that_say_nothing_leave_paths_as_they_are(folder):
         "map", folder, "--function", "m:f", "-p", "x", "--types", "x=number", "--file-format", "csv"
     )
     assert code == 2
-    assert "declares column 'x' as 'number', which is no type" in err
+    assert "declares column 'x' as 'number', which is not a type" in err
 
 
 @pytest.mark.parametrize(("old", "new"), RENAMED["blocks"].items())

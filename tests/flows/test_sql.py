@@ -282,7 +282,7 @@ def test_a_table_that_does_not_fit_is_refused_before_any_work(
     ("output", "match"),
     [
         ("table-block/nowhere", "No block 'table-block/nowhere'"),
-        ("postgresql://u:canary@h/db", "The output is no block's name"),
+        ("postgresql://u:canary@h/db", "The output is not a block's name"),
         (Table("t", "postgresql://u:canary@127.0.0.1:1/db"), "Connection refused"),
     ],
 )

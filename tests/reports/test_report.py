@@ -153,7 +153,7 @@ def test_settings_fingerprints_and_generations_are_shown(make_ledger) -> None:
 
 def test_a_call_that_is_not_known_says_why(make_ledger) -> None:
     run = make_ledger.complete([done("a")], call_obstacle="the data is a frame in memory")
-    assert "It cannot be told: the data is a frame in memory." in check(render_report(run)).text
+    assert "It is not known: the data is a frame in memory." in check(render_report(run)).text
 
 
 def test_the_report_lies_beside_the_run_until_a_newer_generation_ends(make_ledger) -> None:

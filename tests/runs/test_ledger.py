@@ -216,10 +216,10 @@ def test_the_most_frequent_reasons_of_skipped_rows_come_first() -> None:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda content: b"", "is no readable Parquet file"),
-        (lambda content: content[:-10], "is (damaged|no readable Parquet file)"),
+        (lambda content: b"", "is not a readable Parquet file"),
+        (lambda content: content[:-10], "is (damaged|not a readable Parquet file)"),
         (lambda content: content[4:], "is damaged: it differs from the checksum that it holds"),
-        (lambda content: b"PAR1" + b"x" * 100 + b"PAR1", "is no readable Parquet file"),
+        (lambda content: b"PAR1" + b"x" * 100 + b"PAR1", "is not a readable Parquet file"),
     ],
 )
 def test_a_damaged_file_is_refused_by_name_in_one_line(damage, message) -> None:
@@ -234,7 +234,7 @@ def test_every_flipped_bit_of_a_file_is_noticed() -> None:
     for bit in range(8 * len(content)):
         damaged = bytearray(content)
         damaged[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(RunFormatError, match=r"^x (is damaged|is no readable Parquet file)"):
+        with pytest.raises(RunFormatError, match=r"^x (is damaged|is not a readable Parquet file)"):
             read_table(bytes(damaged), "x")
 
 

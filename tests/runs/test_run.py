@@ -332,7 +332,7 @@ def test_a_ledger_segment_that_was_changed_is_named_and_the_rest_is_shown(make_r
     make_run.commit(*DONE[1:])
     edit(make_run.open(), f"ledger/00000-{token}-001.parquet", half)
     assert statuses(make_run.open()) == {"b": "DONE", "c": "FAILED"}
-    assert f"runs/run/ledger/00000-{token}-001.parquet is no readable Parquet" in caplog.text
+    assert f"runs/run/ledger/00000-{token}-001.parquet is not a readable Parquet" in caplog.text
     assert "Its partitions are left out, and the next resume runs them again." in caplog.text
     with pytest.raises(IntegrityError, match=rf"has 2 partitions, .* have 3; .*{token}"):
         make_run.end(3)

@@ -113,7 +113,7 @@ def test_what_cannot_be_packed_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="there is no such folder"):
         take_snapshot(tmp_path / "nowhere")
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="pipe is no file, folder or link"):
+    with pytest.raises(InputError, match="pipe is not a file, folder or link"):
         take_snapshot(tmp_path)
     (tmp_path / ".partwiseignore").write_text("pipe\n")
     (tmp_path / "large.bin").write_bytes(b"x" * 2000)

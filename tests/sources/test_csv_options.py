@@ -240,8 +240,8 @@ def test_endings_say_delimiter_and_compression(name, tmp_path):
     [
         ("k,x\ncafé,1\n".encode("latin-1"), {}, r"not UTF-8, such as byte 0xe9 in line 2: say its"),
         ("café,x\na,1\n".encode("cp1252"), {}, r"not UTF-8.* in line 1: .*--csv-encoding"),
-        (b"k,x\nb\x81,1\n", {"encoding": "cp1252"}, "is no text in cp1252 .*name another encoding"),
-        (b"k,x\na,1\n", {"encoding": "utf-16"}, r"is no text in utf-16 .*--csv-encoding"),
+        (b"k,x\nb\x81,1\n", {"encoding": "cp1252"}, "is not text in cp1252 .*another encoding"),
+        (b"k,x\na,1\n", {"encoding": "utf-16"}, r"is not text in utf-16 .*--csv-encoding"),
         ("k,x\na,1\n".encode("utf-16-le"), {}, "NUL characters.*--csv-encoding utf-16-le"),
         ("k,x\na,1\n".encode("utf-16"), {"encoding": "latin-1"}, "byte order mark of utf-16, but"),
         (codecs.BOM_UTF8 + b"k,x\n", {"encoding": "cp1252"}, "byte order mark of utf-8, but"),
@@ -260,7 +260,7 @@ def test_bytes_of_another_encoding_further_below(encoding, tmp_path, monkeypatch
     monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 512)
     monkeypatch.setattr(csv_files, "_START_BYTES", 64)
     (tmp_path / "x.csv").write_bytes(b"k,x\n" + b"a,1\n" * 1000 + b"caf\x81,1\n")
-    with pytest.raises(SourceError, match=r"x\.csv' .*(not UTF-8|no text in cp1252).*--csv-enc"):
+    with pytest.raises(SourceError, match=r"x\.csv' .*(not UTF-8|not text in cp1252).*--csv-enc"):
         rows(tmp_path / "x.csv", encoding=encoding)
 
 
@@ -348,7 +348,7 @@ def test_options_count_in_the_fingerprint_and_go_into_the_recipe(tmp_path):
         ({"thousands": "_"}, "it has to be a dot, a comma, a space or an apostrophe"),
         ({"decimal": ";"}, "Input should be '.' or ','"),
         ({"skip_rows": -1}, "greater than or equal to 0"),
-        ({"date_formats": ["dd.mm.yyyy"]}, "no format of dates that can be read"),
+        ({"date_formats": ["dd.mm.yyyy"]}, "not a format of dates that can be read"),
         ({"date_formats": ["%d.%m.%Y %f"]}, "without fractions of a second"),
         ({"sep": ";"}, r"Files\(csv.sep=';'\) cannot be used: Extra inputs"),
     ],

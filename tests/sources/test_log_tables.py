@@ -315,7 +315,7 @@ def test_options_that_no_table_has_are_refused(tmp_path):
     root = delta(tmp_path)
     with pytest.raises(InputError, match="says the types"):
         open_source(Files(root, types={"n": "string"}))
-    with pytest.raises(InputError, match="is no version"):
+    with pytest.raises(InputError, match="is not a version"):
         Files(root, version="latest")
     pq.write_table(some_rows(), tmp_path / "plain.parquet")
     with pytest.raises(InputError, match="is none"):

@@ -259,7 +259,7 @@ def test_columns_are_checked():
 
 BAD_DATA = [
     ([], SourceError, "empty list"),
-    (5, SourceError, r"type builtins\.int is no source: give a path"),
+    (5, SourceError, r"type builtins\.int is not a source: give a path"),
     ("", SourceError, "path of the source is ''"),
     ("/nope/x.parquet", SourceError, r"no file or directory '/nope/x\.parquet'"),
     ("/nope/*.csv", SourceError, r"No file matches '/nope/\*\.csv'"),

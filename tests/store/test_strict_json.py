@@ -48,7 +48,7 @@ def test_a_document_of_the_store_is_refused_with_a_sentence(tmp_path, monkeypatc
     (tmp_path / "run.json").write_bytes(bytes(99))
     assert store.read_document("run.json") == bytes(99)
     (tmp_path / "run.json").write_bytes(bytes(100))
-    with pytest.raises(RunFormatError, match=r"run.json .* is no document: it has more than"):
+    with pytest.raises(RunFormatError, match=r"run.json .* is not a document: it has more than"):
         store.read_document("run.json")
     (tmp_path / "empty.json").write_bytes(b"")
     assert store.read_document("empty.json") == b""

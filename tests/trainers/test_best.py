@@ -346,7 +346,7 @@ def test_a_model_comes_back_from_its_file_and_settings_from_json(kind, tmp_path)
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"format_version": 1, "kind": "other"}'])
 def test_what_is_no_plain_model_is_not_read(content, tmp_path):
     (tmp_path / "model.json").write_text(content)
-    with pytest.raises(SerdeError, match="no model that PlainSerde reads"):
+    with pytest.raises(SerdeError, match="not a model that PlainSerde reads"):
         PlainSerde().read(str(tmp_path / "model.json"))
 
 

@@ -1,4 +1,4 @@
-"""One error for a file that no library reads, whatever the libraries raise."""
+"""One error for a file that a library cannot read, in place of what each library raises."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +25,6 @@ def readable(file_path: str, library: str) -> Iterator[None]:
         raise
     except Exception as error:
         raise IntegrityError(
-            f"{Path(file_path).name} is no model that {library} reads: it is damaged, or another "
-            f"program wrote it ({type(error).__name__}: {reason(error)})"
+            f"{Path(file_path).name} is not a model that {library} reads: it is damaged, or "
+            f"another program wrote it ({type(error).__name__}: {reason(error)})"
         ) from error

@@ -35,7 +35,7 @@ class KerasSerde:
         """Write a Keras model.
 
         Raises:
-            SerdeError: It is no Keras model.
+            SerdeError: It is not a Keras model.
         """
         import keras
 

@@ -33,7 +33,7 @@ class LightGBMSerde:
         """Write a Booster.
 
         Raises:
-            SerdeError: The model is no plain Booster.
+            SerdeError: The model is not a plain Booster.
         """
         import lightgbm
 

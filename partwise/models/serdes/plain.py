@@ -48,7 +48,9 @@ class PlainSerde:
             if version in range(1, FORMAT_VERSION + 1):
                 return plain_model(written)
         except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-            raise SerdeError(f"{file_path} is no model that PlainSerde reads: {error}") from error
+            raise SerdeError(
+                f"{file_path} is not a model that PlainSerde reads: {error}"
+            ) from error
         raise SerdeError(
             f"{file_path} has format version {version}, and this release reads "
             f"those up to {FORMAT_VERSION}; install a newer partwise."

@@ -52,7 +52,7 @@ class TorchSerde:
         several processes.
 
         Raises:
-            SerdeError: It is no module, cannot be written whole, needs classes not given, or is
+            SerdeError: It is not a module, cannot be written whole, needs classes not given, or is
                 a state that the factory's module does not take.
         """
         import torch

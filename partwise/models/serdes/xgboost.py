@@ -19,7 +19,7 @@ class XGBoostSerde:
     XGBoost's file keeps the trees and categories, but of a wrapper only whether it classifies: its
     settings (`missing`, `enable_categorical`, ...) would be lost without a word, and with them the
     predictions. They are kept in an attribute of the Booster, in the same file. What serves
-    training only and is no plain value (callbacks, a random state) is left behind.
+    training only and is not a plain value (callbacks, a random state) is left behind.
     """
 
     filename: str = "model.ubj"

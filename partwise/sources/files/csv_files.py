@@ -47,7 +47,7 @@ _SEPARATOR = re.compile(r'"?sep=([^\w\s"]|\t)"?[\r\n]')
 """The line by which a file tells Excel its delimiter."""
 _TITLE_LINES = 20
 _TITLE_HINT = (
-    "; if the lines above it are no header, --csv-skip-rows says how many they are, in Python "
+    "; if the lines above it are not a header, --csv-skip-rows says how many they are, in Python "
     "Files(..., csv=CsvOptions(skip_rows=...))"
 )
 _OTHER_WIDTH = re.compile(r"line (\d+): Expected (\d+) columns, got (\d+)")
@@ -111,7 +111,7 @@ def _decoded(file: FoundFile, start: bytes, encoding: str) -> str:
 def _wrong_text(file: FoundFile, encoding: str, error: Exception | str) -> SourceError:
     if codec_name(encoding) != UTF_8:
         return SourceError(
-            f"File {file.path!r} is no text in {encoding} ({error}): name another encoding with "
+            f"File {file.path!r} is not text in {encoding} ({error}): name another encoding with "
             "--csv-encoding, or in Python Files(..., csv=CsvOptions(encoding=...))."
         )
     where = ""

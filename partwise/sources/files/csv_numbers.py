@@ -86,7 +86,7 @@ def with_numbers(
 
 
 def check_groups(texts: pa.Array, options: CsvOptions, what: str) -> None:
-    """Refuse texts that are no numbers with groups of three digits, such as 1.00 with dots."""
+    """Refuse texts that are not numbers with groups of three digits, such as 1.00 with dots."""
     is_number = pc.match_substring_regex(texts, _pattern(options))
     wrong = texts.filter(pc.invert(is_number.fill_null(True)))
     if len(wrong):

@@ -121,7 +121,7 @@ class Files:
                 types[name] = pa.type_for_alias(alias)
             except (ValueError, TypeError) as exc:
                 raise InputError(
-                    f"Files(types=...) declares column {name!r} as {alias!r}, which is no type: "
+                    f"Files(types=...) declares column {name!r} as {alias!r}, which is not a type: "
                     "use a name of Arrow's, such as int64, double, string, date32 or timestamp[us]."
                 ) from exc
         return types
@@ -178,8 +178,8 @@ def _version(given: int | str) -> int | None:
     text = str(given).strip()
     if text and (not text.isascii() or not text.isdigit()):
         raise InputError(
-            f"Files(version={given!r}) is no version: it is a number, such as 12, or the ID of a "
-            "snapshot."
+            f"Files(version={given!r}) is not a version: it is a number, such as 12, or the ID of "
+            "a snapshot."
         )
     return int(text) if text else None
 

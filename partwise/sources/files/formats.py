@@ -327,7 +327,7 @@ def _check_footer(parquet: pq.ParquetFile) -> frozenset[str]:
     """Close a file, and refuse a footer of which a look at a column would end the process.
 
     Where pyarrow hands out the metadata of a column, nothing catches what Parquet raises: one bit
-    of the footer, and `std::terminate` aborts. What reads rows does catch it. Told to buffer, it
+    of the footer, and `std::terminate` aborts. What reads rows does catch it. If it buffers, it
     looks at the metadata of all columns before it reads of the first one, for which it is too late.
 
     Returns:

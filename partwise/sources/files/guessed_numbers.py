@@ -100,7 +100,7 @@ class GuessedNumbers:
         return two_spellings({path: found for path, found in of_files if found is not None})
 
     def warn(self, name: str, kind: pa.DataType) -> None:
-        """Say that a column of another type than text, which is no key, may be of codes."""
+        """Say that a column of another type than text, which is not a key, may be of codes."""
         as_text = (
             f"keep them as they are with --types {name}=string, or in Python Files(..., "
             f"types={{{name!r}: 'string'}}); declare it as {kind} to hide this"

@@ -1,6 +1,6 @@
 """Types of lines of JSON: what Arrow guesses of them, and what it would lose.
 
-It takes text that looks like a time for one without a zone, whatever zone stands in it, and whole
+It takes text that looks like a time for one without a zone, though it has one, and whole
 numbers beyond int64 for doubles. So times are read as text here and then parsed, since parsing
 refuses a zone that the type lacks, and whole numbers are of a type that holds them.
 """

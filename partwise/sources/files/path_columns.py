@@ -76,8 +76,8 @@ def path_value(file: FoundFile, name: str, text: str | None, kind: pa.DataType) 
         return pa.scalar(text, pa.string()).cast(kind).as_py()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
         raise ColumnError(
-            f"The path of file {file.path!r} says {name}={text}, which is no value of type {kind}: "
-            "name the files otherwise, or declare another type."
+            f"The path of file {file.path!r} says {name}={text}, which is not a value of type "
+            f"{kind}: name the files otherwise, or declare another type."
         ) from exc
 
 

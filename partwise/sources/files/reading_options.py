@@ -67,7 +67,7 @@ def _date_format(text: str) -> str:
         pc.strptime(pa.array([_FORMAT_CHECK.strftime(text)]), format=text, unit="s")
     except ValueError as error:
         raise ValueError(
-            f"{text!r} is no format of dates that can be read: use those of strptime without "
+            f"{text!r} is not a format of dates that can be read: use those of strptime without "
             "fractions of a second, such as %d.%m.%Y or %m/%d/%Y %H:%M"
         ) from error
     return text
@@ -122,7 +122,7 @@ class CsvOptions(FormSettings):
     )
     null_words: tuple[str, ...] = Field(
         default=(),
-        description="Words that stand for null, in text as well. In columns that are no text an "
+        description="Words that stand for null, in text as well. In columns that are not text an "
         "empty value, NA, NaN, null and their like always do.",
     )
 

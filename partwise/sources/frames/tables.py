@@ -135,15 +135,15 @@ def check_polars_types(kinds: Any) -> None:
 
 
 def no_source(data: Any) -> SourceError:
-    """The error for data of a type that is no source."""
+    """The error for data of a type that is not a source."""
     return SourceError(
-        f"Data of type {type(data).__module__}.{type(data).__qualname__} is no source: "
+        f"Data of type {type(data).__module__}.{type(data).__qualname__} is not a source: "
         f"give {ACCEPTED}."
     )
 
 
 def check_column_names(frame: Any) -> None:
-    """Raise `ColumnError` where the name of a column is no text, or stands there twice."""
+    """Raise `ColumnError` where the name of a column is not text, or stands there twice."""
     for name in frame.columns:
         if not isinstance(name, str):
             raise ColumnError(

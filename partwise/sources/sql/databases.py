@@ -257,9 +257,9 @@ def quoted_name(name: str, kind: DatabaseKind = "postgresql") -> str:
 def quoted_text(text: str, kind: DatabaseKind = "postgresql") -> str:
     r"""Return a text as PostgreSQL or SQLite has it.
 
-    With a backslash in it the text becomes `E'...'`, which PostgreSQL reads alike whatever
-    `standard_conforming_strings` says (PostgreSQL manual, 4.1.2.2); for SQLite a backslash is a
-    sign like any other.
+    With a backslash in it the text becomes `E'...'`, which PostgreSQL reads alike with
+    `standard_conforming_strings` on and off (PostgreSQL manual, 4.1.2.2); for SQLite a backslash is
+    a sign like any other.
 
     Raises:
         InputError: There is a null character in it, which ends a statement.

@@ -19,7 +19,7 @@ TableFormat = Literal["Delta", "Iceberg", "Hudi"]
 _LOGS: dict[str, TableFormat] = {"_delta_log": "Delta", ".hoodie": "Hudi", "metadata": "Iceberg"}
 _IN_LOG = re.compile(r"/(_delta_log|\.hoodie|metadata)/")
 _ENTRY = re.compile(r"^(\d{20}\.(json|checkpoint\..*parquet)|_last_checkpoint)$")
-"""A file of Delta's log; a folder of its name that has none is no log."""
+"""A file of Delta's log; a folder of its name that has none is not a log."""
 _METADATA = re.compile(r"\.metadata\.json(\.gz)?$")
 _GLOB = re.compile(r"[*?\[]")
 _LOOK_THREADS = 16

@@ -35,7 +35,7 @@ def mix(values: np.ndarray) -> np.ndarray:
 
 
 def _fixed_width(array: pa.Array, dtype: str) -> np.ndarray:
-    """The values of a primitive array, whatever stands under its nulls."""
+    """The values of a primitive array; under its nulls, anything."""
     if not len(array):
         return np.empty(0, dtype)
     return np.frombuffer(array.buffers()[1], dtype)[array.offset : array.offset + len(array)]

@@ -1,4 +1,4 @@
-"""The classes of partition keys: what kind of value a key column holds, whatever its width."""
+"""The classes of partition keys: what kind of value a key column holds, in any width."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ from partwise.tables.column_names import check_unique_names, columns_there, name
 
 
 class KeyClass(StrEnum):
-    """What kind of value a key column holds, whatever its width or encoding."""
+    """What kind of value a key column holds, in any width or encoding."""
 
     INTEGER = "integer"
     STRING = "string"

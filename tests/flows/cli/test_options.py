@@ -321,7 +321,7 @@ def test_a_cluster_is_local_or_gpus_or_an_address() -> None:
         ({"tls_key_file": "key.pem", "workers": 2}, "--tls-key-file goes with --address"),
         ({"address": "tcp://192.0.2.1:8786"}, "is in plaintext"),
         ({"address": "tls://192.0.2.1:8786"}, "needs tls_ca_file, tls_cert_file, tls_key_file"),
-        ({"address": "localhost"}, "is no address of a Dask scheduler"),
+        ({"address": "localhost"}, "is not an address of a Dask scheduler"),
         ({"devices": "first one"}, "^--devices: "),
         ({"devices": "0", "cluster_class": "a.B"}, "--devices and --cluster-class name different"),
         ({"cluster_argument": ("a=1",)}, "--cluster-argument goes with --cluster-class"),

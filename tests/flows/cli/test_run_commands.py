@@ -213,7 +213,7 @@ class TestModel:
             (("c", "--to", tmp_path / "x"), "has no model; its artifacts: none"),
             (("--to", tmp_path / "x"), "has 2 models: name the partition"),
             (("a", "--to", tmp_path / "no" / "x"), "There is no folder "),
-            (("a", "--to", "/dev/null", "--force"), "is no ordinary file"),
+            (("a", "--to", "/dev/null", "--force"), "is not an ordinary file"),
         ):
             code, _, err = partwise("model", "run", *words)
             assert code in (1, 2)

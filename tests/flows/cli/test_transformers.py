@@ -214,7 +214,7 @@ def test_a_wrong_file_fails_its_check(folder, model, tmp_path, spoil, message):
     ("words", "message"),
     [
         (["nowhere.onnx", "bert"], "There is no file nowhere.onnx"),
-        (["bert/config.json", "bert"], "is no export by its name"),
+        (["bert/config.json", "bert"], "is not an export by its name"),
         (["onnx/model.onnx", "./brt"], "There is no directory ./brt (there is bert)"),
         (["onnx/model.onnx", "bart", "--feature", "seq2seq-lm-with-past"], "no file onnx/prefill"),
         (["bert/text.onnx", "bert"], "bert/text.onnx is broken or no ONNX"),

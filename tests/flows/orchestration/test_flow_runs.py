@@ -240,7 +240,7 @@ def test_blocks_go_by_their_names(cluster, tmp_path) -> None:
     [
         ({"store": "store-block/nowhere"}, "store-block/nowhere"),
         ({"cluster": "cuda-cluster/nowhere"}, "cuda-cluster/nowhere"),
-        ({"cluster": "my-cluster"}, "'my-cluster' is no block's name"),
+        ({"cluster": "my-cluster"}, "'my-cluster' is not a block's name"),
         ({"cluster": "tcp://example.org:8786"}, "plaintext"),
     ],
 )
