@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import IO, Any, Protocol
+from typing import IO, Any
 from urllib.parse import urlsplit
 
 import psutil
@@ -46,20 +46,23 @@ class Scaled:
     after: int
 
 
-class _Supply(Protocol):
+class _Supply:
     """Where workers of a cluster come from."""
 
     def scale(self, n: int) -> None:
         """Ask for so many workers; they come and go a while later."""
+        raise NotImplementedError
 
     def failure(self) -> str:
         """Return why no more workers will come; empty where they may."""
+        return ""
 
     def keep(self) -> None:
         """Let workers that have come go on without this process."""
 
     def undo(self, before: int) -> None:
         """Ask for as many as there were."""
+        self.scale(before)
 
 
 def set_cluster_size(
@@ -156,7 +159,7 @@ def _undone(client: Client, supply: _Supply, before: int) -> str:
     return f"It was brought back to {there}{reason}."
 
 
-class _OfObject:
+class _OfObject(_Supply):
     """Workers of a cluster object of Dask's."""
 
     def __init__(self, cluster: DaskCluster) -> None:
@@ -169,17 +172,8 @@ class _OfObject:
             kind = type(self._cluster).__name__
             raise InputError(f"A {kind} cannot be scaled: start workers by hand.") from error
 
-    def failure(self) -> str:
-        return ""
 
-    def keep(self) -> None:
-        pass
-
-    def undo(self, before: int) -> None:
-        self.scale(before)
-
-
-class _OfCommand:
+class _OfCommand(_Supply):
     """Workers that a command brings and takes."""
 
     def __init__(self, command: str, timeout_s: float) -> None:
@@ -210,17 +204,8 @@ class _OfCommand:
                 f"The command {shlex.join(words)!r} ended with {done.returncode}: {last[-1]}."
             )
 
-    def failure(self) -> str:
-        return ""
 
-    def keep(self) -> None:
-        pass
-
-    def undo(self, before: int) -> None:
-        self.scale(before)
-
-
-class _OnThisMachine:
+class _OnThisMachine(_Supply):
     """`dask worker` processes beside a scheduler of this machine; they outlive who started them."""
 
     def __init__(self, cluster: RemoteCluster, client: Client) -> None:

@@ -35,7 +35,6 @@ from partwise.errors import ColumnError, PartwiseError, RunBusyError, SourceErro
 from partwise.runs.contents import READ_THREADS
 from partwise.runs.documents import to_json
 from partwise.runs.run import Run
-from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source
 from partwise.store.lease import Lease
 from partwise.store.seen import Seen, remember
@@ -148,24 +147,11 @@ def register(
     rows = source if isinstance(source, Dataset) else resolve_references(source, lambda: store)
     opened = open_source(rows, columns=columns, filter=filter)
     _check_marks(opened.schema, exclude, label)
-    draft = _draft(name, opened, source, store, exclude, label, description)
-    return commit(draft)
-
-
-def _draft(
-    name: str,
-    opened: Source,
-    source: Any,
-    store: Store,
-    exclude: Sequence[str],
-    label: Sequence[str],
-    description: str,
-) -> Draft:
     about = opened.description()
     described: dict[str, JsonValue] = {"type": type(source).__name__}
     if about.recipe is not None:
         described = {key: to_json(value) for key, value in about.recipe.items()}
-    return Draft(
+    draft = Draft(
         store=store,
         name=name,
         schema=plain_schema(opened.schema),
@@ -176,6 +162,7 @@ def _draft(
         source=described,
         source_fingerprint=about.fingerprint,
     )
+    return commit(draft)
 
 
 def _check_marks(schema: pa.Schema, exclude: Sequence[str], label: Sequence[str]) -> None:
@@ -342,7 +329,7 @@ def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> D
         # is published again would look like one that never was.
         with ThreadPoolExecutor(READ_THREADS) as threads:
             others = threads.map(lambda n: Dataset.open(draft.name, n, draft.store), versions)
-            return next((d for d in others if _same_outcome(d.manifest.origin, origin)), None)
+            return next((one for one in others if _is_of_outcome(one, origin)), None)
     newest = Dataset.open(draft.name, versions[-1], draft.store)
     if not draft.is_of(newest.manifest):
         return None
@@ -352,9 +339,9 @@ def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> D
     return newest if same and draft.source_fingerprint is not None else None
 
 
-def _same_outcome(first: RunOrigin | None, second: RunOrigin) -> bool:
-    """Whether both are of one run with one ledger; a resume that found all done makes no other."""
-    return first is not None and (first.run_id, first.ledger_sha256) == (
-        second.run_id,
-        second.ledger_sha256,
-    )
+def _is_of_outcome(dataset: Dataset, wanted: RunOrigin) -> bool:
+    """Whether a version is of this run and ledger; a resume that found all done makes no other."""
+    origin = dataset.manifest.origin
+    if origin is None:
+        return False
+    return (origin.run_id, origin.ledger_sha256) == (wanted.run_id, wanted.ledger_sha256)

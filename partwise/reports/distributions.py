@@ -15,52 +15,15 @@ NAMED = 3  # partitions at each end
 MOST_BINS = 40
 Worst = Literal["lowest", "highest"]
 
-_HIGH_IS_WORST = frozenset(
-    (
-        "rmse",
-        "mae",
-        "mse",
-        "mape",
-        "smape",
-        "wape",
-        "wmape",
-        "mase",
-        "rmsle",
-        "rmspe",
-        "msle",
-        "error",
-        "errors",
-        "err",
-        "loss",
-        "logloss",
-        "deviance",
-        "pinball",
-        "nll",
-        "perplexity",
-        "brier",
-        "residual",
-        "residuals",
-    )
-)
-_LOW_IS_WORST = frozenset(
-    (
-        "r2",
-        "accuracy",
-        "acc",
-        "auc",
-        "auroc",
-        "auprc",
-        "f1",
-        "precision",
-        "recall",
-        "ndcg",
-        "score",
-        "iou",
-        "dice",
-        "kappa",
-        "mcc",
-    )
-)
+_HIGH_IS_WORST = {
+    *("rmse", "mae", "mse", "mape", "smape", "wape", "wmape", "mase", "rmsle", "rmspe", "msle"),
+    *("error", "errors", "err", "loss", "logloss", "deviance", "pinball", "nll", "perplexity"),
+    *("brier", "residual", "residuals"),
+}
+_LOW_IS_WORST = {
+    *("r2", "accuracy", "acc", "auc", "auroc", "auprc", "f1", "precision", "recall", "ndcg"),
+    *("score", "iou", "dice", "kappa", "mcc"),
+}
 _QUANTILES = {
     "lowest": 0.0,
     "5%": 0.05,

@@ -39,10 +39,11 @@ from partwise.store.store import Store
 _THREADS = 4
 """Files looked at at once: each is in memory, and a bundle may have 256 MB."""
 _BACKUP = "restore it from a backup"
+_LEDGER = "restore it from a backup, or resume the run, which writes it again from its segments"
 _RESUME = "set it aside with --set-aside and resume the run, which makes its partitions again"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Damage:
     """A file that is not as it was written, and what to do about it."""
 
@@ -50,7 +51,7 @@ class Damage:
     """Relative to the run."""
     what: str
     remedy: str
-    can_be_made_anew: bool = False
+    can_be_made_again: bool = False
     """Whether a resume makes what it holds again, once it is set aside."""
 
     def __str__(self) -> str:
@@ -68,6 +69,10 @@ class Verification:
     notes: list[str] = field(default_factory=list)
     """What could not be verified, since an earlier release wrote it without checksums."""
 
+    def add(self, path: str, what: str, remedy: str, *, can_be_made_again: bool = False) -> None:
+        """Note a damage."""
+        self.damages.append(Damage(path, what, remedy, can_be_made_again))
+
 
 def verify_run(run_id: str, store: Store) -> Verification:
     """Read all of a run that readers see, and compare it with every checksum that there is.
@@ -80,7 +85,7 @@ def verify_run(run_id: str, store: Store) -> Verification:
     try:
         run = Run.open(run_id, store)
     except (RunFormatError, SignatureError, IntegrityError) as error:
-        found.damages.append(Damage(path="run.json", what=_said(error), remedy=_BACKUP))
+        found.add("run.json", _said(error), _BACKUP)
         return found
     found.files += 1
     summaries = _check_documents(run, found)
@@ -111,16 +116,16 @@ def _check_documents(run: Run, found: Verification) -> list[SummaryDocument]:
             document = run.read_generation_document(number)
             if document.before_sha256 not in (None, before):
                 what = f"it does not name the {generation_file(number - 1)} that stands there"
-                found.damages.append(Damage(path=name, what=what, remedy=_BACKUP))
+                found.add(name, what, _BACKUP)
         except (RunFormatError, SignatureError, IntegrityError) as error:
-            found.damages.append(Damage(path=name, what=_said(error), remedy=_BACKUP))
+            found.add(name, _said(error), _BACKUP)
         path = run_path(run_id, name)
         before = sha256_of(store.read(path)) if store.exists(path) else None
         name = summary_file(number)
         try:
             summary = run.summary_of(number)
         except (RunFormatError, SignatureError, IntegrityError) as error:
-            found.damages.append(Damage(path=name, what=_said(error), remedy=_BACKUP))
+            found.add(name, _said(error), _BACKUP)
             continue
         if summary is not None:
             summaries.append(summary)
@@ -145,29 +150,25 @@ def _check_ledgers(
         except FileNotFoundError:
             # Of earlier generations a garbage collection has taken it.
             if is_shown:
-                found.damages.append(Damage(path=name, what="it is gone", remedy=_ledger_remedy()))
+                found.add(name, "it is gone", _LEDGER)
             continue
         found.files += 1
         found.size_bytes += len(content)
         if sha256_of(content) != summary.ledger_sha256:
             what = f"it differs from its checksum in {summary_file(summary.generation)}"
-            found.damages.append(Damage(path=name, what=what, remedy=_ledger_remedy()))
+            found.add(name, what, _LEDGER)
             continue
         try:
             ledgers[name] = read_ledger(content, name)
         except NewerFormatError:
             raise
         except RunFormatError as error:
-            found.damages.append(Damage(path=name, what=_said(error), remedy=_ledger_remedy()))
+            found.add(name, _said(error), _LEDGER)
             continue
         if dict(Counter(ledgers[name]["status"].to_pylist())) != summary.counts:
             what = f"it counts other partitions than {summary_file(summary.generation)}"
-            found.damages.append(Damage(path=name, what=what, remedy=_ledger_remedy()))
+            found.add(name, what, _LEDGER)
     return ledgers
-
-
-def _ledger_remedy() -> str:
-    return "restore it from a backup, or resume the run, which writes it again from its segments"
 
 
 def _check_bundles(run: Run, ledger: pa.Table, found: Verification) -> None:
@@ -227,14 +228,8 @@ def _check_files(
             found.size_bytes += size_bytes
             if wrong:
                 more = f" (and {len(wrong) - 1:,} more)" if len(wrong) > 1 else ""
-                found.damages.append(
-                    Damage(
-                        path=name,
-                        what=f"{wrong[0]}{more}",
-                        remedy=f"{_BACKUP}, or {_RESUME}",
-                        can_be_made_anew=size_bytes > 0,
-                    )
-                )
+                remedy = f"{_BACKUP}, or {_RESUME}"
+                found.add(name, f"{wrong[0]}{more}", remedy, can_be_made_again=size_bytes > 0)
 
 
 def _check_segments(run: Run, found: Verification) -> None:
@@ -242,14 +237,8 @@ def _check_segments(run: Run, found: Verification) -> None:
     segments = read_segments(run.store, ledger_segments(run.store, run.run_id))
     found.files += len(segments.tables) + len(segments.damaged)
     for path, reason in segments.damaged.items():
-        found.damages.append(
-            Damage(
-                path=path.removeprefix(root),
-                what=reason,
-                remedy="the next resume sets it aside, and makes its partitions again if need be",
-                can_be_made_anew=True,
-            )
-        )
+        remedy = "the next resume sets it aside, and makes its partitions again if need be"
+        found.add(path.removeprefix(root), reason, remedy, can_be_made_again=True)
 
 
 def _said(error: Exception) -> str:
@@ -268,7 +257,7 @@ def set_aside(found: Verification, store: Store) -> list[str]:
     Raises:
         RunBusyError: A process works on the run.
     """
-    paths = [damage.path for damage in found.damages if damage.can_be_made_anew]
+    paths = [damage.path for damage in found.damages if damage.can_be_made_again]
     if not paths:
         return []
     with Lease.acquire(store, run_path(found.run_id)) as lease:

@@ -48,7 +48,7 @@ class Derivation(Protocol):
         """Return fragments with the column."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class DerivedFragment:
     """A fragment of what was selected of another one, with one column more."""
 
@@ -193,7 +193,7 @@ class _Blocks:
                     rows=self.rows,
                     size_bytes=self.size_bytes,
                 )
-                derived.append(_derived(fragment, selection, marking, count, {}))
+                derived.append(DerivedFragment(fragment, selection, marking, count, {}))
                 first = number + 1
                 rows = size_bytes = 0
                 continue
@@ -204,7 +204,7 @@ class _Blocks:
             # It is known without reading: whoever works on the block reads it where it lies.
             known = {self.field.name: value}
             marking = _Constant(field=self.field, value=value.as_py())
-            derived.append(_derived(fragment, selection, marking, count, known))
+            derived.append(DerivedFragment(fragment, selection, marking, count, known))
         return derived
 
 
@@ -221,19 +221,7 @@ class _Sample:
             fragments = [fragments[place] for place in places]
         each = max(1, self.rows // max(1, len(fragments)))
         marking = _Chosen(field=self.field, value=self.value, rows=each)
-        return [_derived(fragment, selection, marking, None, {}) for fragment in fragments]
-
-
-def _derived(
-    fragment: Fragment,
-    selection: Selection,
-    marking: Marking,
-    rows: int | None,
-    known: Mapping[str, pa.Scalar],
-) -> DerivedFragment:
-    return DerivedFragment(
-        fragment=fragment, selection=selection, marking=marking, rows=rows, known=known
-    )
+        return [DerivedFragment(each, selection, marking, None, {}) for each in fragments]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

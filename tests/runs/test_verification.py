@@ -48,7 +48,7 @@ def test_a_rotten_bundle_is_found_set_aside_and_made_anew(tmp_path: Path, capsys
     path.write_bytes(path.read_bytes().replace(b"a 1.0", b"a 2.0"))
     assert run.is_whole()
     [damage] = verify_run("run", run.store).damages
-    assert (damage.path, damage.can_be_made_anew) == (bundle, True)
+    assert (damage.path, damage.can_be_made_again) == (bundle, True)
     assert "--set-aside and resume the run" in str(damage)
 
     assert main(["runs", "verify", "run", "--store", str(tmp_path)]) == 1
