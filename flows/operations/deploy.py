@@ -158,6 +158,7 @@ def _deploy(
         for block in BLOCKS:
             block.register_type_and_schema()
         kinds = {name: create_pool(client, name, pool_type) for name in project.pools}
+        # Before: `prefect deploy` puts each schedule on or off as the file says.
         older = [
             schedule
             for deployment in _ours(client, project)

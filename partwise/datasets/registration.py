@@ -333,6 +333,7 @@ def _registered(draft: Draft, fingerprint: str | None, versions: list[int]) -> D
     newest = Dataset.open(draft.name, versions[-1], draft.store)
     if not draft.is_of(newest.manifest):
         return None
+    # Of the content where it is known; before, of what the source says of itself.
     if fingerprint is not None:
         return newest if fingerprint == newest.fingerprint else None
     same = draft.source_fingerprint == newest.manifest.source_fingerprint

@@ -95,6 +95,7 @@ class _DistinctSketch:
         self._least = np.empty(0, np.uint64)
 
     def add(self, hashes: np.ndarray) -> None:
+        # Once it is full, nearly all hashes of later batches are too large to get in.
         if len(self._least) == SKETCH_SIZE:
             hashes = hashes[hashes < self._least[-1]]
         if len(hashes):
@@ -104,6 +105,7 @@ class _DistinctSketch:
     def count(self) -> int:
         if len(self._least) < SKETCH_SIZE:
             return len(self._least)
+        # Of n hashes, spread evenly over 2**64, the k-th least stands at about k / n of that.
         return round((SKETCH_SIZE - 1) / (float(self._least[-1]) / 2.0**64))
 
 
@@ -134,6 +136,7 @@ def _hashes(values: pa.Array) -> np.ndarray:
     if pa.types.is_boolean(kind):
         values = values.cast(pa.uint8())
     elif pa.types.is_float16(kind) or pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        # Adding 0.0 makes 0.0 of -0.0: both are one value, and so are all NaN.
         numbers = values.cast(pa.float64()).to_numpy(zero_copy_only=False) + 0.0
         numbers[np.isnan(numbers)] = np.nan
         values = pa.array(numbers)
@@ -146,6 +149,7 @@ def _hashes(values: pa.Array) -> np.ndarray:
     words = words[start : start + len(values) * width // size].astype(np.uint64)
     words = words.reshape(len(values), width // size)
     hashes = mix(words[:, 0] + _SALT)
+    # Values wider than 8 bytes are mixed word by word.
     for place in range(1, words.shape[1]):
         hashes = mix(hashes ^ words[:, place])
     return hashes

@@ -95,6 +95,7 @@ class OwnCodes:
         self._own: np.ndarray | None = None
         """int32, shape (rows,); None for a piece of one key, which may be larger than memory."""
         if len(piece.keys) == 1:
+            # Chunk by chunk: marks for each value are all that has to be in memory.
             seen = np.zeros(width, bool)
             for chunk in column.chunks:
                 seen[self._ranks_of(chunk.drop_null())] = True
@@ -184,6 +185,7 @@ class CategoriesReader:
         arrays: list[Any] = batch.columns[: len(schema)]
         own = batch.columns[len(schema) :]
         for place, index in enumerate(self._columns):
+            # Not checked (safe=False): a check would read all codes, and these were made here.
             arrays[index] = pa.DictionaryArray.from_arrays(
                 own[place], categories[place], ordered=self._ordered[place], safe=False
             )

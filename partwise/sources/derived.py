@@ -274,7 +274,9 @@ class _Chosen:
         for batch in batches:
             numbers = np.arange(row, row + batch.num_rows, dtype=np.uint64)
             row += batch.num_rows
+            # Plus 1, since 0 has the hash 0: each first row would be chosen.
             own = mix(numbers + np.uint64(1))
+            # Only hashes below the largest one kept get in: of later batches few rows are copied.
             limit = hashes.max() if len(hashes) >= self.rows else None
             places = np.flatnonzero(own < limit) if limit is not None else np.arange(len(own))
             if not len(places):

@@ -43,6 +43,7 @@ class SeveralRows:
         found = {n: p.schema.field(n).type for p in first for n in classes if n in p.schema.names}
         texts = {name: "string" for name, kind in found.items() if pa.types.is_string(kind)}
         classes = {**texts, **{name: known for name, known in classes.items() if known}}
+        # Once more: a key that is text in one part has to be text in all.
         again = [p.keyed_by(classes) if isinstance(p, FileRows) else p for p in first]
         return SeveralRows(again)
 

@@ -55,6 +55,7 @@ class _Stream:
         """The bytes of some rows."""
         first, last = self.elements(start, stop)
         if self.marks and self.nulls is None:
+            # Other batches of the partition have nulls, this one has none: its marks are zeros.
             return bytes(last - first)
         return self.data[first * self.width : last * self.width]
 
@@ -105,6 +106,7 @@ def _streams(array: pa.Array, bounds: np.ndarray | None) -> Iterator[_Stream]:
         yield from _text_streams(array, bounds)
     elif pa.types.is_primitive(kind) or pa.types.is_fixed_size_binary(kind):
         values = _fixed_width(array)
+        # Anything may stand under a null, and equal rows have to give equal bytes.
         if mask is not None:
             values = np.where(mask[:, None], np.uint8(0), values)
         yield _Stream(data=_bytes_of(values.reshape(-1)), width=values.shape[1], bounds=bounds)
@@ -188,6 +190,8 @@ def hash_rows(digest: Any, pieces: Sequence[tuple[LaidOut, int, int]]) -> None:
         any(part.streams[index].has_nulls(start, stop) for part, start, stop in pieces)
         for index in range(len(first.streams))
     ]
+    # How many rows there are and which marks follow comes first: without it, the bytes of other
+    # rows, divided otherwise among the streams, could be the same.
     digest.update(rows.to_bytes(8, "little") + bytes(marked))
     for index, stream in enumerate(first.streams):
         if stream.marks and not marked[index]:

@@ -203,6 +203,7 @@ def _walk(path: str) -> list[str]:
     paths: list[str] = []
     seen: set[str] = set()
     for folder, folders, names in os.walk(path, onerror=_walk_error, followlinks=True):
+        # A link to a folder above would lead round for ever.
         real = os.path.realpath(folder)
         if real in seen:
             folders.clear()

@@ -319,6 +319,7 @@ class FileRows:
             own = tuple(name for name in names if name in there)
             constants = {name: in_path.get(name) for name in names if name not in own}
             left = self._without_constants(constants, conditions)
+            # Its path alone says that no row of it passes.
             if left == []:
                 continue
             known = {
@@ -330,6 +331,7 @@ class FileRows:
             row_bytes = head.row_bytes(own)
             file_schema = reading_schema(file, head.schema, self._own_schema)
             written = tuple(name for name in as_written if name in own)
+            # As text, of which `KeyNumbers` makes numbers, and sees if one is written in two ways.
             for name in written if is_text else ():
                 place = file_schema.get_field_index(name)
                 file_schema = file_schema.set(place, pa.field(name, pa.string()))

@@ -116,6 +116,7 @@ def _hash_distinct(array: pa.Array, name: str) -> np.ndarray:
         values = pa.array([decimal_text(value) for value in values.to_pylist()], pa.string())
         salt = _SALTS["decimal"]
     elif pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
+        # Arrow takes text from files as it is; what is not UTF-8 has no Python value.
         try:
             values.validate(full=True)
         except pa.ArrowInvalid as exc:
@@ -156,6 +157,7 @@ def hash_column(array: pa.Array, name: str) -> np.ndarray:
         hashes = _hash_words(_fixed_width(array, "<i4").astype(np.int64), _SALTS["date"])
     else:
         hashes = _hash_distinct(array, name)
+    # Last: what stands under a null was hashed too.
     if array.null_count:
         hashes[array.is_null().to_numpy(zero_copy_only=False)] = _SALTS["null"]
     return hashes
