@@ -434,9 +434,6 @@ def end_flow_runs(api_url: str, flow_run_ids: set[str]) -> list[str]:
     """Give flow runs an end whose processes are gone, where they have none yet.
 
     No process works on them any more. Returned are name and state of each.
-
-    Returns:
-        Name and state of each.
     """
     ended = []
     with temporary_settings(updates={PREFECT_API_URL: api_url}):

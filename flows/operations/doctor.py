@@ -59,10 +59,6 @@ def check_installation(store: str, cluster: "Cluster") -> Iterator[Finding]:
     """Check packages, machine, GPUs, store, cluster and Prefect's server, in this order.
 
     Of a local cluster, a single worker is started.
-
-    Example:
-        >>> [finding.what for finding in check_installation("artifacts", LocalCluster())][:1]
-        ['python']
     """
     yield from _versions()
     yield from _machine()

@@ -67,12 +67,7 @@ class Version:
 
 
 def list_versions() -> Iterator[Version]:
-    """Return Python, the packages by name, those always needed first, then programs.
-
-    Example:
-        >>> next(list_versions()).name
-        'python'
-    """
+    """Return Python, the packages by name, those always needed first, then programs."""
     about = metadata.metadata("partwise")
     yield _judge(PYTHON, "", about["Requires-Python"], TESTED_PYTHON, platform.python_version())
     tested = read_constraints(resources.files("partwise").joinpath("constraints.txt").read_text())

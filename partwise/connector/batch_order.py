@@ -59,11 +59,6 @@ class BatchOrder:
         Batch i belongs to worker i % workers. The batches do not depend on the number of workers:
         a DataLoader, which takes from its workers in turn, gives them in one order for any number.
 
-        Args:
-            epoch: Each has a shuffle of its own.
-            worker: The number of the process that reads, from 0.
-            workers: How many read.
-
         Yields:
             Row numbers, int64 of shape (m, batch_rows): some of the worker's batches, few enough to
             be read at once. The last one may be of shape (1, rows that are left).

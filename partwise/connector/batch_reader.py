@@ -28,11 +28,6 @@ class BatchReader:
     def read(self, epoch: int, worker: int = 0, workers: int = 1) -> Iterator[dict[str, Any]]:
         """Read the batches of an epoch that are a worker's own.
 
-        Args:
-            epoch: The number of the epoch, which changes a shuffle.
-            worker: The number of the process that reads, from 0.
-            workers: How many read.
-
         Yields:
             For each batch, its columns in their forms; for each row, where these are given one by
             one, an item of each. Arrays may be read-only, and may be views of larger ones.

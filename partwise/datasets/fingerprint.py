@@ -14,12 +14,6 @@ class ContentFingerprint:
     Each stream of bytes of a column (null marks, lengths, data) has a digest of its own, so that
     the place where a batch ends makes no difference. Names and plain types of the schema count, its
     metadata does not.
-
-    Example:
-        >>> fingerprint = ContentFingerprint(table.schema)
-        >>> for batch in table.to_batches():
-        ...     fingerprint.add(batch)
-        >>> fingerprint.hexdigest()
     """
 
     def __init__(self, schema: pa.Schema) -> None:

@@ -38,13 +38,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class BuiltEnvironment:
-    """An environment that is ready on this machine; nobody removes it before `close`.
-
-    Example:
-        >>> with open_environment(resolve(Environment())) as built:
-        ...     built.python == sys.executable
-        True
-    """
+    """An environment that is ready on this machine; nobody removes it before `close`."""
 
     python: str
     """Its interpreter."""

@@ -25,10 +25,6 @@ def resolve(
 
     `preferred` versions are taken where they fit; `constraints` are requirements that packages must
     fulfil where they are needed at all.
-
-    Example:
-        >>> resolve(Environment()).is_own
-        False
     """
     if environment.conda_file:
         return resolve_conda(environment)

@@ -48,10 +48,6 @@ def code_fingerprint(obj: Any, version: str | None = None) -> CodeFingerprint:
     """Return a fingerprint of a function, or of an object such as a trainer with its settings.
 
     `version` is the user's own word for it, which is taken in place of looking.
-
-    Example:
-        >>> code_fingerprint(lambda data, context: None).unknown
-        ()
     """
     if version is not None:
         return CodeFingerprint(digest=hashlib.sha256(frame("version", version)).hexdigest())

@@ -10,12 +10,7 @@ from importlib import metadata
 
 
 def library_version(module: str) -> str:
-    """Return the version of what provides a top-level module; "unknown" where nothing says it.
-
-    Example:
-        >>> library_version("pyarrow") == pyarrow.__version__
-        True
-    """
+    """Return the version of what provides a top-level module; "unknown" where nothing says it."""
     providers = {found.metadata["Name"] for found in _providers().get(module, ())}
     versions = [_installed(name) for name in sorted(providers)]
     if not versions:

@@ -282,9 +282,5 @@ def read_signature(model: bytes) -> Signature:
 
 
 def session_signature(session: Any) -> Signature:
-    """Return what a loaded model takes and gives, without a second reading of its bytes.
-
-    Raises:
-        IntegrityError: export_models did not write the model.
-    """
+    """Return what a loaded model takes and gives, without a second reading of its bytes."""
     return Signature.from_metadata(session.get_modelmeta().custom_metadata_map)

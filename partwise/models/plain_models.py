@@ -38,15 +38,8 @@ class PlainModel:
     def predict(self, table: pa.Table) -> np.ndarray:
         """Predict rows.
 
-        Args:
-            table: Has the columns that the model needs, in any order, among others.
-
-        Returns:
-            Doubles of shape (n,), or (n, classes) for several classes.
-
-        Raises:
-            ColumnError: A column is missing, or its type does not fit.
-            InputError: The model has no prediction for a row.
+        The table has the needed columns in any order, among others. Doubles of shape (n,), or (n,
+        classes) for several classes.
         """
 
     def to_json(self) -> dict[str, Any]:

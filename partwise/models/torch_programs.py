@@ -29,11 +29,7 @@ from partwise.models.signature import (
 
 @dataclass(frozen=True)
 class TorchScriptModel:
-    """A TorchScript program with its signature.
-
-    Example:
-        >>> TorchScriptModel.from_file("model.ts.pt").predict(rows)  # doctest: +SKIP
-    """
+    """A TorchScript program with its signature."""
 
     program: Any
     """A `torch.jit.ScriptModule` of the signature's inputs that returns its outputs as a tuple."""
@@ -66,31 +62,18 @@ class TorchScriptModel:
             torch.jit.save(self.program, file, _extra_files=metadata)
 
     def run(self, feeds: Feeds) -> Outputs:
-        """Return the outputs by name for inputs by name; no rows give no rows.
-
-        Raises:
-            InputError: An input has another size than the program was traced for.
-        """
+        """Return the outputs by name for inputs by name; no rows give no rows."""
         self.signature.check_sizes(feeds)
         return run_program(self.program, self.signature, feeds)
 
     def predict(self, rows: pa.Table) -> np.ndarray:
-        """Return a prediction for each row.
-
-        Raises:
-            ColumnError: A column is missing, or its type does not fit.
-            InputError: The inputs were made by a function of the user's: call `run`.
-        """
+        """Return a prediction for each row."""
         return self.signature.predictions(self.run(feeds_of_rows(self.signature, rows)))
 
 
 @dataclass(frozen=True)
 class Pt2Model:
-    """A program of torch.export with its signature.
-
-    Example:
-        >>> Pt2Model.from_file("model.pt2").predict(rows)  # doctest: +SKIP
-    """
+    """A program of torch.export with its signature."""
 
     program: Any
     """A `torch.export.ExportedProgram` of the signature's inputs that returns its outputs as a
@@ -133,12 +116,7 @@ class Pt2Model:
         return run_program(self._call, self.signature, feeds)
 
     def predict(self, rows: pa.Table) -> np.ndarray:
-        """Return a prediction for each row.
-
-        Raises:
-            ColumnError: A column is missing, or its type does not fit.
-            InputError: The inputs were made by a function of the user's: call `run`.
-        """
+        """Return a prediction for each row."""
         return self.signature.predictions(self.run(feeds_of_rows(self.signature, rows)))
 
 

@@ -15,9 +15,6 @@ def check_trusted(run: Run, call: Mapping[str, Any], *, trust: bool) -> None:
 
     A store decides nothing that runs and nothing that is connected to. A call that a key of this
     process signed is the caller's own; of any other he is shown what it would do.
-
-    Raises:
-        TrustError: It is not to be used.
     """
     if trust or is_made_here(run):
         return

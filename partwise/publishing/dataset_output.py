@@ -54,23 +54,8 @@ def register_output(name: str, run: Run, *, description: str = "") -> Registrati
 
     Each partition's rows are there once: they come from the run's committed ledger, and the version
     remembers which outcome of the run it holds. A second call, after a crash or because a flow is
-    repeated, finds that version. A resume that changed the outcome makes another.
-
-    Args:
-        name: The dataset's name.
-        run: A run that has ended.
-        description: A sentence for people. Empty: one that names the run.
-
-    Raises:
-        InputError: The name is not safe, the run has not ended or has no rows to register.
-        ColumnError: Partitions returned columns of types that do not go together.
-        IntegrityError: Rows of the run are gone or damaged.
-        StoreError: The store cannot be written.
-
-    Example:
-        >>> run = run_inference("sales.parquet", "store", "first", run_id="forecast")
-        >>> register_output("forecasts", run).dataset.version  # doctest: +SKIP
-        1
+    repeated, finds that version. A resume that changed the outcome makes another. An empty
+    `description` becomes one that names the run.
     """
     check_dataset_name(name)
     run = run.refresh()

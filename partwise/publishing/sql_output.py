@@ -112,10 +112,6 @@ def publish(run: Run, table: Table) -> Published:
 
     A file of rows is in memory at a time, as workers wrote them.
 
-    Args:
-        run: A run of inference or mapping that has ended.
-        table: Where to.
-
     Raises:
         OutputError: The database refuses, or goes away; what was committed is not written again.
         InputError: A column does not fit the table.

@@ -82,12 +82,7 @@ class Intent:
 
 @dataclass(slots=True)
 class Claim:
-    """The right to work on a run; released when its block ends.
-
-    Example:
-        >>> with Claim(store, identity, "resume") as claim:  # doctest: +SKIP
-        ...     claim.begin(n_shards=16, intent=intent, partitions=1000)
-    """
+    """The right to work on a run; released when its block ends."""
 
     store: Store
     identity: Identity

@@ -29,10 +29,6 @@ class CheckpointFolder:
     script may write the next one meanwhile; where it has done so during the copy, that is dropped.
     Of a script that a signal ends, nothing more is taken than what had stayed as it was before: it
     may have been in the midst of a file.
-
-    Example:
-        >>> CheckpointFolder(folder, context.checkpoints).follow(program.run)  # doctest: +SKIP
-        0
     """
 
     def __init__(self, folder: Path, checkpoints: Checkpoints) -> None:

@@ -265,11 +265,6 @@ def shard_rows(
     """Divide a source over shards in this process alone: all that has to be read is one part.
 
     `directory` is made if it is missing.
-
-    Example:
-        >>> source = open_source("sales.parquet")
-        >>> columns = key_columns(source.schema, ["store"])
-        >>> sharded = shard_rows(source, columns, 64, "/tmp/shards")
     """
     Path(directory).mkdir(parents=True, exist_ok=True)
     division = Division(

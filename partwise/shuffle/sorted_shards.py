@@ -87,11 +87,6 @@ def sort_shard(
 
     Anonymous memory is about 12 bytes per row for the keys and 200 MB for rows, not the size of
     the shard; a shard of more than 64 MB is written twice.
-
-    Example:
-        >>> shard = sort_shard(sharded.shards[0], sharded.key_columns, "/tmp/sorted")
-        >>> reader = ShardReader(shard.path)
-        >>> first = reader.partition(shard.offsets[0], shard.offsets[1])
     """
     Path(directory).mkdir(parents=True, exist_ok=True)
     path = Path(directory) / f"{shard.number:05d}.arrow"

@@ -154,12 +154,7 @@ def serde_by_name(name: str, given: ModelSerde | None) -> ModelSerde:
 def refuse_program(name: str, named: str) -> None:
     """Refuse a file that runs code when it is read, unless the caller named its format.
 
-    Args:
-        name: Of the serde, from a ledger.
-        named: The format that the caller named; "" for none.
-
-    Raises:
-        SerdeError: It is one of `PROGRAMS`, and the caller named another format, or none.
+    `named` is the format that the caller named; "" for none.
     """
     if name in PROGRAMS and name != named:
         raise SerdeError(

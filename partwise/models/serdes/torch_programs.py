@@ -24,12 +24,7 @@ class _ProgramSerde:
         model.save(file_path)
 
     def read(self, file_path: str) -> Any:
-        """Return the program.
-
-        Raises:
-            IntegrityError: It is no such program, or export_models did not write it.
-            ExportRefusedError: It is for AWS Neuron, whose SDK is not installed.
-        """
+        """Return the program."""
         return self._kind().from_file(file_path)
 
     def _kind(self) -> Any:
