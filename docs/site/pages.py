@@ -73,7 +73,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: Files
         return f"[{text}]({posixpath.relpath(file.removeprefix('docs/'), here or '.')}"
 
     if here == "commands":
-        # Help texts are no Markdown.
+        # Help texts are not Markdown.
         markdown = re.sub(r"<(\w[\w ]*)>", r"&lt;\1&gt;", markdown)
         return re.sub(r"(?<=[- ])\*(?=[\"\]])", r"\*", markdown)
     # `slow` tells our tests which commands take long.
