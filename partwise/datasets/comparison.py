@@ -12,7 +12,7 @@ import pyarrow as pa
 from partwise.datasets.dataset import Dataset
 from partwise.datasets.manifest import ColumnDocument
 from partwise.datasets.statistics import SKETCH_SIZE
-from partwise.shuffle.plan import ShardedRows, UnsortedShard, shard_rows
+from partwise.shuffle.plan import UnsortedShard, shard_rows
 from partwise.shuffle.shard_count import default_n_shards
 from partwise.shuffle.sorted_shards import ShardReader, sort_shard
 from partwise.tables.dictionaries import plain_storage
@@ -120,7 +120,7 @@ def compare_partitions(
             shard_rows(source, keys, n_shards, Path(folder) / name, null_keys="keep")
             for source, name in zip(sources, ("before", "after"), strict=True)
         ]
-        shards = [_by_number(sharded) for sharded in sharded]
+        shards = [{shard.number: shard for shard in each.shards} for each in sharded]
         for number in sorted({*shards[0], *shards[1]}):
             old, new = (_fingerprints(side.get(number), keys, Path(folder)) for side in shards)
             _count(changes, old, new, examples)
@@ -137,10 +137,6 @@ def _common_columns(first: pa.Schema, second: pa.Schema, keys: Sequence[str]) ->
 def _without_marks(dataset: Dataset) -> Dataset:
     """The rows as they are: a partition is not another one because its label is marked."""
     return Dataset(dataset.store, dataset.manifest.model_copy(update={"label": ()}))
-
-
-def _by_number(sharded: ShardedRows) -> dict[int, UnsortedShard]:
-    return {shard.number: shard for shard in sharded.shards}
 
 
 def _fingerprints(

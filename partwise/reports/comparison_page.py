@@ -7,7 +7,7 @@ import numpy as np
 from partwise.formatting import number
 from partwise.reports.comparison import MetricChange, compare_runs, paired_values
 from partwise.reports.pages import page_environment
-from partwise.reports.scales import Scale, Tick, plain_number, scale_of
+from partwise.reports.scales import Tick, plain_number, scale_of
 from partwise.runs.key_texts import key_reader
 from partwise.runs.run import Run
 
@@ -89,7 +89,7 @@ def _picture(before: Run, after: Run, change: MetricChange) -> MetricPicture:
             )
             for i in _drawn(len(rows), order)
         ),
-        ticks=_ticks(scale),
+        ticks=tuple(scale.ticks(plain_number, 5)),
         is_log=scale.is_log,
         gains=tuple(row(i) for i in reversed(order[-NAMED:].tolist()) if gain[i] > 0),
         losses=tuple(row(i) for i in order[:NAMED].tolist() if gain[i] < 0),
@@ -114,7 +114,3 @@ def _kind(gain: float, *, is_known: bool) -> str:
     if is_known:
         return "better" if gain > 0 else "worse"
     return "higher" if gain > 0 else "lower"
-
-
-def _ticks(scale: Scale) -> tuple[Tick, ...]:
-    return tuple(scale.ticks(plain_number, 5))
