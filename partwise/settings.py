@@ -2,10 +2,16 @@
 
 from typing import Any
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic.fields import ComputedFieldInfo, FieldInfo
 
 from partwise.errors import InputError
 from partwise.renamed import is_called_now
+
+
+def field_title(name: str, _: FieldInfo | ComputedFieldInfo) -> str:
+    """Return what a form calls a field that says no title: its name as words."""
+    return name.replace("_", " ").strip().capitalize()
 
 
 class Settings(BaseModel):
@@ -16,6 +22,8 @@ class Settings(BaseModel):
     Raises:
         InputError: Another value is given without its name, or one twice.
     """
+
+    model_config = ConfigDict(field_title_generator=field_title)
 
     def __init__(self, *values: Any, **named: Any) -> None:
         if values:

@@ -34,17 +34,14 @@ class Environment(FormSettings):
 
     packages: tuple[str, ...] = Field(
         kw_only=False,
-        title="Packages",
         default=(),
         description='Requirements as pip takes them, such as "scikit-learn>=1.5".',
     )
     constraints: tuple[str, ...] = Field(
-        title="Constraints",
         default=(),
         description="Requirements that packages must fulfil where they are needed at all.",
     )
     requirements_file: str = Field(
-        title="Requirements file",
         default="",
         description="A requirements.txt on the driver's machine, with those that it includes.",
     )
@@ -55,7 +52,6 @@ class Environment(FormSettings):
         "pyproject.toml[plots] those of an extra.",
     )
     constraints_file: str = Field(
-        title="Constraints file",
         default="",
         description="A file of constraints on the driver's machine.",
     )
@@ -75,12 +71,10 @@ class Environment(FormSettings):
         description="Folders, which the workers see as well, or pages with links to wheels.",
     )
     no_index: bool = Field(
-        title="No index",
         default=False,
         description="Look for packages in these folders and pages only.",
     )
     conda_file: str = Field(
-        title="Conda file",
         default="",
         description="An environment.yml on the driver's machine, in place of pip packages; where "
         "the workers have micromamba, mamba or conda.",

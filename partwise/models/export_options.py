@@ -33,7 +33,6 @@ class ExportOptions(FormSettings):
     model_config = ConfigDict(title="Export options")
 
     opset: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
-        title="Opset",
         default=None,
         description="The version of ONNX' operators. Default: what the writer was tested with.",
     )
@@ -44,19 +43,16 @@ class ExportOptions(FormSettings):
         "an input for each column, categories of text as text.",
     )
     features: Annotated[tuple[str, ...], Field(min_length=1)] | SkipJsonSchema[None] = Field(
-        title="Features",
         default=None,
         description="For Boosters that were trained on a matrix without names: the columns of "
         "their features, in the model's order.",
     )
     precision: Literal["full", "float16", "int8"] = Field(
-        title="Precision",
         default="full",
         description='"full": that of the model. "float16" or "int8" (dynamic quantization) for '
         "PyTorch modules as ONNX; judged by a metric, since values do differ.",
     )
     optimization: Literal["none", "basic", "extended", "all"] = Field(
-        title="Optimization",
         default="none",
         description="How far onnxruntime rewrites the graph of a PyTorch module before it is "
         'stored; from "extended" on it runs nowhere else.',
@@ -87,7 +83,6 @@ class ValidationOptions(FormSettings):
         description="See the absolute tolerance.",
     )
     most_rows: int = Field(
-        title="Most rows",
         default=1000,
         ge=1,
         description="Of a partition's held-out rows, so many are compared at most, evenly spread.",

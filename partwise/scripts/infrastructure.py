@@ -59,7 +59,6 @@ class Infrastructure(FormSettings):
     model_config = ConfigDict(title="Infrastructure")
 
     image: str = Field(
-        title="Image",
         default="",
         description="The image of the container, with its tag or digest, such as "
         "registry.example.org/team/forecast:1.4. It has partwise installed, and the call's code.",
@@ -117,7 +116,6 @@ class Infrastructure(FormSettings):
         description="The priority class of the pod, which decides who waits and who makes room.",
     )
     environment_variables: Mapping[str, str] = Field(
-        title="Environment variables",
         default={},
         description="Of the process of the call. Prefect keeps them as they stand; of a secret, "
         "save a block and give {{ prefect.blocks.secret.NAME }}.",

@@ -39,23 +39,20 @@ class TransformersExport(Settings):
 
     model: str = Field(
         kw_only=False,
-        title="Model",
         min_length=1,
         description="A folder with config.json and weights, which the workers see as well, or the "
         "ID of a model on the hub: it is fetched where the run is started, and the workers have to "
         "share that machine's cache folder of the hub.",
     )
     feature: str = Field(
-        title="Feature",
         default="default",
         description='What it is exported to do, such as "sequence-classification".',
     )
     name: str = Field(
-        title="Name",
         default="",
         description="The partition's name in the run. Empty: the folder's, a dash, the feature.",
     )
-    options: TransformersOptions = Field(title="Options", default=DEFAULT_OPTIONS)
+    options: TransformersOptions = Field(default=DEFAULT_OPTIONS)
 
     @model_validator(mode="before")
     @classmethod

@@ -20,13 +20,11 @@ class TransformersOptions(FormSettings):
     model_config = ConfigDict(title="Transformers export options")
 
     format: TransformersFormat = Field(
-        title="Format",
         default="onnx",
         description='"onnx" runs anywhere; "torchscript" and "pt2" where torch is installed; '
         '"neuron" on AWS Neuron.',
     )
     opset: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
-        title="Opset",
         default=None,
         description="The version of ONNX' operators. Default: the architecture's own.",
     )
@@ -42,7 +40,6 @@ class TransformersOptions(FormSettings):
         description="See the absolute tolerance.",
     )
     quantize: Literal["none", "int8"] = Field(
-        title="Quantize",
         default="none",
         description='"int8": weights of matrix products have 8 bits, as ONNX only; judged by how '
         "far the outputs move, since values do differ.",
@@ -61,43 +58,36 @@ class TransformersOptions(FormSettings):
         "model.onnx.data.",
     )
     preprocessor: Preprocessor = Field(
-        title="Preprocessor",
         default="auto",
         description='What makes real inputs to compare on besides random ones. "auto": what stands '
         'beside the model; "none": random ones only.',
     )
     batch_size: int = Field(
-        title="Batch size",
         default=1,
         ge=1,
         description="Rows that torchscript is traced with, and that neuron is fixed to.",
     )
     sequence_length: int = Field(
-        title="Sequence length",
         default=128,
         ge=2,
         description="Tokens of a row that torchscript is traced with, and that neuron is fixed to.",
     )
     longest_text: Annotated[int, Field(ge=1)] | SkipJsonSchema[None] = Field(
-        title="Longest text",
         default=None,
         description="Tokens of the longest text that is compared. Default: as many as the model "
         "takes, where 4 GiB of memory suffice, and 300 where it takes any number.",
     )
     generated_tokens: int = Field(
-        title="Generated tokens",
         default=8,
         ge=0,
         description="With past: so many tokens are generated, and have to be the model's own.",
     )
     full_attention: bool = Field(
-        title="Full attention",
         default=False,
         description="Let a BigBird of block-sparse attention look at all tokens, as it does for "
         "short texts. Without this it is refused: no file has block-sparse attention.",
     )
     trust_remote_code: bool = Field(
-        title="Trust remote code",
         default=False,
         description="Run Python code that comes with the model. Off unless you trust its author.",
     )
