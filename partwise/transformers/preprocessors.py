@@ -10,6 +10,7 @@ import numpy as np
 from partwise.errors import CheckpointError
 from partwise.tables.column_names import names_in_words
 from partwise.transformers.checkpoint_files import brief
+from partwise.transformers.model_parts import text_part
 from partwise.transformers.onnx_config import OnnxConfig, OnnxSeq2SeqConfigWithPast
 from partwise.transformers.options import TransformersOptions
 from partwise.transformers.quiet import quiet
@@ -105,11 +106,6 @@ def _image_name(config: OnnxConfig) -> str:
     if "pixel_values" in config.inputs:
         return "pixel_values"
     return "inputs" if "inputs" in config.inputs and not _text_name(config) else ""
-
-
-def _text_config(config: OnnxConfig) -> Any:
-    """Return what a model's configuration says of its text."""
-    return getattr(config.config, "text_config", None) or config.config
 
 
 def _is_choice(config: OnnxConfig) -> bool:
@@ -208,7 +204,7 @@ def _tokenize(tokenizer: Any, config: OnnxConfig) -> dict[str, np.ndarray]:
     texts: tuple[list[str], ...] = (list(_TEXTS),)
     if _is_choice(config):
         texts = [text for text in _TEXTS for _ in _TEXTS], list(_TEXTS) * _ROWS
-    longest = getattr(_text_config(config), "max_position_embeddings", None)
+    longest = getattr(text_part(config.config), "max_position_embeddings", None)
     # Some models keep two places for themselves.
     limit = {"truncation": True, "max_length": int(longest) - 2} if longest else {}
     encoded = _call(tokenizer, *texts, padding=True, **limit)
@@ -244,7 +240,7 @@ def _process_images(processor: Any, config: OnnxConfig) -> dict[str, np.ndarray]
 def _check(made: Mapping[str, np.ndarray], config: OnnxConfig, folder: Path, kind: str) -> None:
     """Return when what a preprocessor made is something that the model takes."""
     text, image = _text_name(config), _image_name(config)
-    size = getattr(_text_config(config), "vocab_size", None)
+    size = getattr(text_part(config.config), "vocab_size", None)
     if kind == "tokenizer" and size is not None and text in made:
         largest = int(made[text].max())
         if largest >= int(size):
