@@ -26,7 +26,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import environment, programs, second_try
+from tests import environment, prefect_database, programs, second_try
 
 if TYPE_CHECKING:
     from partwise.store.store import Store
@@ -103,7 +103,7 @@ settings.load_profile("partwise")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    for plugin in (programs, environment, second_try):
+    for plugin in (programs, environment, prefect_database, second_try):
         config.pluginmanager.register(plugin)
 
 
@@ -255,6 +255,7 @@ def _answers(url: str) -> bool:
 
 @functools.cache
 def _start_prefect() -> subprocess.Popen[bytes]:
+    prefect_database.copy_to(Path(os.environ["PREFECT_HOME"]))
     command = ["prefect", "server", "start", "--no-ui", "--host", "127.0.0.1"]
     return SERVERS.enter_context(_process("prefect", [*command, "--port", str(PREFECT_PORT)]))
 
@@ -266,6 +267,7 @@ def prefect_server() -> Iterator[str]:
 
     api_url = os.environ["PREFECT_API_URL"]
     _await_answer(_start_prefect(), "prefect", f"{api_url}/health")
+    prefect_database.keep(Path(os.environ["PREFECT_HOME"]))
     # A flow run that sends them waits for a thread at its end that wakes once a second.
     with temporary_settings({PREFECT_FLOWS_HEARTBEAT_FREQUENCY: None}):
         yield api_url

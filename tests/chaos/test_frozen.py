@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from partwise.outcomes import RunStatus
+from tests import prefect_database
 from tests.chaos.conftest import Experiment
 from tests.chaos.test_servers import answers, free_port, server
 from tests.chaos.training import Training, wait_for
@@ -168,6 +169,7 @@ def stage(request, tmp_path: Path, prefect_server: str, monkeypatch) -> Iterator
                 url = f"http://127.0.0.1:{port}/api"
                 words = ("prefect", "server", "start", "--no-ui", "--port", str(port))
                 home = str(tmp_path / "prefect")
+                prefect_database.copy_to(tmp_path / "prefect")
                 prefect = stack.enter_context(server(*words, PREFECT_HOME=home))
                 assert wait_for(lambda: answers(f"{url}/health"), 120)
                 more = {"PREFECT_API_URL": url, "PREFECT_HOME": home}

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from partwise.outcomes import RunStatus
+from tests import prefect_database
 from tests.chaos.conftest import Experiment
 from tests.chaos.training import Training, wait_for
 
@@ -99,6 +100,7 @@ def test_a_run_outlives_its_prefect_server(experiment: Experiment, tmp_path: Pat
     command = ("prefect", "server", "start", "--no-ui", "--host", "127.0.0.1", "--port", str(port))
     training = Training(tmp_path / "run", "chaos-prefect", PARTITIONS)
     home = str(tmp_path / "prefect")
+    prefect_database.copy_to(tmp_path / "prefect")
     with server(*command, PREFECT_HOME=home) as prefect:
         assert wait_for(lambda: answers(f"{url}/health"), 120)
         mine = {"PREFECT_API_URL": url, "PREFECT_HOME": home, "PREFECT_CLIENT_MAX_RETRIES": "0"}
