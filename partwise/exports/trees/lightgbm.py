@@ -10,11 +10,9 @@ import numpy as np
 
 from partwise.errors import ExportRefusedError
 from partwise.exports.protocol import ModelDescription, Tolerance
+from partwise.exports.trees.exporter import TreeExporter, TreeModel
 from partwise.exports.trees.lightgbm_graph import (
     DOUBLE,
-    LABEL,
-    PREDICTION,
-    PROBABILITIES,
     link_of,
     missing_zeros,
     objective_of,
@@ -22,17 +20,7 @@ from partwise.exports.trees.lightgbm_graph import (
 )
 from partwise.exports.trees.lightgbm_trees import ZERO, LightGBMTrees, read_trees
 from partwise.exports.trees.linear_leaves import numbers_of_leaves
-from partwise.models.export_options import refuse_optimization
-from partwise.models.signature import (
-    Feature,
-    Feeds,
-    Outputs,
-    Signature,
-    Tensor,
-    feature_tensors,
-    matrix_of_feeds,
-    type_name,
-)
+from partwise.models.signature import Feature, Feeds, type_name
 from partwise.tables.column_names import names_in_words
 from partwise.trainers.ready.lightgbm import features_of_booster
 
@@ -40,12 +28,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from partwise.models.export_options import ExportOptions
-
-DEFAULT_OPSET = 21
-"""Of the same release as the TreeEnsemble."""
-
-OPSETS = range(13, 24)
-"""From the first whose operators take these arguments, to the last that onnxruntime 1.23 knows."""
 
 _CLASSIFIERS = ("binary", "multiclass", "multiclassova")
 # Both add the same leaves in the same order, in one thread; exp and the like round differently.
@@ -59,16 +41,10 @@ class LightGBMDescription(ModelDescription):
     model_trees: LightGBMTrees = field(compare=False)
 
 
-class LightGBMOnnxExporter:
-    """Writes LightGBM models as ONNX, every number of them in double.
+class LightGBMOnnxExporter(TreeExporter):
+    """Writes LightGBM models as ONNX, every number of them in double."""
 
-    A regression or ranking gives "prediction", shape (n,). A classifier gives "label", shape (n,),
-    and "probabilities", shape (n, classes).
-    """
-
-    def check(self, options: ExportOptions) -> None:
-        """Refuse options that no model could be exported with."""
-        _opset(options)
+    LIBRARY = "LightGBM"
 
     def describe(
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
@@ -82,31 +58,21 @@ class LightGBMOnnxExporter:
             ColumnError: The rows lack a feature of the model.
             InputError: Which features are categorical is unknown.
         """
-        opset = _opset(options)
+        opset = self._opset(options)
         booster = _booster(model)
         trees = read_trees(booster.model_to_string())
         link_of(trees)  # refuses objectives that it does not know
-        labels = _class_labels(model, trees)
-        if feeds is None:
-            features = _features(booster, rows, options)
-            inputs = feature_tensors(features, DOUBLE, options.input_layout)
-        else:
-            features = ()
-            inputs = (_given_matrix(feeds, trees),)
-        outputs, prediction, column = _outputs(model, trees, labels)
-        _check_names(inputs, outputs)
+        takes = TreeModel(
+            dtype=DOUBLE,
+            n_features=trees.n_features,
+            n_targets=trees.n_targets,
+            labels=_class_labels(model, trees),
+            gives_labels=hasattr(model, "classes_"),
+        )
+        features = () if feeds is not None else _features(booster, rows, options)
         return LightGBMDescription(
             model_trees=trees,
-            signature=Signature(
-                inputs=inputs,
-                outputs=outputs,
-                layout=options.input_layout if feeds is None else "custom",
-                features=features,
-                prediction=prediction,
-                prediction_column=column,
-                class_labels=labels,
-                model_type=type_name(model),
-            ),
+            signature=takes.signature(model, features, feeds, options),
             tolerance=_TOLERANCE,
             trees=trees.ensemble(),
             zeros_are_missing=tuple(trees.zero_is_missing.tolist()),
@@ -127,30 +93,18 @@ class LightGBMOnnxExporter:
         """Write the model. See `Exporter.write`."""
         if not isinstance(description, LightGBMDescription) or description.trees is None:
             raise TypeError(f"{description!r} is not what describe returned")
-        signature, opset = description.signature, _opset(options)
+        signature, opset = description.signature, self._opset(options)
         write_graph(description.model_trees, description.trees, signature, opset, file_path)
 
-    def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
-        """Return what LightGBM itself gives. See `Exporter.predict`."""
-        matrix = _matrix(signature, feeds)
-        if not len(matrix):  # LightGBM gives no shape for no rows, and scikit-learn refuses them
-            return {
-                tensor.name: np.empty(
-                    [size or 0 for size in tensor.shape], dtype=_numpy_type(tensor)
-                )
-                for tensor in signature.outputs
-            }
-        if signature.class_labels is None:
-            return {PREDICTION: _quietly(model.predict, matrix)}
+    def _predict(self, model: Any, matrix: np.ndarray) -> np.ndarray:
+        return _quietly(model.predict, matrix)
+
+    def _classify(self, model: Any, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if hasattr(model, "classes_"):
-            probabilities = _quietly(model.predict_proba, matrix)
-            labels = _quietly(model.predict, matrix)
-        else:
-            found = model.predict(matrix)
-            probabilities = found if found.ndim == 2 else np.column_stack((1.0 - found, found))
-            labels = probabilities.argmax(axis=1)
-        label_type = _numpy_type(signature.outputs[0])
-        return {LABEL: labels.astype(label_type), PROBABILITIES: probabilities}
+            return _quietly(model.predict_proba, matrix), _quietly(model.predict, matrix)
+        found = model.predict(matrix)
+        probabilities = found if found.ndim == 2 else np.column_stack((1.0 - found, found))
+        return probabilities, probabilities.argmax(axis=1)
 
 
 def _constants(trees: LightGBMTrees) -> dict[str, np.ndarray]:
@@ -168,22 +122,6 @@ def _constants(trees: LightGBMTrees) -> dict[str, np.ndarray]:
         for name, value in (("one", 1), ("zero", 0), ("infinity", np.inf)):
             constants[f"the {name} of a logarithm"] = np.array(value, dtype=np.float64)
     return constants
-
-
-def _opset(options: ExportOptions) -> int:
-    if options.precision != "full":
-        raise ExportRefusedError(
-            f"A model of trees is not exported in {options.precision}: its thresholds would move, "
-            'and rows near them would change sides. Pass precision="full".'
-        )
-    refuse_optimization(options)
-    opset = options.opset or DEFAULT_OPSET
-    if opset not in OPSETS:
-        raise ExportRefusedError(
-            f"LightGBM models are not exported with opset {opset}: pass one of {OPSETS[0]} to "
-            f"{OPSETS[-1]}, or none for {DEFAULT_OPSET}."
-        )
-    return opset
 
 
 def _booster(model: Any) -> Any:
@@ -253,56 +191,6 @@ def _features(booster: Any, rows: pa.Table, options: ExportOptions) -> tuple[Fea
             )
         features.append(Feature(name=name, categories=tuple(values)))
     return tuple(features)
-
-
-def _given_matrix(feeds: Feeds, trees: LightGBMTrees) -> Tensor:
-    """Return the input that the user's function made: all features in one matrix."""
-    shapes = {name: f"{values.dtype} {values.shape}" for name, values in feeds.items()}
-    if len(feeds) == 1:
-        ((name, values),) = feeds.items()
-        is_matrix = values.ndim == 2 and values.shape[1] == trees.n_features
-        if is_matrix and values.dtype.name in ("float32", "float64"):
-            return Tensor(name=name, dtype=values.dtype.name, shape=(None, trees.n_features))
-    raise ExportRefusedError(
-        f"A LightGBM model of {trees.n_features} features takes one input of float32 or float64 "
-        f"and shape (n, {trees.n_features}), but the inputs function gave {shapes}."
-    )
-
-
-def _outputs(
-    model: Any, trees: LightGBMTrees, labels: tuple[int, ...] | tuple[str, ...] | None
-) -> tuple[tuple[Tensor, ...], str, int | None]:
-    """Return the outputs, which of them is the prediction, and its column."""
-    if labels is None:
-        targets = () if trees.n_targets == 1 else (trees.n_targets,)
-        return (Tensor(name=PREDICTION, dtype=DOUBLE, shape=(None, *targets)),), PREDICTION, None
-    outputs = (
-        Tensor(name=LABEL, dtype="string" if type(labels[0]) is str else "int64", shape=(None,)),
-        Tensor(name=PROBABILITIES, dtype=DOUBLE, shape=(None, len(labels))),
-    )
-    if hasattr(model, "classes_"):
-        return outputs, LABEL, None
-    return outputs, PROBABILITIES, 1 if trees.n_targets == 1 else None
-
-
-def _check_names(inputs: tuple[Tensor, ...], outputs: tuple[Tensor, ...]) -> None:
-    taken = {tensor.name for tensor in outputs}
-    if both := [tensor.name for tensor in inputs if tensor.name in taken]:
-        raise ExportRefusedError(
-            f"The column {names_in_words(both)} has the name of an output: rename it, or pass "
-            'input_layout="tensor".'
-        )
-
-
-def _matrix(signature: Signature, feeds: Feeds) -> np.ndarray:
-    if signature.layout == "custom":
-        (values,) = feeds.values()
-        return values
-    return matrix_of_feeds(signature, feeds)
-
-
-def _numpy_type(tensor: Tensor) -> np.dtype[Any]:
-    return np.dtype(object if tensor.dtype == "string" else tensor.dtype)
 
 
 def _quietly(predict: Any, matrix: np.ndarray) -> np.ndarray:

@@ -22,11 +22,11 @@ import numpy as np
 from partwise.errors import ExportRefusedError
 from partwise.exports.onnx.graph import Graph
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble, tree_ensemble_node
+from partwise.exports.trees.exporter import LABEL, PROBABILITIES
 from partwise.exports.trees.lightgbm_trees import ZERO, LightGBMTrees
 from partwise.exports.trees.linear_leaves import add_linear_leaves
 from partwise.models.signature import Signature
 
-PROBABILITIES, LABEL, PREDICTION = "probabilities", "label", "prediction"
 DOUBLE: Final = "float64"
 
 _AS_IT_IS = (

@@ -7,6 +7,7 @@ import pyarrow as pa
 
 from partwise.errors import ExportRefusedError
 from partwise.exports.protocol import ModelDescription, Tolerance
+from partwise.exports.trees.exporter import PREDICTION
 from partwise.models.export_options import ExportOptions, refuse_native_options
 from partwise.models.serdes import SERDES, library_of
 from partwise.models.signature import (
@@ -22,8 +23,6 @@ from partwise.models.signature import (
 )
 from partwise.trainers.ready.lightgbm import features_of_booster as lightgbm_features
 from partwise.trainers.ready.xgboost import booster_features as xgboost_features
-
-PREDICTION = "prediction"
 
 
 class NativeExporter:

@@ -1,7 +1,6 @@
 """XGBoost models as ONNX, in float32: Boosters and scikit-learn's estimators."""
 
 import json
-from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -9,34 +8,13 @@ import pyarrow as pa
 
 from partwise.errors import ColumnError, ExportRefusedError, InputError
 from partwise.exports.protocol import ModelDescription, Tolerance
-from partwise.exports.trees.xgboost_graph import (
-    LABEL,
-    LINKS,
-    PREDICTION,
-    PROBABILITIES,
-    SINGLE,
-    write_graph,
-)
+from partwise.exports.trees.exporter import TreeExporter, TreeModel
+from partwise.exports.trees.xgboost_graph import LINKS, SINGLE, write_graph
 from partwise.exports.trees.xgboost_trees import XGBoostTrees, read_trees
-from partwise.models.export_options import ExportOptions, refuse_optimization
-from partwise.models.signature import (
-    Feature,
-    Feeds,
-    Outputs,
-    Signature,
-    Tensor,
-    feature_tensors,
-    matrix_of_feeds,
-    type_name,
-)
+from partwise.models.export_options import ExportOptions
+from partwise.models.signature import Feature, Feeds, Signature, type_name
 from partwise.tables.features import within_single
 from partwise.trainers.ready.xgboost import booster_features
-
-DEFAULT_OPSET = 21
-"""Of the same release as the TreeEnsemble."""
-
-OPSETS = range(13, 24)
-"""From the first whose operators take these arguments, to the last that onnxruntime 1.23 knows."""
 
 _TYPES = (
     *("Booster", "XGBRegressor", "XGBClassifier", "XGBRanker"),
@@ -49,16 +27,10 @@ _MOST_LOST = 0.05
 """Of a sum of leaves, what may depend on the order in which it is added up."""
 
 
-class XGBoostOnnxExporter:
-    """Writes Boosters and scikit-learn's wrappers of XGBoost as ONNX in float32.
+class XGBoostOnnxExporter(TreeExporter):
+    """Writes Boosters and scikit-learn's wrappers of XGBoost as ONNX in float32."""
 
-    A regression, a ranking or a survival model gives "prediction", shape (n,), or (n, targets) of
-    several targets; a classification "label" and "probabilities".
-    """
-
-    def check(self, options: ExportOptions) -> None:
-        """Refuse options that no model could be exported with."""
-        _opset(options)
+    LIBRARY = "XGBoost"
 
     def describe(
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
@@ -69,7 +41,7 @@ class XGBoostOnnxExporter:
             ExportRefusedError: The model, or an option for it, would not come out right.
             ColumnError: The rows lack a feature of the model.
         """
-        opset = _opset(options)
+        opset = self._opset(options)
         _refuse_type(model)
         trees = read_trees(model)
         _refuse_objective(model, trees)
@@ -99,43 +71,17 @@ class XGBoostOnnxExporter:
         """Write the model, with its signature in its metadata; equal models give equal bytes."""
         trees = description.trees or read_trees(model).ensemble
         objective, signature = _name_of(model, "objective"), description.signature
-        write_graph(trees, objective, signature, _missing(model), _opset(options), file_path)
+        write_graph(trees, objective, signature, _missing(model), self._opset(options), file_path)
 
-    def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
-        """Return what the model itself gives, in float32 as the export does."""
-        matrix = np.ascontiguousarray(_matrix(signature, feeds), dtype=np.float32)
-        if not len(matrix):
-            return signature.outputs_of_no_rows()
-        if signature.class_labels is None:
-            return {PREDICTION: _predicted(model, matrix)}
-        if hasattr(model, "predict_proba"):
-            probabilities = np.asarray(model.predict_proba(matrix), dtype=np.float32)
-            labels = np.asarray(model.predict(matrix))
-        else:
-            probabilities, labels = _probabilities(model, matrix)
-        return {LABEL: labels.astype(np.int64), PROBABILITIES: probabilities}
+    def _predict(self, model: Any, matrix: np.ndarray) -> np.ndarray:
+        return _predicted(model, np.ascontiguousarray(matrix, dtype=np.float32))
 
-
-def _opset(options: ExportOptions) -> int:
-    if options.precision != "full":
-        raise ExportRefusedError(
-            f'The precision "{options.precision}" is for PyTorch modules; an XGBoost model compares'
-            ' float32 with its thresholds, and would take other branches: use "full".'
-        )
-    refuse_optimization(options)
-    opset = options.opset or DEFAULT_OPSET
-    if opset not in OPSETS:
-        raise ExportRefusedError(
-            f"XGBoost models are not exported with opset {opset}: pass one of {OPSETS[0]} to "
-            f"{OPSETS[-1]}, or none for {DEFAULT_OPSET}."
-        )
-    return opset
-
-
-def _matrix(signature: Signature, feeds: Feeds) -> np.ndarray:
-    if signature.layout == "custom":
-        return feeds[signature.inputs[0].name]
-    return matrix_of_feeds(signature, feeds)
+    def _classify(self, model: Any, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        single = np.ascontiguousarray(matrix, dtype=np.float32)
+        if not hasattr(model, "predict_proba"):
+            return _probabilities(model, single)
+        probabilities = np.asarray(model.predict_proba(single), dtype=np.float32)
+        return probabilities, np.asarray(model.predict(single))
 
 
 def _missing(model: Any) -> float | None:
@@ -256,38 +202,20 @@ def _signature(
     feeds: Feeds | None,
     options: ExportOptions,
 ) -> Signature:
-    targets = () if trees.n_targets == 1 else (trees.n_targets,)
-    outputs: tuple[Tensor, ...] = (Tensor(name=PREDICTION, dtype=SINGLE, shape=(None, *targets)),)
-    prediction, column, labels = PREDICTION, None, None
-    is_one_label = trees.n_targets == max(1, trees.n_classes)
-    if trees.objective in _CLASSIFIERS and is_one_label:
+    labels = None
+    if trees.objective in _CLASSIFIERS and trees.n_targets == max(1, trees.n_classes):
         labels = tuple(range(max(2, trees.n_classes)))
-        outputs = (
-            Tensor(name=LABEL, dtype="int64", shape=(None,)),
-            Tensor(name=PROBABILITIES, dtype=SINGLE, shape=(None, len(labels))),
-        )
-        of_labels = ("binary:hinge", "multi:softmax")
-        gives_labels = hasattr(model, "predict_proba") or trees.objective in of_labels
-        prediction = LABEL if gives_labels else PROBABILITIES
-        column = 1 if prediction == PROBABILITIES and trees.n_targets == 1 else None
+    of_labels = ("binary:hinge", "multi:softmax")
+    takes = TreeModel(
+        dtype=SINGLE,
+        n_features=trees.n_features,
+        n_targets=trees.n_targets,
+        labels=labels,
+        gives_labels=hasattr(model, "predict_proba") or trees.objective in of_labels,
+    )
     booster = model.get_booster() if hasattr(model, "get_booster") else model
     features = () if feeds is not None else _features(booster, rows, options)
-    inputs = (
-        (_given_matrix(feeds, trees.n_features),)
-        if feeds is not None
-        else feature_tensors(features, SINGLE, options.input_layout)
-    )
-    _refuse_names([tensor.name for tensor in inputs], [tensor.name for tensor in outputs])
-    return Signature(
-        inputs=inputs,
-        outputs=outputs,
-        layout="custom" if feeds is not None else options.input_layout,
-        features=features,
-        prediction=prediction,
-        prediction_column=column,
-        class_labels=labels,
-        model_type=type_name(model),
-    )
+    return takes.signature(model, features, feeds, options)
 
 
 def _features(booster: Any, rows: pa.Table, options: ExportOptions) -> tuple[Feature, ...]:
@@ -301,23 +229,3 @@ def _features(booster: Any, rows: pa.Table, options: ExportOptions) -> tuple[Fea
         Feature(name=name, categories=tuple(categories[name]) if name in categories else None)
         for name in names
     )
-
-
-def _given_matrix(feeds: Feeds, n_features: int) -> Tensor:
-    found = {name: (values.dtype.name, values.shape) for name, values in feeds.items()}
-    for name, values in feeds.items():
-        if len(feeds) == 1 and values.dtype == np.float32 and values.shape[1:] == (n_features,):
-            return Tensor(name=name, dtype=SINGLE, shape=(None, n_features))
-    raise ExportRefusedError(
-        f"An XGBoost model of {n_features} features takes one float32 matrix (n, {n_features}), but"
-        f" the inputs function made {found}."
-    )
-
-
-def _refuse_names(names: Sequence[str], outputs: Sequence[str]) -> None:
-    if unfit := [name for name in names if name in outputs or not name]:
-        raise ExportRefusedError(
-            f"The column {unfit[0]!r} cannot be the name of an input, since outputs are named "
-            f"{' and '.join(outputs)} and no name is empty: rename it, or use "
-            'input_layout="tensor".'
-        )

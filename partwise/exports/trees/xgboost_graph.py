@@ -21,9 +21,9 @@ import numpy as np
 
 from partwise.exports.onnx.graph import Graph
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble, tree_ensemble_node
+from partwise.exports.trees.exporter import LABEL, PROBABILITIES
 from partwise.models.signature import Signature
 
-PREDICTION, LABEL, PROBABILITIES = "prediction", "label", "probabilities"
 SINGLE: Literal["float32"] = "float32"
 
 LINKS: Mapping[str, Literal["identity", "exp", "sigmoid", "step", "softmax"]] = {
