@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.fields import ComputedFieldInfo, FieldInfo
 
 from partwise.errors import InputError
@@ -42,6 +42,11 @@ class Settings(BaseModel):
     # So that pydantic validates documents and forms as it does for classes without an `__init__`:
     # there all values have names.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
+
+
+def kind_field(kind: str) -> Any:
+    """Return the field by which settings of one kind are told from those of others."""
+    return Field(default=kind, title="Kind", description="Tells kinds apart in a document.")
 
 
 def _by_name(

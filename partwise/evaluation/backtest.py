@@ -11,7 +11,7 @@ from partwise.errors import ColumnError
 from partwise.evaluation.split import Split
 from partwise.form_schema import for_forms
 from partwise.outcomes import Skip
-from partwise.settings import Settings
+from partwise.settings import Settings, kind_field
 from partwise.tables.times import Times, check_time_column, in_order, is_number, times_of
 
 TooShort = Literal["skip", "fewer"]
@@ -49,11 +49,7 @@ class Backtest(Settings):
         extra="forbid", frozen=True, title="Backtest", json_schema_extra=for_forms
     )
 
-    kind: Literal["backtest"] = Field(
-        default="backtest",
-        title="Kind",
-        description="Tells evaluations from one another in a document.",
-    )
+    kind: Literal["backtest"] = kind_field("backtest")
     time: str = Field(
         kw_only=False,
         title="Time column",

@@ -13,7 +13,7 @@ from partwise.evaluation.backtest import TooShort
 from partwise.evaluation.split import Split
 from partwise.form_schema import for_forms
 from partwise.outcomes import Skip
-from partwise.settings import Settings
+from partwise.settings import Settings, kind_field
 from partwise.tables.column_names import columns_there
 
 
@@ -31,11 +31,7 @@ class CrossValidation(Settings):
         extra="forbid", frozen=True, title="Cross-validation", json_schema_extra=for_forms
     )
 
-    kind: Literal["cross_validation"] = Field(
-        default="cross_validation",
-        title="Kind",
-        description="Tells evaluations from one another in a document.",
-    )
+    kind: Literal["cross_validation"] = kind_field("cross_validation")
     folds: int = Field(
         default=5, kw_only=False, ge=2, title="Folds", description="How many, at most."
     )

@@ -11,7 +11,7 @@ from pydantic.json_schema import SkipJsonSchema
 from partwise.errors import ColumnError
 from partwise.evaluation.split import Split
 from partwise.form_schema import for_forms
-from partwise.settings import Settings
+from partwise.settings import Settings, kind_field
 from partwise.tables.times import check_time_column, is_number, times_of
 
 _DEFAULT_FRACTION = 0.2
@@ -22,11 +22,7 @@ class HoldoutFraction(Settings):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Random holdout")
 
-    kind: Literal["fraction"] = Field(
-        default="fraction",
-        title="Kind",
-        description="Tells this holdout from others in a document.",
-    )
+    kind: Literal["fraction"] = kind_field("fraction")
     fraction: float = Field(
         default=_DEFAULT_FRACTION,
         kw_only=False,
@@ -76,9 +72,7 @@ class HoldoutByTime(Settings):
         extra="forbid", frozen=True, title="Holdout by time", json_schema_extra=for_forms
     )
 
-    kind: Literal["time"] = Field(
-        default="time", title="Kind", description="Tells holdouts from one another in a document."
-    )
+    kind: Literal["time"] = kind_field("time")
     column: str = Field(
         kw_only=False,
         title="Time column",

@@ -17,6 +17,7 @@ from partwise.errors import ColumnError, InputError
 from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
 from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
 from partwise.outcomes import Result, Skip
+from partwise.settings import kind_field
 from partwise.trainers.choosing.choice import (
     Choice,
     Chooser,
@@ -83,9 +84,7 @@ class Best(HoldoutTrainer):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Best of several")
 
-    kind: Literal["best"] = Field(
-        default="best", title="Kind", description="Tells trainers apart in a document."
-    )
+    kind: Literal["best"] = kind_field("best")
     label: str = Field(
         default="",
         title="Label",

@@ -22,6 +22,7 @@ from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
 from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
+from partwise.settings import kind_field
 from partwise.trainers.choosing.choice import Choice, Question, candidate_name, conclude
 from partwise.trainers.choosing.functions import FunctionCandidate
 from partwise.trainers.choosing.trials import Limits, Study
@@ -78,9 +79,7 @@ class Tuned(HoldoutTrainer):
         extra="forbid", frozen=True, title="Tuned", json_schema_extra=for_forms
     )
 
-    kind: Literal["tuned"] = Field(
-        default="tuned", title="Kind", description="Tells trainers apart in a document."
-    )
+    kind: Literal["tuned"] = kind_field("tuned")
     trainer: (
         Annotated[ReadyTrainer, Field(discriminator="kind")]
         | Annotated[str, WithJsonSchema({"type": "string", "title": "Function"})]

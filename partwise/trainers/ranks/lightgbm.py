@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, model_validator
 
 from partwise.errors import InputError
 from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
 from partwise.ranks.global_labels import global_label_counts
 from partwise.ranks.global_sample import global_sample
+from partwise.settings import kind_field
 from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
 from partwise.trainers.ranks.boosting import TRAIN, DistributedBoosting, named_function
@@ -94,11 +95,7 @@ class DistributedLightGBM(DistributedBoosting):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Distributed LightGBM")
 
-    kind: Literal["distributed_lightgbm"] = Field(
-        default="distributed_lightgbm",
-        title="Kind",
-        description="Tells trainers apart in a document.",
-    )
+    kind: Literal["distributed_lightgbm"] = kind_field("distributed_lightgbm")
 
     DEFAULT_OBJECTIVE: ClassVar[str] = LightGBMTrainer.DEFAULT_OBJECTIVE
     TASKS: ClassVar[Mapping[str, Task]] = {

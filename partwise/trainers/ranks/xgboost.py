@@ -17,6 +17,7 @@ from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
 from partwise.ranks.global_labels import global_label_counts
 from partwise.ranks.global_sample import global_sample
+from partwise.settings import kind_field
 from partwise.tables.calendar import source_columns
 from partwise.tables.column_names import names_in_words
 from partwise.tables.features import REFUSED_BY_XGBOOST, Categories, FeatureColumns, feature_names
@@ -77,11 +78,7 @@ class DistributedXGBoost(DistributedBoosting):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Distributed XGBoost")
 
-    kind: Literal["distributed_xgboost"] = Field(
-        default="distributed_xgboost",
-        title="Kind",
-        description="Tells trainers apart in a document.",
-    )
+    kind: Literal["distributed_xgboost"] = kind_field("distributed_xgboost")
     memory: Literal["internal", "external"] = Field(
         default="internal",
         title="Memory",

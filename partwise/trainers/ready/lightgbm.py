@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa  # noqa: TC002
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation.metrics import Task
 from partwise.formatting import did_you_mean
+from partwise.settings import kind_field
 from partwise.tables.calendar import with_calendar
 from partwise.tables.features import (
     REFUSED_BY_LIGHTGBM,
@@ -71,11 +72,7 @@ class LightGBMTrainer(BoostingTrainer):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="LightGBM")
 
-    kind: Literal["lightgbm"] = Field(
-        default="lightgbm",
-        title="Kind",
-        description="Tells trainers apart in a document.",
-    )
+    kind: Literal["lightgbm"] = kind_field("lightgbm")
 
     DEFAULT_OBJECTIVE: ClassVar[str] = "regression"
     TASKS: ClassVar[Mapping[str, Task]] = {

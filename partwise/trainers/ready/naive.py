@@ -14,6 +14,7 @@ from partwise.evaluation import Backtest, HoldoutByTime, by_time
 from partwise.evaluation.metrics import Task
 from partwise.models.plain_models import ConstantModel, ForecastModel, PlainModel
 from partwise.outcomes import Skip
+from partwise.settings import kind_field
 from partwise.tables.steps import is_of_business_days, scale_of
 from partwise.tables.times import check_time_column, times_of
 from partwise.trainers.candidate import Fit
@@ -121,9 +122,7 @@ class Mean(PlainTrainer):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Mean")
 
-    kind: Literal["mean"] = Field(
-        default="mean", title="Kind", description="Tells trainers apart in a document."
-    )
+    kind: Literal["mean"] = kind_field("mean")
     predicts: Task = Field(
         default="regression",
         title="Predicts",
@@ -254,9 +253,7 @@ class SeasonalNaive(ForecastTrainer):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Seasonal naive")
 
-    kind: Literal["seasonal_naive"] = Field(
-        default="seasonal_naive", title="Kind", description="Tells trainers apart in a document."
-    )
+    kind: Literal["seasonal_naive"] = kind_field("seasonal_naive")
     season: int = Field(
         default=1,
         ge=1,
@@ -296,9 +293,7 @@ class LastValue(ForecastTrainer):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Last value")
 
-    kind: Literal["last_value"] = Field(
-        default="last_value", title="Kind", description="Tells trainers apart in a document."
-    )
+    kind: Literal["last_value"] = kind_field("last_value")
 
     def _fit(
         self,

@@ -15,6 +15,7 @@ from partwise.evaluation.metrics import Task
 from partwise.formatting import did_you_mean
 from partwise.models.plain_models import LARGEST_LINEAR, Design, ForestModel, LinearModel
 from partwise.outcomes import Skip
+from partwise.settings import kind_field
 from partwise.tables.calendar import with_calendar
 from partwise.tables.features import feature_matrix, find_categories
 from partwise.trainers.ready.naive import PlainTrainer, PreparedPlain
@@ -176,9 +177,7 @@ class Linear(_ScikitLearnTrainer):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Linear model")
 
-    kind: Literal["linear"] = Field(
-        default="linear", title="Kind", description="Tells trainers apart in a document."
-    )
+    kind: Literal["linear"] = kind_field("linear")
 
     def _estimator(self) -> type[Any]:
         models = _scikit_learn("linear_model")
@@ -264,9 +263,7 @@ class RandomForest(_ScikitLearnTrainer):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="Random forest")
 
-    kind: Literal["random_forest"] = Field(
-        default="random_forest", title="Kind", description="Tells trainers apart in a document."
-    )
+    kind: Literal["random_forest"] = kind_field("random_forest")
 
     def _estimator(self) -> type[Any]:
         ensemble = _scikit_learn("ensemble")

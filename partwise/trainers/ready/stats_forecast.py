@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from partwise.errors import InputError
 from partwise.models.plain_models import ForecastModel
 from partwise.outcomes import Skip
+from partwise.settings import kind_field
 from partwise.trainers.ready.naive import ForecastTrainer, PreparedPlain
 
 if TYPE_CHECKING:
@@ -34,9 +35,7 @@ class StatsForecast(ForecastTrainer):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="StatsForecast")
 
-    kind: Literal["statsforecast"] = Field(
-        default="statsforecast", title="Kind", description="Tells trainers apart in a document."
-    )
+    kind: Literal["statsforecast"] = kind_field("statsforecast")
     model: str = Field(
         default="AutoETS",
         title="Model",

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from partwise.connector.categories import with_categories
 from partwise.errors import InputError
 from partwise.evaluation.metrics import Task
+from partwise.settings import kind_field
 from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import names_in_words
 from partwise.tables.column_types import is_number
@@ -77,11 +78,7 @@ class XGBoostTrainer(BoostingTrainer):
 
     model_config = ConfigDict(extra="forbid", frozen=True, title="XGBoost")
 
-    kind: Literal["xgboost"] = Field(
-        default="xgboost",
-        title="Kind",
-        description="Tells trainers apart in a document.",
-    )
+    kind: Literal["xgboost"] = kind_field("xgboost")
 
     DEFAULT_OBJECTIVE: ClassVar[str] = "reg:squarederror"
     TASKS: ClassVar[Mapping[str, Task]] = {
