@@ -58,6 +58,17 @@ class Graph:
             self._constants.append(numpy_helper.from_array(array, name))
         return self._names_of_constants[key]
 
+    def cast(self, values: str, dtype: Literal["float32", "float64", "int64"]) -> str:
+        """Add a cast, and return the name of its output."""
+        return self.add("Cast", values, to=_number_of(dtype))
+
+    def add_output(self, output: Tensor, values: str) -> None:
+        """Make an output of a matrix: of its only column where the output has one axis."""
+        if len(output.shape) == 1:
+            self.add("Squeeze", values, self.constant(np.array([1])), output=output.name)
+        else:
+            self.add("Identity", values, output=output.name)
+
     def feature_matrix(self, dtype: Literal["float32", "float64"]) -> str:
         """Add what makes one matrix of the inputs, and return its name.
 
@@ -66,14 +77,9 @@ class Graph:
         Args:
             dtype: Of the matrix.
         """
-        from onnx import TensorProto
-
         if self._signature.layout != "columns":
             (tensor,) = self._signature.inputs
-            if tensor.dtype == dtype:
-                return tensor.name
-            to = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}[dtype]
-            return self.add("Cast", tensor.name, to=to)
+            return tensor.name if tensor.dtype == dtype else self.cast(tensor.name, dtype)
         pairs = zip(self._signature.inputs, self._signature.features, strict=True)
         columns = [
             self._codes(tensor.name, [str(text) for text in feature.categories or ()], dtype)
@@ -127,9 +133,15 @@ class Graph:
 
 
 def _value_info(tensor: Tensor) -> Any:
-    from onnx import TensorProto, helper
+    from onnx import helper
 
-    types = {"float64": TensorProto.DOUBLE, "float32": TensorProto.FLOAT}
-    types |= {"int64": TensorProto.INT64, "string": TensorProto.STRING}
     shape = [size if size is not None else "rows" for size in tensor.shape]
-    return helper.make_tensor_value_info(tensor.name, types[tensor.dtype], shape)
+    return helper.make_tensor_value_info(tensor.name, _number_of(tensor.dtype), shape)
+
+
+def _number_of(dtype: str) -> int:
+    """Return ONNX' number of a type."""
+    from onnx import TensorProto
+
+    names = {"float32": "FLOAT", "float64": "DOUBLE", "int64": "INT64", "string": "STRING"}
+    return int(TensorProto.DataType.Value(names[dtype]))

@@ -160,11 +160,7 @@ def _log1p(graph: Graph, one: str, values: str) -> str:
 def _add_outputs(graph: Graph, signature: Signature, values: str, trees: LightGBMTrees) -> None:
     """Make the outputs of predictions, one column each, or that of the second of two classes."""
     if signature.class_labels is None:
-        (output,) = signature.outputs
-        if len(output.shape) == 1:
-            graph.add("Squeeze", values, graph.constant(np.array([1])), output=output.name)
-        else:
-            graph.add("Identity", values, output=output.name)
+        graph.add_output(signature.outputs[0], values)
         return
     if trees.n_targets == 1:
         # As LightGBM's own wrapper makes it, to the last bit.

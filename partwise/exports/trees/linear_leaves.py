@@ -25,9 +25,7 @@ def add_linear_leaves(
         features: Double, shape (n, features), as the model takes them.
         leaves: Double, shape (n, trees): the place of each leaf among those of all trees.
     """
-    from onnx import TensorProto
-
-    places = graph.add("Cast", leaves, to=TensorProto.INT64)
+    places = graph.cast(leaves, "int64")
     given = graph.add("Gather", graph.constant(linear.constants), places, axis=0)
     is_missing = ""
     values = _numbers(graph, features)

@@ -73,7 +73,7 @@ def write_graph(
     graph.nodes.append(tree_ensemble_node(trees, features, scores))
     values = _linked(graph, objective, scores)
     if signature.class_labels is None:
-        _add_prediction(graph, signature, values)
+        graph.add_output(signature.outputs[0], values)
     elif trees.n_targets > 1:
         # Of softmax XGBoost compares the sums, where its wrappers compare the probabilities.
         compared = scores if objective == "multi:softmax" else values
@@ -112,36 +112,20 @@ def _linked(graph: Graph, objective: str, scores: str) -> str:
         return graph.add("Div", one, graph.add("Add", powers, one))
     if link == "step":
         is_one = graph.add("Greater", scores, graph.constant(np.float32(0)))
-        return _cast(graph, is_one, "float32")
+        return graph.cast(is_one, "float32")
     if link == "softmax":
         place = graph.add("ArgMax", scores, axis=1, keepdims=1)
         most = graph.add("GatherElements", scores, place, axis=1)
         powers = _exp(graph, graph.add("Sub", scores, most))
         # XGBoost adds them up in double.
         axis = graph.constant(np.array([1]))
-        total = graph.add("ReduceSum", _cast(graph, powers, "float64"), axis, keepdims=1)
-        return graph.add("Div", powers, _cast(graph, total, "float32"))
+        total = graph.add("ReduceSum", graph.cast(powers, "float64"), axis, keepdims=1)
+        return graph.add("Div", powers, graph.cast(total, "float32"))
     return scores
 
 
 def _exp(graph: Graph, values: str) -> str:
-    powers = graph.add("Exp", _cast(graph, values, "float64"))
-    return _cast(graph, powers, "float32")
-
-
-def _cast(graph: Graph, values: str, dtype: Literal["float32", "float64", "int64"]) -> str:
-    from onnx import TensorProto
-
-    types = {"float32": TensorProto.FLOAT, "float64": TensorProto.DOUBLE}
-    return graph.add("Cast", values, to=types.get(dtype, TensorProto.INT64))
-
-
-def _add_prediction(graph: Graph, signature: Signature, values: str) -> None:
-    (output,) = signature.outputs
-    if len(output.shape) == 1:
-        graph.add("Squeeze", values, graph.constant(np.array([1])), output=output.name)
-    else:
-        graph.add("Identity", values, output=output.name)
+    return graph.cast(graph.add("Exp", graph.cast(values, "float64")), "float32")
 
 
 def _add_two_classes(graph: Graph, values: str) -> None:
@@ -149,5 +133,6 @@ def _add_two_classes(graph: Graph, values: str) -> None:
     first = graph.add("Sub", graph.constant(np.float32(1)), values)
     graph.add("Concat", first, values, axis=1, output=PROBABILITIES)
     is_second = graph.add("Greater", values, graph.constant(np.float32(0.5)))
-    label = _cast(graph, is_second, "int64")
-    graph.add("Squeeze", label, graph.constant(np.array([1])), output=LABEL)
+    graph.add(
+        "Squeeze", graph.cast(is_second, "int64"), graph.constant(np.array([1])), output=LABEL
+    )

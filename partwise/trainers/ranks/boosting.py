@@ -155,9 +155,6 @@ class DistributedBoosting(BoostingSettings):
     def check_sources(self, sources: Sequence[str]) -> None:
         """Refuse early stopping where it is not clear which eval set it looks at.
 
-        Args:
-            sources: The names of what is trained on and of the eval sets.
-
         Raises:
             InputError: There is none, or there are several.
         """
@@ -179,9 +176,7 @@ class DistributedBoosting(BoostingSettings):
     def _read(self, share: Share, trained: pa.Schema | None = None) -> RankTable:
         """Return the labelled rows of a share; raises what `_labelled` does.
 
-        Args:
-            share: The rank's rows.
-            trained: Of the rows trained on, in whose time zones those of an eval set are read.
+        Those of an eval set are read in the time zones of the rows trained on.
 
         Raises:
             ColumnError: A time has a zone and has none in the rows trained on, or the reverse.

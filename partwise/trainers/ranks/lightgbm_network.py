@@ -34,12 +34,7 @@ _Allgather = ctypes.CFUNCTYPE(
 
 
 class LightGBMNetwork:
-    """Connections from one rank to all others.
-
-    Args:
-        rank: This rank.
-        peers: A connected stream to each rank; None for this one.
-    """
+    """Connections from one rank to all others: a stream to each, None for this one."""
 
     def __init__(self, rank: int, peers: Sequence[socket.socket | None]) -> None:
         self.rank = rank
@@ -53,11 +48,7 @@ class LightGBMNetwork:
         self._functions = _ReduceScatter(self._reduce_scatter), _Allgather(self._allgather)
 
     def exchange(self, blocks: Sequence[memoryview], sizes: Sequence[int]) -> list[bytearray]:
-        """Give each rank its block, and return what each has given to this one.
-
-        Args:
-            blocks: For each rank.
-            sizes: How many bytes each rank gives to this one.
+        """Give each rank its block, and return what each has given to this one, of these sizes.
 
         Raises:
             PeerLostError: Another rank has ended.

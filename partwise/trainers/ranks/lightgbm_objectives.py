@@ -30,12 +30,7 @@ _SMALL = 1e-15
 
 
 def gradients_of(params: Mapping[str, Any], label_counts: Mapping[float, int]) -> Gradients:
-    """Return the gradients of an objective, unweighted.
-
-    Args:
-        params: LightGBM's, by its first names.
-        label_counts: How many rows of all ranks have each label, for objectives with classes.
-    """
+    """Return the gradients of an objective, unweighted; label_counts are those of all ranks."""
     objective = params["objective"]
     if objective in L2:
         return lambda raw, labels, _: (raw - labels, np.ones_like(raw))
@@ -135,14 +130,8 @@ def label_sums(labels: np.ndarray, weights: np.ndarray | None, n_classes: int) -
 def start_scores(params: Mapping[str, Any], sums: Sequence[Sequence[float]]) -> list[float]:
     """Return the raw predictions to begin with: those of the mean label; `BoostFromScore`.
 
-    LightGBM itself takes the mean of the ranks' means, however many rows each has.
-
-    Args:
-        params: LightGBM's, by its first names.
-        sums: `label_sums` of each rank.
-
-    Returns:
-        One for each class, or one.
+    LightGBM itself takes the mean of the ranks' means, however many rows each has. Here they are
+    made of the `label_sums` of each rank, one for each class, or one.
     """
     weight, *of_labels = (fsum(column) for column in zip(*sums, strict=True))
     objective = params["objective"]

@@ -98,14 +98,7 @@ def _mapped_rows(rows: RankTable, names: Sequence[str], categories: Categories) 
 def sample_bins(
     sample: pa.Table, columns: FeatureColumns, categories: Categories, params: Mapping[str, Any]
 ) -> lightgbm.Dataset:
-    """Find the bins of features.
-
-    Args:
-        sample: The same rows on every rank; they are not kept.
-        columns: The features.
-        categories: Of the categorical ones.
-        params: LightGBM's, by its first names, without those of the network.
-    """
+    """Find the bins of features in a sample, which is the same on every rank and is not kept."""
     import lightgbm
 
     names = columns.names
@@ -119,11 +112,7 @@ def sample_bins(
 
 
 def train_rank(training: RankTraining, network: LightGBMNetwork | None) -> Trained:
-    """Train as one rank, with all others.
-
-    Args:
-        training: Of this rank.
-        network: To the others; None: there are none.
+    """Train as one rank, with all others; without a network there are none.
 
     Raises:
         PeerLostError: Another rank has ended.

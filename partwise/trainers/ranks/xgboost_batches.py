@@ -53,12 +53,7 @@ class LabelledBatches:
 
 
 class FeatureTables:
-    """Turns rows into tables of features, which XGBoost reads column by column.
-
-    Args:
-        names: The columns, in the model's order.
-        categories: Of the categorical ones, the same on every rank.
-    """
+    """Turns rows into tables of features, which XGBoost reads column by column."""
 
     def __init__(self, names: Sequence[str], categories: Categories) -> None:
         self.names = names
@@ -102,10 +97,7 @@ def xgboost_batches(
 ) -> xgboost.DataIter:
     """Return what gives XGBoost the rows of a rank, as often as it asks for them.
 
-    Args:
-        rows: The rows.
-        features: What becomes of them.
-        cache_prefix: Where XGBoost keeps its pages, if they are not to be in memory.
+    With a cache_prefix XGBoost keeps its pages there, and not in memory.
     """
     import xgboost
 

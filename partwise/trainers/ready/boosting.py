@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -55,6 +55,12 @@ class TrainingData:
     train: LabelledRows
     holdout: LabelledRows
     """Without rows where nothing is held out."""
+
+
+def predict_rows(matrix: np.ndarray, predict: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return what a library predicts; of no rows, it forgets how many classes there are."""
+    asked = matrix if len(matrix) else np.full((1, matrix.shape[1]), np.nan, matrix.dtype)
+    return predict(asked)[: len(matrix)]
 
 
 class BoostingSettings(FeatureSettings):
@@ -166,10 +172,6 @@ class BoostingSettings(FeatureSettings):
     def _of_features(self, params: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
         """Return parameters with those that are of single features as the library writes them.
 
-        Args:
-            params: By the library's first names.
-            names: The features, in the model's order.
-
         Raises:
             InputError: They do not fit the features.
         """
@@ -227,12 +229,9 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
     ) -> int | None:
         """Return after how many rounds without progress a fit stops; None: it does not.
 
-        Args:
-            data: The rows.
-            params: With num_class, where there are more than two classes.
-            ranked: Those metrics that say how rows of one class stand to those of others. Where the
-                holdout lacks a class they are NaN or 1 from the first round on, and nothing would
-                be better than one round.
+        The `ranked` metrics say how rows of one class stand to those of others. Where the holdout
+        lacks a class they are NaN or 1 from the first round on, and nothing would be better than
+        one round.
         """
         labels = data.holdout.labels
         if self.early_stopping_rounds is None or not len(labels):
@@ -260,11 +259,6 @@ class BoostingTrainer(BoostingSettings, TabularTrainer):
 
 class PreparedBoosting:
     """The labelled rows of a partition, with their features as one matrix for all fits.
-
-    Args:
-        trainer: Fits them.
-        table: The rows, all of which have a label.
-        context: Of the partition.
 
     Raises:
         ColumnError: A column's type does not fit.

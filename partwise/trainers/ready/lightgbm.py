@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
 import pyarrow as pa  # noqa: TC002
 from pydantic import ConfigDict
 
@@ -25,11 +24,13 @@ from partwise.tables.features import (
     find_columns,
 )
 from partwise.trainers.candidate import Fit, Watch
-from partwise.trainers.ready.boosting import BoostingTrainer, TrainingData
+from partwise.trainers.ready.boosting import BoostingTrainer, TrainingData, predict_rows
 from partwise.trainers.ready.lightgbm_categories import categories_of_features
 from partwise.trainers.ready.lightgbm_parameters import parameter_names
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from partwise.connector.data_connector import DataConnector
 
 _REGRESSION = (
@@ -207,25 +208,15 @@ def lightgbm_names(params: Mapping[str, Any]) -> dict[str, Any]:
 def predict_lightgbm(data: DataConnector, booster: Any, threads: int = 1) -> np.ndarray:
     """Predict with a Booster, whose features are taken from the data by name.
 
-    Args:
-        data: Has the features, in any order, among other columns.
-        booster: Trained by `LightGBMTrainer`, or by LightGBM itself with named features.
-        threads: How many to use.
-
-    Returns:
-        Shape (n,), or (n, classes) for several classes; probabilities for a classifier.
+    Of a classifier it gives probabilities, shape (n, classes) where there are several.
 
     Raises:
         ColumnError: A feature is missing, or its type does not fit.
         InputError: Which columns are categorical cannot be determined.
     """
     table = data.to_arrow()
-    names, categories = features_of_booster(booster, table)
-    matrix = feature_matrix(table, names, categories)
-    # Of no rows, the library forgets how many classes there are.
-    asked = matrix if len(matrix) else np.full((1, len(names)), np.nan)
-    predictions: np.ndarray = booster.predict(asked, num_threads=threads)
-    return predictions[: len(matrix)]
+    matrix = feature_matrix(table, *features_of_booster(booster, table))
+    return predict_rows(matrix, lambda asked: booster.predict(asked, num_threads=threads))
 
 
 def features_of_booster(
@@ -234,9 +225,9 @@ def features_of_booster(
     """Return the columns of a Booster's features, in its order, and the categories of some.
 
     Args:
-        booster: Trained by `LightGBMTrainer`, or by LightGBM itself with named features.
-        rows: Have the features, in any order, among other columns; may be empty. They can tell
-            which features the categories of a pandas frame belong to, where the model does not.
+        booster: Trained by `LightGBMTrainer`, or by LightGBM itself.
+        rows: May be empty. They can tell which features the categories of a pandas frame belong
+            to, where the model does not.
         given: The columns of a model that has no names for its features, in its order.
 
     Raises:

@@ -29,7 +29,12 @@ from partwise.tables.features import (
     within_single,
 )
 from partwise.trainers.candidate import Fit, Watch
-from partwise.trainers.ready.boosting import BoostingTrainer, LabelledRows, TrainingData
+from partwise.trainers.ready.boosting import (
+    BoostingTrainer,
+    LabelledRows,
+    TrainingData,
+    predict_rows,
+)
 from partwise.trainers.ready.by_feature import INTERACTION, MONOTONE
 from partwise.trainers.ready.xgboost_parameters import check_parameters
 
@@ -289,12 +294,7 @@ def _trees(content: dict[str, Any]) -> dict[str, Any]:
 def predict_xgboost(data: DataConnector, booster: Any) -> np.ndarray:
     """Predict with a Booster, whose features are taken from the data by name.
 
-    Args:
-        data: Has the features, in any order, among other columns.
-        booster: Trained by `XGBoostTrainer`, or by XGBoost itself with named features.
-
-    Returns:
-        Shape (n,), or (n, classes) for several classes; probabilities for a classifier.
+    Of a classifier it gives probabilities, shape (n, classes) where there are several.
 
     Raises:
         ColumnError: A feature is missing, or its type does not fit.
@@ -302,19 +302,15 @@ def predict_xgboost(data: DataConnector, booster: Any) -> np.ndarray:
     """
     import xgboost
 
+    def predict(asked: np.ndarray) -> np.ndarray:
+        names, kinds = booster.feature_names, booster.feature_types
+        rows = xgboost.DMatrix(within_single(asked), feature_names=names, feature_types=kinds)
+        found: np.ndarray = booster.predict(rows)
+        return found
+
     table = data.to_arrow()
-    names, categories = booster_features(booster, table)
     # Codes, as XGBoost itself refuses a category that training had not met.
-    features = feature_matrix(table, names, categories)
-    # Of no rows, the library forgets how many classes there are.
-    asked = features if len(features) else np.full((1, len(names)), np.nan, np.float32)
-    matrix = xgboost.DMatrix(
-        within_single(asked),
-        feature_names=booster.feature_names,
-        feature_types=booster.feature_types,
-    )
-    predictions: np.ndarray = booster.predict(matrix)
-    return predictions[: len(features)]
+    return predict_rows(feature_matrix(table, *booster_features(booster, table)), predict)
 
 
 def booster_features(
@@ -322,10 +318,7 @@ def booster_features(
 ) -> tuple[list[str], dict[str, list[Any]]]:
     """Return the columns of a Booster's features in its order, and the categories of training.
 
-    Args:
-        booster: Trained by `XGBoostTrainer`, or by XGBoost itself with named features.
-        rows: The data.
-        given: The columns of a model that has no names for its features, in its order.
+    A model that has no names for its features has `given` columns, in its order.
 
     Raises:
         ColumnError: A feature is missing.

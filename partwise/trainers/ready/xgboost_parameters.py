@@ -33,11 +33,8 @@ _NO_KEYS = {"eval_metric", "verbosity", *_NOT_ASKED}
 def check_parameters(params: Mapping[str, Any], names: Collection[str] | None = None) -> None:
     """Refuse parameters that XGBoost would not use, and values that it would refuse.
 
-    What it uses depends on its booster and objective.
-
-    Args:
-        params: All of them, by XGBoost's names.
-        names: Those that are looked at, where they are others: they have no values yet.
+    What it uses depends on its booster and objective. Looked at are the `names`, which have no
+    values yet, or else all params.
 
     Raises:
         InputError: With the nearest name, or with XGBoost's own words for a value.
