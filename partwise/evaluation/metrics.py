@@ -15,12 +15,7 @@ MAXIMIZED = ("accuracy", "auc")
 
 
 def regression_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Return rmse, mae and, where no label is 0, mape.
-
-    Args:
-        labels: Shape (n,).
-        predictions: Shape (n,).
-    """
+    """Return rmse, mae and, where no label is 0, mape."""
     # Beyond what a double holds, a metric is infinite, and so worse than all others.
     with np.errstate(over="ignore"):
         errors = predictions - labels
@@ -34,14 +29,10 @@ def regression_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str,
 
 
 def binary_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Return logloss, accuracy and, where both classes are present, auc.
-
-    Args:
-        labels: 0 or 1, shape (n,).
-        predictions: Probabilities of 1, shape (n,).
+    """Return logloss, accuracy and, where both classes are present, auc, of probabilities of 1.
 
     Raises:
-        InputError: A label is another.
+        InputError: A label is neither 0 nor 1.
     """
     others = (labels != 0) & (labels != 1)
     if others.any():
@@ -66,11 +57,7 @@ def binary_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str, flo
 
 
 def multiclass_metrics(labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
-    """Return logloss and accuracy.
-
-    Args:
-        labels: Classes from 0 on, shape (n,).
-        predictions: Probabilities, shape (n, classes).
+    """Return logloss and accuracy of probabilities of the shape (n, classes).
 
     Raises:
         InputError: A label is none of the classes.
@@ -103,11 +90,6 @@ METRICS: dict[Task, Callable[[np.ndarray, np.ndarray], dict[str, float]]] = {
 
 def task_metrics(task: Task, labels: np.ndarray, predictions: np.ndarray) -> dict[str, float]:
     """Return all metrics of a task; the worst there are where a prediction is no finite number.
-
-    Args:
-        task: What is predicted.
-        labels: Shape (n,).
-        predictions: Shape (n,), or (n, classes) of several classes.
 
     Raises:
         InputError: The predictions' shape, or a label, does not fit the task.

@@ -121,10 +121,8 @@ def find_metric(
 def check_metric(metric: Metric, task: Task | None, *, is_backtest: bool) -> None:
     """Refuse a metric that a task or an evaluation has no value of.
 
-    Args:
-        metric: By name, or of a function, which fits anything.
-        task: What is predicted; None: that is not known.
-        is_backtest: Whether it is scored by a backtest, whose rows have an order.
+    A metric that is a function fits anything, and a task may not be known. Rows of a backtest have
+    an order.
 
     Raises:
         InputError: With the metric in its message.

@@ -55,10 +55,7 @@ def exporter_for(form: ModelFormat, model: Any) -> Exporter:
 
 
 def resolve_exporter(exporter: Exporter | str) -> Exporter | None:
-    """Return the exporter that a caller gives: itself, or what a named function returns.
-
-    Args:
-        exporter: An `Exporter`, "package.module:function", or "" for none.
+    """Return the exporter that a caller gives: itself, or what a named function returns; "": none.
 
     Raises:
         FunctionError: The name leads nowhere, or to something that is no exporter.
@@ -77,10 +74,7 @@ def resolve_exporter(exporter: Exporter | str) -> Exporter | None:
 def check_formats(form: ModelFormat, libraries: Iterable[str], options: ExportOptions) -> None:
     """Refuse, before any work, what would be refused for every model.
 
-    Args:
-        form: The format.
-        libraries: Of the models, or other names where their libraries are not known.
-        options: How to export.
+    A name that is no library's stands for models whose libraries are not known.
 
     Raises:
         ExportRefusedError: There is no exporter for any of them, or each refuses the options.

@@ -43,11 +43,6 @@ def is_close(found: np.ndarray, wanted: np.ndarray, tolerance: Tolerance) -> boo
 def signature_of_feeds(model: Any, inputs: Sequence[Tensor], feeds: Feeds) -> Signature:
     """Return a signature without outputs for inputs that the user's function makes of rows.
 
-    Args:
-        model: The network.
-        inputs: What it takes.
-        feeds: What the function made.
-
     Raises:
         ExportRefusedError: They have different numbers of rows, or none at all.
     """
@@ -97,12 +92,9 @@ def _draft(
 def describe_network(
     draft: Signature, outputs: Sequence[Tensor], float_dtypes: set[str]
 ) -> ModelDescription:
-    """Return a description of a network.
+    """Return a description of a network, whose first output is the prediction.
 
-    Args:
-        draft: What it takes.
-        outputs: What it gives. The first one is the prediction.
-        float_dtypes: Of its numbers; the coarsest one's tolerance is that of the network.
+    Of its types of numbers, the coarsest one's tolerance is that of the network.
     """
     first = outputs[0]
     signature = draft.model_copy(
@@ -122,9 +114,7 @@ def describe_network(
 def common_shape(where: str, found: Sequence[Any]) -> tuple[int | None, ...]:
     """Return what is the same of an output's shapes; None where it is not, and for rows.
 
-    Args:
-        where: Which output it is, in words.
-        found: The array or tensor that it was on 1, 2 and 3 rows; None: there was none.
+    Found are the arrays or tensors that it was on 1, 2 and 3 rows; None: there was none.
 
     Raises:
         ExportRefusedError: Its first axis is not that of rows.

@@ -76,9 +76,7 @@ class Budget(FormSettings):
     def seconds_of(self, share: Share | None, left: float = 0.0) -> float | None:
         """Return how long a partition may try; None: that is not limited.
 
-        Args:
-            share: How much of its run it is.
-            left: Seconds that partitions before it have left; below 0 where they took more.
+        What partitions before it have left is below 0 where they took more.
         """
         if self.total_seconds is None:
             return None

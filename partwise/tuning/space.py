@@ -212,10 +212,6 @@ def _parse_value(name: str, value: Any) -> SpaceValue:
 def suggest(trial: Trial, space: Space | SpaceFunction) -> dict[str, Any]:
     """Return the settings that a trial is to try, constants included.
 
-    Args:
-        trial: Of Optuna, which remembers what it was asked.
-        space: The parameters, or a function of the trial.
-
     Raises:
         InputError: The function returned no mapping.
     """

@@ -11,11 +11,7 @@ from partwise.models.signature import Signature, Tensor
 
 
 class Graph:
-    """Nodes and constants, under names that no input or output has.
-
-    Args:
-        signature: What the graph takes and gives.
-    """
+    """Nodes and constants, under names that no input or output has."""
 
     def __init__(self, signature: Signature) -> None:
         self._signature = signature
@@ -73,9 +69,6 @@ class Graph:
         """Add what makes one matrix of the inputs, and return its name.
 
         Categories of text become their codes, NaN where they are none.
-
-        Args:
-            dtype: Of the matrix.
         """
         if self._signature.layout != "columns":
             (tensor,) = self._signature.inputs
@@ -108,13 +101,7 @@ class Graph:
         return codes
 
     def save(self, name: str, opset: int, file_path: str) -> None:
-        """Write the graph as a file, with the signature in its metadata.
-
-        Args:
-            name: Of the graph.
-            opset: The version of ONNX' default operators.
-            file_path: Where to.
-        """
+        """Write the graph as a file, with the signature in its metadata."""
         from onnx import helper
 
         imports = [helper.make_opsetid("", opset), helper.make_opsetid(DOMAIN, DOMAIN_VERSION)]

@@ -27,13 +27,7 @@ class Cases:
 def make_cases(
     description: ModelDescription, real: Feeds, predict: Callable[[Feeds], Outputs]
 ) -> Cases:
-    """Return the cases that an export of a model is compared on.
-
-    Args:
-        description: Of the model.
-        real: Inputs made of real rows.
-        predict: Runs the model itself.
-    """
+    """Return the cases that an export of a model is compared on."""
     probes = make_probes(description, real)
     cases = [Case(name=HELD_OUT, kind="real", feeds=real, expected=predict(real))]
     cases += [

@@ -11,10 +11,7 @@ from partwise.models.guards import Guard
 def judge_and_guard(file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Verdict:
     """Judge an export; where only inputs made to go wrong differ, guard it and judge it again.
 
-    Args:
-        file_path: The export. Guards are written into it.
-        expectation: What it has to be.
-        cases: Those with a guard of their own may be refused by the file in place of a prediction.
+    Guards are written into the file, which may refuse then the cases with a guard of their own.
     """
     verdict = judge(file_path, expectation, cases)
     guards: set[Guard] = set()

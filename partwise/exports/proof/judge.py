@@ -167,11 +167,6 @@ def judge(file_path: str, expectation: Expectation, cases: Sequence[Case]) -> Ve
     export that ends it, by a crash of the library that runs it, has a finding for that, and the
     next one gets a new process.
 
-    Args:
-        file_path: The export.
-        expectation: What it has to be.
-        cases: Rows, with what the model itself gives for them.
-
     Raises:
         ClusterError: The process does not start.
     """

@@ -26,12 +26,6 @@ def judge_metric(
     Without labels, the error is the root of the mean squared difference between both predictions,
     as a fraction of the standard deviation of the model's own.
 
-    Args:
-        gate: Which error, and how much more of it is allowed.
-        signature: Says which output is the prediction.
-        expected: The model's outputs on the held-out rows.
-        given: The export's.
-
     Returns:
         What does not hold; export_metric_loss, and with labels export_metric and
         export_metric_native, for classes export_label_agreement; notes.

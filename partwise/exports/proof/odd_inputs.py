@@ -39,11 +39,6 @@ def make_odd_cases(
     For floats: NaN, inf, -inf, zeros and denormals, and huge numbers, in single values at different
     places and in whole rows. For whole numbers: -1, the smallest and the largest of the dtype, and
     those next to where the model begins to raise. For bools: all true, all false.
-
-    Args:
-        signature: What the model takes.
-        feeds: Real rows, which are varied.
-        predict: Runs the model itself.
     """
     batched = {tensor.name for tensor in signature.inputs if tensor.shape[:1] == (None,)}
     maker = _Maker({name: feeds[name] for name in feeds}, batched, predict)
@@ -182,11 +177,8 @@ class _Maker:
     ) -> Feeds:
         """Return a row for each place and value, in real rows one after another.
 
-        Args:
-            places: What is replaced in them.
-            values: What by.
-            is_size: Whether whole rows are stretched to this size, and keep their differences: one
-                value everywhere is a case of its own for what normalizes.
+        With is_size, whole rows are stretched to that size, and keep their differences: one value
+        everywhere is a case of its own for what normalizes.
         """
         pairs = [(place, value) for place in places for value in values]
         batched = {name: self._feeds[name] for name in self._batched}

@@ -37,10 +37,7 @@ def check_onnx_file(
 ) -> OnnxCheck:
     """Return what does not hold of a file: no ONNX, refused by onnx.checker, its opset, its trees.
 
-    Args:
-        file_path: The file.
-        opset: The version of the default operators that it is to declare; None: any.
-        trees: Those that it is to hold; None: that is not known.
+    An opset of None may be any; trees of None are not known.
     """
     import onnx
 
@@ -86,10 +83,6 @@ def check_interface(session: Any, signature: Signature) -> list[Finding]:
 
     A size that the signature leaves open has to be open in the graph: one that is fixed is that of
     the rows which the graph was captured with.
-
-    Args:
-        session: An `onnxruntime.InferenceSession`.
-        signature: What the file is to take and give.
     """
     return [
         *_check_tensors("inputs", "input", session.get_inputs(), signature.inputs),

@@ -49,11 +49,8 @@ def make_probes(description: ModelDescription, feeds: Feeds, most_rows: int = MO
     "categories". For inputs that the user's function made: "perturbed rows". For all: "one row" and
     "empty batch".
 
-    Args:
-        description: Of the model.
-        feeds: Inputs made of real rows, which the probes are variations of.
-        most_rows: Of all cases together but "branches"; what is more is sampled evenly, as a note
-            says.
+    Of all cases together but "branches", what is more than most_rows is sampled evenly, as a note
+    says.
     """
     signature = description.signature
     if signature.layout == "custom" and description.trees is None:

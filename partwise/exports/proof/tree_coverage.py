@@ -125,8 +125,7 @@ class _Sets:
     def any_code(self, count: int | None) -> int | None:
         """Return a code that comes to the node, or None where there is none.
 
-        Args:
-            count: Of the categories that are known; None: they are not listed.
+        The count is that of the categories that are known; None: they are not listed.
         """
         if self.inside is not None:
             found = self.inside - self.outside

@@ -26,12 +26,7 @@ class StructureCheck:
 
 
 def check_trees(model: Any, expected: TreeEnsemble) -> StructureCheck:
-    """Compare the trees of a file with those of its model.
-
-    Args:
-        model: An `onnx.ModelProto`.
-        expected: The trees that the file has to hold.
-    """
+    """Compare the trees of a file with those of its model."""
     found = [node for node in model.graph.node if node.op_type.startswith("TreeEnsemble")]
     if len(found) != 1 or found[0].op_type != "TreeEnsemble":
         names = [node.op_type for node in found]

@@ -20,9 +20,7 @@ class Variety:
     def add(self, values: np.ndarray, *, is_odd: bool = False) -> None:
         """Look at an output of the shape (n, ...), or at one without a batch.
 
-        Args:
-            values: The output.
-            is_odd: Whether its rows were made to go wrong, and so do not count for its range.
+        Odd rows were made to go wrong, and so do not count for its range.
         """
         self.rows += len(values) if values.ndim else 1
         if not values.size:

@@ -17,9 +17,8 @@ import numpy as np
 def folded_weights(module: Any) -> dict[str, np.ndarray]:
     """Return the weights that layers have once the BatchNorm defined next is folded into them.
 
-    Args:
-        module: A `torch.nn.Module`. Layers that it runs in another order than it defines them in
-            give weights that are in no file, which does no harm.
+    Layers that a module runs in another order than it defines them in give weights that are in no
+    file, which does no harm.
     """
     import torch
 

@@ -10,10 +10,7 @@ from partwise.models.onnx_files import SMALL_BYTES
 def move_weights(model: Any, path: Path, embedded_bytes: int) -> None:
     """Write large weights from the module's own memory, before they are copied into a protobuf.
 
-    Args:
-        model: An `onnx_ir.Model`. `save_onnx` leaves it at that.
-        path: Of the model.
-        embedded_bytes: See `save_onnx`.
+    `save_onnx` leaves an `onnx_ir.Model` at that.
     """
     from onnx_ir import external_data
 
@@ -29,11 +26,7 @@ def move_weights(model: Any, path: Path, embedded_bytes: int) -> None:
 
 
 def strip(model: Any) -> None:
-    """Remove stack traces and the like, which name the writing machine's folders.
-
-    Args:
-        model: An `onnx.ModelProto`.
-    """
+    """Remove stack traces and the like, which name the writing machine's folders."""
     from google.protobuf.message import Message
 
     pending = [model]

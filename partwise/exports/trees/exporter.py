@@ -54,12 +54,6 @@ class TreeModel:
     ) -> Signature:
         """Return the signature of an export.
 
-        Args:
-            model: The model itself.
-            features: Its features; not looked at where there are feeds.
-            feeds: What a function of the user's made of rows.
-            options: How to export.
-
         Raises:
             ExportRefusedError: The feeds are no matrix of its features, or an input cannot have
                 its name.

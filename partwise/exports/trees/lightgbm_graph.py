@@ -79,15 +79,7 @@ def link_of(trees: LightGBMTrees) -> Link:
 def write_graph(
     trees: LightGBMTrees, ensemble: TreeEnsemble, signature: Signature, opset: int, file_path: str
 ) -> None:
-    """Write a model as ONNX.
-
-    Args:
-        trees: Of the model.
-        ensemble: The same, as `LightGBMTrees.ensemble` returns it.
-        signature: What the file takes and gives.
-        opset: The version of ONNX' default operators.
-        file_path: Where to.
-    """
+    """Write a model as ONNX."""
     graph = Graph(signature)
     numbers = graph.feature_matrix(DOUBLE)
     features, scores = _clean_features(graph, trees, numbers), graph.name("scores")

@@ -23,9 +23,6 @@ def read_ubjson(content: bytes) -> Any:
 
     Arrays are views of the content, and big-endian.
 
-    Args:
-        content: One value, such as `Booster.save_raw("ubj")` gives.
-
     Raises:
         ValueError: A type is none that XGBoost writes.
     """

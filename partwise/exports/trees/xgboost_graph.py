@@ -55,15 +55,9 @@ def write_graph(
     opset: int,
     file_path: str,
 ) -> None:
-    """Write a model as ONNX.
+    """Write a model as ONNX, with the base in the leaves of its trees.
 
-    Args:
-        trees: Of the model, with the base in the leaves.
-        objective: One of `LINKS`.
-        signature: What the file takes and gives.
-        missing: A number that stands for a missing value, beside NaN.
-        opset: The version of ONNX' default operators.
-        file_path: Where to.
+    A number may stand for a missing value, beside NaN.
     """
     graph = Graph(signature)
     features = graph.feature_matrix(SINGLE)

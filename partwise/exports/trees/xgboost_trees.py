@@ -233,9 +233,6 @@ def base_margins(whole: dict[str, Any]) -> np.ndarray:
 
     XGBoost itself says so, of a model that has a tree of one leaf, 0, for each target: its
     logarithms and those of numpy differ in the last bit in 3 of 10 cases.
-
-    Args:
-        whole: What XGBoost writes of the model; its trees are not looked at.
     """
     import xgboost
 

@@ -74,12 +74,6 @@ def choose(
 ) -> Choice | Skip:
     """Score a candidate, with the settings that it finds or has.
 
-    Args:
-        candidate: What is asked.
-        data: The labelled rows of a partition, to which the splits belong.
-        context: Of the partition.
-        question: What it is asked.
-
     Returns:
         The choice; a Skip where a split has too few rows for it.
     """
@@ -96,14 +90,7 @@ def choose(
 def conclude(
     choice: Choice, fit_on: FitOn, evaluation: Evaluation, metric: Metric
 ) -> Result | Skip:
-    """Return the model that is kept of a choice, with its metrics.
-
-    Args:
-        choice: The best one.
-        fit_on: The rows that the model is trained on.
-        evaluation: How it was scored.
-        metric: What it was scored by.
-    """
+    """Return the model that is kept of a choice, with its metrics."""
     kept = fit_kept(choice.rows, choice.score, fit_on, evaluation, choice.settings)
     if isinstance(kept, Skip):
         return kept
