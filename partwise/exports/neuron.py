@@ -9,19 +9,18 @@ reads it where the SDK has been imported; it holds code: load only what you trus
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from partwise.errors import ExportRefusedError
-from partwise.exports.networks import refuse_onnx_options
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.exports.torch.capture import capturing
-from partwise.exports.torch.description import describe_module
-from partwise.exports.torch.modules import flat_module, run_module
+from partwise.exports.torch.modules import flat_module
+from partwise.exports.torch.program_exporter import ProgramExporter
 from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
-from partwise.models.signature import Feeds, Outputs, Signature, Tensor, take_rows
+from partwise.models.signature import Feeds, Tensor, take_rows
 from partwise.models.torch_programs import NeuronModel, neuron_tracer, tensors_of
 
 # By default the compiler casts matrix products to bfloat16, which has 8 bits of precision.
@@ -29,19 +28,17 @@ NEURON_TOLERANCE = Tolerance(atol=0.0, rtol=1e-2, scaled=1e-2, variation=10.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NeuronExporter:
+class NeuronExporter(ProgramExporter):
     """Any `torch.nn.Module` that the Neuron compiler takes.
 
     Example:
         >>> NeuronExporter(batch_size=64)  # doctest: +SKIP
     """
 
+    FORMAT: ClassVar[str] = "Neuron"
+
     batch_size: int = 1
     """The rows that a call takes. More are run in so many calls, and fewer are filled up."""
-
-    def check(self, options: ExportOptions) -> None:
-        """Refuse options that no model could be exported with."""
-        refuse_onnx_options(options, "Neuron")
 
     def describe(
         self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
@@ -53,8 +50,8 @@ class NeuronExporter:
         """
         self.check(options)
         neuron_tracer()
-        described = describe_module(model, rows, feeds, options)
-        signature = described.signature
+        # Not super(), which does not know a class that was made once more with slots.
+        signature = ProgramExporter.describe(self, model, rows, feeds, options).signature
         fixed = {
             "inputs": tuple(self._fixed(tensor) for tensor in signature.inputs),
             "outputs": tuple(self._fixed(tensor) for tensor in signature.outputs),
@@ -92,7 +89,3 @@ class NeuronExporter:
                 f"Neuron's compiler does not take {signature.model_type}: {reason(error)}"
             ) from error
         NeuronModel(program, signature).save(file_path)
-
-    def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
-        """Return what the module itself gives in evaluation mode."""
-        return run_module(model, signature, feeds)

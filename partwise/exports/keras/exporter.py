@@ -5,6 +5,7 @@ layers, whose names Keras numbers again in each process.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,11 +74,7 @@ class KerasOnnxExporter:
                 f"from {OPSETS[0]} to {OPSETS[-1]}, or leave it out."
             )
         described = describe_model(model, rows, feeds, options)
-        return ModelDescription(
-            signature=described.signature,
-            tolerance=described.tolerance,
-            opset=options.opset or OPSETS[-1],
-        )
+        return replace(described, opset=options.opset or OPSETS[-1])
 
     def write(
         self,

@@ -1,5 +1,6 @@
 """PyTorch modules as ONNX, by torch.onnx.export on a graph that torch.export captures."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +48,7 @@ class TorchOnnxExporter:
         """See `describe_module`; raises what it raises."""
         self.check(options)
         described = describe_module(model, rows, feeds, options)
-        return ModelDescription(
-            signature=described.signature,
-            tolerance=described.tolerance,
-            opset=options.opset or OPSET,
-        )
+        return replace(described, opset=options.opset or OPSET)
 
     def write(
         self,

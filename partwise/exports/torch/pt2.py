@@ -6,31 +6,18 @@ installed; AOTInductor can make native code of it. Load only what you trust: rea
 
 from typing import Any
 
-import pyarrow as pa
-
-from partwise.exports.networks import refuse_onnx_options
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.capture import capture, check_captured
-from partwise.exports.torch.description import describe_module
-from partwise.exports.torch.modules import run_module
+from partwise.exports.torch.program_exporter import ProgramExporter
 from partwise.models.export_options import ExportOptions
-from partwise.models.signature import Feeds, Outputs, Signature
+from partwise.models.signature import Feeds
 from partwise.models.torch_programs import Pt2Model
 
 
-class Pt2Exporter:
+class Pt2Exporter(ProgramExporter):
     """Any `torch.nn.Module` whose graph does not depend on its rows; the rows' number is free."""
 
-    def check(self, options: ExportOptions) -> None:
-        """Refuse options that no model could be exported with."""
-        refuse_onnx_options(options, ".pt2 files")
-
-    def describe(
-        self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
-    ) -> ModelDescription:
-        """See `describe_module`; raises what it raises."""
-        self.check(options)
-        return describe_module(model, rows, feeds, options)
+    FORMAT = ".pt2 files"
 
     def write(
         self,
@@ -55,7 +42,3 @@ class Pt2Exporter:
         for node in program.graph.nodes:
             node.meta.pop("stack_trace", None)
         Pt2Model(program, description.signature).save(file_path)
-
-    def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
-        """Return what the module itself gives in evaluation mode."""
-        return run_module(model, signature, feeds)

@@ -11,42 +11,25 @@ import os
 import warnings
 from typing import Any
 
-import pyarrow as pa
-
 from partwise.errors import ExportRefusedError
-from partwise.exports.networks import refuse_onnx_options
 from partwise.exports.protocol import ModelDescription
 from partwise.exports.torch.capture import CAPTURED_ROWS, capturing, check_captured
-from partwise.exports.torch.description import describe_module
-from partwise.exports.torch.modules import flat_module, run_module
+from partwise.exports.torch.modules import flat_module
+from partwise.exports.torch.program_exporter import ProgramExporter
 from partwise.formatting import reason
 from partwise.models.export_options import ExportOptions
-from partwise.models.signature import (
-    Feeds,
-    Outputs,
-    Signature,
-    take_rows,
-)
+from partwise.models.signature import Feeds, Signature, take_rows
 from partwise.models.torch_programs import TorchScriptModel, tensors_of
 
 
-class TorchScriptExporter:
+class TorchScriptExporter(ProgramExporter):
     """Any `torch.nn.Module` that computes the same for all rows, by torch.jit.trace.
 
     Equal models give equal weights and code, but not equal bytes: torch numbers the classes in the
     code in the order in which a process traces them, and draws the file's ID again.
     """
 
-    def check(self, options: ExportOptions) -> None:
-        """Refuse options that no model could be exported with."""
-        refuse_onnx_options(options, "TorchScript")
-
-    def describe(
-        self, model: Any, rows: pa.Table, feeds: Feeds | None, options: ExportOptions
-    ) -> ModelDescription:
-        """See `describe_module`; raises what it raises."""
-        self.check(options)
-        return describe_module(model, rows, feeds, options)
+    FORMAT = "TorchScript"
 
     def write(
         self,
@@ -65,10 +48,6 @@ class TorchScriptExporter:
         program = trace_module(model, description.signature, sample)
         check_captured(model, program, description, sample)
         TorchScriptModel(program, description.signature).save(file_path)
-
-    def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
-        """Return what the module itself gives in evaluation mode."""
-        return run_module(model, signature, feeds)
 
 
 def trace_module(model: Any, signature: Signature, sample: Feeds) -> Any:
