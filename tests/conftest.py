@@ -193,6 +193,8 @@ def no_process_outlives_the_tests() -> Iterator[None]:
     if (children := sys.modules.get("partwise.engine.worker.child")) is not None:
         # They wait for the next child of this process, and would end with it.
         children.close_children()
+    if (warm := sys.modules.get("partwise.processes.warm_server")) is not None:
+        warm.SERVERS.close()
     deadline = time.monotonic() + 5
     while left := _marked_processes():
         if time.monotonic() > deadline:

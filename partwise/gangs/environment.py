@@ -27,10 +27,20 @@ class RankPlace:
     """Those that it may use, as CUDA_VISIBLE_DEVICES names them."""
 
 
+def gang_environment(spec: GangSpec) -> dict[str, str]:
+    """Return the variables of all ranks of a gang, besides those that a worker has."""
+    return {
+        # What a command prints is to be seen at once, not when a buffer is full.
+        "PYTHONUNBUFFERED": "1",
+        **thread_variables(spec.threads, {}),
+        **spec.environment,
+    }
+
+
 def rank_environment(
     spec: GangSpec, place: RankPlace, master: tuple[str, int], attempt: int
 ) -> dict[str, str]:
-    """Return the variables of a rank, besides those that its worker has.
+    """Return the variables of a rank alone, which come before those of its gang.
 
     Args:
         spec: What the gang is asked to do.
@@ -40,10 +50,6 @@ def rank_environment(
     """
     world_size = spec.world_size
     variables = {
-        # What a command prints is to be seen at once, not when a buffer is full.
-        "PYTHONUNBUFFERED": "1",
-        **thread_variables(spec.threads, {}),
-        **spec.environment,
         "RANK": str(place.rank),
         "LOCAL_RANK": str(place.local_rank),
         "WORLD_SIZE": str(world_size),

@@ -26,7 +26,7 @@ from partwise.engine.worker.packages import packages_variables
 from partwise.engine.worker.scratch import own_scratch
 from partwise.engine.worker.tasks import DaskHost
 from partwise.environments.building import BuiltEnvironment, open_environment
-from partwise.gangs.environment import RankPlace, rank_environment
+from partwise.gangs.environment import RankPlace, gang_environment, rank_environment
 from partwise.gangs.events import EventKind, GangEvent
 from partwise.gangs.logs import RankLog
 from partwise.gangs.node_bundle import upload_node
@@ -36,7 +36,6 @@ from partwise.gangs.rank_settings import RankSettings
 from partwise.gangs.spec import CommandTarget, FunctionTarget, GangSpec, RankEnd
 from partwise.gangs.verdict import summarize
 from partwise.outcomes import PartitionStatus
-from partwise.processes.warm_server import ENVIRONMENT_MARK
 from partwise.runs.checkpoints import CHECKPOINTS, signing_scope
 from partwise.runs.documents import run_path
 from partwise.shuffle.shared_folder import fetch
@@ -280,14 +279,14 @@ class _NodeRun:
         rank = node.first_rank + local_rank
         directory = os.path.join(self._folder, f"rank-{rank}")
         os.mkdir(directory)
-        own = slice(local_rank * spec.gpus, (local_rank + 1) * spec.gpus)
+        own_gpus = slice(local_rank * spec.gpus, (local_rank + 1) * spec.gpus)
         place = RankPlace(
             rank=rank,
             local_rank=local_rank,
             local_world_size=node.ranks,
             node_rank=self._assignment.number,
             nodes=sum(node.ranks > 0 for node in spec.nodes),
-            gpus=node.gpus if _shares_gpus(spec.target) else node.gpus[own],
+            gpus=node.gpus if _shares_gpus(spec.target) else node.gpus[own_gpus],
         )
         log = RankLog(os.path.join(directory, "log"))
         words: tuple[str, ...] = ()
@@ -297,7 +296,6 @@ class _NodeRun:
                 pass
             case FunctionTarget(payload=staged):
                 payload = fetch(staged, spec.store, self._folder)
-        listens = rank == 0 and bool(payload)
         settings = RankSettings(
             token=secrets.token_hex(8),
             directory=directory,
@@ -325,17 +323,19 @@ class _NodeRun:
             resume_sha256=spec.resume_sha256,
             checkpoint_key=self._checkpoint_key() if payload else "",
             credentials=all_credentials() if payload else {},
-            log_fd=log.descriptor,
-            port_fd=port.fileno(),
-            listener_fd=listener.fileno() if listens else -1,
         )
-        environment = {
-            **os.environ,
-            **({} if self._packages is None else packages_variables(self._packages)),
-            **rank_environment(spec, place, start.addresses[0], self._assignment.attempt),
-            ENVIRONMENT_MARK: self._assignment.mark,
-        }
-        self._ranks.append(RankProcess(settings, environment, log, port, self._packages))
+        descriptors = {"port_fd": port.fileno()}
+        if rank == 0 and payload:
+            descriptors["listener_fd"] = listener.fileno()
+        own = rank_environment(spec, place, start.addresses[0], self._assignment.attempt)
+        mark, variables = self._assignment.mark, self._shared_variables()
+        self._ranks.append(
+            RankProcess(settings, descriptors, mark, variables, own, log, port, self._packages)
+        )
+
+    def _shared_variables(self) -> dict[str, str]:
+        packages = {} if self._packages is None else packages_variables(self._packages)
+        return {**os.environ, **packages, **gang_environment(self._spec)}
 
     def _checkpoint_key(self) -> str:
         """Return the key for the ranks, who get no other.

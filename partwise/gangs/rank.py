@@ -4,15 +4,17 @@ import os
 import pickle
 import signal
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 
 from partwise.engine.child.log import ChildLog
+from partwise.engine.child.main import LIBRARIES
 from partwise.engine.child.seeding import Seeding
 from partwise.engine.failures import MESSAGE_CHARS, describe_error, storable
 from partwise.engine.outcome import Produced
@@ -27,6 +29,7 @@ from partwise.gangs.rank_settings import (
     WORK_FOLDER,
     RankOutcome,
     RankSettings,
+    read_settings,
 )
 from partwise.gangs.work import GangPayload, RankEnded
 from partwise.outcomes import PartitionStatus
@@ -43,8 +46,14 @@ if TYPE_CHECKING:
 LARGEST_ERROR_BYTES = 1 << 20
 
 
-def run(settings: RankSettings) -> None:
-    """Work as one rank, leave the outcome in the rank's folder, and end this process."""
+def main(given: Mapping[str, Any]) -> None:
+    """Work as one rank, leave the outcome in the rank's folder, and end this process.
+
+    Args:
+        given: As for `read_settings`.
+    """
+    settings = read_settings(given)
+    os.chdir(settings.working_directory)
     log = ChildLog(settings.log_fd)
     name_own_files(settings.token, own_folder_of(settings.directory, settings.token))
     for url, keys in settings.credentials.items():
@@ -83,7 +92,8 @@ def run(settings: RankSettings) -> None:
         )
     # Before this process ends, and with it its connections: of these the other ranks die, and the
     # first who is known to have failed is to be the one who did.
-    outcome.write(settings.directory)
+    used = [name for name in LIBRARIES if name in sys.modules]
+    replace(outcome, libraries=used).write(settings.directory)
     log.restore()
     if code < 0:
         _end_by_signal(-code)

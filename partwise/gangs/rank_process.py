@@ -1,11 +1,8 @@
 """A node's side of a rank: start its process, watch it from outside, end all of it."""
 
-import contextlib
-import json
 import os
-import signal
 import socket
-import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,29 +18,28 @@ from partwise.gangs.rank_settings import (
     read_outcome,
     write_settings,
 )
-from partwise.processes.family import children_of, descendants_of, kill, state_of
-from partwise.processes.keeper import END_ALL, KEEPER_S
-from partwise.processes.memory import anonymous_bytes
+from partwise.processes.family import state_of
+from partwise.processes.memory import FamilyMemory
 from partwise.processes.shared_files import own_folder_of, remove_own_files
-from partwise.processes.starting import Starter, describe_exit
+from partwise.processes.starting import describe_exit
+from partwise.processes.warm_server import SERVERS
 
 if TYPE_CHECKING:
     from partwise.environments.building import BuiltEnvironment
 
-LOOK_S = 0.005
 TAIL_BYTES = 1_500
 """So much of the end of its log stands in the failure of a rank that told nothing itself."""
-
-# One for the whole process, as the kernel ends what a thread has started when that thread ends.
-_starter = Starter("gang")
 
 
 class RankProcess:
     """A running rank and all that it started.
 
     Args:
-        settings: How it starts; the log, the port and the listener are inherited by number.
-        environment: All of its variables.
+        settings: How it starts.
+        descriptors: Those of the settings, by their names there.
+        mark: What it and all that it starts have in their environment.
+        variables: All others that the ranks of a gang have.
+        own_variables: Those that this rank alone has.
         log: Where its output goes.
         reserved: Holds its port until it has started; then the rank alone does.
         packages: Come before those of this process; None: there are none.
@@ -52,7 +48,10 @@ class RankProcess:
     def __init__(
         self,
         settings: RankSettings,
-        environment: Mapping[str, str],
+        descriptors: Mapping[str, int],
+        mark: str,
+        variables: Mapping[str, str],
+        own_variables: Mapping[str, str],
         log: RankLog,
         reserved: socket.socket,
         packages: "BuiltEnvironment | None" = None,
@@ -60,12 +59,13 @@ class RankProcess:
         self.rank = settings.rank
         self.directory = settings.directory
         self._token = settings.token
+        self._run_id = settings.run_id
         self.log = log
         self.peak_bytes = 0
+        self._memory = FamilyMemory(settings.node_directory)
         self.ended_because = ""
         """Why it was ended from outside; empty: it was not."""
         self.was_told_to_end = False
-        self._killed_since: float | None = None
         self._stopped_since: float | None = None
         self._stopped_s = 0.0
         """For so long it had been stopped when it was killed for that."""
@@ -74,23 +74,21 @@ class RankProcess:
         self._began = time.monotonic()
         self.exit_code: int | None = None
         settings_fd = write_settings(settings)
-        inherited = [settings_fd, *settings.descriptors()]
         site_packages, held = "", -1
         if packages is not None:
-            site_packages, held = packages.site_packages, packages.hold()
             # It may live on when this process has given the environment free.
-            inherited += [held] if held >= 0 else []
+            site_packages, held = packages.site_packages, packages.hold()
         try:
-            self._process = _starter.start(
-                "partwise.gangs.guard",
-                json.dumps([settings_fd, os.getpid()]),
+            self._process = SERVERS.start(
+                "partwise.gangs.command" if self._is_command else "partwise.gangs.rank",
+                {"token": settings.token, "directory": settings.directory},
+                {"settings_fd": settings_fd, "log_fd": log.descriptor, **descriptors},
+                mark,
+                variables,
+                own_variables,
+                work_name=settings.run_id,
                 site_packages=site_packages,
-                stdin=subprocess.DEVNULL,
-                stdout=log.descriptor,
-                stderr=log.descriptor,
-                pass_fds=inherited,
-                start_new_session=True,
-                env=dict(environment),
+                held=held,
             )
         finally:
             os.close(settings_fd)
@@ -98,13 +96,14 @@ class RankProcess:
                 os.close(held)
             # From now on the rank alone holds it.
             reserved.close()
-        self.pid = self._process.pid
 
     def has_ended(self) -> bool:
         """Whether the rank has ended, and with it all that it started."""
         if self.exit_code is None:
             self.exit_code = self._process.poll()
             self.seconds = time.monotonic() - self._began
+            if self.exit_code is not None and (outcome := self.outcome()) is not None:
+                SERVERS.learn(self._run_id, outcome.libraries)
         return self.exit_code is not None
 
     def end_if_stopped(self, longest_s: float) -> None:
@@ -112,7 +111,7 @@ class RankProcess:
 
         One that a debugger holds is in another state, and left alone.
         """
-        if "T" not in (state_of(pid) for pid in (self.pid, *children_of(self.pid))):
+        if "T" not in map(state_of, (self._process.keeper_pid, self._process.pid)):
             self._stopped_since = None
             return
         now = time.monotonic()
@@ -122,9 +121,9 @@ class RankProcess:
             self.kill()
 
     def measure(self) -> None:
-        """Note how much anonymous memory the rank and all that it started have now."""
-        family = (self.pid, *descendants_of(self.pid))
-        self.peak_bytes = max(self.peak_bytes, sum(map(anonymous_bytes, family)))
+        """Note how much memory the rank and all that it started have now."""
+        now = self._memory.measure(self._process.family(), sys.maxsize)
+        self.peak_bytes = max(self.peak_bytes, now)
 
     def terminate(self, because: str) -> None:
         """Ask the rank to end, and all processes of its group."""
@@ -134,46 +133,22 @@ class RankProcess:
         # One that has told its outcome is ending by itself.
         if self.outcome() is None:
             self.ended_because = because
-        for number in (signal.SIGTERM, signal.SIGCONT):
-            # One that was stopped could not answer.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, number)
+        self._process.ask_to_end()
 
     def kill(self) -> None:
-        """Have the guard kill the rank and all that it started; call it until the rank has ended.
-
-        It is not waited for, so that those of several ranks do so at the same time.
-        """
-        if self.has_ended():
-            return
-        now = time.monotonic()
-        if self._killed_since is None:
-            self._killed_since = now
-            for number in (END_ALL, signal.SIGCONT):
-                # Nothing of the user's has run where it does not hold signals back yet: it dies.
-                self._process.send_signal(number)
-        elif now - self._killed_since > KEEPER_S:
-            self._kill_all()
-
-    def _kill_all(self) -> None:
-        # Those that have left the session too: they are found below the guard while it is there.
-        family = [self.pid, *descendants_of(self.pid)]
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
-        kill(family)
-        self._process.wait()
+        """Have all of the rank killed; called until it has ended, which is not waited for."""
+        self._process.end()
 
     def close(self) -> None:
         """Kill the rank and wait until it has ended."""
-        while not self.has_ended():
-            self.kill()
-            time.sleep(LOOK_S)
+        self._process.wait_end()
+        self.has_ended()
         self.log.close()
 
     def remove_files(self) -> None:
         """Remove what is left in shared memory, when all that it started has ended.
 
-        Its guard has done so, unless somebody killed that.
+        Its keeper has done so, unless somebody killed that.
         """
         remove_own_files(self._token, own_folder_of(self.directory, self._token))
 

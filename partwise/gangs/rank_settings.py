@@ -56,8 +56,9 @@ class RankSettings:
     """Signs the checkpoints of this attempt, and nothing else; empty: they are not signed."""
     credentials: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Keys of stores and buckets that the worker was given, by URL."""
-    log_fd: int
-    port_fd: int
+    log_fd: int = -1
+    port_fd: int = -1
+    """Holds the port of the rank."""
     listener_fd: int = -1
     """Where the exchange listens, of rank 0 of a function."""
 
@@ -73,14 +74,20 @@ def write_settings(settings: RankSettings) -> int:
     return descriptor
 
 
-def read_settings(descriptor: int) -> RankSettings:
-    """Return what `write_settings` wrote, and close its file."""
+def read_settings(given: Mapping[str, Any]) -> RankSettings:
+    """Return what `write_settings` wrote, and close its file.
+
+    Args:
+        given: Has its descriptor as `settings_fd`, and those of `RankSettings` by their names.
+    """
+    descriptor = given["settings_fd"]
     content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     os.close(descriptor)
     values = json.loads(content)
     values["addresses"] = [(host, port) for host, port in values["addresses"]]
     values["exchange_address"] = tuple(values["exchange_address"])
-    return RankSettings(**values)
+    names = ("log_fd", "port_fd", "listener_fd")
+    return RankSettings(**values | {name: given[name] for name in names if name in given})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +104,8 @@ class RankOutcome:
     """Paths of artifacts of partwise's own, by name."""
     failure: Mapping[str, Any] | None = None
     """The fields of a `Failure`."""
+    libraries: Sequence[str] = ()
+    """Those of `LIBRARIES` that it has used."""
 
     def write(self, directory: str) -> None:
         """Leave the outcome in a rank's folder, whole or not at all."""

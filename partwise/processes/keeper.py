@@ -2,17 +2,19 @@
 
 A child may be killed at any time, by the kernel when memory is short, and so may its worker. What
 the functions had started would then belong to nobody: a process with a session and an environment
-of its own, to which nothing leads. The keeper is forked from the process of `warm_server`, runs
-nothing of the user's, and becomes the parent of whatever the child leaves. The ranks of gangs have
-one as well, which `partwise.gangs.guard` starts.
+of its own, to which nothing leads. The keeper is forked from a warm server, runs nothing of the
+user's, and becomes the parent of whatever the child leaves. The ranks of gangs have one as well.
 """
 
-import json
 import os
 import resource
 import signal
-from collections.abc import Callable
+import struct
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from partwise.processes.family import (
     adopt_orphans,
@@ -34,88 +36,57 @@ from partwise.processes.starting import become_child, end_with_parent, importing
 
 KEEPER_S = 10.0
 """For so long a keeper has time to end all that is below it, and to remove what that leaves."""
-END_ALL = signal.SIGUSR1
-"""The word for the guards of ranks; SIGTERM goes to their group, and is for the rank."""
-WORDS = (signal.SIGTERM, END_ALL)
-"""Each keeper ends all for one of them, and holds both back."""
-_SIGNALS = frozenset({signal.SIGCHLD, *WORDS})
+PID = struct.Struct("<q")
+"""Where the process that is kept leaves its number; 0: it has not begun."""
+_SIGNALS = frozenset({signal.SIGCHLD, signal.SIGTERM})
 
 
-def main(module: str, settings: str, parent_pid: int) -> None:
-    """Start a child, and end with it.
-
-    Args:
-        module: Its `main` is what the child does.
-        settings: Of the child, as JSON, for that `main`.
-        parent_pid: The process that this one was forked from.
-    """
-    there = become_keeper(parent_pid)
-    parsed = json.loads(settings)
-    keeper = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        _become_child(module, settings, keeper)
-    # The worker is to see the end of the connection when the child is gone.
-    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-
-    def end_others() -> None:
-        token = parsed["token"]
-        remove_own_files(token, own_folder_of(parsed["directory"], token))
-
-    keep(pid, there, end_others)
-
-
-def become_keeper(parent_pid: int, word: signal.Signals = signal.SIGTERM) -> frozenset[int]:
-    """Make this process one that keeps what it is about to fork.
-
-    Args:
-        parent_pid: The process that started this one. When it ends, all ends.
-        word: The worker's word to end all, one of `WORDS`, as `keep` is given it.
-
-    Returns:
-        The files of shared memory that are there before.
-    """
-    become_child(parent_pid, word)
-    adopt_orphans()
-    # Held back, so that none is lost between two looks.
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
-    return files_there()
-
-
-def become_kept(keeper: int) -> None:
-    """Make this process, which a keeper has just forked, one that ends with it."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
-    end_with_parent(keeper)
-
-
-def _become_child(module: str, settings: str, keeper: int) -> None:
-    # Of a session of its own, so that a signal to its group does not end the keeper.
-    os.setsid()
-    become_kept(keeper)
-    with importing():
-        loaded = import_module(module)
-    loaded.main(settings)
-
-
-def keep(
-    pid: int,
-    there: frozenset[int],
-    end_others: Callable[[], None] = lambda: None,
-    word: signal.Signals = signal.SIGTERM,
-) -> None:
-    """Wait for the end of the child, or of the worker, or for its word; then end all.
+def main(module: str, settings: Mapping[str, Any], pid_fd: int, parent_pid: int) -> None:
+    """Start a child, wait for its end, or for SIGTERM, and then end all that is below.
 
     This process ends as the child has, so that the worker learns of it.
 
     Args:
-        pid: The child.
-        there: The files of shared memory that were there before it.
-        end_others: Ends what can be found in another way than by its parents.
-        word: The signal that has this process end all; others are not meant for it.
+        module: Its `main` is called with the settings: what the child does.
+        settings: Of the child, among them `directory`, its own, and `token`, which is in the names
+            of its files in shared memory.
+        pid_fd: Where the child leaves its number.
+        parent_pid: The process that this one was forked from. When it ends, all ends.
     """
+    become_child(parent_pid, signal.SIGTERM)
+    adopt_orphans()
+    # Held back, so that none is lost between two looks.
+    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+    there = files_there()
+    keeper = os.getpid()
+    pid = os.fork()
+    if pid == 0:
+        _become_kept(keeper, pid_fd)
+        with importing():
+            loaded = import_module(module)
+        loaded.main(settings)
+        os._exit(0)
+    # The worker is to see the end of the connection when the child is gone.
+    os.closerange(3, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    _keep(pid, there, str(settings["directory"]), str(settings["token"]))
+
+
+def _become_kept(keeper: int, pid_fd: int) -> None:
+    # Of a session of its own, so that a signal to its group does not end the keeper.
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
+    end_with_parent(keeper)
+    with suppress(OSError):
+        # Should the machine run out of memory, the kernel takes this process, not the worker.
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    os.pwrite(pid_fd, PID.pack(os.getpid()), 0)
+    os.close(pid_fd)
+
+
+def _keep(pid: int, there: frozenset[int], directory: str, token: str) -> None:
     status = 0
     while True:
-        is_asked = signal.sigwait(_SIGNALS) == word
+        is_asked = signal.sigwait(_SIGNALS) == signal.SIGTERM
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended or is_asked:
             break
@@ -129,6 +100,6 @@ def keep(
         kill(others)
         status = os.waitpid(pid, 0)[1]
     end_children()
-    end_others()
+    remove_own_files(token, own_folder_of(directory, token))
     remove_files(held - there, {pid, *family})
     end_like(status)

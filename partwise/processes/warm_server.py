@@ -10,6 +10,7 @@ no threads, of which a fork would lack all but one.
 Linux only.
 """
 
+import atexit
 import ctypes
 import gc
 import json
@@ -26,11 +27,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
 from typing import Any
 
 from partwise.errors import ClusterError
 from partwise.processes import keeper
 from partwise.processes.family import adopt_orphans, children_of, end_all, is_running
+from partwise.processes.kept import KeptProcess
 from partwise.processes.starting import HELPER_THREADS, Starter, become_child, importing
 
 ENVIRONMENT_MARK = "PARTWISE_CHILD"
@@ -52,65 +55,6 @@ _CANNOT = b"cannot: "
 _starter = Starter("start")
 
 
-class ForkedProcess:
-    """A keeper, which a server has forked; as `subprocess.Popen`, as far as it is used.
-
-    Args:
-        pid: Its number.
-        status_fd: Where the server writes how it ended, before the number is free for another.
-    """
-
-    def __init__(self, pid: int, status_fd: int) -> None:
-        self.pid = pid
-        self._status_fd = status_fd
-        self._code: int | None = None
-
-    def poll(self) -> int | None:
-        """Return how it ended, as `returncode`; None: it still runs."""
-        if self._code is not None:
-            return self._code
-        with selectors.PollSelector() as selector:
-            selector.register(self._status_fd, selectors.EVENT_READ)
-            if not selector.select(0):
-                return None
-        if code := os.read(self._status_fd, 4):
-            self._code = int.from_bytes(code, sys.byteorder, signed=True)
-        elif is_running(self.pid):
-            # The server is gone. The keeper has been told by the kernel, and is still at it.
-            return None
-        else:
-            self._code = -signal.SIGKILL
-        os.close(self._status_fd)
-        return self._code
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end.
-
-        Raises:
-            TimeoutExpired: It still runs after so many seconds.
-        """
-        deadline = None if timeout is None else time.monotonic() + timeout
-        while (code := self.poll()) is None:
-            if deadline is not None and time.monotonic() > deadline:
-                raise subprocess.TimeoutExpired("a keeper", timeout or 0.0)
-            time.sleep(0.001)
-        return code
-
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self._send(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill it."""
-        self._send(signal.SIGKILL)
-
-    def _send(self, number: signal.Signals) -> None:
-        # What has not been told to have ended still has its number.
-        if self.poll() is None:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, number)
-
-
 @dataclass(slots=True)
 class _Server:
     """A server as its worker sees it."""
@@ -122,7 +66,14 @@ class _Server:
     log_fd: int
     """What it writes, as it may say why it cannot begin."""
 
-    def start(self, settings: Mapping[str, Any], mark: str, held: int) -> ForkedProcess:
+    def start(
+        self,
+        settings: Mapping[str, Any],
+        mark: str,
+        variables: Mapping[str, str],
+        descriptors: Mapping[str, int],
+        held: int,
+    ) -> KeptProcess:
         """Have a keeper forked.
 
         Raises:
@@ -130,8 +81,16 @@ class _Server:
             ClusterError: It cannot fork.
         """
         status_fd, theirs = os.pipe()
-        request = {"module": self.module, "settings": settings, "mark": mark}
-        sent = [settings["socket_fd"], settings["mark_fd"], settings["log_fd"], theirs]
+        pid_fd = os.memfd_create("partwise-pid")
+        os.ftruncate(pid_fd, keeper.PID.size)
+        request = {
+            "module": self.module,
+            "settings": settings,
+            "mark": mark,
+            "variables": dict(variables),
+            "names": list(descriptors),
+        }
+        sent = [theirs, pid_fd, *descriptors.values()]
         try:
             socket.send_fds(
                 self.control, [json.dumps(request).encode()], sent + [held] * (held >= 0)
@@ -144,12 +103,13 @@ class _Server:
                     f"No child process can be started on {socket.gethostname()}: "
                     f"{answer.removeprefix(_CANNOT).decode()}."
                 )
+            return KeptProcess(int(answer), status_fd, pid_fd)
         except BaseException:
             os.close(status_fd)
             raise
         finally:
             os.close(theirs)
-        return ForkedProcess(int(answer), status_fd)
+            os.close(pid_fd)
 
     def last_words(self) -> str:
         """Return the end of what it wrote."""
@@ -158,15 +118,10 @@ class _Server:
         return " ".join(text.decode(errors="replace").split())
 
 
-class ChildServers:
-    """The servers of this process; used by all of its threads.
+class WarmServers:
+    """The servers of this process; used by all of its threads."""
 
-    Args:
-        module: Has the `main` of the children, which they load ahead.
-    """
-
-    def __init__(self, module: str) -> None:
-        self._module = module
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._servers: dict[object, _Server] = {}
         self._used: dict[str, tuple[str, ...]] = {}
@@ -181,20 +136,27 @@ class ChildServers:
 
     def start(
         self,
+        module: str,
         settings: Mapping[str, Any],
+        descriptors: Mapping[str, int],
         mark: str,
         variables: Mapping[str, str],
+        own_variables: Mapping[str, str] = MappingProxyType({}),
         work_name: str = "",
         site_packages: str = "",
         held: int = -1,
-    ) -> ForkedProcess:
+    ) -> KeptProcess:
         """Start a keeper, which starts its child.
 
         Args:
-            settings: Of the child; the descriptors `socket_fd`, `mark_fd` and `log_fd` in it are
-                handed over.
+            module: Its `main` is what the child does; the server has it loaded.
+            settings: What that is called with: plain values, as for `keeper.main`.
+            descriptors: Handed over, and named in the settings by their new numbers. The output of
+                the child goes to `log_fd`.
             mark: Its value of `ENVIRONMENT_MARK`.
-            variables: All others.
+            variables: All others, which the server has as well, but for the next.
+            own_variables: Those that differ from child to child, and are read by nothing that the
+                server loads: it is not begun again for them.
             work_name: Of the work that it is for, as for `learn`; empty: unknown.
             site_packages: A folder of packages that come before all others; empty: none.
             held: A descriptor that the child holds as long as it lives; -1: none.
@@ -207,6 +169,7 @@ class ChildServers:
         places = (site_packages, *sys.path)
         here = os.stat(".")
         surroundings = (
+            module,
             tuple(sorted(variables.items())),
             (here.st_dev, here.st_ino),
             places,
@@ -219,12 +182,12 @@ class ChildServers:
                 libraries = tuple(name for name in used if name not in self._refused)
                 key = (surroundings, libraries)
                 server = self._servers.pop(key, None) or self._begin(
-                    variables, site_packages, libraries
+                    module, variables, site_packages, libraries
                 )
                 # The last is the one that was used last.
                 self._servers[key] = server
                 try:
-                    return server.start(settings, mark, held)
+                    return server.start(settings, mark, own_variables, descriptors, held)
                 except OSError:
                     # One of them cannot be imported ahead, or somebody killed it.
                     self._refused.update(libraries)
@@ -243,7 +206,11 @@ class ChildServers:
         )
 
     def _begin(
-        self, variables: Mapping[str, str], site_packages: str, libraries: Sequence[str]
+        self,
+        module: str,
+        variables: Mapping[str, str],
+        site_packages: str,
+        libraries: Sequence[str],
     ) -> _Server:
         while len(self._servers) >= MOST_SERVERS:
             self._end(next(iter(self._servers)))
@@ -253,7 +220,7 @@ class ChildServers:
         with theirs:
             process = _starter.start(
                 __name__,
-                json.dumps([os.getpid(), theirs.fileno(), (self._module, *libraries)]),
+                json.dumps([os.getpid(), theirs.fileno(), (module, *libraries)]),
                 site_packages=site_packages,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -263,7 +230,7 @@ class ChildServers:
                 start_new_session=True,
                 env={**variables, ENVIRONMENT_MARK: "-" * MARK_BYTES},
             )
-        return _Server(self._module, ours, process, log_fd)
+        return _Server(module, ours, process, log_fd)
 
     def _end(self, key: object) -> _Server:
         """Have a server end with its last child."""
@@ -283,6 +250,12 @@ class ChildServers:
         for server in ending:
             with suppress(subprocess.TimeoutExpired):
                 server.process.wait(max(0.0, deadline - time.monotonic()))
+
+
+SERVERS = WarmServers()
+"""Those of this process: children live on between the shards that different threads run."""
+# Those who have children end them at exit as well: they registered later, so they come before.
+atexit.register(SERVERS.close)
 
 
 def _last_changes(places: Sequence[str]) -> list[int]:
@@ -379,7 +352,9 @@ class _Forking:
         if not text:
             return False
         request = json.loads(text)
-        socket_fd, mark_fd, log_fd, status_fd, *held = descriptors
+        status_fd, pid_fd, *given = descriptors
+        numbers = dict(zip(request["names"], given, strict=False))
+        held = given[len(numbers) :]
         try:
             pid = os.fork()
         except OSError as error:
@@ -389,40 +364,38 @@ class _Forking:
             self._control.send(_CANNOT + str(error).encode())
             return True
         if pid == 0:
-            numbers = {"socket_fd": socket_fd, "mark_fd": mark_fd, "log_fd": log_fd}
+            for descriptor in (status_fd, *self._status_fds.values()):
+                os.close(descriptor)
             request["settings"] |= numbers
-            self._become_keeper(**request, status_fd=status_fd, held=held)
-        for descriptor in (socket_fd, mark_fd, log_fd, *held):
+            self._become_keeper(request, pid_fd, held)
+        for descriptor in (pid_fd, *given):
             os.close(descriptor)
         self._status_fds[pid] = status_fd
         self._control.send(str(pid).encode())
         return True
 
-    def _become_keeper(
-        self, module: str, settings: dict[str, object], mark: str, status_fd: int, held: list[int]
-    ) -> None:
+    def _become_keeper(self, request: dict[str, Any], pid_fd: int, held: list[int]) -> None:
         try:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
             for each in self._sockets:
                 each.close()
-            for descriptor in (status_fd, *self._status_fds.values()):
-                os.close(descriptor)
             os.setsid()
             if (random := sys.modules.get("numpy.random")) is not None:
                 # Of its own, as in a process of its own; Python's `random` sees to that itself.
                 random.seed()
+            mark, settings = request["mark"], request["settings"]
+            os.environ.update(request["variables"])
             os.environ[ENVIRONMENT_MARK] = mark
             ctypes.memmove(self._place_of_mark, mark.encode().ljust(MARK_BYTES, b"\0"), MARK_BYTES)
-            log_fd = int(str(settings["log_fd"]))
             null = os.open(os.devnull, os.O_RDONLY)
-            for source, target in ((null, 0), (log_fd, 1), (log_fd, 2)):
+            for source, target in ((null, 0), (settings["log_fd"], 1), (settings["log_fd"], 2)):
                 os.dup2(source, target)
             os.close(null)
             for descriptor in held:
                 os.set_inheritable(descriptor, True)
-            keeper.main(module, json.dumps(settings), self._pid)
+            keeper.main(request["module"], settings, pid_fd, self._pid)
         except BaseException:
             traceback.print_exc()
         finally:

@@ -104,7 +104,7 @@ def test_how_a_child_ended_is_told_in_words(borrow) -> None:
 def test_a_child_that_has_not_begun_is_killed_without_waiting_for_its_keeper(
     borrow, monkeypatch
 ) -> None:
-    monkeypatch.setattr("partwise.engine.worker.child.KEEPER_S", 600.0)
+    monkeypatch.setattr("partwise.processes.kept.KEEPER_S", 600.0)
     child = borrow()
     killing = threading.Thread(target=child.kill)
     killing.start()

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,27 @@ else:
             pass
 sys.exit(int(sys.argv[2]) * int(os.environ["RANK"]))
 """
+
+
+def test_a_command_that_is_not_there_ends_as_in_a_shell(dask_client, tmp_path):
+    events = Events()
+    spec = make_gang(dask_client, tmp_path, ["no-such-command", "x"], ranks=1)
+    with pytest.raises(GangFailedError, match="exit status 127"):
+        run_gang(dask_client, spec, events)
+    assert "no-such-command: [Errno 2]" in events.lines()[0]
+
+
+def share_memory(context: RankContext) -> None:
+    memory = SharedMemory(create=True, size=200 << 20)
+    memory.buf[:] = bytes(200 << 20)
+    time.sleep(1.0)
+    memory.close()
+    memory.unlink()
+
+
+def test_shared_memory_of_a_rank_counts(dask_client, tmp_path):
+    [end] = run_gang(dask_client, make_gang(dask_client, tmp_path, share_memory, ranks=1))
+    assert end.peak_memory_bytes > 200 << 20
 
 
 def test_commands_find_the_port_of_rank_0_free(dask_client, tmp_path):

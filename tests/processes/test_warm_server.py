@@ -17,7 +17,7 @@ from partwise.errors import ClusterError
 from partwise.processes import warm_server
 from partwise.processes.family import children_of, is_running
 from partwise.processes.starting import python_words
-from partwise.processes.warm_server import ENVIRONMENT_MARK, MARK_BYTES, ChildServers
+from partwise.processes.warm_server import ENVIRONMENT_MARK, MARK_BYTES, WarmServers
 from tests.engine.process_look import LIBRARIES, Look
 from tests.own_cluster import wait_for
 
@@ -33,8 +33,8 @@ with Path({path!r}).open("a") as notes:
 def servers(monkeypatch):
     """Servers of this test alone."""
     worker_child.close_children()
-    made = ChildServers("partwise.engine.child.main")
-    monkeypatch.setattr(worker_child, "_servers", made)
+    made = WarmServers()
+    monkeypatch.setattr(worker_child, "SERVERS", made)
     yield made
     discard_child()
     made.close()
@@ -130,7 +130,7 @@ def test_a_child_and_its_keeper_bear_its_mark_and_the_server_none(library, start
     library()
     child = start(PARTWISE_TEST="à la carte")
     [server] = server_pids()
-    keeper = child._process.pid
+    keeper = child._process.keeper_pid
     mark = f"{ENVIRONMENT_MARK}={child.mark}".encode()
     assert mark in variables_of(child.pid)
     assert mark in variables_of(keeper)
@@ -288,8 +288,8 @@ def test_an_interrupted_start_leaves_no_answer_for_the_next(servers, library, st
         start("interrupted")
     monkeypatch.setattr(warm_server._Server, "start", real)
     child = start("next")
-    assert Path(f"/proc/{child._process.pid}").exists()
-    assert f"{ENVIRONMENT_MARK}={child.mark}".encode() in variables_of(child._process.pid)
+    assert Path(f"/proc/{child._process.keeper_pid}").exists()
+    assert f"{ENVIRONMENT_MARK}={child.mark}".encode() in variables_of(child._process.keeper_pid)
 
 
 def test_a_child_is_started_where_the_folder_is_gone(library, start, tmp_path, monkeypatch) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import contextvars
 import ctypes
 import fcntl
-import json
 import mmap
 import os
 import pickle
@@ -73,8 +72,6 @@ MARK = struct.Struct("<qq")
 """What runs since when: index of the partition (-1: none), monotonic nanoseconds (0: its function
 has ended, and its outcome is on the way; `SENT`: it is sent)."""
 SENT = -1
-PID = struct.Struct("<q")
-"""Behind it in the same memory: the number of the child; 0: it has not begun."""
 
 INLINE_BYTES = 1 << 20
 """Larger contents travel as files."""
@@ -91,11 +88,8 @@ thread is started nor a device opened by that."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSettings:
-    """What a child is started with, as JSON on its command line."""
+    """What a child is started with, besides its descriptors."""
 
-    socket_fd: int
-    mark_fd: int
-    log_fd: int
     token: str
     """What names of its files in shared memory begin with."""
     directory: str
@@ -201,20 +195,19 @@ class ParentLink:
 class Child:
     """The process: its connection, its mark, its log, and what is restored between partitions."""
 
-    def __init__(self, settings: ChildSettings) -> None:
+    def __init__(self, settings: ChildSettings, socket_fd: int, mark_fd: int, log_fd: int) -> None:
         self.settings = settings
         self.pid = os.getpid()
-        self.connection = Connection(socket.socket(fileno=_raise_descriptor(settings.socket_fd)))
-        self._mark = mmap.mmap(settings.mark_fd, MARK.size + PID.size)
-        PID.pack_into(self._mark, MARK.size, self.pid)
-        self.log = ChildLog(_raise_descriptor(settings.log_fd))
+        self.connection = Connection(socket.socket(fileno=_raise_descriptor(socket_fd)))
+        self._mark = mmap.mmap(mark_fd, MARK.size)
+        self.log = ChildLog(_raise_descriptor(log_fd))
         self._cwd_fd = _raise_descriptor(os.open(settings.directory, os.O_RDONLY))
         self._files = 0
         self._work: Work | None = None
         self._shard: _ShardAtWork | None = None
         self._surroundings: _Surroundings | ForkServer | None = None
         self._obstacle: FunctionError | None = None
-        os.close(settings.mark_fd)
+        os.close(mark_fd)
         self._seeding = Seeding()
         os.fchdir(self._cwd_fd)
 
@@ -454,15 +447,18 @@ def _raise_descriptor(descriptor: int) -> int:
     return raised
 
 
-def main(settings: str) -> None:
-    """Run a child with these settings, as JSON of `ChildSettings`."""
-    parsed = ChildSettings(**json.loads(settings))
+def main(settings: Mapping[str, Any]) -> None:
+    """Run a child.
+
+    Args:
+        settings: Those of `ChildSettings`, and descriptors.
+    """
+    given = dict(settings)
+    descriptors = {name: given.pop(name) for name in ("socket_fd", "mark_fd", "log_fd")}
+    parsed = ChildSettings(**given)
     adopt_orphans()
     name_own_files(parsed.token, own_folder_of(parsed.directory, parsed.token))
-    with contextlib.suppress(OSError):
-        # Should the machine run out of memory, the kernel takes this process, not the worker.
-        Path("/proc/self/oom_score_adj").write_text("1000")
-    child = Child(parsed)
+    child = Child(parsed, **descriptors)
     with contextlib.suppress(EOFError):
         child.serve()
     # The end of a child is no place for users' exit handlers and threads to linger in.

@@ -10,7 +10,6 @@ import secrets
 import shutil
 import signal
 import socket
-import subprocess
 import tempfile
 import threading
 import time
@@ -20,7 +19,7 @@ from mmap import mmap
 from pathlib import Path
 
 from partwise.engine.child.log import give_back_middle, is_large, read_log
-from partwise.engine.child.main import MARK, PID, ChildSettings
+from partwise.engine.child.main import MARK, ChildSettings
 from partwise.engine.failures import Failure
 from partwise.engine.messages import Connection, OpenWork, WorkUnusable
 from partwise.engine.options import Isolation
@@ -34,19 +33,15 @@ from partwise.processes.family import (
     end_all,
     find_marked,
     is_running,
-    kill,
     stop,
 )
-from partwise.processes.keeper import KEEPER_S, WORDS
+from partwise.processes.keeper import KEEPER_S
 from partwise.processes.memory import FamilyMemory
 from partwise.processes.shared_files import own_folder_of
-from partwise.processes.starting import describe_exit
-from partwise.processes.warm_server import ENVIRONMENT_MARK, ChildServers
+from partwise.processes.warm_server import ENVIRONMENT_MARK, SERVERS
 
 START_TIMEOUT_S = 120.0
 
-# For the whole process: children live on between the shards that different threads run.
-_servers = ChildServers("partwise.engine.child.main")
 _local = threading.local()
 _alive: set["ChildProcess"] = set()
 
@@ -77,16 +72,13 @@ class ChildProcess:
         self.work_path: str | None = None
         ours, theirs = socket.socketpair()
         mark_fd = os.memfd_create("partwise-mark")
-        os.ftruncate(mark_fd, MARK.size + PID.size)
+        os.ftruncate(mark_fd, MARK.size)
         self._log_fd = os.open(
             Path(self._directory, "log"), os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600
         )
-        self._mark = mmap(mark_fd, MARK.size + PID.size)
+        self._mark = mmap(mark_fd, MARK.size)
         MARK.pack_into(self._mark, 0, -1, 0)
         settings = ChildSettings(
-            socket_fd=theirs.fileno(),
-            mark_fd=mark_fd,
-            log_fd=self._log_fd,
             token=token,
             directory=self._directory,
             recycle_bytes=recycle_bytes,
@@ -100,8 +92,15 @@ class ChildProcess:
             # It may live on when this process has given the environment free.
             site_packages, held = packages.site_packages, packages.hold()
         try:
-            self._process = _servers.start(
-                asdict(settings), self.mark, variables, work_name, site_packages, held
+            self._process = SERVERS.start(
+                "partwise.engine.child.main",
+                asdict(settings),
+                {"socket_fd": theirs.fileno(), "mark_fd": mark_fd, "log_fd": self._log_fd},
+                self.mark,
+                variables,
+                work_name=work_name,
+                site_packages=site_packages,
+                held=held,
             )
         except BaseException:
             ours.close()
@@ -120,11 +119,7 @@ class ChildProcess:
     @property
     def pid(self) -> int:
         """The number of the process itself; of its keeper until it has begun."""
-        return self._begun_as() or self._process.pid
-
-    def _begun_as(self) -> int:
-        """Return the number of the process itself; 0: it has not begun."""
-        return int(PID.unpack_from(self._mark, MARK.size)[0])
+        return self._process.pid
 
     def open_work(self, path: str) -> Failure | None:
         """Load the work from its file; return the failure when the user's code cannot be loaded.
@@ -151,7 +146,7 @@ class ChildProcess:
     def learn(self, libraries: Sequence[str]) -> None:
         """Have the next children of its work find loaded what this one has used."""
         if self._work_name:
-            _servers.learn(self._work_name, libraries)
+            SERVERS.learn(self._work_name, libraries)
 
     def running(self) -> tuple[int, float]:
         """Return the partition at work, or -1, and for how many seconds its function has run."""
@@ -189,18 +184,9 @@ class ChildProcess:
     def kill(self) -> None:
         """Kill the child and everything that it started."""
         group = self.pid
-        # Its keeper does it. It may be gone, if somebody has killed it, and the child with it.
-        if self._begun_as():
+        if self._process.has_begun():
             self.pause()
-            self._process.terminate()
-        else:
-            # Nothing of the user's has run: there is only the keeper, and it may not listen yet.
-            self._process.kill()
-        try:
-            self._process.wait(KEEPER_S)
-        except subprocess.TimeoutExpired:
-            kill([self._process.pid, group, *descendants_of(self._process.pid)])
-            self._process.wait()
+        self._process.wait_end()
         needle = f"{ENVIRONMENT_MARK}={self.mark}".encode()
         end_all(lambda: find_marked(needle, group=group))
 
@@ -210,8 +196,7 @@ class ChildProcess:
 
     def describe_end(self) -> str:
         """Return how the process ended, in words."""
-        code = self._process.poll()
-        return "it still runs" if code is None else describe_exit(code)
+        return self._process.describe_end()
 
     def bound_log(self) -> None:
         """Keep the room that the log takes on the disk within bounds."""
@@ -288,7 +273,6 @@ def close_children() -> None:
     """End all children of this process."""
     for child in list(_alive):
         child.close()
-    _servers.close()
 
 
 def close_idle_children(work_name: str) -> None:
@@ -305,11 +289,11 @@ def end_marked(mark: str) -> None:
     """
     needle = f"{ENVIRONMENT_MARK}={mark}".encode()
     found = set(find_marked(needle))
-    # What has lost its keeper is asked as well, but for what clears up: the words would end that.
+    # What has lost its keeper is asked as well, but for what clears up: that would end.
     below = {child for pid in found for child in children_of(pid)}
     keepers = [pid for pid in found - below if not clears_up(pid)]
     for pid in keepers:
-        for number in (*WORDS, signal.SIGCONT):
+        for number in (signal.SIGTERM, signal.SIGCONT):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
     deadline = time.monotonic() + KEEPER_S
