@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from partwise.calls.call import ExecutedCall
+from partwise.calls.call import ExecutedCall, KeyedCall
 from partwise.calls.intent import describe_intent
 from partwise.calls.partitions import FunctionCall, InferCall, MapCall, TrainCall
 from partwise.engine.driver.params import given_params
@@ -51,7 +51,6 @@ def plan_of(
     function: Any = None,
     packages: ResolvedEnvironment | None = None,
     seed: int = 0,
-    params: Any = None,
     null_keys: NullKeys = "error",
     uses: Run | None = None,
     models: Mapping[int, pa.Table] | None = None,
@@ -63,9 +62,12 @@ def plan_of(
     `call` is what a resume compares and can repeat. `function` is the user's, or, where there is
     none, the work. Rows are divided as those of `uses`, whose models stand in `models` (a table for
     each shard) or in `model` (one for all partitions). `check_sharded` refuses rows that cannot be
-    used, once they are sharded.
+    used, once they are sharded. `seed` and `null_keys` are for calls that have none of their own.
     """
     used = models if model is None else {0: model}
+    params: Any = None
+    if isinstance(call, KeyedCall):
+        seed, params, null_keys = call.seed, call.params, call.null_keys
     return Plan(
         identity=Identity(
             run_id=call.run_id,
@@ -119,9 +121,6 @@ def prepare_training(
         TrainWork(function=function, serde=serde),
         function=function,
         packages=packages,
-        seed=call.seed,
-        params=call.params,
-        null_keys=call.null_keys,
     )
     reads = function.reads(source.schema) if hasattr(function, "reads") else None
     if reads is None:
@@ -196,9 +195,6 @@ def prepare_mapping(
         MapWork(function=function, key_columns=tuple(names)),
         function=function,
         packages=packages,
-        seed=call.seed,
-        params=call.params,
-        null_keys=call.null_keys,
     )
 
 
@@ -260,9 +256,6 @@ def prepare_inference(
         work,
         function=work.predict,
         packages=packages,
-        seed=call.seed,
-        params=call.params,
-        null_keys=call.null_keys,
         uses=training,
         models=None if one else trained_models(training, reader),
         model=trained_model(training, reader) if one else None,

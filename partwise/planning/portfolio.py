@@ -75,9 +75,6 @@ def prepare_portfolio(
         keys,
         MapWork(function=ScoredSettings(tuned=tuned), key_columns=tuple(names)),
         function=tuned,
-        seed=call.seed,
-        params=call.params,
-        null_keys=call.null_keys,
     )
     fewest = int(getattr(tuned.trainer, "min_rows", 1))
     return replace(plan, choose=partial(chosen_by_hash, count=call.sample, fewest_rows=fewest))
