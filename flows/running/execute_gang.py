@@ -41,6 +41,7 @@ def execute_gang(plan: GangPlan, store: StoreParameter, cluster: ClusterParamete
     ranks have ended.
     """
     identity = plan.identity
+    # What cannot be sent is refused here, before the run is claimed.
     pack_work(plan.work, plan.name)
     with Frame(plan, open_store(store), open_cluster(cluster)) as frame:
         if settled := frame.settle_if_done():

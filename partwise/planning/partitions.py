@@ -90,6 +90,7 @@ def plan_of(
         on_existing=call.on_existing_artifacts,
         options=call.execution,
         environment=packages,
+        # Models are found by shard, so their rows are divided alike; one model serves any shard.
         n_shards=None if uses is None or model is not None else uses.document.n_shards,
         models=models,
         model=model,
@@ -222,6 +223,7 @@ def prepare_inference(
     check_kept(keep_columns, source.schema)
     one = has_one_model(training)
     if one and not given:
+        # One model serves all rows: without keys, blocks of them are the partitions.
         source = in_blocks(source)
     by = given or source.schema.names[-1:] if one else given
     source, names, keys = keys_of(source, by, earlier_keys if one else training.key_columns)

@@ -46,6 +46,7 @@ def settings_to_score(call: PortfolioCall) -> Tuned:
         reason = error.errors()[0]["msg"].removeprefix("Value error, ").rstrip(".")
         raise InputError(f"The settings cannot be searched: {reason}.") from None
     check_sampler(call.sampler, tuned.space)
+    # Here and not on workers, so that all partitions score the same settings.
     drawn = draw_settings(tuned.space, call.trials - 1, call.seed, call.sampler)
     return tuned.model_copy(
         update={"space": {}, "settings": tuple(drawn), "sampler": "random", "trials": call.trials}
