@@ -6,6 +6,7 @@ documentation and form are made of it (`partwise.flows.orchestration.run_flow`).
 """
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, ClassVar, Literal
@@ -163,6 +164,24 @@ def role_of(argument: "dataclasses.Field[Any]") -> Role:
     """Return what a field of a call is."""
     known: Role = argument.metadata.get(_ROLE, DECIDES)
     return known
+
+
+def fields_in_order(call: type[Call]) -> "list[dataclasses.Field[Any]]":
+    """Return the fields of a kind of call as a person reads them.
+
+    Those by place are first, and then what is the call's own; which run and where it works come
+    last, as most calls leave them as they are.
+    """
+    kinds = [each for each in call.__mro__ if issubclass(each, Call)]
+    # Some classes say a field again, in other words: it stands where it does in other calls.
+    home = {name: kind for kind in kinds for name in inspect.get_annotations(kind)}
+    general = (Call, VersionedCall, ExecutedCall)
+    rank = {kind: place for place, kind in enumerate([*kinds, *general])}
+
+    def place_of(each: "dataclasses.Field[Any]") -> int:
+        return rank[home[each.name]] if each.kw_only else -1
+
+    return sorted(dataclasses.fields(call), key=place_of)
 
 
 def roles(call: type[Call]) -> Mapping[str, Role]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from textwrap import TextWrapper
 
-from partwise.calls.call import Call, roles
+from partwise.calls.call import Call, fields_in_order, roles
 
 
 def descriptions(call: type[Call]) -> Mapping[str, str]:
@@ -31,7 +31,7 @@ def with_parameters(text: str, call: type[Call]) -> str:
         call: Its call.
     """
     texts = descriptions(call)
-    names = inspect.signature(call).parameters
+    names = [each.name for each in fields_in_order(call)]
     wrapped = TextWrapper(
         96, initial_indent="    ", subsequent_indent="        ", break_on_hyphens=False
     )

@@ -57,7 +57,7 @@ class ScriptCall(Call):
     )
     """By name: a path or URL of a file or folder, a dataset, dataset://sales@3, artifacts of a run,
     run://RUN/0/outputs/model.pt, or rows, as train_models takes them. The processes find each as a
-    path, in the variable PARTWISE_INPUT_<NAME>."""
+    path, in the variable PARTWISE_INPUT_NAME."""
     outputs: TextsParameter = ("outputs/**",)
     """Globs relative to the working folder: what is kept with the run."""
     resume_from: str = ""

@@ -87,7 +87,7 @@ class ExecutionOptions(FormSettings):
         title="Dry run on a sample of",
         default=None,
         description="Run only so many partitions, the smallest, the largest and others between, as "
-        "the run <run_id>-sample; see that models can be read back, and tell what all would take.",
+        "the run RUN_ID-sample; see that models can be read back, and tell what all would take.",
     )
     first_segment_s: float = Field(
         title="First commit after (s)",

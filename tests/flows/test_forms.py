@@ -1,5 +1,7 @@
 """The forms that Prefect makes of the flows: what they send as they stand is accepted."""
 
+import re
+
 import pytest
 from prefect.utilities.callables import parameter_schema
 
@@ -73,3 +75,20 @@ def test_a_form_does_not_speak_of_what_it_cannot_hold(name):
         for word in (", or a function of", "itself", "pandas", "frame or stream", "a serde,"):
             assert word not in text, f"{field}: {text}"
         assert text.endswith("."), field
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_a_form_says_first_what_is_the_flows_own(name):
+    fields = list(for_form(parameter_schema(FLOWS[name]).model_dump_for_openapi())["properties"])
+    run = [each for each in ("run_id", "store", "on_existing_artifacts") if each in fields]
+    rest = [each for each in ("version", "cluster", "execution") if each in fields]
+    rest += ["infrastructure"] if name == "run-script" else []
+    own = [each for each in fields if each not in (*run, *rest)]
+    assert fields[: len(own)] == own
+
+
+@pytest.mark.parametrize("name", FLOWS)
+def test_no_word_of_a_form_is_taken_for_a_tag(name):
+    """Prefect's page shows descriptions as Markdown, which leaves out what looks like HTML."""
+    text = str(parameter_schema(FLOWS[name]).model_dump_for_openapi())
+    assert re.findall(r"<\w[^<>]*>", text) == []

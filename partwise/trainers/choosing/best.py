@@ -74,7 +74,7 @@ class Best(HoldoutTrainer):
     """Score several trainers on the same rows of each partition, and keep the best one's model.
 
     A candidate that raises, skips, or has no score loses. The ledger has the name of the best in
-    its column `candidate`, the scores of all as candidate_<name>_<metric>, and the artifact
+    its column `candidate`, the scores of all as candidate_NAME_METRIC, and the artifact
     candidates.json what became of each.
 
     Example:
