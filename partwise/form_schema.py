@@ -4,8 +4,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from pydantic import ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic.json_schema import SkipJsonSchema
 
 from partwise.settings import Settings
+
+Nothing = SkipJsonSchema[None]
+"""Not given: from Python None, of which no form knows."""
 
 
 def for_forms(schema: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
+from partwise.choices import OnExisting
 from partwise.gangs.checkpoints import StoreCheckpoints
 from partwise.gangs.ledger import commit_ranks
 from partwise.gangs.resume_point import begin_attempt
@@ -14,7 +15,7 @@ from partwise.gangs.spec import RANK_KEY, CommandTarget, GangSpec, RankEnd
 from partwise.reports.report import write_report
 from partwise.runs.bundle import BundleWriter
 from partwise.runs.checkpoints import CHECKPOINTS
-from partwise.runs.claim import Claim, Identity, Intent, OnExisting
+from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import settle_unchanged
 from partwise.runs.documents import BUNDLES, execution_token, run_path, segment_file
 from partwise.runs.run import Run

@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from partwise.choices import OnExisting
 from partwise.engine.worker.segments import SegmentWriter
 from partwise.engine.worker.shard_plan import plan_shard
 from partwise.reports.report import write_report
-from partwise.runs.claim import Claim, Identity, Intent, OnExisting
+from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import Ending, complete_run, settle_unchanged
 from partwise.runs.contents import files_there, read_committed
 from partwise.runs.documents import execution_token, segment_file

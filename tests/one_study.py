@@ -8,9 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from partwise.choices import OnExisting
 from partwise.engine.worker.segments import SegmentWriter
 from partwise.reports.report import write_report
-from partwise.runs.claim import Claim, Identity, Intent, OnExisting
+from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import settle_unchanged
 from partwise.runs.documents import execution_token
 from partwise.runs.ledger import LedgerRow

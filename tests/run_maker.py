@@ -6,9 +6,10 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from partwise.choices import OnExisting
 from partwise.outcomes import Stop
 from partwise.runs.bundle import BundleWriter
-from partwise.runs.claim import Claim, Identity, Intent, OnExisting
+from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import Ending, complete_run
 from partwise.runs.contents import write_segment
 from partwise.runs.documents import (

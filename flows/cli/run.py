@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
+from partwise.calls.script import MONTH_S
+from partwise.choices import OnExisting, ScriptBackend
 from partwise.errors import InputError
 from partwise.flows.cli.environment_options import EnvironmentOptions
 from partwise.flows.cli.options import RUN, ClusterOptions, Names, StoreUrl
 from partwise.flows.cli.parsing import parse_parameter
-from partwise.runs.claim import OnExisting
 from partwise.scripts.infrastructure import Infrastructure
-from partwise.scripts.spec import MONTH_S, ScriptBackend
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

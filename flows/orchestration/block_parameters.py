@@ -15,7 +15,8 @@ from partwise.blocks import (
     TableBlock,
 )
 from partwise.calls import parameters
-from partwise.calls.parameters import TEXT, Nothing
+from partwise.calls.parameters import TEXT
+from partwise.form_schema import Nothing
 from partwise.publishing.dataset_output import DatasetOutput
 from partwise.publishing.sql_output import Table
 

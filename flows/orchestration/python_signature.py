@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
-from partwise.calls.call import Call, fields_in_order
+from partwise.calls.call import Call, field_types, fields_in_order
 from partwise.flows.orchestration.block_parameters import with_blocks
 
 
@@ -34,13 +34,13 @@ class _Named:
 
 def flow_signature(call: type[Call], returned: Any) -> inspect.Signature:
     """Return the signature of a flow: the fields of its call, with blocks where they may stand."""
-    signature = inspect.signature(call)
+    signature, types = inspect.signature(call), field_types(call)
     parameters = []
     for each in fields_in_order(call):
         parameter = signature.parameters[each.name]
         if each.default_factory is not dataclasses.MISSING:
             parameter = parameter.replace(default=each.default_factory())
-        parameters.append(parameter.replace(annotation=with_blocks(each.type)))
+        parameters.append(parameter.replace(annotation=with_blocks(types[each.name])))
     return inspect.Signature(parameters, return_annotation=returned)
 
 

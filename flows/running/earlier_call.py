@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from partwise.calls.call import Call
 from partwise.calls.reading import function_names, read_arguments
+from partwise.choices import NullKeys
 from partwise.datasets.dataset import resolve_references
 from partwise.errors import InputError
 from partwise.flows.running.connections import open_rows, open_store
@@ -18,7 +19,6 @@ from partwise.planning.earlier_rows import keys_of_run
 from partwise.planning.trust import check_trusted, is_made_here
 from partwise.runs.ledger import KEY_PREFIX
 from partwise.runs.run import Run
-from partwise.shuffle.write import NullKeys
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source, values_as
 from partwise.tables.keys.partition_keys import KeyColumn

@@ -18,6 +18,7 @@ from typing import Protocol, Self
 from distributed import Client, WorkerPlugin
 from prefect.runtime import flow_run
 
+from partwise.choices import OnExisting
 from partwise.cluster_calls import ANSWER_S, in_time
 from partwise.engine.driver.cluster_watch import ClusterWatch
 from partwise.engine.driver.credentials import Credentials, SigningKeys
@@ -30,7 +31,7 @@ from partwise.flows.orchestration.interruption import note_work
 from partwise.flows.orchestration.summary_log import log_summary
 from partwise.flows.running.connections import connect
 from partwise.outcomes import RunStatus
-from partwise.runs.claim import Claim, Identity, Intent, OnExisting
+from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.completion import settle_unchanged
 from partwise.runs.documents import execution_token
 from partwise.runs.output_types import unfit_types

@@ -3,28 +3,35 @@
 A call is a frozen dataclass, and its fields are the parameters of its flow: their names and order,
 types, defaults and descriptions are written here and nowhere else. A flow's signature,
 documentation and form are made of it (`partwise.flows.orchestration.run_flow`).
+
+The types of fields are texts until somebody asks for them: some are of rooms that import pyarrow,
+and the help of a command, which shows the fields, does without.
 """
+
+from __future__ import annotations
 
 import dataclasses
 import inspect
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_type_hints
 
-from partwise.calls.parameters import (
-    ClusterParameter,
-    ColumnsParameter,
-    DataParameter,
-    FilterParameter,
-    ParamsParameter,
-    PartitionBy,
-    StoreParameter,
-    VersionParameter,
-)
+from partwise.choices import NullKeys, OnExisting
 from partwise.engine.options import ExecutionOptions
-from partwise.runs.claim import OnExisting
 from partwise.runs.kinds import KINDS, RunKind
-from partwise.shuffle.write import NullKeys
+
+if TYPE_CHECKING:
+    from partwise.calls.parameters import (
+        ClusterParameter,
+        ColumnsParameter,
+        DataParameter,
+        FilterParameter,
+        HoldoutParameter,
+        ParamsParameter,
+        PartitionBy,
+        StoreParameter,
+        VersionParameter,
+    )
 
 CallKind = RunKind | Literal["pipeline"]
 _ROLE = "role"
@@ -51,7 +58,7 @@ class Role:
     so that these are still known by their calls."""
 
     @property
-    def metadata(self) -> Mapping[str, "Role"]:
+    def metadata(self) -> Mapping[str, Role]:
         """The metadata of a field that has this role."""
         return {_ROLE: self}
 
@@ -160,7 +167,14 @@ class KeyedCall(RowsCall, ExecutedCall):
     """Every partition's own seed is derived from this one and its key."""
 
 
-def role_of(argument: "dataclasses.Field[Any]") -> Role:
+def drawn_rows() -> HoldoutParameter:
+    """Return the rows that settings are scored on where nothing is said."""
+    from partwise.evaluation import HoldoutFraction
+
+    return HoldoutFraction()
+
+
+def role_of(argument: dataclasses.Field[Any]) -> Role:
     """Return what a field of a call is."""
     known: Role = argument.metadata.get(_ROLE, DECIDES)
     return known
@@ -187,3 +201,10 @@ def fields_in_order(call: type[Call]) -> "list[dataclasses.Field[Any]]":
 def roles(call: type[Call]) -> Mapping[str, Role]:
     """Return what the fields of a kind of call are, by name."""
     return {each.name: role_of(each) for each in dataclasses.fields(call)}
+
+
+def field_types(call: type[Call]) -> Mapping[str, Any]:
+    """Return the types of the fields of a kind of call, by name."""
+    from partwise.calls import parameters
+
+    return get_type_hints(call, localns=vars(parameters), include_extras=True)

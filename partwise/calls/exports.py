@@ -1,24 +1,24 @@
 """Calls that export models and prove the files."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar, Literal
-
-from pydantic.json_schema import SkipJsonSchema
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from partwise.calls.call import FUNCTION, HOW, WHERE, CallKind, ExecutedCall, Role
-from partwise.calls.parameters import (
-    ColumnsParameter,
-    DataParameter,
-    ExampleInputsParameter,
-    ExporterParameter,
-    FilterParameter,
-    SerdeParameter,
-)
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
-from partwise.transformers.collection import TransformersExport
 
-Export = TransformersExport | SkipJsonSchema[tuple[Any, ...]] | SkipJsonSchema[dict[str, Any]]
+if TYPE_CHECKING:
+    from partwise.calls.parameters import (
+        ColumnsParameter,
+        DataParameter,
+        ExampleInputsParameter,
+        ExporterParameter,
+        FilterParameter,
+        SerdeParameter,
+        TransformersParameter,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ class TransformersCall(ExecutedCall):
 
     kind: ClassVar[CallKind] = "export-transformers"
 
-    models: Sequence[Export] = field(metadata=HOW)
+    models: Sequence[TransformersParameter] = field(metadata=HOW)
     """What to export: TransformersExport, mappings of its fields, or tuples of the model's folder,
     its feature and TransformersOptions. In place of a folder, the ID of a model on the hub is
     fetched here, before the run: workers have to share this machine's cache folder of the hub."""

@@ -1,7 +1,9 @@
 """Calls that train one model on all rows: by ranks that work together, or by trials."""
 
+from __future__ import annotations
+
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from partwise.calls.call import (
     FILES,
@@ -13,26 +15,28 @@ from partwise.calls.call import (
     Role,
     RowsCall,
     VersionedCall,
+    drawn_rows,
 )
-from partwise.calls.parameters import (
-    DistributedTrainerParameter,
-    EvalDataParameter,
-    FilesParameter,
-    MetricParameter,
-    Nothing,
-    OneParamsParameter,
-    SerdeParameter,
-    SpaceParameter,
-    StudyTrainerParameter,
-)
+from partwise.choices import Direction, FitOn, OnExisting
 from partwise.engine.scaling import ScalingConfig
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
-from partwise.evaluation import Evaluation, FitOn, HoldoutFraction
-from partwise.evaluation.scores import Direction
+from partwise.form_schema import Nothing
 from partwise.gangs.options import GangOptions
-from partwise.runs.claim import OnExisting
 from partwise.tuning.pruner import PrunerName
 from partwise.tuning.sampler import SamplerName
+
+if TYPE_CHECKING:
+    from partwise.calls.parameters import (
+        DistributedTrainerParameter,
+        EvalDataParameter,
+        FilesParameter,
+        HoldoutParameter,
+        MetricParameter,
+        OneParamsParameter,
+        SerdeParameter,
+        SpaceParameter,
+        StudyTrainerParameter,
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class TuneCall(RowsCall, ExecutedCall):
     pruner: PrunerName = field(default="none", metadata=HOW)
     """Which trials are given up, by what they report: "none", "median", "percentile", "halving" or
     "hyperband"."""
-    holdout: Evaluation = field(default_factory=HoldoutFraction)
+    holdout: HoldoutParameter = field(default_factory=drawn_rows)
     """The rows that a built-in trainer is scored on: the same for all trials."""
     fit_on: FitOn = "auto"
     """The rows that the kept model of a built-in trainer is trained on."""

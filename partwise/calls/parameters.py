@@ -15,21 +15,22 @@ from typing import Annotated, Any, get_args
 from pydantic import WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
+from partwise.choices import Format, SchemaPolicy
+from partwise.evaluation import Evaluation
 from partwise.exports.protocol import Exporter
+from partwise.form_schema import Nothing
 from partwise.models.serdes import ModelSerde
-from partwise.sources.files.discovery import Format
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions
 from partwise.tables.filters import Filter
-from partwise.tables.schemas import SchemaPolicy
 from partwise.trainers import Best, Tuned
 from partwise.trainers.ranks.lightgbm import DistributedLightGBM
 from partwise.trainers.ranks.xgboost import DistributedXGBoost
 from partwise.trainers.ready.every import ReadyTrainer
+from partwise.transformers.collection import TransformersExport
 
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}
 
-Nothing = SkipJsonSchema[None]
 Function = SkipJsonSchema[Callable[..., Any]]
 
 _FILES = {
@@ -137,3 +138,7 @@ FilterParameter = Annotated[
 ]
 ColumnsParameter = Annotated[Sequence[str] | None, WithJsonSchema(TEXTS)]
 VersionParameter = str | Nothing
+HoldoutParameter = Evaluation
+TransformersParameter = (
+    TransformersExport | SkipJsonSchema[tuple[Any, ...]] | SkipJsonSchema[dict[str, Any]]
+)

@@ -1,28 +1,32 @@
 """Calls whose work is done for each partition: training, inference, functions, portfolios."""
 
+from __future__ import annotations
+
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
-from partwise.calls.call import FILES, FUNCTION, HOW, CallKind, KeyedCall, Role
-from partwise.calls.parameters import (
-    ColumnsParameter,
-    FilesParameter,
-    FunctionParameter,
-    MetricParameter,
-    OutputParameter,
-    PartitionBy,
-    PredictParameter,
-    SearchedTrainerParameter,
-    SerdeParameter,
-    TrainerParameter,
-)
+from partwise.calls.call import FILES, FUNCTION, HOW, CallKind, KeyedCall, Role, drawn_rows
+from partwise.choices import Direction
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
-from partwise.evaluation import Evaluation, HoldoutFraction
-from partwise.evaluation.scores import Direction
 from partwise.models.export_options import ModelFormat
 from partwise.tuning.sampler import SamplerName
+
+if TYPE_CHECKING:
+    from partwise.calls.parameters import (
+        ColumnsParameter,
+        FilesParameter,
+        FunctionParameter,
+        HoldoutParameter,
+        MetricParameter,
+        OutputParameter,
+        PartitionBy,
+        PredictParameter,
+        SearchedTrainerParameter,
+        SerdeParameter,
+        TrainerParameter,
+    )
 
 Count = Annotated[int, Field(ge=1)]
 Several = Annotated[int, Field(ge=2)]
@@ -141,7 +145,7 @@ class PortfolioCall(KeyedCall):
     function of (labels, predictions)."""
     direction: Direction = ""
     """Which values are better, of a metric that is a function; empty: lower ones."""
-    holdout: Evaluation = field(default_factory=HoldoutFraction)
+    holdout: HoldoutParameter = field(default_factory=drawn_rows)
     """The rows that settings are scored on."""
     sampler: SamplerName = "random"
     """How settings are drawn: "random", or "grid" for all there are."""

@@ -1,25 +1,29 @@
 """The call of four runs, from rows to proved exports and their predictions."""
 
+from __future__ import annotations
+
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from partwise.calls.call import WHERE, CallKind, KeyedCall, Role
 from partwise.calls.exports import ExportCall, ValidateCall
-from partwise.calls.parameters import (
-    ColumnsParameter,
-    DataParameter,
-    ExampleInputsParameter,
-    ExporterParameter,
-    FilesParameter,
-    FilterParameter,
-    PredictParameter,
-    SerdeParameter,
-    TrainerParameter,
-)
 from partwise.calls.partitions import InferCall, TrainCall
+from partwise.choices import OnExisting
 from partwise.models.export_options import ExportOptions, ModelFormat, ValidationOptions
-from partwise.runs.claim import OnExisting
-from partwise.runs.pipeline import Stage, stage_run_id
+
+if TYPE_CHECKING:
+    from partwise.calls.parameters import (
+        ColumnsParameter,
+        DataParameter,
+        ExampleInputsParameter,
+        ExporterParameter,
+        FilesParameter,
+        FilterParameter,
+        PredictParameter,
+        SerdeParameter,
+        TrainerParameter,
+    )
+    from partwise.runs.pipeline import Stage
 
 
 @dataclass(frozen=True)
@@ -131,6 +135,8 @@ class PipelineCall(KeyedCall):
         }
 
     def _of_stage(self, stage: Stage) -> dict[str, Any]:
+        from partwise.runs.pipeline import stage_run_id
+
         return {
             "run_id": stage_run_id(self.run_id, stage),
             "store": self.store,

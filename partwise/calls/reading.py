@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from partwise.calls.call import Call, role_of, roles
+from partwise.calls.call import Call, Role, field_types, roles
 from partwise.calls.every import CALLS
 from partwise.calls.script import ScriptCall
 from partwise.calls.written import TORCH, names_function
@@ -50,10 +50,13 @@ def read_arguments(
         if not is_own:
             for name in function_names(call):
                 check_allowed(name)
-        fields = {each.name: each for each in dataclasses.fields(kind)}
+        types, known = field_types(kind), roles(kind)
         # Without a value it was not given: its flow has the default.
         given = {name: value for name, value in arguments.items() if value is not None}
-        read = {name: _from_plain(fields[name], value, is_own) for name, value in given.items()}
+        read = {
+            name: _from_plain(name, types[name], known[name], value, is_own)
+            for name, value in given.items()
+        }
         if issubclass(kind, ScriptCall):
             return kind, read
         read["version"] = call["version"]
@@ -136,8 +139,7 @@ def _function_texts(value: Any) -> Iterator[str]:
             yield from _function_texts(each)
 
 
-def _from_plain(argument: "dataclasses.Field[Any]", value: Any, is_own: bool) -> Any:
-    name, kind = argument.name, argument.type
+def _from_plain(name: str, kind: Any, role: Role, value: Any, is_own: bool) -> Any:
     if name == "serde":
         return _serde_from_json(value["name"], value["settings"], is_own)
     if name == "output" and isinstance(value, dict):
@@ -146,7 +148,7 @@ def _from_plain(argument: "dataclasses.Field[Any]", value: Any, is_own: bool) ->
         return {key: data_of_recipe(recipe) for key, recipe in value.items()}
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return kind.model_validate(with_new_names(kind.__name__, value))
-    if role_of(argument).function == "always" and isinstance(value, dict):
+    if role.function == "always" and isinstance(value, dict):
         if value["kind"] == TORCH:
             settings = {key: each for key, each in value.items() if key != "kind"}
             return TorchDistributor(**with_new_names("TorchDistributor", settings))

@@ -1,23 +1,28 @@
 """The call of a training script, or of any command, on nodes x processes."""
 
+from __future__ import annotations
+
 from dataclasses import KW_ONLY, dataclass, field
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from partwise.calls.call import WHERE, Call, CallKind, Role
-from partwise.calls.parameters import (
-    ArgumentsParameter,
-    ClusterParameter,
-    CommandParameter,
-    InputsByNameParameter,
-    TextsByNameParameter,
-    TextsParameter,
-)
+from partwise.choices import OnExisting, ScriptBackend
 from partwise.environments.environment import DEFAULT_ENVIRONMENT, Environment
-from partwise.runs.claim import OnExisting
 from partwise.scripts.infrastructure import Infrastructure
-from partwise.scripts.spec import MONTH_S, ScriptBackend
+
+if TYPE_CHECKING:
+    from partwise.calls.parameters import (
+        ArgumentsParameter,
+        ClusterParameter,
+        CommandParameter,
+        InputsByNameParameter,
+        TextsByNameParameter,
+        TextsParameter,
+    )
 
 DEFAULT_INFRASTRUCTURE = Infrastructure()
+MONTH_S = 30 * 24 * 3600.0
+"""After which a script is ended where nothing else is said: as AzureML has it."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,6 @@
 """How models are scored: on which rows that they were not trained on, and by which metric."""
 
-from typing import Literal
-
+from partwise.choices import FitOn
 from partwise.errors import InputError
 from partwise.evaluation.backtest import Backtest
 from partwise.evaluation.cross_validation import CrossValidation
@@ -24,9 +23,6 @@ Evaluation = HoldoutFraction | HoldoutByTime | Backtest | CrossValidation
 Each has `columns`, those that it looks at; `check` for the schema; and `splits(table, seed)`, which
 returns splits, or a Skip for too short a partition.
 """
-
-FitOn = Literal["auto", "train", "all"]
-"""The rows that the kept model is trained on: `fits_on_all` says what "auto" is."""
 
 
 def fits_on_all(fit_on: FitOn, evaluation: Evaluation | None) -> bool:

@@ -1,14 +1,11 @@
 """How good predictions are."""
 
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 
+from partwise.choices import Task
 from partwise.errors import InputError
-
-Task = Literal["regression", "binary", "multiclass"]
-
 
 MAXIMIZED = ("accuracy", "auc")
 """Metrics of which more is better, where nobody says otherwise."""

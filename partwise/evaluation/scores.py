@@ -8,16 +8,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isfinite
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from partwise.choices import Direction, Task
 from partwise.errors import InputError
-from partwise.evaluation.metrics import MAXIMIZED, Task, task_metrics, worst
+from partwise.evaluation.metrics import MAXIMIZED, task_metrics, worst
 from partwise.formatting import did_you_mean
-
-Direction = Literal["", "minimize", "maximize"]
-"""Which scores are better; empty: as the metric's name says, and the lower of a function's."""
 
 _TASKS: dict[str, tuple[Task, ...]] = {
     **dict.fromkeys(("rmse", "mae", "mape", "wape", "smape", "mase", "pinball"), ("regression",)),

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from partwise.choices import Task
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.outcome import Produced
 from partwise.engine.trained_models import EXTERNAL_DATA_SUFFIX
 from partwise.engine.works import StoredModel, with_trained_categories
 from partwise.errors import ColumnError, ExportMismatchError, ExportRefusedError, InputError
-from partwise.evaluation.metrics import Task
 from partwise.exports.choice import exporter_for
 from partwise.exports.onnx.quantization import as_float16
 from partwise.exports.proof.cases import HELD_OUT, make_cases

@@ -6,12 +6,13 @@ from typing import Any
 
 from distributed import Client
 
+from partwise.choices import OnExisting
 from partwise.engine.scaling import ClusterWorker
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.gangs.options import GangOptions
 from partwise.gangs.placement import Placement
 from partwise.gangs.work import RankWork
-from partwise.runs.claim import Identity, Intent, OnExisting
+from partwise.runs.claim import Identity, Intent
 from partwise.sources.descriptions import Source
 
 

@@ -7,6 +7,7 @@ from functools import partial
 import pyarrow as pa
 
 from partwise.calls.exports import ComparedCall, ExportCall, TransformersCall, ValidateCall
+from partwise.choices import NullKeys
 from partwise.engine.driver.plan import Plan
 from partwise.engine.trained_models import models_by_shard
 from partwise.errors import InputError, ModelNotFoundError
@@ -25,7 +26,6 @@ from partwise.runs.kinds import RANK
 from partwise.runs.run import Run
 from partwise.runs.trials import TRIAL
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
-from partwise.shuffle.write import NullKeys
 from partwise.sources.derived import sampled
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import open_source

@@ -10,6 +10,7 @@ import pyarrow as pa
 from partwise.calls.call import ExecutedCall, KeyedCall
 from partwise.calls.intent import describe_intent
 from partwise.calls.partitions import FunctionCall, InferCall, MapCall, TrainCall
+from partwise.choices import NullKeys
 from partwise.engine.driver.params import given_params
 from partwise.engine.driver.plan import Plan, ReadKeys
 from partwise.engine.trained_models import (
@@ -29,7 +30,6 @@ from partwise.runs.exports import check_has_models, has_one_model, ledger_of_mod
 from partwise.runs.ledger import skip_reasons
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows
-from partwise.shuffle.write import NullKeys
 from partwise.sources.derived import in_blocks
 from partwise.sources.descriptions import Source
 from partwise.sources.opening import keyed_by, values_as

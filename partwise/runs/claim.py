@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
-from typing import Literal
 
 from pydantic import JsonValue
 
+from partwise.choices import OnExisting
 from partwise.errors import (
     InputError,
     RunBusyError,
@@ -41,7 +41,6 @@ from partwise.store.lease import Lease
 from partwise.store.store import Store
 from partwise.tables.keys.partition_keys import HASH_VERSION, KeyColumn, check_key_classes
 
-OnExisting = Literal["error", "overwrite", "resume"]
 _SHOWN = 5
 ENVIRONMENT_PACKAGES = ("partwise", "numpy", "pyarrow", "lightgbm", "xgboost", "torch")
 

@@ -4,17 +4,12 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from partwise.choices import ScriptBackend
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import InputError
 from partwise.scripts.inputs import ScriptInput
-
-ScriptBackend = Literal["none", "gloo", "nccl", "mpi"]
-"""How the ranks of a script find each other: by torchrun's variables, or started by mpirun."""
-
-MONTH_S = 30 * 24 * 3600.0
-"""After which a script is ended where nothing else is said: as AzureML has it."""
 
 VARIABLES = ("RANK", "LOCAL_RANK", "NODE_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 """Variables of a rank that stand for their values in arguments, as `$LOCAL_RANK`."""

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from partwise.choices import NullKeys
 from partwise.errors import SourceError
 from partwise.shuffle.part_file import PartIndex
 from partwise.shuffle.shard_count import check_n_shards
-from partwise.shuffle.write import Division, KeyRows, NullKeys, refuse_null, write_fragments
+from partwise.shuffle.write import Division, KeyRows, refuse_null, write_fragments
 from partwise.sources.descriptions import Source
 from partwise.sources.fragments import Fragment, Place, Selection
 from partwise.tables.dictionaries import merge_dictionaries, same_dictionaries, write_dictionaries

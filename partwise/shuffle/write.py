@@ -6,22 +6,18 @@ Memory is that of a few batches, for fragments of any size.
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.choices import NullKeys
 from partwise.errors import NullKeyError
 from partwise.shuffle.part_file import PartIndex, PartWriter
 from partwise.sources.fragments import Fragment, Selection
 from partwise.tables.dictionaries import ColumnStorage
 from partwise.tables.keys.partition_keys import KeyColumn, hash_keys, normalize_keys
 from partwise.tables.rows_by_number import join_batches
-
-NullKeys = Literal["error", "drop", "keep"]
-"""What happens to a row whose key is null: refuse the data, leave the row out, or keep it as the
-partition of the null key."""
 
 # Fewer rows per batch make the slices that go to each shard tiny, more cost memory.
 _PART_ROWS = 262_144

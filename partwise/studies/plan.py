@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
+from partwise.choices import OnExisting
 from partwise.engine.options import ExecutionOptions
 from partwise.environments.resolved_environment import ResolvedEnvironment
-from partwise.runs.claim import Identity, Intent, OnExisting
+from partwise.runs.claim import Identity, Intent
 from partwise.sources.descriptions import Source
 from partwise.studies.driver import Stopping
 from partwise.studies.gang_trials import GangPlan

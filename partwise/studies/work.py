@@ -7,13 +7,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from partwise.choices import Direction, FitOn
 from partwise.connector.context import PartitionContext
 from partwise.connector.data_connector import DataConnector
 from partwise.engine.outcome import Produced
 from partwise.engine.works import StoredModel, TrainWork
 from partwise.errors import InputError, TrialPruned
-from partwise.evaluation import Evaluation, FitOn
-from partwise.evaluation.scores import Direction, find_metric
+from partwise.evaluation import Evaluation
+from partwise.evaluation.scores import find_metric
 from partwise.outcomes import PartitionStatus, Result, Skip
 from partwise.trainers import resolve_trainer
 from partwise.trainers.candidate import Watch, score

@@ -1,19 +1,16 @@
 """One schema for many files or frames."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from partwise.choices import SchemaPolicy
 from partwise.errors import ColumnError
 from partwise.tables.column_names import names_in_words
 from partwise.tables.decimals import cast_values
 from partwise.tables.dictionaries import decoded, plain_storage
-
-SchemaPolicy = Literal["cast", "strict", "union"]
-"""What becomes of schemas that differ: the columns of the first, of common types; a refusal; the
-columns of all, of common types."""
 
 
 def _common_type(first: pa.DataType, other: pa.DataType) -> pa.DataType | None:

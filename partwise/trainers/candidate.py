@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from partwise.choices import FitOn, Task
     from partwise.connector.context import PartitionContext
     from partwise.connector.data_connector import DataConnector
-    from partwise.evaluation import Evaluation, FitOn
-    from partwise.evaluation.metrics import Task
+    from partwise.evaluation import Evaluation
     from partwise.evaluation.scores import Metric
     from partwise.evaluation.split import Split
     from partwise.outcomes import Skip

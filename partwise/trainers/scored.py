@@ -17,8 +17,9 @@ from pydantic import (
     model_validator,
 )
 
+from partwise.choices import FitOn  # noqa: TC001
 from partwise.errors import ColumnError, InputError
-from partwise.evaluation import CrossValidation, Evaluation, FitOn, HoldoutFraction
+from partwise.evaluation import CrossValidation, Evaluation, HoldoutFraction
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.settings import Settings
@@ -38,9 +39,9 @@ from partwise.trainers.candidate import fit_kept, score
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from partwise.choices import Task
     from partwise.connector.context import PartitionContext
     from partwise.connector.data_connector import DataConnector
-    from partwise.evaluation.metrics import Task
     from partwise.trainers.candidate import PreparedRows
 
 

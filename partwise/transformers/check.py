@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from partwise.choices import TransformersFormat
 from partwise.errors import InputError
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.onnx_files import read_graph
@@ -20,7 +21,7 @@ from partwise.transformers.export import LIBRARIES, prefill_name, report_file
 from partwise.transformers.feature_choice import architecture_of, config_for
 from partwise.transformers.installed import check_installed
 from partwise.transformers.onnx_config import OnnxConfig
-from partwise.transformers.options import TransformersFormat, TransformersOptions
+from partwise.transformers.options import TransformersOptions
 from partwise.transformers.proof import Expected, configs_of, expect, judge_file, judge_generation
 from partwise.transformers.report import ExportReport, FileReport
 from partwise.transformers.torch_programs import fixed_to, with_neuron_tolerance

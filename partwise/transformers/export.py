@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 import numpy as np
 
+from partwise.choices import TransformersFormat
 from partwise.errors import ExportMismatchError, InputError, StoreError
 from partwise.exports.proof.verdict import Verdict
 from partwise.models.serdes import SERDES
@@ -21,7 +22,7 @@ from partwise.transformers.attention import check_attention
 from partwise.transformers.capture import write_onnx
 from partwise.transformers.feature_choice import check_opset
 from partwise.transformers.onnx_config import OnnxConfig
-from partwise.transformers.options import TransformersFormat, TransformersOptions
+from partwise.transformers.options import TransformersOptions
 from partwise.transformers.precision import check_precision, precision_notes
 from partwise.transformers.proof import Expected, configs_of, expect, judge_file, judge_generation
 from partwise.transformers.report import ExportReport, FileReport, OutputReport

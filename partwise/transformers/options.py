@@ -5,13 +5,9 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from partwise.choices import Preprocessor, TransformersFormat
 from partwise.form_schema import FormSettings
 from partwise.models.export_options import EMBEDDED_BYTES
-
-TransformersFormat = Literal["onnx", "torchscript", "pt2", "neuron"]
-Preprocessor = Literal[
-    "auto", "none", "tokenizer", "feature_extractor", "image_processor", "processor"
-]
 
 
 class TransformersOptions(FormSettings):

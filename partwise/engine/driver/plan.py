@@ -6,19 +6,20 @@ from typing import Any
 
 import pyarrow as pa
 
+from partwise.choices import NullKeys, OnExisting
 from partwise.engine.assignment import Execution, ShardAssignment
 from partwise.engine.options import ExecutionOptions
 from partwise.engine.sample import SampleWork
 from partwise.engine.works import Work
 from partwise.environments.resolved_environment import ResolvedEnvironment
 from partwise.errors import InputError, RunExistsError, RunNotFoundError
-from partwise.runs.claim import Claim, Identity, Intent, OnExisting
+from partwise.runs.claim import Claim, Identity, Intent
 from partwise.runs.documents import check_run_id
 from partwise.runs.run import Run
 from partwise.shuffle.plan import ShardedRows, UnsortedShard
 from partwise.shuffle.shard_count import check_n_shards, default_n_shards
 from partwise.shuffle.shared_folder import SharedFolder, table_bytes
-from partwise.shuffle.write import Division, NullKeys
+from partwise.shuffle.write import Division
 from partwise.sources.descriptions import Source
 from partwise.store.store import Store
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from partwise.evaluation.metrics import Task, task_metrics
+from partwise.choices import Task
+from partwise.evaluation.metrics import task_metrics
 from partwise.exports.proof.verdict import Finding, MetricGate
 from partwise.models.signature import Signature
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
+from partwise.choices import Task
 from partwise.errors import ExportMismatchError
-from partwise.evaluation.metrics import Task
 from partwise.exports.onnx.tree_ensemble import TreeEnsemble
 from partwise.exports.protocol import Tolerance
 from partwise.models.export_options import ModelFormat

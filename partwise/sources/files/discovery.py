@@ -6,17 +6,15 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 from pyarrow import fs as pafs
 
+from partwise.choices import Format
 from partwise.errors import SourceError
 from partwise.sources.files.remote_files import Access, filesystem_of
 from partwise.sources.table_formats.roots import tables_among
-
-Format = Literal["parquet", "csv", "json", "orc", "ipc", "excel"]
-"""The formats of files; json: a JSON object on each line."""
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _TEXT: dict[str, Format] = {".csv": "csv", ".tsv": "csv", ".jsonl": "json", ".ndjson": "json"}

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from partwise.sources.files.discovery import Format, format_of_name
+from partwise.choices import Format
+from partwise.sources.files.discovery import format_of_name
 from partwise.sources.files.reading_options import values_decided
 
 

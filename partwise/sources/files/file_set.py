@@ -9,11 +9,11 @@ from typing import Any, get_args
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
+from partwise.choices import Format, SchemaPolicy
 from partwise.errors import InputError, SourceError
-from partwise.sources.files.discovery import Format, absolute_path
+from partwise.sources.files.discovery import absolute_path
 from partwise.sources.files.reading_options import CsvOptions, ExcelOptions, ReadingOptions
 from partwise.sources.files.remote_files import Access
-from partwise.tables.schemas import SchemaPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, field_serializer, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from partwise.choices import Direction
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
-from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
+from partwise.evaluation.scores import Metric, check_metric, find_metric
 from partwise.outcomes import Result, Skip
 from partwise.settings import kind_field
 from partwise.trainers.choosing.choice import (
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from partwise.choices import Task
     from partwise.connector.context import PartitionContext
-    from partwise.evaluation.metrics import Task
     from partwise.trainers.candidate import Candidate
 
 _Function = SkipJsonSchema[Callable[..., Any]]

@@ -12,9 +12,10 @@ from partwise.trainers.candidate import Candidate, PreparedRows, Score, fit_kept
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from partwise.choices import FitOn
     from partwise.connector.context import PartitionContext
     from partwise.connector.data_connector import DataConnector
-    from partwise.evaluation import Evaluation, FitOn
+    from partwise.evaluation import Evaluation
     from partwise.evaluation.scores import Metric
     from partwise.evaluation.split import Split
 

@@ -16,10 +16,11 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
+from partwise.choices import Direction
 from partwise.connector.data_connector import DataConnector
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, Evaluation, HoldoutFraction
-from partwise.evaluation.scores import Direction, Metric, check_metric, find_metric
+from partwise.evaluation.scores import Metric, check_metric, find_metric
 from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.settings import kind_field
@@ -49,8 +50,8 @@ from partwise.tuning.space import RandInt, parse_space
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from partwise.choices import Task
     from partwise.connector.context import PartitionContext
-    from partwise.evaluation.metrics import Task
     from partwise.trainers.candidate import Candidate, PreparedRows
 
 TRIALS_FILE = "trials.json"

@@ -11,8 +11,8 @@ import pyarrow as pa
 from pydantic import Field, model_validator
 from pydantic.json_schema import SkipJsonSchema  # noqa: TC002
 
+from partwise.choices import Task  # noqa: TC001
 from partwise.errors import ColumnError, InputError
-from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.ranks.global_categories import global_categories
 from partwise.ranks.global_sample import SAMPLE_ROWS
 from partwise.runs.bundle import CATEGORIES_FILENAME

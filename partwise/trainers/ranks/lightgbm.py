@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ConfigDict, model_validator
 
+from partwise.choices import Task  # noqa: TC001
 from partwise.errors import InputError
-from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
 from partwise.ranks.global_labels import global_label_counts
 from partwise.ranks.global_sample import global_sample

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import ConfigDict, Field, model_validator
 
+from partwise.choices import Task  # noqa: TC001
 from partwise.errors import InputError
-from partwise.evaluation.metrics import Task  # noqa: TC001
 from partwise.outcomes import Result
 from partwise.ranks.global_labels import global_label_counts
 from partwise.ranks.global_sample import global_sample

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field, JsonValue, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from partwise.choices import Task
 from partwise.errors import InputError
-from partwise.evaluation.metrics import Task
 from partwise.outcomes import Skip
 from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import names_in_words

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pyarrow as pa  # noqa: TC002
 from pydantic import ConfigDict
 
+from partwise.choices import Task
 from partwise.errors import ColumnError, InputError
-from partwise.evaluation.metrics import Task
 from partwise.formatting import did_you_mean
 from partwise.settings import kind_field
 from partwise.tables.calendar import with_calendar

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ConfigDict, Field
 
+from partwise.choices import Task
 from partwise.errors import ColumnError, InputError
 from partwise.evaluation import Backtest, HoldoutByTime, by_time
-from partwise.evaluation.metrics import Task
 from partwise.models.plain_models import ConstantModel, ForecastModel, PlainModel
 from partwise.outcomes import Skip
 from partwise.settings import kind_field

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ConfigDict, Field, JsonValue
 
+from partwise.choices import Task
 from partwise.errors import InputError
-from partwise.evaluation.metrics import Task
 from partwise.formatting import did_you_mean
 from partwise.models.plain_models import LARGEST_LINEAR, Design, ForestModel, LinearModel
 from partwise.outcomes import Skip

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from pydantic import ConfigDict
 
+from partwise.choices import Task
 from partwise.connector.categories import with_categories
 from partwise.errors import InputError
-from partwise.evaluation.metrics import Task
 from partwise.settings import kind_field
 from partwise.tables.calendar import with_calendar
 from partwise.tables.column_names import names_in_words

@@ -9,6 +9,7 @@ from cyclopts import App, CycloptsError
 from rich.console import Console
 
 from partwise.blocks import CudaCluster, CustomCluster, LocalCluster, RemoteCluster
+from partwise.choices import NullKeys
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, CrossValidation, HoldoutByTime, HoldoutFraction
@@ -29,7 +30,6 @@ from partwise.flows.cli.parsing import (
     split_names,
 )
 from partwise.models.export_options import ExportOptions, ValidationOptions
-from partwise.shuffle.write import NullKeys
 from partwise.tables.keys.partition_keys import KeyClass, KeyColumn
 from partwise.trainers import (
     Best,
