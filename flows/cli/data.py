@@ -46,7 +46,7 @@ def register_dataset(
     *,
     exclude: Names = (),
     label: Names = (),
-    where: Names = (),
+    filter: Names = (),  # noqa: A002
     columns: Names = (),
     description: str = "",
     files: FileOptions = _FILES,
@@ -60,7 +60,7 @@ def register_dataset(
         source: Files, globs, folders or URLs; a block, query-block/NAME; or dataset://NAME@VERSION.
         exclude: Columns that are read only when they are named.
         label: Columns to be predicted, which are never features by themselves.
-        where: Rows to keep, such as "price > 0". Given several times, all must hold.
+        filter: Rows to keep, such as "price > 0". Given several times, all must hold.
         columns: Columns to keep. Default: all.
         description: A sentence for people.
         store: A folder, or a URL such as s3://bucket/folder.
@@ -77,7 +77,7 @@ def register_dataset(
             open_rows(files.of(source)),
             store=Store.parse(store),
             columns=split_names(columns) or None,
-            filter=[parse_condition(text) for text in where] or None,
+            filter=[parse_condition(text) for text in filter] or None,
             exclude=split_names(exclude),
             label=split_names(label),
             description=description,

@@ -10,7 +10,6 @@ from partwise.flows.cli.exit_codes import PARTIAL_FAILURE, SUCCESS
 from partwise.flows.cli.news import shown
 from partwise.flows.cli.options import ClusterOptions
 from partwise.flows.cli.run_output import print_run
-from partwise.models.serdes import PickleSerde
 from partwise.outcomes import RunStatus
 from partwise.planning.refusals import check_call
 from partwise.processes.worker_server import begin_worker_server
@@ -64,13 +63,9 @@ def _will_start_workers(call: Call) -> bool:
     where = call.cluster if isinstance(call, VersionedCall) else None
     if isinstance(call, ScriptCall):
         where = call.cluster
-    is_here = isinstance(where, ClusterOptions) and where.is_local
+    # Nothing said: one process for each core of this machine.
+    is_here = where == "" or (isinstance(where, ClusterOptions) and where.is_local)
     return is_here and call.on_existing_artifacts != "resume"
-
-
-def pickle_serde(chosen: bool) -> PickleSerde | None:
-    """Return the serde that --pickle stands for, or None."""
-    return PickleSerde() if chosen else None
 
 
 def call_flow(call: Call) -> "Run | Pipeline":

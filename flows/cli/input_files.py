@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter, default_name_transform
 
+from partwise.choices import Format, SchemaPolicy
 from partwise.errors import InputError
 from partwise.flows.cli.options import ROWS, Names
 from partwise.flows.cli.parsing import split_names
@@ -27,9 +28,9 @@ def _prefixed(prefix: str) -> Callable[[str], str]:
 class FileOptions:
     """How the files of rows are read."""
 
-    file_format: Literal["", "parquet", "csv", "json", "orc", "ipc", "excel"] = ""
+    file_format: Format | None = None
     """The format of the files, where their names do not say; json: an object on each line."""
-    schema: Literal["cast", "strict", "union"] = "cast"
+    schema: SchemaPolicy = "cast"
     """Files whose columns differ: cast to those of the first, refused, or the columns of all."""
     types: Names = ()
     """Types of columns, such as zip=string or day=date32; may be repeated."""
@@ -71,7 +72,7 @@ class FileOptions:
             types[name.strip()] = kind.strip()
         return Files(
             data,
-            format=self.file_format or None,
+            format=self.file_format,
             schema=self.schema,
             types=types,
             file_column=self.file_column or None,

@@ -66,7 +66,7 @@ _EPHEMERAL_MODE = "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE"
 _COMMANDS = {
     "train": ("train:train", "Train one model per partition, and keep them as a run."),
     "find-portfolio": (
-        "find_portfolio:find_portfolio",
+        "train:find_portfolio",
         "Find on a sample of partitions the few settings that do best together.",
     ),
     "train-distributed": (
@@ -77,8 +77,8 @@ _COMMANDS = {
         "tune:tune",
         "Tune one model on all rows, by trials side by side.",
     ),
-    "run": (
-        "run:run",
+    "run-script": (
+        "run_script:run_script",
         "Run a training script or a command as processes on several machines.",
     ),
     "infer": (
@@ -130,8 +130,10 @@ _COMMANDS = {
 }
 """Where each command stands in this package, and its line in the list of commands."""
 
+_OLD_COMMANDS = {"run": "run-script"}
+
 _BEGIN_RUNS = (
-    *(("train",), ("find-portfolio",), ("train-distributed",), ("tune",), ("run",)),
+    *(("train",), ("find-portfolio",), ("train-distributed",), ("tune",), ("run-script",)),
     *(("infer",), ("map",), ("export",), ("validate",), ("pipeline",)),
     *(("runs", "resume"), ("runs", "repeat")),
 )
@@ -181,6 +183,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         words.remove("--debug")
         debug = True
     try:
+        if words and (now := _OLD_COMMANDS.get(words[0])):
+            raise InputError(f"partwise {words[0]} is called partwise {now} now.")
         with _prefect_if_asked(words), _variable(_DEBUG, "1" if debug else ""):
             code = app(words, exit_on_error=False, print_error=False, result_action="return_value")
         sys.stdout.flush()

@@ -1,26 +1,23 @@
-"""The options that several commands share: rows, run, execution, cluster, trainer, inference.
+"""The options that several commands share and a shell types in another way: cluster and trainer.
 
-Settings that are a model without heavy imports are options themselves, such as `Execution`. The
-classes here are for the others: a trainer is one of three kinds (its models need pyarrow), and a
-cluster one of four Prefect blocks, made when the call is; rows, run and inference are parameters
-of flows, no models. What needs Prefect, Dask or pyarrow is imported by the methods that use it, so
-that help is fast.
+All others are the fields of calls, see `partwise.flows.cli.command`. A trainer is one of three
+kinds, and a cluster one of four Prefect blocks: here each setting is an option. What needs Prefect,
+Dask or pyarrow is imported by the methods that use it, so that help is fast.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from partwise.engine.options import ExecutionOptions
+from partwise.choices import Task
 from partwise.errors import InputError
 from partwise.flows.cli.evaluation_options import EvaluationOptions
 from partwise.flows.cli.parsing import (
     build_settings,
     flag,
     given_options,
-    parse_condition,
     parse_parameter,
     split_names,
 )
@@ -30,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Self
 
-    from partwise.calls.call import CallKind
     from partwise.flows.orchestration.block_parameters import Cluster
     from partwise.trainers import HoldoutTrainer
 
@@ -44,89 +40,10 @@ StoreUrl = Annotated[str, Parameter(env_var="PARTWISE_STORE")]
 Json = Annotated[bool, Parameter(name="--json")]
 RunId = Annotated[str, Parameter(name="RUN")]
 
-TRAINER, INFERENCE, ROWS, RUN, EXECUTION, CLUSTER = (
+TRAINER, ROWS, RUN, EXECUTION, CLUSTER = (
     Group(name, sort_key=place)
-    for place, name in enumerate(("Trainer", "Inference", "Rows", "Run", "Execution", "Cluster"))
+    for name, place in {"Trainer": 0, "Rows": 2, "Run": 3, "Execution": 4, "Cluster": 5}.items()
 )
-
-InputFiles = Annotated[
-    Names,
-    Parameter(
-        group=ROWS,
-        help="A file, folder, glob or URL that the function reads besides its rows; a resume "
-        "compares its checksum. Given several times for several.",
-    ),
-]
-Execution = Annotated[ExecutionOptions, Parameter(name="*", group=EXECUTION)]
-
-
-@Parameter(name="*", group=ROWS)
-@dataclass(frozen=True, kw_only=True)
-class RowOptions:
-    """Which rows, and what makes a partition of them."""
-
-    partition_by: Annotated[Names, Parameter(alias="-p")]
-    """The key column, or several: store,date. Rows of equal keys are a partition."""
-    where: Names = ()
-    """Rows to keep, such as "price > 0", "day < 2026-01-01" or "store in a,b". Given several times,
-    all must hold. Text that looks like a number is quoted: 'zip = "01234"'."""
-    columns: Names = ()
-    """Columns to read. Default: all."""
-    null_keys: Literal["error", "drop", "keep"] = "error"
-    """What becomes of rows with a null key."""
-
-    def arguments(self) -> dict[str, Any]:
-        """Return them as arguments of a flow.
-
-        Raises:
-            InputError: A condition cannot be read.
-        """
-        return {
-            "partition_by": split_names(self.partition_by),
-            "filter": [parse_condition(text) for text in self.where] or None,
-            "columns": split_names(self.columns) or None,
-            "null_keys": self.null_keys,
-        }
-
-
-@Parameter(name="*", group=ROWS)
-@dataclass(frozen=True, kw_only=True)
-class InferredRowOptions(RowOptions):
-    """Which rows, where one model may be for all of them."""
-
-    partition_by: Annotated[Names, Parameter(alias="-p")] = ()
-    """The key column, or several: store,date. Rows of equal keys are a partition. With the one
-    model of train-distributed or tune none is needed: blocks of rows are partitions."""
-
-
-@Parameter(name="*", group=RUN)
-@dataclass(frozen=True, kw_only=True)
-class FollowingRunOptions:
-    """The run's name and place; its seed is that of the run that it follows."""
-
-    run_id: str = ""
-    """A name for the run: letters, digits, "-" and "_". Default: one is made up."""
-    store: StoreUrl = "artifacts"
-    """The artifact store: a folder, or a URL such as s3://bucket/folder."""
-    on_existing_artifacts: Literal["error", "overwrite", "resume"] = "error"
-    """When the run exists: refuse, begin again, or run only what changed or is not done."""
-    version: str | None = None
-    """Your own word for the version of your code, compared by a resume in place of the code."""
-
-    def arguments(self, kind: "CallKind") -> dict[str, Any]:
-        """Return them as arguments of a flow; a run without a name gets one, by its kind."""
-        from partwise.flows.orchestration.run_ids import new_run_id
-
-        return {**vars(self), "run_id": self.run_id or new_run_id(kind)}
-
-
-@Parameter(name="*", group=RUN)
-@dataclass(frozen=True, kw_only=True)
-class RunOptions(FollowingRunOptions):
-    """The run's name, place and seed."""
-
-    seed: int = 0
-    """Every partition's own seed is derived from this one and its key."""
 
 
 _OF_ADDRESS = ("tls_ca_file", "tls_cert_file", "tls_key_file", "connect_timeout_s")
@@ -143,6 +60,9 @@ _GOES_WITH: dict[str, tuple[str, ...]] = {
 class ClusterOptions:
     """Which Dask cluster does the work; by default one process for each core of this machine."""
 
+    cluster: str = ""
+    """One that is saved, such as cuda-cluster/big; for a script also work-pool/NAME, in which the
+    whole call is then carried out."""
     workers: Annotated[int | None, Parameter(validator=Number(gte=0))] = None
     """Worker processes on this machine. Default: one for each core. With --cluster-class: so many
     of its workers."""
@@ -176,14 +96,14 @@ class ClusterOptions:
         """Whether they name worker processes of this machine, of partwise's own."""
         return not (self.devices or self.cluster_class or self.address)
 
-    def checked(self) -> "Self":
-        """Return these very options, which do not contradict each other.
+    def checked(self) -> "Self | str":
+        """Return these very options, which do not contradict each other; or the name that they are.
 
         Raises:
             InputError: They do.
         """
         options = given_options(vars(self))
-        naming = ("devices", "address", "cluster_class")
+        naming = ("cluster", "devices", "address", "cluster_class")
         chosen = [name for name in naming if name in options]
         if chosen != ["cluster_class"]:
             local = [name for name in ("workers", "max_workers") if name in options]
@@ -197,7 +117,7 @@ class ClusterOptions:
                 flags = " or ".join(flag(one) for one in wanted)
                 raise InputError(f"{flag(name)} goes with {flags}: give that as well.")
         self._arguments()
-        return self
+        return self.cluster or self
 
     def build(self) -> "Cluster":
         """Return the cluster of a flow: a block, for which Prefect is imported.
@@ -207,7 +127,8 @@ class ClusterOptions:
         """
         from partwise.blocks import CudaCluster, CustomCluster, LocalCluster, RemoteCluster
 
-        options = given_options(vars(self.checked()))
+        self.checked()
+        options = given_options(vars(self))
         if self.address is not None:
             return build_settings(RemoteCluster, **options)
         if self.devices is not None:
@@ -261,7 +182,7 @@ class TrainerOptions(EvaluationOptions):
     """A partition with fewer rows to train on is skipped. Default: 10."""
     threads: int | None = None
     """Threads for one model, or more where --cpus is more. Default: 1."""
-    predicts: Literal["regression", "binary", "multiclass"] | None = None
+    predicts: Task | None = None
     """What linear models, random forests and means predict. Default: regression."""
     time: str | None = None
     """The time column of seasonal_naive, last_value and models of statsforecast. Default: that of
@@ -363,25 +284,3 @@ class TrainerOptions(EvaluationOptions):
             settings["params"] = params
         make: Callable[..., HoldoutTrainer] = kind
         return build_settings(make, **settings)
-
-
-@Parameter(name="*", group=INFERENCE)
-@dataclass(frozen=True, kw_only=True)
-class InferenceOptions:
-    """Whose models are used, and how."""
-
-    training_run_id: str
-    """The run, in the same store, whose models are used."""
-    format: Literal["native", "onnx", "torchscript", "pt2", "neuron"] = "native"
-    """The trained models, or their exports to a format."""
-    predict: str | None = None
-    """Your own function of (data, model, context): package.module:function. Default: the model's
-    own prediction."""
-    keep_columns: Names = ()
-    """Columns of the rows to keep with the predictions, such as a date."""
-    on_missing_model: Literal["fail", "skip"] = "fail"
-    """What becomes of a partition without a model."""
-
-    def arguments(self) -> dict[str, Any]:
-        """Return them as arguments of the flow."""
-        return {**vars(self), "keep_columns": split_names(self.keep_columns) or None}

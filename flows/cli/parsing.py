@@ -3,13 +3,20 @@
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from cyclopts import CycloptsError, MissingArgumentError, Parameter, default_name_transform
+from cyclopts import (
+    CycloptsError,
+    MissingArgumentError,
+    Parameter,
+    UnknownOptionError,
+    default_name_transform,
+)
 
 from partwise.errors import InputError
 from partwise.formatting import nearest
+from partwise.renamed import RENAMED
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -30,6 +37,18 @@ _FLAGS = {
     "candidates": "--candidate",
 }
 """Options that have another name than the field that they fill."""
+
+_OF_THE_SHELL = {
+    "where": "filter",
+    "infer_on": "inference_data",
+    "model_inputs": "input_layout",
+    "tune": "space",
+    "tune_timeout_s": "tune_max_duration_s",
+    "input": "inputs",
+    "output": "outputs",
+    "env": "environment_variables",
+}
+"""Options that were called otherwise once, besides those of `partwise.renamed`."""
 
 _CONDITION = re.compile(
     r"""\s*(?:"(?P<quoted>[^"]+)"|(?P<column>[^\s"=!<>]+))\s*"""
@@ -99,6 +118,10 @@ def describe_wrong_option(error: CycloptsError) -> str | None:
     """Return in one line what is missing, or what a model refused; None: it is neither."""
     if isinstance(error, MissingArgumentError):
         return _describe_missing(error)
+    if isinstance(error, UnknownOptionError):
+        old = (error.token.keyword or error.token.value).partition("=")[0]
+        known = {name for each in error.argument_collection for name in each.names}
+        return _is_called_now(old, known)
     from pydantic import ValidationError
 
     cause, argument = error.__cause__, error.argument
@@ -126,15 +149,31 @@ def in_words_of_the_shell(message: str) -> str:
 def _describe_missing(error: MissingArgumentError) -> str | None:
     """Tell an option that was not given from one that was given without its value."""
     argument = error.argument
+    while argument is not None and argument.name == "*":
+        # Options that a class of options has are missing, not the class.
+        argument = next((each for each in argument.children if each.required), None)
     if argument is None:
         return None
     if typed := error.keyword or next((t.keyword for t in argument.tokens if t.keyword), None):
         return f"{typed} needs a value."
     strangers = [word for word in error.unused_tokens or () if word.startswith("--")]
+    for word in strangers:
+        if renamed := _is_called_now(word, {argument.name}):
+            return renamed
     if meant := nearest(argument.name, strangers, most=1):
         return f"Unknown option: {meant[0]}. Did you mean {argument.name}?"
     meaning = " ".join((argument.parameter.help or "").split())
     return f"{argument.name} is missing: {meaning}" if meaning else f"{argument.name} is missing."
+
+
+def _is_called_now(old: str, known: Collection[str]) -> str | None:
+    """Return what an option is called now; None: it was never called so, or of another command."""
+    # `--inputs` of export was the function that makes example inputs.
+    others = (names for owner, names in RENAMED.items() if owner != "ExportOptions")
+    field = old.removeprefix("--").replace("-", "_")
+    found = (flag(names[field]) for names in (_OF_THE_SHELL, *others) if field in names)
+    now = next((new for new in found if new in known), None)
+    return now and f"{old} is called {now} now."
 
 
 def _describe_first(error: "ValidationError", flags: Mapping[str, str]) -> str:
@@ -204,7 +243,7 @@ def parse_condition(text: str) -> tuple[str, str, Any]:
     found = _CONDITION.fullmatch(text)
     if found is None or not found["value"]:
         raise InputError(
-            f"--where {text!r} is not of the form 'column operator value', with an operator of "
+            f"--filter {text!r} is not of the form 'column operator value', with an operator of "
             "=, !=, <, <=, >, >=, in, not in."
         )
     column = found["quoted"] or found["column"]

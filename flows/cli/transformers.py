@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import App, Parameter
 
+from partwise.choices import Preprocessor, TransformersFormat
 from partwise.flows.cli.exit_codes import FAILURE, SUCCESS
 from partwise.flows.cli.output import console, print_json, print_table, tell
 from partwise.flows.cli.parsing import COMMON, build_settings, given_options
@@ -55,10 +56,7 @@ class ComparisonOptions:
     that values of the output have, the architecture's own."""
     rtol: float | None = None
     """See --atol. Default: 0.0001, or that of your --config."""
-    preprocessor: (
-        Literal["auto", "none", "tokenizer", "feature_extractor", "image_processor", "processor"]
-        | None
-    ) = None
+    preprocessor: Preprocessor | None = None
     """What makes real inputs to compare on, besides random ones: auto takes what lies beside the
     model and works, none takes random ones only. Default: auto."""
     longest_text: int | None = None
@@ -98,7 +96,7 @@ class ComparisonOptions:
 class CheckpointOptions(ComparisonOptions):
     """How a model becomes a file."""
 
-    format: Literal["onnx", "torchscript", "pt2", "neuron"] | None = None
+    format: TransformersFormat | None = None
     """onnx runs anywhere; torchscript and pt2 where torch is installed; neuron on AWS Neuron.
     Default: onnx."""
     opset: int | None = None

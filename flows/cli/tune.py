@@ -1,103 +1,67 @@
 """`partwise tune`: settings of one model on all rows, by trials side by side."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Group, Parameter
+from pydantic import Field
 
+from partwise.calls.one_model import TuneCall
 from partwise.engine.options import ExecutionOptions
+from partwise.engine.scaling import ALL, ScalingConfig
 from partwise.errors import InputError
-from partwise.flows.cli.input_files import FileOptions
-from partwise.flows.cli.options import (
-    ROWS,
-    RUN,
-    ClusterOptions,
-    Execution,
-    FollowingRunOptions,
-    Names,
-    TrainerOptions,
-)
-from partwise.flows.cli.parsing import (
-    given_options,
-    parse_condition,
-    split_names,
-)
-from partwise.flows.cli.train import Data, Pickle
-from partwise.flows.cli.tuning_options import parse_searched
-
-STUDY = Group("Study", sort_key=1)
+from partwise.flows.cli.command import Read, command_of
+from partwise.flows.cli.options import EXECUTION, Names, TrainerOptions
+from partwise.flows.cli.parsing import given_options
+from partwise.flows.cli.tuning_options import SPACE, parse_searched
 
 
-@Parameter(name="*", group=STUDY)
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions:
-    """What is tried, and what tells better settings."""
+class StudyTrainerOptions:
+    """What trains, and the rows and the metric that all trials are scored by."""
 
-    space: Names
-    """What a parameter is drawn from: learning_rate=loguniform(0.01,0.3), num_leaves=randint(4,64),
-    boosting=choice(gbdt,dart), or max_bin=63, a constant. Given once for each; or once, as the
-    function that returns the settings of an Optuna trial: package.module:function."""
-    direction: Literal["", "minimize", "maximize"] = ""
-    """Which values are better. Default: as the name says, and else lower ones."""
-    trials: int = 50
-    """How many settings are tried."""
-    max_duration_s: float | None = None
-    """Seconds after which no other trial begins."""
-    patience: int | None = None
-    """No other trial begins when so many in a row were no better than the best."""
-    max_concurrent: int | None = None
-    """Trials that run at once, at most. Default: as many as the cluster has room for."""
-    sampler: Literal["tpe", "random", "grid", "gp"] = "tpe"
-    """What draws settings."""
-    pruner: Literal["none", "median", "percentile", "halving", "hyperband"] = "none"
-    """What gives trials up before their end."""
+    trainer: TrainerOptions
 
     def arguments(self) -> dict[str, Any]:
         """Return them as arguments of the flow.
 
         Raises:
-            InputError: The space cannot be read.
+            InputError: An option is wrong, or nothing is held out.
         """
-        return {**given_options(vars(self)), "space": parse_space_options(self.space)}
+        if self.trainer.no_holdout:
+            raise InputError("--no-holdout leaves no rows to score trials on: leave it out.")
+        built: Any = self.trainer.build(is_tuned=True)
+        # Of a trainer alone it is its own, and here it is that of all trials.
+        holdout = {} if isinstance(built, str) else {"holdout": built.holdout}
+        return {"trainer": built, **given_options({"metric": self.trainer.metric}), **holdout}
 
 
-@Parameter(name="*", group=ROWS)
-@dataclass(frozen=True, kw_only=True)
-class TunedRowOptions:
-    """Which rows are trained on."""
+class TrialOptions(ExecutionOptions, ScalingConfig):
+    """How trials are executed, and with how many ranks each: CPUs and GPUs are of the unit."""
 
-    where: Names = ()
-    """Rows to train on, such as "price > 0", "day < 2026-01-01" or "store in a,b". Given several
-    times, all must hold. Text that looks like a number is quoted: 'zip = "01234"'."""
-    columns: Names = ()
-    """Columns to read. Default: all."""
+    ranks: int | None = Field(  # type: ignore[assignment]
+        default=None,
+        ge=ALL,
+        description="Processes that train each trial together; -1: one for each GPU, or where "
+        "there is none, for each worker of the cluster. Default: a trial is one process.",
+    )
+    cpus: int = Field(
+        default=1, ge=1, description="Threads that a trial uses; or with --ranks each of its ranks."
+    )
+    gpus: Annotated[int, Field(ge=0)] | None = Field(
+        default=None,
+        description="GPUs that a trial, or with --ranks each of its ranks, has to itself; 0 hides "
+        "them. Default: those there are.",
+    )
 
     def arguments(self) -> dict[str, Any]:
-        """Return them as arguments of the flow.
-
-        Raises:
-            InputError: A condition cannot be read.
-        """
-        return {
-            "filter": [parse_condition(text) for text in self.where],
-            "columns": split_names(self.columns),
-        }
-
-
-@Parameter(name="*", group=RUN)
-@dataclass(frozen=True, kw_only=True)
-class TunedRunOptions(FollowingRunOptions):
-    """The run's name, place and seed."""
-
-    seed: int = 0
-    """What is tried follows from it, where trials run one at a time."""
-
-
-_ROWS = TunedRowOptions()
-_FILES = FileOptions()
-_RUN = TunedRunOptions()
-_EXECUTION = ExecutionOptions()
-_CLUSTER = ClusterOptions()
+        """Return them as arguments of the flow: of trials, and of the ranks of each."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        if self.ranks is None:
+            return {"execution": ExecutionOptions(**given)}
+        ranks = {name: given.pop(name) for name in ScalingConfig.model_fields if name in given}
+        return {"execution": ExecutionOptions(**given), "scaling": ScalingConfig(**ranks)}
 
 
 def parse_space_options(texts: Names) -> dict[str, Any] | str:
@@ -115,38 +79,24 @@ def parse_space_options(texts: Names) -> dict[str, Any] | str:
     return dict(parse_searched(text, "--space") for text in texts)
 
 
-def tune(
-    data: Data,
-    /,
-    *,
-    trainer: TrainerOptions,
-    study: StudyOptions,
-    rows: TunedRowOptions = _ROWS,
-    files: Annotated[FileOptions, Parameter(name="*")] = _FILES,
-    run: TunedRunOptions = _RUN,
-    execution: Execution = _EXECUTION,
-    cluster: ClusterOptions = _CLUSTER,
-    pickle: Pickle = False,
-) -> int:
-    """Tune one model on all rows, by trials side by side."""
-    from partwise.calls.one_model import TuneCall
-    from partwise.flows.cli.flow_calls import call_and_print, pickle_serde
-
-    if trainer.no_holdout:
-        raise InputError("--no-holdout leaves no rows to score trials on: leave it out.")
-    built: Any = trainer.build(is_tuned=True)
-    # Of a trainer alone it is its own, and here it is that of all trials.
-    holdout: dict[str, Any] = {} if isinstance(built, str) else {"holdout": built.holdout}
-    asked = TuneCall(
-        data=files.of(data),
-        trainer=built,
-        **study.arguments(),
-        **given_options({"metric": trainer.metric}),
-        **holdout,
-        serde=pickle_serde(pickle),
-        **rows.arguments(),
-        **run.arguments("tune"),
-        execution=execution,
-        cluster=cluster.checked(),
-    )
-    return call_and_print(asked)
+tune = command_of(
+    TuneCall,
+    "Tune one model on all rows, by trials side by side.",
+    group=Group("Study", sort_key=1),
+    types={
+        "trainer": Annotated[
+            StudyTrainerOptions,
+            Read(value=StudyTrainerOptions.arguments, fields=("trainer", "metric", "holdout")),
+        ],
+        "space": Annotated[Names, Read(value=parse_space_options), Parameter(help=SPACE)],
+        "execution": Annotated[
+            TrialOptions,
+            Read(
+                value=TrialOptions.arguments,
+                default=TrialOptions(),
+                fields=("execution", "scaling"),
+            ),
+            Parameter(name="*", group=EXECUTION),
+        ],
+    },
+)

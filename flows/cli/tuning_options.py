@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Group, Parameter
 
 from partwise.errors import InputError
 from partwise.flows.cli.evaluation_options import EvaluationOptions
+from partwise.flows.cli.options import TrainerOptions
 from partwise.flows.cli.parsing import (
     build_settings,
     flag,
@@ -17,16 +18,24 @@ from partwise.flows.cli.parsing import (
     split_values,
 )
 from partwise.formatting import did_you_mean
+from partwise.tuning.pruner import PrunerName
+from partwise.tuning.sampler import SamplerName
 
 if TYPE_CHECKING:
     from partwise.evaluation import Evaluation
-    from partwise.flows.cli.options import TrainerOptions
     from partwise.trainers.choosing.tuned import Tuned
 
 TUNING = Group("Tuning", sort_key=0)
 _KINDS = ("uniform", "loguniform", "randint", "choice", "grid")
 _CALL = re.compile(rf"(?P<kind>{'|'.join(_KINDS)})\((?P<values>.*)\)")
 
+SPACE = (
+    "What a parameter is drawn from: 'learning_rate=loguniform(0.01, 0.3)', "
+    "num_leaves=randint(4,64), boosting=choice(gbdt,dart); uniform and grid likewise; or "
+    "max_bin=63, a constant. Given once for each; or once, as package.module:function, a function "
+    "of an Optuna trial that returns settings."
+)
+"""The help of an option that names a space."""
 Tune = Annotated[
     tuple[str, ...],
     Parameter(
@@ -58,9 +67,9 @@ class TuningOptions:
     """A run of find-portfolio, whose settings each partition tries."""
     trials: int | None = None
     """How many settings a partition tries at most, the trainer's own included. Default: 30."""
-    sampler: Literal["tpe", "random", "grid", "gp"] = "tpe"
+    sampler: SamplerName = "tpe"
     """How they are drawn; gp needs torch and scipy."""
-    pruner: Literal["none", "median", "percentile", "halving", "hyperband"] = "none"
+    pruner: PrunerName = "none"
     """Which trials are given up between windows and boosting rounds."""
     tune_max_duration_s: float | None = None
     """Seconds after which a partition begins no other trial."""
@@ -70,7 +79,7 @@ class TuningOptions:
     """The same in seconds of one partition after another."""
     predict: Predict = ""
 
-    def apply(self, options: "TrainerOptions") -> Any:
+    def apply(self, options: TrainerOptions) -> Any:
         """Return the trainer of other options, tuned where it is asked for.
 
         Raises:
@@ -84,7 +93,7 @@ class TuningOptions:
             return options.build()
         return self._tuned(*searched_trainer(options), options)
 
-    def _tuned(self, trainer: Any, holdout: "Evaluation", options: "TrainerOptions") -> "Tuned":
+    def _tuned(self, trainer: Any, holdout: "Evaluation", options: TrainerOptions) -> "Tuned":
         from partwise.trainers.choosing.tuned import Tuned
         from partwise.tuning.budget import Budget
 
@@ -109,7 +118,7 @@ class TuningOptions:
 _TOTALS = ("total_trials", "total_seconds")
 
 
-def searched_trainer(options: "TrainerOptions") -> "tuple[Any, Evaluation]":
+def searched_trainer(options: TrainerOptions) -> "tuple[Any, Evaluation]":
     """Return a trainer, or the name of a function, and the holdout that was given to it.
 
     All its settings are scored by that one.
@@ -135,8 +144,43 @@ def _scored_on(holdout: "Evaluation | None") -> "Evaluation":
     return holdout
 
 
-def parse_tune(texts: Sequence[str]) -> Any:
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TunedTrainerOptions:
+    """What trains, its settings searched where that is asked for."""
+
+    trainer: TrainerOptions
+    tuning: TuningOptions = field(default_factory=TuningOptions)
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the trainer, as the argument of a flow."""
+        return {"trainer": self.tuning.apply(self.trainer)}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PortfolioTrainerOptions:
+    """What trains, and the rows and the metric that its settings are scored by."""
+
+    trainer: TrainerOptions
+
+    def arguments(self) -> dict[str, Any]:
+        """Return them as arguments of a flow."""
+        built, holdout = searched_trainer(self.trainer)
+        return {
+            "trainer": built,
+            "metric": self.trainer.metric or "",
+            "holdout": holdout,
+            "label": self.trainer.label or "",
+        }
+
+
+def parse_tune(texts: Sequence[str], option: str = "--tune") -> Any:
     """Return a space: of "name=values" texts, or the name of a function.
+
+    Args:
+        texts: What was typed.
+        option: Behind which option, for errors.
 
     Raises:
         InputError: A text is neither.
@@ -149,7 +193,7 @@ def parse_tune(texts: Sequence[str]) -> Any:
 
     if len(texts) == 1 and "=" not in texts[0] and ":" in texts[0]:
         return texts[0]
-    return parse_space(dict(parse_searched(text, "--tune") for text in texts))
+    return parse_space(dict(parse_searched(text, option) for text in texts))
 
 
 def parse_searched(text: str, option: str) -> tuple[str, Any]:

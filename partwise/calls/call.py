@@ -78,12 +78,15 @@ class Call:
     """What the run does."""
 
     run_id: str = field(default="", metadata=WHERE)
-    """A name for the run: letters, digits, "-" and "_". {scheduled:%Y-%m-%d} in it stands for the
-    time at which the flow run was due, {scheduled[Europe/Amsterdam]:%Y-%m-%d} for that of a time
-    zone. Empty: a name is made up."""
+    """A name for the run: letters, digits, "-" and "_". Empty: a name is made up.
+
+    {scheduled:%Y-%m-%d} in it stands for the time at which the flow run was due,
+    {scheduled[Europe/Amsterdam]:%Y-%m-%d} for that of a time zone."""
     store: StoreParameter = field(default="artifacts", metadata=WHERE)
-    """The artifact store: a folder, a URL such as s3://bucket/folder, a StoreBlock, or
-    the name of one that is saved, such as store-block/prod."""
+    """The artifact store: a folder, a URL such as s3://bucket/folder, or the name of a
+    StoreBlock that is saved, such as store-block/prod.
+
+    Or a StoreBlock."""
     on_existing_artifacts: OnExisting = field(default="error", metadata=WHERE)
     """When the run exists: "error", "overwrite" all of it, or "resume": keep the partitions whose
     rows, models, code, settings and params are those of a finished one."""
@@ -141,9 +144,11 @@ class RowsCall(Call):
 
     data: DataParameter = field(metadata=Role(is_written=False, is_data=True).metadata)
     """Where the rows come from: a file, glob, folder or URL of Parquet, CSV, Excel, JSON lines, ORC
-    or Arrow; a dataset, dataset://sales@3; Files; the name of a FilesBlock or QueryBlock, such
-    as query-block/shop; or a list of these. From Python also a Query, a block, and a table, frame
-    or stream of pyarrow, pandas, polars, DuckDB or Dask."""
+    or Arrow; a dataset, dataset://sales@3; the name of a FilesBlock or QueryBlock, such as
+    query-block/shop; or a list of these.
+
+    Or Files, with how they are read. From Python also a Query, a block, and a table, frame or
+    stream of pyarrow, pandas, polars, DuckDB or Dask."""
     _: KW_ONLY
     filter: FilterParameter = field(default=(), metadata=WHERE)
     """Rows to keep: (column, op, value) tuples that must all hold, or lists of them."""
@@ -160,7 +165,9 @@ class KeyedCall(RowsCall, ExecutedCall):
     _: KW_ONLY
     params: ParamsParameter = field(default="", metadata=Role(decides=False, is_data=True).metadata)
     """Parameters for single partitions, found in context.params: the path of a table with the key
-    columns, or a mapping of key to mapping. From Python also the table."""
+    columns.
+
+    Or a mapping of key to mapping. From Python also the table."""
     null_keys: NullKeys = field(default="error", metadata=HOW)
     """What becomes of rows with a null key: "error", "drop", or "keep" as a partition."""
     seed: int = 0

@@ -12,10 +12,22 @@ from partwise.calls.call import Call, fields_in_order, roles
 
 
 def descriptions(call: type[Call]) -> Mapping[str, str]:
-    """Return what each field of a kind of call is, by name; empty where there is no source code.
+    """Return what each field of a kind of call is, by name; empty where there is no source code."""
+    return {name: " ".join(text.split()) for name, text in _texts(call).items()}
 
-    Python keeps no docstrings of fields: they are read from the source of the classes.
+
+def first_paragraphs(call: type[Call]) -> Mapping[str, str]:
+    """Return the first paragraph on each field: what a command says of it as well.
+
+    What stands behind it is for Python, documents and forms alone.
     """
+    return {
+        name: " ".join(text.partition("\n\n")[0].split()) for name, text in _texts(call).items()
+    }
+
+
+def _texts(call: type[Call]) -> Mapping[str, str]:
+    """Python keeps no docstrings of fields: they are read from the source of the classes."""
     found: dict[str, str] = {}
     for each in reversed(call.__mro__):
         if issubclass(each, Call):
@@ -56,5 +68,5 @@ def _of_class(body: ast.ClassDef) -> Mapping[str, str]:
             case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
                 value=ast.Constant(value=str(text))
             ):
-                texts[name] = " ".join(text.split())
+                texts[name] = inspect.cleandoc(text)
     return texts

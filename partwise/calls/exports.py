@@ -61,6 +61,7 @@ class ExportCall(ComparedCall):
 
     training_run_id: str
     """The run of train_models or train_distributed, in the same store, whose models are exported.
+
     The scheduled time can stand in it as in run_id."""
     format: ModelFormat = "onnx"
     """"onnx"; "torchscript" or "pt2" for PyTorch modules; "native", the library's own; "neuron" for
@@ -77,8 +78,9 @@ class ValidateCall(ComparedCall):
     kind: ClassVar[CallKind] = "validate"
 
     export_run_id: str
-    """The run of export_models, in the same store. The scheduled time can stand in it as in
-    run_id."""
+    """The run of export_models, in the same store.
+
+    The scheduled time can stand in it as in run_id."""
     _: KW_ONLY
     example_inputs: ExampleInputsParameter = field(default="", metadata=FUNCTION)
     """As export_models was given it. Empty: the function that it was given by name."""

@@ -93,6 +93,7 @@ SpaceParameter = Annotated[
         }
     ),
 ]
+SearchedSpaceParameter = Annotated[Any, WithJsonSchema({"type": "object"})]
 MetricParameter = Annotated[str, WithJsonSchema(TEXT | {"title": "Name"})] | Function
 DistributedTrainerParameter = (
     DistributedXGBoost

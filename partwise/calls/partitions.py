@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import Field
 
 from partwise.calls.call import FILES, FUNCTION, HOW, CallKind, KeyedCall, Role, drawn_rows
 from partwise.choices import Direction
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         OutputParameter,
         PartitionBy,
         PredictParameter,
+        SearchedSpaceParameter,
         SearchedTrainerParameter,
         SerdeParameter,
         TrainerParameter,
@@ -70,9 +71,11 @@ class PublishingCall(FunctionCall):
 
     output: OutputParameter = field(default="", metadata=Role(decides=False, is_data=True).metadata)
     """Where the rows go as well when the run is complete, each partition exactly once. A table to
-    which they are appended with their run_id and partition_id, made where there is none: a
-    TableBlock, or the name of one that is saved, such as table-block/prod. Or a dataset of
-    the store, of which they become a version: dataset://forecasts."""
+    which they are appended with their run_id and partition_id, made where there is none: the name
+    of a TableBlock that is saved, such as table-block/prod. Or a dataset of the store, of which
+    they become a version: dataset://forecasts.
+
+    Or a TableBlock."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,9 @@ class InferCall(PublishingCall):
     training_run_id: str = ""
     """The run of train_models or train_distributed, in the same store, whose models are used; with
     a format, the run of export_models, or the training run where it was exported once in that
-    format. The scheduled time can stand in it as in run_id."""
+    format.
+
+    The scheduled time can stand in it as in run_id."""
     predict: PredictParameter = field(default="", metadata=FUNCTION)
     """"package.module:function": a function of (data: DataConnector, model, context:
     PartitionContext) that returns rows: an array, a frame, a mapping of columns, a Result of one of
@@ -127,9 +132,7 @@ class PortfolioCall(KeyedCall):
 
     trainer: SearchedTrainerParameter = field(metadata=FUNCTION)
     """Whose settings are tried, as Tuned takes it."""
-    space: Annotated[Any, WithJsonSchema({"type": "object"})] = field(
-        metadata=Role(function="maybe").metadata
-    )
+    space: SearchedSpaceParameter = field(metadata=Role(function="maybe").metadata)
     """What they are drawn from: parameters by name, each uniform, loguniform, randint, choice, grid
     or a constant; or a function of an Optuna trial, or its name."""
     _: KW_ONLY

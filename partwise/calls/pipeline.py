@@ -38,8 +38,10 @@ class PipelineCall(KeyedCall):
     _: KW_ONLY
     run_id: str = field(default="", metadata=WHERE)
     """A name for the pipeline, of which the names of its four runs are made: letters, digits, "-"
-    and "_". {scheduled:%Y-%m-%d} in it stands for the time at which the flow run was due,
-    {scheduled[Europe/Amsterdam]:%Y-%m-%d} for that of a time zone. Empty: a name is made up."""
+    and "_". Empty: a name is made up.
+
+    {scheduled:%Y-%m-%d} in it stands for the time at which the flow run was due,
+    {scheduled[Europe/Amsterdam]:%Y-%m-%d} for that of a time zone."""
     filter: FilterParameter = field(default=(), metadata=WHERE)
     """Rows to train on: (column, op, value) tuples that must all hold, or lists of them."""
     format: ModelFormat = "onnx"

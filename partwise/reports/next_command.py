@@ -141,5 +141,5 @@ def _rows(run: Run) -> str | None:
         if '"' in column or not isinstance(value, str | int | float | list):
             return None
         text = f'"{column}" {operator} {json.dumps(value, ensure_ascii=False)}'
-        words.append(f"--where {shlex.quote(text)}")
+        words.append(f"--filter {shlex.quote(text)}")
     return " ".join(words)

@@ -319,16 +319,16 @@ def test_what_cannot_be_run_is_refused_before_anything_is_written(run, store, pl
 
 def test_the_command_line_runs_shows_and_repeats_a_script(cluster, store, tmp_path, capsys):
     there = ["--store", str(store), "--address", cluster.address, "--shares-filesystem"]
-    words = ["run", "main.py", "-d", str(tmp_path), "--param", "epochs=3", "--run-id", "typed"]
+    words = ["run-script", "main.py", "-d", str(tmp_path), "--run-id", "typed"]
     (tmp_path / "main.py").write_text('print(\'{"metrics": {"loss": 0.5}}\')\n')
     assert main([*words, *there, "--", "--lr", "0.1", "$RANK"]) == 0
     assert "typed  SUCCESS" in capsys.readouterr().out
     call = Run.open("typed", store).read_generation_document().call["arguments"]
-    assert call["arguments"] == ["--epochs", "3", "--lr", "0.1", "$RANK"]
+    assert call["arguments"] == ["--lr", "0.1", "$RANK"]
     # Of the snapshot that the run has, whatever became of the folder.
     (tmp_path / "main.py").unlink()
     assert main(["runs", "repeat", "typed", "--run-id", "again", *there]) == 0
     assert Run.open("again", store).partitions["loss"].to_pylist() == [0.5]
     assert main(["runs", "show", "again", "--store", str(store)]) == 0
     assert "loss" in capsys.readouterr().out
-    assert main(["run", "--run-id", "none", *there]) == 2
+    assert main(["run-script", "--run-id", "none", *there]) == 2

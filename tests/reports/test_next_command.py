@@ -45,7 +45,7 @@ def test_the_command_names_the_rows_and_which_of_them(trained) -> None:
     run = trained(data)
     words = shlex.split(next_command(run)[0])
     assert words[:3] == ["partwise", "infer", "/data/my rows.parquet"]
-    texts = [words[i + 1] for i, word in enumerate(words) if word == "--where"]
+    texts = [words[i + 1] for i, word in enumerate(words) if word == "--filter"]
     assert [list(parse_condition(text)) for text in texts] == CONDITIONS
     assert words[-6:] == [
         *("--partition-by", "key", "--training-run-id", "run", "--store", run.store.url)

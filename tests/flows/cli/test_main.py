@@ -115,7 +115,7 @@ def test_train_infer_and_look(sales, tmp_path, address, monkeypatch) -> None:
     monkeypatch.setenv("PARTWISE_STORE", str(tmp_path / "artifacts"))
     words = ["train", sales, "--partition-by", "store", "--trainer", "lightgbm", "--label", "y"]
     words += ["--features", "x", "--param", "num_leaves=4", "--rounds", "3", "--min-rows", "2"]
-    words += ["--holdout-by-time", "day", "--where", "day < 2026-01-21", "--where", "store != s7"]
+    words += ["--holdout-by-time", "day", "--filter", "day < 2026-01-21", "--filter", "store != s7"]
     trained = partwise(*words, "--run-id", "models", *address)
     assert trained.code == 0, trained
     lines = trained.out.splitlines()
@@ -125,13 +125,13 @@ def test_train_infer_and_look(sales, tmp_path, address, monkeypatch) -> None:
     assert re.search(r"holdout_rmse +\d", trained.out)
     assert re.search(r"seconds +cluster \d+\.\d, load", trained.out)
     assert f"  lies in     {tmp_path}/artifacts/runs/models" in lines
-    where = """--where '"day" < "2026-01-21"' --where '"store" != "s7"'"""
+    where = """--filter '"day" < "2026-01-21"' --filter '"store" != "s7"'"""
     next_command = f"partwise infer {sales} {where} --partition-by store --training-run-id models"
     assert lines[-1] == f"next: {next_command}  (use the models)"
     assert trained.err == ""
 
     words = next_command.replace(where, "").split()[1:]
-    words += ["--keep-columns", "day", "--where", "store in s0,s1,s7", *address]
+    words += ["--keep-columns", "day", "--filter", "store in s0,s1,s7", *address]
     inferred = partwise(*words, "--run-id", "rows")
     assert inferred.code == 3
     assert "3: 2 DONE, 1 FAILED" in inferred.out
@@ -159,7 +159,7 @@ def test_train_infer_and_look(sales, tmp_path, address, monkeypatch) -> None:
 
 def test_map_keeps_what_a_function_returns(sales, tmp_path, functions, address) -> None:
     words = ["map", sales, "-p", "store,day", "--function", f"{functions}:first_days"]
-    words += ["--where", "x > 0", "--columns", "store,day,x", "--n-shards", "3"]
+    words += ["--filter", "x > 0", "--columns", "store,day,x", "--n-shards", "3"]
     ended = partwise(*words, "--run-id", "m", "--store", tmp_path, *address)
     assert ended.code == 0, ended
     assert ended.out.splitlines()[-1].startswith(f"next: partwise runs show m --store {tmp_path}")
@@ -190,7 +190,7 @@ def test_a_command_reads_each_footer_once(sales, tmp_path, functions, address, m
 
     monkeypatch.setattr(heads, "read_head", read_head)
     words = ["map", folder, "-p", "store", "--function", f"{functions}:first_days"]
-    words += ["--store", tmp_path / "store", "--where", "x > 0", "--run-id", "once"]
+    words += ["--store", tmp_path / "store", "--filter", "x > 0", "--run-id", "once"]
     ended = partwise(*words, *address)
     assert ended.code == 0, ended
     assert sorted(read) == ["0.parquet", "1.parquet", "2.parquet"]
@@ -242,7 +242,7 @@ def test_a_run_of_which_all_is_skipped_ends_with_0_and_a_warning(
     sales, tmp_path, functions, address
 ) -> None:
     words = ["map", sales, "-p", "store", "--function", f"{functions}:mean"]
-    words += ["--where", "store == s2", "--output", "dataset://nothing", "--store", tmp_path]
+    words += ["--filter", "store == s2", "--output", "dataset://nothing", "--store", tmp_path]
     ended = partwise(*words, "--run-id", "all-skipped", *address)
     assert ended.code == 0, ended
     assert ended.out.startswith("all-skipped  SKIPPED in ")
@@ -382,9 +382,9 @@ BAD_INPUT = {
     "missing key column": ({"-p": "shop"}, "--partition-by names column 'shop'", 2),
     "missing label": ({"--label": "z"}, "The label 'z' is missing", 2),
     "label all null": ({"--label": "empty"}, "The label 'empty' is null in every row", 2),
-    "missing filter column": ({"--where": "z > 1"}, "The filter names column 'z'", 2),
-    "filter of another type": ({"--where": "x = abc"}, "compares column 'x'", 2),
-    "no rows after filter": ({"--where": "x > 1000"}, "leaves none of the 240 rows", 2),
+    "missing filter column": ({"--filter": "z > 1"}, "The filter names column 'z'", 2),
+    "filter of another type": ({"--filter": "x = abc"}, "compares column 'x'", 2),
+    "no rows after filter": ({"--filter": "x > 1000"}, "leaves none of the 240 rows", 2),
     "malformed run ID": ({"--run-id": "../x"}, "The run_id '../x' is not a safe name", 2),
     "unknown parameter": ({"--param": "leafs=3"}, "LightGBM has no parameter 'leafs'", 2),
     "unwritable store": ({"--store": "/proc/nowhere"}, "/proc/nowhere", 1),

@@ -2,23 +2,21 @@
 
 import datetime as dt
 from decimal import Decimal
-from typing import get_args, get_type_hints
+from typing import Any
 
 import pytest
 from cyclopts import App, CycloptsError
 from rich.console import Console
 
 from partwise.blocks import CudaCluster, CustomCluster, LocalCluster, RemoteCluster
-from partwise.choices import NullKeys
+from partwise.calls.exports import ExportCall
 from partwise.engine.options import ExecutionOptions
 from partwise.errors import InputError
 from partwise.evaluation import Backtest, CrossValidation, HoldoutByTime, HoldoutFraction
-from partwise.flows.cli.export import Export, Validation
+from partwise.flows.cli.command import EXPORT, command_of
 from partwise.flows.cli.keys import parse_key
 from partwise.flows.cli.options import (
     ClusterOptions,
-    Execution,
-    RowOptions,
     TrainerOptions,
 )
 from partwise.flows.cli.parsing import (
@@ -67,7 +65,7 @@ def test_a_condition_is_read_as_written(text, condition) -> None:
 
 @pytest.mark.parametrize("text", ["", "price", "price >", "= 3", "price is 3", "store in "])
 def test_what_is_no_condition_is_refused(text) -> None:
-    with pytest.raises(InputError, match=r"^--where '.*' is not of the form"):
+    with pytest.raises(InputError, match=r"^--filter '.*' is not of the form"):
         parse_condition(text)
 
 
@@ -221,35 +219,32 @@ def test_settings_that_do_not_fit_are_refused_in_one_line(options, message) -> N
     assert "\n" not in str(error.value)
 
 
-DEFAULTS, EXPORT, VALIDATION = ExecutionOptions(), ExportOptions(), ValidationOptions()
+PLACES = {"training_run_id": "RUN"}
+
+
+def keep(asked: ExportCall) -> Any:
+    return asked
+
+
 app = App(name="partwise", default_parameter=COMMON, result_action="return_value")
-
-
-@app.default
-def command(
-    *,
-    example_inputs: str = "",
-    execution: Execution = DEFAULTS,
-    export: Export = EXPORT,
-    validation: Validation = VALIDATION,
-):
-    return execution, export, validation
+app.default(command_of(ExportCall, "Export.", group=EXPORT, carry_out=keep, places=PLACES))
 
 
 def options_of(*words: str):
-    return app(words, exit_on_error=False, print_error=False)
+    asked = app(("trained", *words), exit_on_error=False, print_error=False)
+    return asked.execution, asked.options, asked.validation
 
 
 def test_options_that_were_not_typed_are_the_defaults_and_zero_is_a_value() -> None:
-    assert options_of() == (DEFAULTS, EXPORT, VALIDATION)
+    assert options_of() == (ExecutionOptions(), ExportOptions(), ValidationOptions())
     words = ["--max-retries", "0", "--max-failed", "0", "--fail-fast", "--atol", "0"]
     assert options_of(*words, "--input-layout", "columns", "--example-inputs", "mine:inputs") == (
         ExecutionOptions(max_retries=0, max_failed=0, fail_fast=True),
         ExportOptions(input_layout="columns"),
         ValidationOptions(atol=0),
     )
-    _, export, _ = options_of("--model-features", "a", "--model-features", "b c")
-    assert export == ExportOptions(features=("a", "b c"))
+    _, export, _ = options_of("--model-features", "a,x", "--model-features", "b c")
+    assert export == ExportOptions(features=("a", "x", "b c"))
 
 
 def test_each_field_of_an_option_model_is_an_option_with_its_description(capsys) -> None:
@@ -311,6 +306,7 @@ def test_a_cluster_is_local_or_gpus_or_an_address() -> None:
         allow_plaintext=True,
     )
     assert ClusterOptions(max_workers=2).build() == LocalCluster(max_workers=2)
+    assert ClusterOptions(cluster="cuda-cluster/big").checked() == "cuda-cluster/big"
 
 
 @pytest.mark.parametrize(
@@ -323,6 +319,7 @@ def test_a_cluster_is_local_or_gpus_or_an_address() -> None:
         ({"address": "tls://192.0.2.1:8786"}, "needs tls_ca_file, tls_cert_file, tls_key_file"),
         ({"address": "localhost"}, "is not an address of a Dask scheduler"),
         ({"devices": "first one"}, "^--devices: "),
+        ({"cluster": "a", "workers": 2}, "--workers and --cluster name different"),
         ({"devices": "0", "cluster_class": "a.B"}, "--devices and --cluster-class name different"),
         ({"cluster_argument": ("a=1",)}, "--cluster-argument goes with --cluster-class"),
         ({"cluster_class": "B"}, "^--cluster-class: 'B' does not|'B' does not name a class"),
@@ -362,11 +359,6 @@ def test_clusters_that_cannot_be_are_refused(options, message) -> None:
 def test_a_key_is_read_by_the_class_of_the_run(key_class, text, key) -> None:
     found = parse_key(text, (KeyColumn(name="k", key_class=KeyClass(key_class)),))
     assert (type(found), found) == (type(key), key)
-
-
-def test_the_policies_for_null_keys_are_those_of_the_flows() -> None:
-    # Importing theirs would cost the start of the command line.
-    assert get_args(get_type_hints(RowOptions)["null_keys"]) == get_args(NullKeys)
 
 
 def test_a_composite_key_has_commas_and_quotes_where_a_value_has_one() -> None:

@@ -82,7 +82,7 @@ def test_a_portfolio_of_a_function_is_asked_for_with_its_label(monkeypatch):
     called = {}
     monkeypatch.setattr(flow_calls, "call_and_print", lambda call: called.update(vars(call)) or 0)
     command = ["find-portfolio", "rows.parquet", "-p", "store", "--trainer", "mine:fit"]
-    command += ["--label", "y", "--predict", "mine:predict", "--tune", "a=uniform(0, 1)"]
+    command += ["--label", "y", "--predict", "mine:predict", "--space", "a=uniform(0, 1)"]
     assert main([*command, "--backtest-time", "day", "--backtest-horizon", "7D"]) == 0
     assert [called[name] for name in ("trainer", "label", "predict")] == [
         "mine:fit", "y", "mine:predict",
