@@ -168,6 +168,8 @@ def _describe_missing(error: MissingArgumentError) -> str | None:
 
 def _is_called_now(old: str, known: Collection[str]) -> str | None:
     """Return what an option is called now; None: it was never called so, or of another command."""
+    if old == "--param" and "ARGUMENTS" in known:
+        return 'Arguments of a script stand behind "--" now, such as -- --epochs 3.'
     # `--inputs` of export was the function that makes example inputs.
     others = (names for owner, names in RENAMED.items() if owner != "ExportOptions")
     field = old.removeprefix("--").replace("-", "_")

@@ -170,6 +170,7 @@ OLD = [
     (("run", "x.py"), "partwise run is called partwise run-script now"),
     (("run-script", "x.py", "--node-count", "2"), "--node-count is called --nodes now"),
     (("run-script", "x.py", "--env", "A=1"), "--env is called --environment-variables now"),
+    (("run-script", "x.py", "--param", "a=1"), 'Arguments of a script stand behind "--" now'),
     (("find-portfolio", *ROWS, "--trainer", "mean", "--tune", "a=1"), "--tune is called --space"),
     (("data", "register", "a", "b", "--where", "a > 0"), "--where is called --filter now"),
 ]
