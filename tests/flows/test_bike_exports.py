@@ -50,7 +50,6 @@ def test_each_station_is_exported_and_predicts_alike(kind, bike_trips, tmp_path,
     assert pc.sum(exported.partitions["export_rows"]).as_py() > 74 * 500
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("kind", TRAINERS)
 def test_each_route_is_exported_constants_too(kind, bike_trips, tmp_path, cluster):
     keys = ["start_station", "end_station"]
