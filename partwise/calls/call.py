@@ -187,7 +187,7 @@ def role_of(argument: dataclasses.Field[Any]) -> Role:
     return known
 
 
-def fields_in_order(call: type[Call]) -> "list[dataclasses.Field[Any]]":
+def fields_in_order(call: type[Call]) -> list[dataclasses.Field[Any]]:
     """Return the fields of a kind of call as a person reads them.
 
     Those by place are first, and then what is the call's own; which run and where it works come
@@ -199,7 +199,7 @@ def fields_in_order(call: type[Call]) -> "list[dataclasses.Field[Any]]":
     general = (Call, VersionedCall, ExecutedCall)
     rank = {kind: place for place, kind in enumerate([*kinds, *general])}
 
-    def place_of(each: "dataclasses.Field[Any]") -> int:
+    def place_of(each: dataclasses.Field[Any]) -> int:
         return rank[home[each.name]] if each.kw_only else -1
 
     return sorted(dataclasses.fields(call), key=place_of)
