@@ -185,13 +185,6 @@ def fit_kept(
 ) -> Fit | Skip:
     """Return the model that is kept of a candidate once it is scored.
 
-    Args:
-        rows: The candidate's.
-        scored: What it came to.
-        fit_on: The rows that the model is trained on.
-        evaluation: How it was scored; None: no row was held out.
-        settings: Those that it was scored with.
-
     Returns:
         The fit of the last window itself, or one of all rows; a Skip where these are too few.
     """

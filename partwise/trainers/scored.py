@@ -357,18 +357,7 @@ class TabularTrainer(FeatureSettings, ScoredTrainer):
         empty_columns: frozenset[str] = frozenset(),
         key_columns: Sequence[str] | None = None,
     ) -> None:
-        """Refuse settings that do not fit the data, before any work.
-
-        Args:
-            schema: Of the rows that partitions will have, key columns included.
-            empty_columns: Columns in which every value of every partition is null.
-            key_columns: The columns that make the keys. None: not known, so that features which
-                nobody named are left unchecked.
-
-        Raises:
-            ColumnError: A column is missing or its type does not fit.
-            InputError: The library does not know a parameter.
-        """
+        """Refuse settings that do not fit the data, before any work; see `Trainer.check`."""
         super().check(schema, empty_columns, key_columns)
         if self.features or key_columns is not None:
             self._choose_features(schema, key_columns or ())

@@ -27,9 +27,8 @@ from partwise.trainers.choosing.choice import (
     choose,
     conclude,
 )
-from partwise.trainers.choosing.functions import FunctionCandidate, importable_name
+from partwise.trainers.choosing.functions import as_candidate, importable_name
 from partwise.trainers.choosing.tuned import Tuned
-from partwise.trainers.predict import default_predict
 from partwise.trainers.ready.every import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
 from partwise.trainers.scored import (
@@ -375,16 +374,7 @@ class Best(HoldoutTrainer):
             if self.classes and given.task != "regression":  # which `check` refuses
                 update["classes"] = self.classes
             return given.model_copy(update=update)
-        function = resolve_trainer(given)
-        if hasattr(function, "prepare") or isinstance(function, Chooser):
-            return function
-        predict = resolve_trainer(self.predict) if self.predict else default_predict
-        return FunctionCandidate(
-            function=function,
-            label=self._label_of(schema),
-            classes=self.classes,
-            predict=predict,
-        )
+        return as_candidate(given, self._label_of(schema), self.classes, self.predict)
 
 
 def _params_of(name: str, named: dict[str, Any], params: Any) -> dict[str, Any]:

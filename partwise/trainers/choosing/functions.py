@@ -14,8 +14,9 @@ from partwise.errors import FunctionError
 from partwise.outcomes import Result, Skip
 from partwise.tables.features import label_numbers
 from partwise.trainers.candidate import Fit
-from partwise.trainers.choosing.choice import candidate_name
+from partwise.trainers.choosing.choice import Chooser, candidate_name
 from partwise.trainers.predict import default_predict
+from partwise.trainers.resolving import resolve_trainer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +93,24 @@ class PreparedFunction:
         predicted = self._candidate.predict(DataConnector(asked), model, context)
         predicted = in_row_order(predicted, asked, is_joined=True)
         return Fit(model=model, predictions=predicted)
+
+
+def as_candidate(
+    function: Any, label: str, classes: tuple[ClassValue, ...], predict: str | Callable[..., Any]
+) -> Any:
+    """Return what can be scored of a trainer or function, or of the name of one.
+
+    A function is given another that predicts with its models; "": as inference does.
+    """
+    found: Any = resolve_trainer(function)
+    if hasattr(found, "prepare") or isinstance(found, Chooser):
+        return found
+    return FunctionCandidate(
+        function=found,
+        label=label,
+        classes=classes,
+        predict=resolve_trainer(predict) if predict else default_predict,
+    )
 
 
 def importable_name(function: Callable[..., Any]) -> str:

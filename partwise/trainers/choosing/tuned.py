@@ -25,9 +25,8 @@ from partwise.form_schema import for_forms
 from partwise.outcomes import Result, Skip
 from partwise.settings import kind_field
 from partwise.trainers.choosing.choice import Choice, Question, candidate_name, conclude
-from partwise.trainers.choosing.functions import FunctionCandidate
+from partwise.trainers.choosing.functions import as_candidate
 from partwise.trainers.choosing.trials import Limits, Study
-from partwise.trainers.predict import default_predict
 from partwise.trainers.ready.every import ReadyTrainer
 from partwise.trainers.resolving import resolve_trainer
 from partwise.trainers.scored import (
@@ -233,16 +232,8 @@ class Tuned(HoldoutTrainer):
             label = self._label_of(schema)
             update = {"holdout": self.evaluation, "label": label, "classes": self.classes}
             return trainer.model_copy(update=update)
-        function: Any = resolve_trainer(trainer)
-        if hasattr(function, "prepare"):
-            return function  # type: ignore[no-any-return]
-        predict = resolve_trainer(self.predict) if self.predict else default_predict
-        return FunctionCandidate(
-            function=function,
-            label=self._label_of(schema),
-            classes=self.classes,
-            predict=predict,
-        )
+        found: Candidate = as_candidate(trainer, self._label_of(schema), self.classes, self.predict)
+        return found
 
     def _prepare(self, data: DataConnector, context: PartitionContext) -> PreparedRows:
         table = self._labelled(data.to_arrow())

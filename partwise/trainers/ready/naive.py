@@ -30,6 +30,15 @@ if TYPE_CHECKING:
     from partwise.trainers.candidate import Watch
 
 
+PREDICTS: Any = Field(
+    default="regression",
+    title="Predicts",
+    description="A number, the probability of the second of two classes (0 and 1, unless classes "
+    "are named), or those of several classes, which have to be named.",
+)
+"""The field of trainers whose models can be of each task."""
+
+
 class PlainTrainer(ScoredTrainer):
     """A trainer of plain models, each of which is fitted by one function of rows."""
 
@@ -123,12 +132,7 @@ class Mean(PlainTrainer):
     model_config = ConfigDict(extra="forbid", frozen=True, title="Mean")
 
     kind: Literal["mean"] = kind_field("mean")
-    predicts: Task = Field(
-        default="regression",
-        title="Predicts",
-        description="A number, the probability of the second of two classes (0 and 1, unless "
-        "classes are named), or those of several classes, which have to be named.",
-    )
+    predicts: Task = PREDICTS
 
     @property
     def task(self) -> Task:
@@ -211,7 +215,7 @@ class ForecastTrainer(PlainTrainer):
         rows: PreparedPlain,
         train: np.ndarray,
         test: np.ndarray | None,
-        season: int | Sequence[int] = 1,
+        season: int | Sequence[int],
     ) -> tuple[StepScale, np.ndarray, np.ndarray] | Skip:
         """Return steps of time at which rows are, ascending up to 0, and the mean label of each.
 
@@ -242,6 +246,21 @@ class ForecastTrainer(PlainTrainer):
         means = np.bincount(codes, rows.labels[present]) / np.bincount(codes)
         return scale, places, means
 
+    def _season_before(
+        self, rows: PreparedPlain, train: np.ndarray, test: np.ndarray | None, season: int
+    ) -> ForecastModel | Skip:
+        """Return a model of the last season."""
+        series = self._series(rows, train, test, season)
+        if isinstance(series, Skip):
+            return series
+        scale, places, means = series
+        if (length := int(1 - places[0])) < season:
+            return Skip(f"too short: {length} steps of time, and a season of {season}")
+        # A place of the season that no row is at has the mean of all.
+        values = np.full(season, means.mean())
+        values[(places - 1) % season] = means  # the last of each place stays
+        return ForecastModel(time=self._time_column(), scale=scale, values=values, repeats=True)
+
 
 class SeasonalNaive(ForecastTrainer):
     """Predict what was a season before, or as many seasons before as it takes.
@@ -270,17 +289,7 @@ class SeasonalNaive(ForecastTrainer):
         test: np.ndarray | None,
         settings: Mapping[str, Any],
     ) -> ForecastModel | Skip:
-        season = int(settings.get("season", self.season))
-        series = self._series(rows, train, test, season)
-        if isinstance(series, Skip):
-            return series
-        scale, places, means = series
-        if (length := int(1 - places[0])) < season:
-            return Skip(f"too short: {length} steps of time, and a season of {season}")
-        # A place of the season that no row is at has the mean of all.
-        values = np.full(season, means.mean())
-        values[(places - 1) % season] = means  # the last of each place stays
-        return ForecastModel(time=self._time_column(), scale=scale, values=values, repeats=True)
+        return self._season_before(rows, train, test, int(settings.get("season", self.season)))
 
 
 class LastValue(ForecastTrainer):
@@ -302,8 +311,4 @@ class LastValue(ForecastTrainer):
         test: np.ndarray | None,
         settings: Mapping[str, Any],  # noqa: ARG002 (it has none)
     ) -> ForecastModel | Skip:
-        series = self._series(rows, train, test)
-        if isinstance(series, Skip):
-            return series
-        scale, _, means = series
-        return ForecastModel(time=self._time_column(), scale=scale, values=means[-1:], repeats=True)
+        return self._season_before(rows, train, test, 1)

@@ -18,7 +18,7 @@ from partwise.outcomes import Skip
 from partwise.settings import kind_field
 from partwise.tables.calendar import with_calendar
 from partwise.tables.features import feature_matrix, find_categories
-from partwise.trainers.ready.naive import PlainTrainer, PreparedPlain
+from partwise.trainers.ready.naive import PREDICTS, PlainTrainer, PreparedPlain
 from partwise.trainers.scored import TabularTrainer
 
 if TYPE_CHECKING:
@@ -29,12 +29,7 @@ if TYPE_CHECKING:
 class _ScikitLearnTrainer(TabularTrainer, PlainTrainer):
     """What the two have in common."""
 
-    predicts: Task = Field(
-        default="regression",
-        title="Predicts",
-        description="A number, the probability of the second of two classes (0 and 1, unless "
-        "classes are named), or those of several classes, which have to be named.",
-    )
+    predicts: Task = PREDICTS
     params: dict[str, JsonValue] = Field(
         default_factory=dict,
         title="Parameters",
