@@ -27,6 +27,9 @@ _MADE = frozenset(
 _NOTES = {"title", "description", "examples", "_attributes_set", "_complete", "_final"}
 _NOTES |= {"_original_assignment", "_original_annotation"}
 """What a field of a model holds for people, or twice."""
+_LATER = {"field_title_generator", "_has_names_of_today"}
+"""What the base of all settings was given after runs had fingerprints of classes derived from it:
+titles for forms, and a refusal of old names."""
 
 
 def class_content(cls: type, *, whole: bool) -> dict[str, Any]:
@@ -43,7 +46,8 @@ def class_content(cls: type, *, whole: bool) -> dict[str, Any]:
         content["members"] = [(name, item.value) for name, item in cls.__members__.items()]
     elif issubclass(cls, BaseModel):
         content["fields"] = [(name, _slots(info)) for name, info in cls.model_fields.items()]
-        content["config"] = dict(cls.model_config)
+        config = {name: value for name, value in cls.model_config.items() if name not in _LATER}
+        content["config"] = content["model_config"] = config
         content["validators"] = _validators(cls)
     elif dataclasses.is_dataclass(cls):
         content["fields"] = [_field(field) for field in dataclasses.fields(cls)]
@@ -97,11 +101,17 @@ def _field(field: dataclasses.Field[Any]) -> list[Any]:
 
 def _slots(item: Any, *without: str) -> dict[str, Any]:
     names = [name for name in getattr(item, "__slots__", ()) if name not in (*without, *_NOTES)]
-    return {name: getattr(item, name) for name in names if hasattr(item, name)}
+    held = {name: getattr(item, name) for name in names if hasattr(item, name)}
+    return {name: None if name in _LATER else value for name, value in held.items()}
 
 
 def _validators(cls: type[BaseModel]) -> list[Any]:
     """Return which fields the validators and serializers of a model are for."""
     kinds = cls.__pydantic_decorators__
     groups = [(field.name, getattr(kinds, field.name)) for field in dataclasses.fields(kinds)]
-    return [(kind, name, found.info) for kind, group in groups for name, found in group.items()]
+    return [
+        (kind, name, found.info)
+        for kind, group in groups
+        for name, found in group.items()
+        if name not in _LATER
+    ]

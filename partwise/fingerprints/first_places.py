@@ -6,6 +6,9 @@ that it had, so that a run which an earlier release began goes on.
 
 _READY = ("boosting", "lightgbm", "naive", "scikit_learn", "stats_forecast", "xgboost")
 _FIRST = {
+    "partwise.exports.trees.lightgbm": "partwise.exports.lightgbm.exporter",
+    "partwise.exports.trees.native": "partwise.exports.native",
+    "partwise.exports.trees.xgboost": "partwise.exports.xgboost.exporter",
     **{f"partwise.trainers.ready.{name}": f"partwise.trainers.{name}" for name in _READY},
     **{
         f"partwise.trainers.choosing.{name}": f"partwise.trainers.{name}"

@@ -6,6 +6,7 @@ import pytest
 
 import partwise
 from partwise.fingerprints.canonical import canonical_bytes
+from partwise.fingerprints.class_content import class_content
 from partwise.fingerprints.first_places import _FIRST
 from partwise.fingerprints.functions import code_fingerprint
 
@@ -45,3 +46,15 @@ def test_code_of_a_user_that_names_one_is_as_it_was(monkeypatch):
 
 def test_all_that_moved_is_there():
     assert all(find_spec(module) for module in _FIRST)
+
+
+def test_what_the_base_of_settings_got_later_does_not_count():
+    class Own(partwise.LightGBMTrainer):
+        pass
+
+    content = class_content(Own, whole=False)
+    found = repr((content["config"], content["model_config"], content["validators"]))
+    assert "field_title_generator" in Own.model_config
+    assert "field_title_generator" not in found
+    assert "_has_names_of_today" not in found
+    assert all(each["field_title_generator"] is None for _, each in content["fields"])
