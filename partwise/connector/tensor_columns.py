@@ -40,9 +40,6 @@ class ColumnForm:
     """Whether a value is null; always False for what shows it as NaN, NaT or -1."""
 
 
-_VALUES = ColumnForm(kind="values", dtype=np.dtype(object))
-
-
 def column_form(column: pa.ChunkedArray) -> ColumnForm:
     """Choose the form of a column; only its null marks are read."""
     kind, has_nulls = column.type, column.null_count > 0

@@ -46,11 +46,13 @@ class TestNativeLightGBM(OfLightGBM):
 
 
 class OfXGBoost(OfColumns):
+    params = {"max_depth": 3}  # noqa: RUF012 (of a test)
+
     def model(self):
         import xgboost
 
         rows = xgboost.DMatrix(MATRIX, LABEL, feature_names=NAMES, nthread=1)
-        return xgboost.train({"nthread": 1, "max_depth": 3}, rows, 5)
+        return xgboost.train({"nthread": 1, **self.params}, rows, 5)
 
 
 class TestXGBoost(OfXGBoost):
@@ -60,6 +62,10 @@ class TestXGBoost(OfXGBoost):
 class TestNativeXGBoost(OfXGBoost):
     exporter = NativeExporter()
     form, serde = "native", "xgboost"
+
+
+class TestNativeLinearXGBoost(TestNativeXGBoost):
+    params = {"booster": "gblinear", "updater": "coord_descent"}  # noqa: RUF012 (of a test)
 
 
 class OfTorch(OfColumns):

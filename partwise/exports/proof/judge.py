@@ -22,7 +22,6 @@ from partwise.processes.starting import Starter, describe_exit
 START_S = 120.0
 """For so long a judge may take to start."""
 _LOG_TAIL_BYTES = 2000
-_ANSWER_BYTES = 64 << 10
 
 
 class _DiedError(Exception):

@@ -94,7 +94,7 @@ def write_graph(
 
 
 def _clean_features(graph: Graph, trees: LightGBMTrees, features: str) -> str:
-    """Make of the features what a TreeEnsemble needs of them (see `trees`)."""
+    """Make of the features what a TreeEnsemble needs of them (see `lightgbm_trees`)."""
     if len(trees.categorical):
         is_category = np.zeros((1, trees.n_features), dtype=bool)
         is_category[0, trees.categorical] = True

@@ -1,5 +1,6 @@
 """Boosters in their library's own format."""
 
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -8,6 +9,7 @@ import pyarrow as pa
 from partwise.errors import ExportRefusedError
 from partwise.exports.protocol import ModelDescription, Tolerance
 from partwise.exports.trees.exporter import PREDICTION
+from partwise.exports.trees.xgboost import predicted
 from partwise.models.export_options import ExportOptions, refuse_native_options
 from partwise.models.serdes import SERDES, library_of
 from partwise.models.signature import (
@@ -21,6 +23,7 @@ from partwise.models.signature import (
     matrix_of_feeds,
     type_name,
 )
+from partwise.trainers.ready.boosting import predict_rows
 from partwise.trainers.ready.lightgbm import features_of_booster as lightgbm_features
 from partwise.trainers.ready.xgboost import booster_features as xgboost_features
 
@@ -106,13 +109,11 @@ class NativeExporter:
 
     def predict(self, model: Any, signature: Signature, feeds: Feeds) -> Outputs:
         """Return what the library predicts."""
-        matrix = np.ascontiguousarray(matrix_of_feeds(signature, feeds))
+        predict = partial(predicted, model)
         if library_of(model) == "lightgbm":
-            # No rows are refused by LightGBM.
-            tried = matrix if len(matrix) else np.zeros((1, matrix.shape[1]))
-            return {PREDICTION: np.asarray(model.predict(tried, num_threads=1))[: len(matrix)]}
-        # In place, infinite values are taken too.
-        return {PREDICTION: np.asarray(model.inplace_predict(matrix))}
+            predict = partial(model.predict, num_threads=1)
+        matrix = np.ascontiguousarray(matrix_of_feeds(signature, feeds))
+        return {PREDICTION: predict_rows(matrix, predict)}
 
     def _is_booster(self, model: Any) -> bool:
         return type(model).__name__ == "Booster" and library_of(model) in ("lightgbm", "xgboost")

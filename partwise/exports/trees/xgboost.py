@@ -74,7 +74,7 @@ class XGBoostOnnxExporter(TreeExporter):
         write_graph(trees, objective, signature, _missing(model), self._opset(options), file_path)
 
     def _predict(self, model: Any, matrix: np.ndarray) -> np.ndarray:
-        return _predicted(model, np.ascontiguousarray(matrix, dtype=np.float32))
+        return predicted(model, np.ascontiguousarray(matrix, dtype=np.float32))
 
     def _classify(self, model: Any, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         single = np.ascontiguousarray(matrix, dtype=np.float32)
@@ -95,17 +95,17 @@ def _name_of(model: Any, part: Literal["gradient_booster", "objective"]) -> str:
     return str(json.loads(booster.save_config())["learner"][part]["name"])
 
 
-def _predicted(model: Any, matrix: np.ndarray, is_margin: bool = False) -> np.ndarray:
+def predicted(model: Any, matrix: np.ndarray, is_margin: bool = False) -> np.ndarray:
     """Return what a model predicts, or the sums of leaves.
 
-    A Booster in place, which gives what its `predict` does and, unlike it, takes infinite values.
-    Only of dart it does not (see `trees`).
+    A Booster of trees in place, which gives what its `predict` does and, unlike it, takes infinite
+    values. Of dart it gives something else (see `xgboost_trees`), and a linear one cannot.
     """
     import xgboost
 
     if hasattr(model, "get_booster"):
         return np.asarray(model.predict(matrix, output_margin=is_margin), dtype=np.float32)
-    if _name_of(model, "gradient_booster") != "dart":
+    if _name_of(model, "gradient_booster") == "gbtree":
         kind = "margin" if is_margin else "value"
         return np.asarray(model.inplace_predict(matrix, predict_type=kind), dtype=np.float32)
     rows = xgboost.DMatrix(
@@ -119,11 +119,11 @@ def _predicted(model: Any, matrix: np.ndarray, is_margin: bool = False) -> np.nd
 
 def _probabilities(model: Any, matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return probabilities of all classes, and labels, as XGBoost's own wrappers derive them."""
-    found = _predicted(model, matrix)
+    found = predicted(model, matrix)
     if _name_of(model, "objective") == "multi:softmax":
         from scipy.special import softmax
 
-        return softmax(_predicted(model, matrix, is_margin=True), axis=1), found
+        return softmax(predicted(model, matrix, is_margin=True), axis=1), found
     if found.ndim == 2:
         return found, found.argmax(axis=1)
     return np.column_stack([1 - found, found]), found > 0.5

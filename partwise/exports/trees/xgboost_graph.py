@@ -81,7 +81,7 @@ def write_graph(
 def _clean_features(
     graph: Graph, trees: TreeEnsemble, missing: float | None, features: str, width: int
 ) -> str:
-    """Make of the features what a TreeEnsemble needs of them (see `trees`)."""
+    """Make of the features what a TreeEnsemble needs of them (see `xgboost_trees`)."""
     if missing is not None:
         is_missing = graph.add("Equal", features, graph.constant(np.float32(missing)))
         nothing = graph.constant(np.float32(np.nan))
