@@ -31,11 +31,6 @@ def default_predict(
     wrappers of LightGBM and XGBoost do (`feature_names_in_`), CatBoost's (`feature_names_`), or
     results of statsmodels, whose formula takes what it names of all columns.
 
-    Args:
-        data: The partition's rows.
-        model: As the training run returned it.
-        context: Of the inference run.
-
     Returns:
         What the model predicts: shape (n,), or (n, classes) for a Booster of several classes.
 

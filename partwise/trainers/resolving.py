@@ -53,10 +53,6 @@ def resolve_trainer(trainer: str | Callable[..., Any]) -> Callable[..., Any]:
 def check_takes(function: Callable[..., Any], *arguments: str) -> None:
     """Refuse a function that cannot be called with so many arguments in their order.
 
-    Args:
-        function: What is to be called.
-        arguments: What it is given, as the documentation calls it.
-
     Raises:
         FunctionError: With its own arguments in its message.
     """

@@ -252,10 +252,6 @@ class HoldoutTrainer(LabelSettings):
     def held_out(self, table: pa.Table, seed: int) -> tuple[pa.Table, np.ndarray]:
         """Return the rows that are held out of training, and their labels.
 
-        Args:
-            table: A partition's rows.
-            seed: The partition's own, as in training.
-
         Returns:
             The rows (all labelled ones, where none is held out), and the labels as doubles of shape
             (n,).

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     FiniteFloat,
     JsonValue,
     ValidationError,
-    WithJsonSchema,
     model_validator,
 )
 
@@ -182,12 +180,6 @@ def plain_space(space: Any) -> Any:
         name: value.model_dump(mode="json") if isinstance(value, BaseModel) else value
         for name, value in parse_space(space).items()
     }
-
-
-SpaceField = Annotated[
-    dict[str, Any], BeforeValidator(parse_space), WithJsonSchema({"type": "object"})
-]
-"""A space as a field of a pydantic model."""
 
 
 def _parse_value(name: str, value: Any) -> SpaceValue:

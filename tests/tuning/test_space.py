@@ -1,11 +1,12 @@
 """Spaces: what they refuse, and that whatever a study tries lies in them."""
 
 import json
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from partwise.errors import InputError
 from partwise.tuning.sampler import check_sampler, make_sampler
@@ -13,7 +14,6 @@ from partwise.tuning.space import (
     Choice,
     LogUniform,
     RandInt,
-    SpaceField,
     Uniform,
     choice,
     grid,
@@ -29,7 +29,7 @@ optuna = Lazily("optuna")
 
 
 class Document(BaseModel):
-    space: SpaceField
+    space: Annotated[Any, BeforeValidator(parse_space)]
 
 
 _numbers = st.floats(-1e6, 1e6)
